@@ -1,0 +1,141 @@
+"""The CPU build: audiomentations itself, clip by clip, fed with our draws."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audioaug.core import Chain, Draws, HostClips, Node, Op
+from audioaug.errors import DataError
+
+
+class WorkerChain:
+    """The first ``cut`` ops of a chain as a callable on one clip. Made by ``build_cpu``.
+
+    It can be pickled; the audiomentations transforms are built on first use, in the process that uses them.
+    """
+
+    def __init__(self, chain: Chain, cut: int, seed: int) -> None:
+        self.chain, self.cut, self.seed = chain, cut, seed
+        self._references: dict[str, Any] = {}
+
+    def __call__(
+        self,
+        samples: NDArray[np.float32],
+        sample_rate: int | None = None,
+        *,
+        index: int = 0,
+        epoch: int = 0,
+        draws: Draws | None = None,
+    ) -> NDArray[np.float32]:
+        """Augment one clip.
+
+        Args:
+            samples: (T,) or (C, T), floating point.
+            sample_rate: in Hz; the chain's by default.
+            index: the example's number in the dataset, which its draws depend on.
+            epoch: counts passes over the dataset.
+            draws: of this one example, instead of drawing them here.
+
+        Raises:
+            DataError: the samples have another shape or type, or several channels where an op takes one.
+        """
+        samples = _checked(samples)
+        sample_rate = self.chain.sample_rate if sample_rate is None else sample_rate
+        if draws is None:
+            draws = self.chain.draw([index], epoch, self.seed)
+        if samples.shape[-1]:
+            for node in self.chain.nodes[: self.cut]:
+                samples = self._run(node, draws, samples, sample_rate)
+        return np.ascontiguousarray(samples, dtype=np.float32)
+
+    def _run(
+        self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int
+    ) -> NDArray[np.float32]:
+        if not draws[f"{node.path}:apply"][0]:
+            return samples
+        if not node.children:
+            return self._replay(node, draws, samples, sample_rate)
+        slots = node.op.order({name: draws[f"{node.path}:{name}"] for name in ("apply", *node.distributions)})[0]
+        for child in slots:
+            if child >= 0:
+                samples = self._run(node.children[child], draws, samples, sample_rate)
+        return samples
+
+    def _replay(
+        self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int
+    ) -> NDArray[np.float32]:
+        channels = 1 if samples.ndim == 1 else len(samples)
+        check_channels(node.op, channels)
+        reference = self._references.get(node.path)
+        if reference is None:
+            reference = self._references[node.path] = node.op.reference()
+            reference.freeze_parameters()
+        draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
+        clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
+        params = {name: _single(value) for name, value in node.op.resolve(draw, clips).items()}
+        replayed = node.op.replay(params, samples, sample_rate)
+        reference.parameters = {"should_apply": True, **replayed}
+        with numpy_seeded(params.get("noise_key")):
+            return np.asarray(reference(samples, sample_rate))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_references": {}}
+
+
+def build_cpu(chain: Chain, cut: int | None = None, seed: int = 0) -> WorkerChain:
+    """Build the part of a chain that runs in the workers.
+
+    Args:
+        chain: the declaration.
+        cut: how many ops run there; all of them by default.
+        seed: of the training run; must be the same for the device part.
+
+    Raises:
+        PlanError: the chain has no such cut.
+    """
+    return WorkerChain(chain, chain.checked_cut(cut), seed)
+
+
+def check_channels(op: Op, channels: int) -> None:
+    """Raise ``DataError`` if the op takes mono only and there are several channels."""
+    if channels > 1 and not op.multichannel:
+        raise DataError(f"{op.name} takes mono audio only, but this clip has {channels} channels.", "Mix it down first.")
+
+
+@contextmanager
+def numpy_seeded(seed: float | None) -> Iterator[None]:
+    """Seed numpy's global generator for a while and put it back as it was. Nothing happens for ``None``.
+
+    Two of the references draw their noise from the global generator; there is no other way to hand them a seed.
+    """
+    if seed is None:
+        yield
+        return
+    before = np.random.get_state()
+    number = int(seed)
+    np.random.seed([number & 0xFFFFFFFF, number >> 32])
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
+
+
+def _checked(samples: Any) -> NDArray[np.float32]:
+    samples = np.asarray(samples)
+    if samples.ndim not in (1, 2) or not np.issubdtype(samples.dtype, np.floating):
+        raise DataError(
+            f"A clip has shape {samples.shape} and type {samples.dtype}, but it must be floating point, (T,) or (C, T).",
+            "Convert it, for example with x.astype('float32') / 32768 for 16-bit integers.",
+        )
+    if samples.ndim == 2 and samples.shape[0] > 8 * max(1, samples.shape[1]):
+        raise DataError(f"A clip has shape {samples.shape}: channels come first, (C, T).", "Transpose it.")
+    return samples.astype(np.float32, copy=False)
+
+
+def _single(value: Any) -> Any:
+    """Return one clip's own number from an array of one; plain numbers stay."""
+    return value[0].item() if isinstance(value, np.ndarray) else value
+

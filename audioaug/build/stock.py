@@ -1,0 +1,77 @@
+"""The torch-audiomentations engine: that library's transforms, fed with our draws, where it has a counterpart."""
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from audioaug.core import DeviceClips, Op, Params
+from audioaug.errors import UsageError
+
+Batched = Callable[[torch.Tensor, Params, DeviceClips], torch.Tensor]
+
+
+@functools.cache
+def why_unavailable() -> str:
+    """Return why torch-audiomentations cannot be used here, or an empty string. Imports it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import torch_audiomentations  # noqa: F401
+    except Exception as error:  # whatever a broken pair of torch and torchaudio raises
+        lines = str(error).strip().splitlines() or [""]
+        return f"torch-audiomentations cannot be imported ({type(error).__name__}: {lines[0][:200]})."
+    return ""
+
+
+def has_counterpart(op: Op) -> bool:
+    """Return whether torch-audiomentations has something in the op's place, or in one of its children's."""
+    return op.stock() is not None or any(has_counterpart(child) for child in op.children)
+
+
+class StockEngine:
+    """One torch-audiomentations transform for each op that has a counterpart.
+
+    Raises:
+        UsageError: the library is not usable here, or no op has a counterpart.
+    """
+
+    def __init__(self, ops: Sequence[Op], sample_rate: int) -> None:
+        if reason := why_unavailable():
+            raise UsageError(reason, "Install torch 2.11.0 with torchaudio 2.11.0, or use the batched engine.")
+        if not any(op.stock() for op in ops):
+            raise UsageError("torch-audiomentations has no counterpart for any of these ops.", "Use engine='batched'.")
+        self._batched = {place: _batched(op, sample_rate) for place, op in enumerate(ops) if op.stock()}
+
+    def get(self, place: int, op: Op) -> Batched:
+        """Return what to call for the op at that place: the counterpart, or our own where there is none."""
+        return self._batched.get(place, op.batched)
+
+
+def _batched(op: Op, sample_rate: int) -> Batched:
+    import torch_audiomentations
+
+    stock = op.stock()
+    assert stock is not None
+    kind = getattr(torch_audiomentations, stock.name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transform = kind(**stock.arguments, p=1.0, mode="per_example", sample_rate=sample_rate, output_type="dict")
+    transform.freeze_parameters()
+
+    def apply(x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        every = torch.ones(len(x_RCT), dtype=torch.bool, device=x_RCT.device)
+        transform.transform_parameters = {"should_apply": every, **stock.parameters(x_RCT, params, clips)}
+        with _random_state_kept(x_RCT.device):
+            result: Any = transform(x_RCT, clips.sample_rate)
+        return result.samples  # type: ignore[no-any-return]
+
+    return apply
+
+
+def _random_state_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Keep the library's noise from moving torch's global generators on."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])

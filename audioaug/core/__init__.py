@@ -1,0 +1,26 @@
+"""The declaration: distributions (params), counter-based draws, the op with its faces, the chain of ops."""
+
+from audioaug.core.chain import Chain, Node
+from audioaug.core.draws import Draws
+from audioaug.core.op import REGISTRY, Contract, DeviceClips, HostClips, Op, Params, Stock
+from audioaug.core.params import FRACTION, NOISE_KEY, Choice, Distribution, MelUniform, Uniform, UniformInt
+
+__all__ = [
+    "FRACTION",
+    "NOISE_KEY",
+    "REGISTRY",
+    "Chain",
+    "Choice",
+    "Contract",
+    "DeviceClips",
+    "Distribution",
+    "Draws",
+    "HostClips",
+    "MelUniform",
+    "Node",
+    "Op",
+    "Params",
+    "Stock",
+    "Uniform",
+    "UniformInt",
+]

@@ -1,0 +1,204 @@
+"""Chain: an ordered list of ops and a sample rate; from and to dict, YAML and audiomentations; its draws and its cuts."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import ArrayLike
+
+from audioaug.core.draws import Draws, uniforms
+from audioaug.core.op import Op, build_op, op_class, op_from_dict
+from audioaug.core.params import Distribution, Uniform
+from audioaug.errors import ChainError, OutputError, PlanError, did_you_mean
+
+COIN = Uniform(0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Node:
+    """An op at its place: ``path`` is "2" at the top level and "2.0" inside a container, ``position`` counts all nodes."""
+
+    path: str
+    position: int
+    op: Op
+    children: "tuple[Node, ...]"
+    distributions: Mapping[str, Distribution]
+
+    def walk(self) -> "Iterator[Node]":
+        """Yield this node and all below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """An augmentation chain, declared once and built for the CPU and for the device.
+
+    Args:
+        ops: the ops in order; containers (``OneOf``, ``SomeOf``, ``Compose``) are one node each.
+        sample_rate: of the audio it will see, in Hz.
+
+    Raises:
+        ChainError: something else than an op in the list, or a sample rate that is none.
+        DataError: an op names files that are not there.
+
+    >>> from audioaug import ops
+    >>> chain = Chain([ops.Gain(p=1.0), ops.PolarityInversion()], sample_rate=16000)
+    >>> chain.draw([7], epoch=2)["0:gain_db"].round(3).tolist() == chain.draw([3, 7], epoch=2)["0:gain_db"][1:].round(3).tolist()
+    True
+    """
+
+    ops: Sequence[Op]
+    sample_rate: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ops", tuple(self.ops))
+        for op in self.ops:
+            if not isinstance(op, Op):
+                raise ChainError(
+                    f"A chain holds audioaug ops, but this is a {type(op).__module__}.{type(op).__qualname__}.",
+                    "Chain.from_audiomentations takes an audiomentations Compose.",
+                )
+        if isinstance(self.sample_rate, bool) or int(self.sample_rate) != self.sample_rate or self.sample_rate <= 0:
+            raise ChainError(f"The chain's sample_rate is {self.sample_rate!r}, but it must be a whole number of hertz.")
+        self.columns  # noqa: B018  (draws once from nothing, so that a missing noise folder is told here)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    @functools.cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The top-level nodes, in order."""
+        return tuple(_number(self.ops, prefix="", start=0)[0])
+
+    @functools.cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of ``draw``'s table."""
+        return tuple(f"{node.path}:{name}" for node, name, _ in self._lanes)
+
+    @functools.cached_property
+    def _lanes(self) -> list[tuple[Node, str, Distribution]]:
+        nodes = [node for top in self.nodes for node in top.walk()]
+        return [
+            (node, name, kind) for node in nodes for name, kind in (("apply", COIN), *node.distributions.items())
+        ]
+
+    @functools.cached_property
+    def _addresses(self) -> tuple[list[int], list[int]]:
+        positions = [node.position for node, _, _ in self._lanes]
+        return positions, [place - positions.index(position) for place, position in enumerate(positions)]
+
+    def draw(self, indices: ArrayLike, epoch: int = 0, seed: int = 0) -> Draws:
+        """Return every random decision for these examples; a pure function of (seed, epoch, index, position).
+
+        Args:
+            indices: the examples' numbers in the dataset, (B,).
+            epoch: counts passes over the dataset.
+            seed: of the whole training run.
+        """
+        u_BL = uniforms(seed, epoch, indices, *self._addresses)
+        table = np.empty_like(u_BL)
+        for column, (node, name, kind) in enumerate(self._lanes):
+            u = u_BL[:, column]
+            table[:, column] = u < node.op.p if name == "apply" else kind.from_uniform(u)
+        return Draws(self.columns, table)
+
+    @property
+    def device_from(self) -> int:
+        """The smallest cut there can be: everything before it has to run in a worker."""
+        return max((k + 1 for k, op in enumerate(self.ops) if op.why_not_on_device()), default=0)
+
+    def why_not_cut(self, cut: int) -> str:
+        """Return why the chain cannot be cut there, or an empty string."""
+        if not 0 <= cut <= len(self):
+            return f"The chain has {len(self)} ops, so a cut lies between 0 and {len(self)}, not at {cut}."
+        return next((reason for reason in (op.why_not_on_device() for op in self.ops[cut:]) if reason), "")
+
+    def checked_cut(self, cut: int | None) -> int:
+        """Return the cut (the end of the chain for ``None``); raise ``PlanError`` if there cannot be one there."""
+        cut = len(self) if cut is None else cut
+        if reason := self.why_not_cut(cut):
+            raise PlanError(f"The chain cannot be cut at {cut}. {reason}", f"Cut at {self.device_from} or later.")
+        return cut
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits that change whenever the declaration does."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration as plain values, as the YAML file has it."""
+        return {"sample_rate": int(self.sample_rate), "transforms": [op.to_dict() for op in self.ops]}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> "Chain":
+        """Build a chain from what ``to_dict`` returns; raise ``ChainError`` for what is unknown or missing."""
+        if not isinstance(content, Mapping) or "transforms" not in content:
+            raise ChainError("A chain is written as a mapping with `sample_rate` and `transforms`.")
+        for key in content:
+            if key not in ("sample_rate", "transforms"):
+                raise ChainError(f"A chain has no entry {key!r}.", did_you_mean(str(key), ("sample_rate", "transforms")))
+        if "sample_rate" not in content:
+            raise ChainError("The chain has no sample_rate.", "Add a line such as `sample_rate: 16000`.")
+        return cls([op_from_dict(item) for item in content["transforms"] or ()], content["sample_rate"])
+
+    def to_yaml(self, path: str | Path) -> None:
+        """Write the declaration to a YAML file."""
+        try:
+            Path(path).write_text(yaml.safe_dump(self.to_dict(), sort_keys=False), encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"Cannot write {path}: {error.strerror}.") from None
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> "Chain":
+        """Read a chain from a YAML file; raise ``ChainError`` naming the file if it is none."""
+        try:
+            return cls.from_dict(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise ChainError(f"Cannot read the chain {path}: {error.strerror}.") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ChainError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+        except ChainError as error:
+            raise ChainError(f"{path}: {error.message}", error.next_step) from None
+
+    @classmethod
+    def from_audiomentations(cls, compose: Any, sample_rate: int) -> "Chain":
+        """Take over an audiomentations ``Compose``, list of transforms, or single transform, unchanged."""
+        if isinstance(compose, list | tuple):
+            return cls([_op_from_reference(item) for item in compose], sample_rate)
+        op = _op_from_reference(compose)
+        plain = op.name == "Compose" and op.p == 1.0 and not getattr(op, "shuffle", False)
+        return cls(op.children if plain else [op], sample_rate)
+
+    def to_audiomentations(self) -> Any:
+        """Return the chain as an audiomentations ``Compose``, which then draws for itself."""
+        import audiomentations
+
+        return audiomentations.Compose([op.reference() for op in self.ops])
+
+
+def _number(ops: Sequence[Op], prefix: str, start: int) -> tuple[list[Node], int]:
+    """Give every op its path and, depth first, its position; return the nodes and the next free position."""
+    nodes = []
+    for place, op in enumerate(ops):
+        path, position = f"{prefix}{place}", start
+        children, start = _number(op.children, f"{path}.", start + 1)
+        nodes.append(Node(path, position, op, tuple(children), op.distributions()))
+    return nodes, start
+
+
+def _op_from_reference(reference: Any) -> Op:
+    kind = type(reference)
+    if not kind.__module__.startswith("audiomentations."):
+        raise ChainError(f"{kind.__module__}.{kind.__qualname__} is not a transform of audiomentations.")
+    arguments = op_class(kind.__name__).arguments_of(reference)
+    if "transforms" in arguments:
+        arguments["transforms"] = tuple(_op_from_reference(child) for child in arguments["transforms"])
+    return build_op(op_class(kind.__name__), arguments)

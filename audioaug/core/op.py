@@ -1,0 +1,270 @@
+"""Op: one augmentation, declared, with its four faces (draw, reference, batched, contract).
+
+An op is a frozen dataclass whose fields are exactly the constructor arguments of the audiomentations class of the same
+name. A subclass registers itself; it lies in one file of ``audioaug.ops`` and states
+
+* ``distributions``: what its random parameters come from, and ``resolve``, where a parameter needs the clip's length;
+* ``replay``: the same decisions in the reference's own ``parameters``;
+* ``batched``: the same effect on a batch of tensors, on any device;
+* ``contract``: how equal the two are, and ``stock``: what torch-audiomentations has instead.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+import dataclasses
+import functools
+import inspect
+import typing
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core.params import Distribution, FloatArray
+from audioaug.errors import ChainError, did_you_mean
+
+Params = Mapping[str, Any]
+"""Parameters by name. On the host: arrays of B values; on the device: tensors of B values; plain ints stay ints."""
+
+REGISTRY: dict[str, type["Op"]] = {}
+"""Every op there is, by the name it shares with its reference. Filled as the modules of ``audioaug.ops`` are imported."""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """How equal the batched face is to the reference, as a promise that ``audioaug.verify`` can check.
+
+    ``kind`` is ``"exact"`` (sample for sample after replay, error at most ``tolerance`` times the larger peak of input
+    and reference), ``"statistical"`` (the added noise differs; level within ``tolerance`` dB, spectrum, whiteness and
+    independence are checked) or ``"cpu_only"`` (there is no device build, for ``reason``).
+    """
+
+    kind: Literal["exact", "statistical", "cpu_only"]
+    tolerance: float = 0.0
+    reason: str = ""
+
+    @classmethod
+    def exact(cls, rtol: float) -> "Contract":
+        """Promise equality sample for sample, up to ``rtol`` times the peak."""
+        return cls("exact", rtol)
+
+    @classmethod
+    def statistical(cls, level_db: float) -> "Contract":
+        """Promise noise of the same level (within ``level_db`` for one second of audio), spectrum and independence."""
+        return cls("statistical", level_db)
+
+    @classmethod
+    def cpu_only(cls, reason: str) -> "Contract":
+        """Promise nothing on the device, for a reason."""
+        return cls("cpu_only", reason=reason)
+
+
+@dataclass(frozen=True)
+class HostClips:
+    """What is known of a batch on the host. Lengths are in samples, one for each of the B examples."""
+
+    sample_rate: int
+    lengths: NDArray[np.int64]
+    channels: int = 1
+
+
+@dataclass(frozen=True)
+class DeviceClips:
+    """What an op may know of a batch on the device, besides the samples.
+
+    ``mask_B1T`` is true inside each clip and ``None`` where every clip fills the batch, so that nothing needs masking.
+    """
+
+    sample_rate: int
+    lengths_B: torch.Tensor
+    mask_B1T: torch.Tensor | None = None
+
+    def masked(self, x_BCT: torch.Tensor, value: float = 0.0) -> torch.Tensor:
+        """Return the batch with everything behind the end of each clip replaced."""
+        return x_BCT if self.mask_B1T is None else x_BCT.masked_fill(~self.mask_B1T, value)
+
+    def rms_B(self, x_BCT: torch.Tensor) -> torch.Tensor:
+        """Return the level of each clip: the mean over channels of each channel's root mean square."""
+        energy_BC = self.masked(x_BCT).square().sum(dim=-1)
+        return (energy_BC / self.lengths_B[:, None].clamp(min=1)).sqrt().mean(dim=1)
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What torch-audiomentations has in an op's place.
+
+    ``name`` and ``arguments`` build it; ``parameters(x_BCT, params, clips)`` is our draw in its own
+    ``transform_parameters``; ``differs`` says in words how its effect differs from the reference ("" means: not).
+    """
+
+    name: str
+    parameters: Callable[[torch.Tensor, Params, DeviceClips], dict[str, torch.Tensor]]
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    differs: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Op(ABC):
+    """The base of all ops. Subclasses are final: frozen, keyword-only dataclasses.
+
+    Args:
+        p: probability of applying the op to an example, 0 to 1, drawn for each example alone.
+
+    Raises:
+        ChainError: a field is out of range, of the wrong type, or has an unknown option.
+    """
+
+    p: float = 0.5
+
+    contract: ClassVar[Contract]
+    multichannel: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        REGISTRY[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_field(self, field.name)
+        for name in (field.name for field in dataclasses.fields(self) if field.name.startswith("min_")):
+            top = name.replace("min_", "max_", 1)
+            low, high = getattr(self, name), getattr(self, top)
+            if low > high:
+                raise ChainError(f"{self.name}: {name} is {low}, but it must not be greater than {top} ({high}).")
+
+    @property
+    def name(self) -> str:
+        """The class name, which is the reference's too."""
+        return type(self).__name__
+
+    @property
+    def children(self) -> "tuple[Op, ...]":
+        """The ops inside a container; none for others."""
+        return ()
+
+    def distributions(self) -> dict[str, Distribution]:
+        """Return what each random parameter comes from. Raises ``DataError`` if files it draws from are missing."""
+        return {}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        """Turn draws into parameters that depend on the clips (shares into samples), for B examples at once."""
+        return draw
+
+    def order(self, draw: Mapping[str, FloatArray]) -> NDArray[np.int64]:
+        """Return, for a container, which child runs in which slot: (B, slots), -1 for none."""
+        raise NotImplementedError
+
+    def reference(self) -> Any:
+        """Build the audiomentations transform that this op must equal."""
+        import audiomentations
+
+        arguments = self.arguments()
+        if self.children:
+            arguments["transforms"] = [child.reference() for child in self.children]
+        return getattr(audiomentations, self.name)(**arguments)
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        """Return the reference's own ``parameters`` for the same decisions; ``params`` holds one clip's numbers."""
+        return dict(params)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        """Return the effect on a float32 batch, same shape and device, never in place."""
+        raise NotImplementedError
+
+    def stock(self) -> Stock | None:
+        """Return what torch-audiomentations has in this op's place, if anything."""
+        return None
+
+    def why_not_on_device(self) -> str:
+        """Return why this op has to run in a worker, or an empty string."""
+        return next((reason for reason in (child.why_not_on_device() for child in self.children) if reason), "") or (
+            f"{self.name}: {self.contract.reason}" if self.contract.kind == "cpu_only" else ""
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the constructor arguments by name, children as ops."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def arguments_of(cls, reference: Any) -> dict[str, Any]:
+        """Read the constructor arguments back from an audiomentations transform, children as they are there."""
+        return {field.name: getattr(reference, field.name, field.default) for field in dataclasses.fields(cls)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{name: arguments}``, without arguments that have their default value; children nested."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {self.name: {k: _plain(v) for k, v in self.arguments().items() if v is not None and v != defaults[k]}}
+
+
+def op_from_dict(content: Any) -> Op:
+    """Build an op from ``{name: arguments}``; raise ``ChainError`` naming what is unknown and what is nearest to it."""
+    if isinstance(content, str):
+        content = {content: {}}
+    if not isinstance(content, Mapping) or len(content) != 1:
+        raise ChainError(f"A transform is written as one name with its arguments, but here stands: {content!r}.")
+    name, arguments = next(iter(content.items()))
+    kind = op_class(str(name))
+    arguments = dict(arguments or {})
+    known = [field.name for field in dataclasses.fields(kind)]
+    for argument in arguments:
+        if argument not in known:
+            raise ChainError(f"{name} has no argument {argument!r}.", did_you_mean(str(argument), known))
+    if "transforms" in arguments:
+        arguments["transforms"] = tuple(op_from_dict(child) for child in arguments["transforms"] or ())
+    return build_op(kind, arguments)
+
+
+def build_op(kind: type[Op], arguments: dict[str, Any]) -> Op:
+    """Call the constructor; raise ``ChainError`` if an argument without a default is missing."""
+    try:
+        inspect.signature(kind).bind(**arguments)
+    except TypeError as error:
+        raise ChainError(f"{kind.__name__}: {error}.") from None
+    return kind(**arguments)
+
+
+def op_class(name: str) -> type[Op]:
+    """Return the op of that name; raise ``ChainError`` naming the nearest one if there is none."""
+    if name not in REGISTRY:
+        raise ChainError(f"There is no transform {name!r}.", did_you_mean(name, REGISTRY))
+    return REGISTRY[name]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON and YAML know it."""
+    if isinstance(value, Op):
+        return value.to_dict()
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
+
+
+@functools.cache
+def _hints(kind: type[Op]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _check_field(op: Op, name: str) -> None:
+    """Check one field against its annotation and its limits."""
+    value, hint = getattr(op, name), _hints(type(op))[name]
+    if typing.get_origin(hint) is Literal and value not in typing.get_args(hint):
+        options = [str(option) for option in typing.get_args(hint)]
+        raise ChainError(f"{op.name}: {name} is {value!r}.", did_you_mean(str(value), options))
+    if hint is bool and not isinstance(value, bool):
+        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be true or false.")
+    if hint in (int, float):
+        _check_number(op, name, value, hint)
+
+
+def _check_number(op: Op, name: str, value: Any, hint: type) -> None:
+    whole = isinstance(value, int | np.integer) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or (hint is int and not whole):
+        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {'whole ' * (hint is int)}number.")
+    low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
+    if not low <= value <= high:
+        bounds = f"between {low:g} and {high:g}" if np.isfinite(high) else f"at least {low:g}"
+        raise ChainError(f"{op.name}: {name} is {value:g}, but it must be {bounds}.")

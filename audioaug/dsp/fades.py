@@ -1,0 +1,15 @@
+"""Fade curves, as audiomentations uses them where it cuts or joins audio."""
+
+import torch
+
+
+def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy: bool) -> torch.Tensor:
+    """Return the gain of a fade-in at sample ``position`` of ``length`` samples: 0 before it, 1 behind it.
+
+    Equal energy suits unrelated sounds, equal gain the same sound on both sides.
+
+    Reference: Signalsmith Audio, "A cheap energy-preserving-ish crossfade" (2021); ``get_crossfade_mask_pair``.
+    """
+    x = (position / torch.clamp(torch.as_tensor(length, device=position.device) - 1, min=1)).clamp(0.0, 1.0)
+    bend = x * (1 - x)
+    return (x + bend * (1 + (1.4186 if equal_energy else -0.70912) * bend)).square()

@@ -1,0 +1,84 @@
+"""Everything that can go wrong, in one tree.
+
+::
+
+    AudioaugError                 exit 1   the root: never raised itself
+      UsageError                  exit 2   what was asked for cannot be done as asked
+        ChainError                         an unknown transform or argument, a value out of range
+        ModelFileError                     the model file is missing, raises, or has no usable model
+        DataError                          no audio, a file that cannot be decoded, shapes that do not fit
+        PlanError                          a plan that does not belong to this chain, or a cut that cannot be
+        DeviceError                        a device that this machine does not have
+        OutputError                        a report or plan that cannot be written
+      MeasurementError            exit 1   a measurement could not be made
+      ContractError               exit 1   two builds of one chain do not do the same thing
+    AudioaugWarning                        something works, but not as well as it should
+
+Each message is one sentence that says what, where, and which limit; ``next_step`` says what to do about it.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class AudioaugError(Exception):
+    """The root. ``exit_code`` is what a command line ends with; ``next_step`` is appended to the message."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        self.message = message
+        self.next_step = next_step
+        super().__init__(message, next_step)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.next_step}".strip()
+
+
+class UsageError(AudioaugError):
+    """What was asked for cannot be done as asked."""
+
+    exit_code = 2
+
+
+class ChainError(UsageError):
+    """An augmentation chain names something that does not exist, or a value that is out of range."""
+
+
+class ModelFileError(UsageError):
+    """The file given as ``--model`` is missing, raises, or defines no usable model."""
+
+
+class DataError(UsageError):
+    """Audio is missing, cannot be decoded, or has a shape that does not fit."""
+
+
+class PlanError(UsageError):
+    """A plan does not belong to this chain, or asks for a cut that cannot be."""
+
+
+class DeviceError(UsageError):
+    """This machine does not have the device that was asked for."""
+
+
+class OutputError(UsageError):
+    """A report or plan cannot be written where it was asked for."""
+
+
+class MeasurementError(AudioaugError):
+    """A measurement could not be made."""
+
+
+class ContractError(AudioaugError):
+    """Two builds of one chain do not do the same thing."""
+
+
+class AudioaugWarning(UserWarning):
+    """Something works, but not as well as it should."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Name what was probably meant: the sentence that follows "unknown ..." in an error message."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."

@@ -1,0 +1,54 @@
+"""The room that measures. It times callables and looks at the machine; it has never heard of augmentation.
+
+========== ===================================================================================================
+clock      ``WallClock``, ``CudaClock``, ``MpsClock``, ``FakeClock``: what time it is, and waiting for the device
+rounds     when to measure once more, and when to stop: the rule that all measurements follow
+repeat     ``repeat`` one thing many times; ``interleave`` several things
+step       ``measure_steps``: training steps on batches that are already on the device, the ceiling
+loader     ``measure_loader``: a loader alone, its first batch and its pace
+transfer   ``measure_transfer``: copying a batch to the device
+feeders    ``race``: one training loop that swaps feeders
+cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
+host       ``host_facts``, ``usable_cores``: what this machine is and what this process may use
+usage      ``cpu_seconds``, ``peak_vram``, ``sample``: what is being used now
+========== ===================================================================================================
+
+All times are in seconds. Every budget (``seconds``) includes the warm-up; ``at_least`` repetitions are made even when
+it is overrun. Nothing here reads the time but through a ``Clock``.
+"""
+
+from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit
+from audioaug.measure.clock import Clock, CudaClock, FakeClock, MpsClock, WallClock, clock_for
+from audioaug.measure.feeders import RaceResult, race
+from audioaug.measure.host import host_facts, usable_cores
+from audioaug.measure.loader import LoaderRate, measure_loader
+from audioaug.measure.repeat import interleave, repeat
+from audioaug.measure.step import measure_steps
+from audioaug.measure.transfer import measure_transfer
+from audioaug.measure.usage import UsageSample, cpu_seconds, peak_vram, sample
+
+__all__ = [
+    "Clock",
+    "CudaClock",
+    "FakeClock",
+    "LoaderRate",
+    "MemoryLimit",
+    "MpsClock",
+    "RaceResult",
+    "UsageSample",
+    "WallClock",
+    "clock_for",
+    "cpu_quota",
+    "cpu_seconds",
+    "host_facts",
+    "interleave",
+    "measure_loader",
+    "measure_steps",
+    "measure_transfer",
+    "memory_limit",
+    "peak_vram",
+    "race",
+    "repeat",
+    "sample",
+    "usable_cores",
+]

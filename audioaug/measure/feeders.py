@@ -1,0 +1,140 @@
+"""The race: one uninterrupted training loop whose feeder is swapped, so that all feeders meet the same conditions.
+
+In a round every arm that is still running feeds one block of training steps, in random order. What an arm had prepared
+while others ran is trained on but not timed (``discard``), or a deep prefetch would sell its stock as speed.
+"""
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from audioaug.measure.clock import Clock
+from audioaug.measure.rounds import rounds as rounds_until
+from audioaug.records import Measurement, Timing
+from audioaug.units import Seconds
+
+Step = Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """All blocks that were made, also those of arms that were dropped, and why the arms that failed did."""
+
+    measurements: dict[str, Measurement]
+    failures: dict[str, str]
+
+
+def race(
+    arms: Mapping[str, Iterator[Any]],
+    step: Step,
+    clock: Clock,
+    *,
+    block_steps: Mapping[str, int] | int,
+    discard: Mapping[str, int],
+    rounds: int,
+    seconds: Seconds,
+    at_least_rounds: int = 3,
+    seed: int = 0,
+    on_block: Callable[[Measurement], None] | None = None,
+    drop: Callable[[Mapping[str, Measurement]], Collection[str]] | None = None,
+    ready: Callable[[str], float] | None = None,
+) -> RaceResult:
+    """Train with several feeders in turn and time each of them, until one is left or the time is up.
+
+    An arm whose feeder or step raises is out of the race, which goes on. ``KeyboardInterrupt`` ends it, and what was
+    measured until then is what ``on_block`` was given. Entry i of a measurement is from round i, so arms can be
+    compared in pairs. A race of one arm runs as long as it may.
+
+    Args:
+        arms: endless feeders by name, started and warm. One feeder may race against itself under two names.
+        step: trains on one batch.
+        clock: says what time it is and waits for the device.
+        block_steps: steps in a block, for all or by name.
+        discard: batches by name that are trained on before each block without being timed.
+        rounds: rounds that are enough.
+        seconds: how long all this may take; a round that will not fit is not started.
+        at_least_rounds: rounds that are made however long they take, and even when only one arm is left.
+        seed: of the order within each round.
+        on_block: called after each block with all that was measured of that arm so far.
+        drop: called after each round with the measurements of the arms still running; names those to take out.
+        ready: how many batches lie ready for that arm; what a block added to them goes into ``Measurement.ahead``.
+    """
+    deadline = clock.now() + seconds
+    entered = {
+        name: _Arm(name, feeder, block_steps if isinstance(block_steps, int) else block_steps[name], discard[name])
+        for name, feeder in arms.items()
+    }
+    running, failures, draw = dict(entered), dict[str, str](), random.Random(seed)
+    for index in rounds_until(clock, deadline, at_least=at_least_rounds, at_most=rounds):
+        if not running or (len(running) == 1 < len(entered) and index >= at_least_rounds):
+            break
+        for name in draw.sample(list(running), len(running)):
+            arm = running[name]
+            try:
+                arm.run_block(step, clock, ready)
+            except Exception as error:
+                failures[name] = _reason(error)
+                del running[name]
+            else:
+                if on_block is not None:
+                    on_block(arm.measurement)
+        if drop is not None and running:
+            for name in drop(_measurements(running)):
+                running.pop(name, None)
+    return RaceResult(_measurements(entered), failures)
+
+
+@dataclass
+class _Arm:
+    """One feeder and what was measured of it."""
+
+    name: str
+    feeder: Iterator[Any]
+    block_steps: int
+    discard: int
+    step_seconds: list[Seconds] = field(default_factory=list)
+    wait_seconds: list[Seconds] = field(default_factory=list)
+    ahead: list[float] = field(default_factory=list)
+
+    def run_block(self, step: Step, clock: Clock, ready: Callable[[str], float] | None) -> None:
+        """Train on what lies ready, then train on one block more and time it; nothing is kept of half a block."""
+        self._train(self.discard, step, clock)
+        clock.synchronize()
+        stock = ready(self.name) if ready is not None else 0.0
+        start = clock.now()
+        waited = self._train(self.block_steps, step, clock)
+        clock.synchronize()
+        self.step_seconds.append((clock.now() - start) / self.block_steps)
+        self.wait_seconds.append(waited / self.block_steps)
+        if ready is not None:
+            self.ahead.append(ready(self.name) - stock)
+
+    def _train(self, steps: int, step: Step, clock: Clock) -> Seconds:
+        """Train that many steps and return the seconds spent inside the feeder."""
+        waited = 0.0
+        for _ in range(steps):
+            start = clock.now()
+            batch = next(self.feeder)
+            waited += clock.now() - start
+            step(batch)
+        return waited
+
+    @property
+    def measurement(self) -> Measurement:
+        """What was measured so far."""
+        step, wait = Timing(tuple(self.step_seconds)), Timing(tuple(self.wait_seconds))
+        return Measurement(self.name, step, wait, self.block_steps, tuple(self.ahead))
+
+
+def _measurements(arms: Mapping[str, _Arm]) -> dict[str, Measurement]:
+    return {name: arm.measurement for name, arm in arms.items() if arm.step_seconds}
+
+
+def _reason(error: Exception) -> str:
+    """Say in one line what was raised; torch puts a worker's whole traceback into the message, its cause last."""
+    if isinstance(error, StopIteration):
+        return "Its data ended."
+    lines = str(error).strip().splitlines() or [""]
+    kind = type(error).__name__
+    return lines[-1] if "Original Traceback" in str(error) else f"{kind}: {lines[0]}".removesuffix(": ")

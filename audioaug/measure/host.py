@@ -1,0 +1,131 @@
+"""What this machine is, and what this process may use of it (which is often far less than ``os.cpu_count()``)."""
+
+import multiprocessing
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import torch
+
+from audioaug.measure.cgroup import cpu_quota, memory_limit
+from audioaug.records import HostFacts
+
+DISTRIBUTIONS = (
+    "audioaug",
+    "torch",
+    "torchaudio",
+    "audiomentations",
+    "torch-audiomentations",
+    "numpy",
+    "scipy",
+    "soundfile",
+)
+
+
+def host_facts(device: torch.device, root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> HostFacts:
+    """Look at the machine, without measuring anything.
+
+    Args:
+        device: where the model trains. Looking at a CUDA device initialises CUDA in this process.
+        root: where ``/proc``, ``/sys`` and ``/dev/shm`` are found.
+        environ: the environment variables to believe.
+    """
+    memory, limit = psutil.virtual_memory(), memory_limit(root)
+    return HostFacts(
+        platform=platform.platform(),
+        cpu=_cpu_name(root),
+        logical_cores=os.cpu_count() or 1,
+        usable_cores=usable_cores(root, environ),
+        ram_bytes=min(memory.total, limit.limit_bytes) if limit else memory.total,
+        ram_available_bytes=min(memory.available, limit.free_bytes) if limit else memory.available,
+        shm_bytes=_shm_bytes(root),
+        open_files=_open_files(),
+        device=str(device),
+        device_name=_device_name(device, root),
+        vram_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
+        start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
+        torch_threads=torch.get_num_threads(),
+        local_ranks=_local_ranks(environ),
+        versions=_versions(device),
+    )
+
+
+def usable_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> float:
+    """Return how many cores' worth of CPU time this process may use, as a fraction.
+
+    That is the least of: the cores it may run on, the quota of its control groups, and what SLURM gave its task;
+    divided by the number of training processes on this machine (``LOCAL_WORLD_SIZE``).
+    """
+    limits = [_allowed_cores(), cpu_quota(root), _positive(environ.get("SLURM_CPUS_PER_TASK"))]
+    return min(float(limit) for limit in limits if limit is not None) / _local_ranks(environ)
+
+
+def _allowed_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # Linux only
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _local_ranks(environ: Mapping[str, str]) -> int:
+    return _positive(environ.get("LOCAL_WORLD_SIZE")) or 1
+
+
+def _positive(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and int(text) > 0 else None
+
+
+def _cpu_name(root: Path) -> str:
+    try:
+        lines = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def _shm_bytes(root: Path) -> int | None:
+    try:
+        return shutil.disk_usage(root / "dev/shm").total
+    except OSError:
+        return None
+
+
+def _open_files() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _device_name(device: torch.device, root: Path) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return "Apple GPU" if device.type == "mps" else _cpu_name(root)
+
+
+def _versions(device: torch.device) -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in DISTRIBUTIONS:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if device.type == "cuda":
+        versions |= {"cuda": str(torch.version.cuda), "nvidia driver": _driver_version()}
+    return versions
+
+
+def _driver_version() -> str:
+    try:
+        import pynvml  # type: ignore[import-untyped]
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except Exception:  # not installed, no library, no permission: a name is missing, nothing else
+        return "unknown"

@@ -1,0 +1,96 @@
+"""What is being used: CPU time, memory, shared memory, and the GPU. Looked at when asked, by no thread of its own."""
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from audioaug.units import Seconds
+
+
+@dataclass(frozen=True)
+class UsageSample:
+    """One look at the machine. ``None``: this machine has no such thing, or does not tell.
+
+    ``cpu_percent`` is of all cores, by everybody, since the last look (0.0 the first time). ``ram_bytes`` is resident
+    in this process and its children (memory they share counts for each). ``shm_bytes`` is used of ``/dev/shm``, and
+    ``vram_bytes`` of the GPU, by everybody.
+    """
+
+    cpu_percent: float
+    ram_bytes: int
+    shm_bytes: int | None
+    gpu_percent: float | None
+    vram_bytes: int | None
+
+
+def cpu_seconds(children: bool = True) -> Seconds:
+    """Return the CPU seconds, user and system, that this process and its live children have used so far."""
+    total = 0.0
+    for process in _family() if children else [psutil.Process()]:
+        with suppress(psutil.Error):  # it ended just now
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def peak_vram(work: Callable[[], object], device: torch.device) -> int | None:
+    """Run ``work`` once and return the most bytes that torch had allocated on the device meanwhile.
+
+    What was allocated before counts too, and what CUDA libraries take behind torch's back does not. Not on CUDA there
+    is nothing to see: ``None`` is returned, and ``work`` is run all the same.
+    """
+    if device.type != "cuda":
+        work()
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device)
+
+
+def sample(device: torch.device) -> UsageSample:
+    """Look at the machine once."""
+    ram = 0
+    for process in _family():
+        with suppress(psutil.Error):
+            ram += process.memory_info().rss
+    return UsageSample(
+        cpu_percent=psutil.cpu_percent(),
+        ram_bytes=ram,
+        shm_bytes=_shm_used(),
+        gpu_percent=_gpu_percent(device),
+        vram_bytes=_vram_used(device),
+    )
+
+
+def _family() -> list[psutil.Process]:
+    this = psutil.Process()
+    return [this, *this.children(recursive=True)]
+
+
+def _shm_used() -> int | None:
+    try:
+        return shutil.disk_usage("/dev/shm").used
+    except OSError:
+        return None
+
+
+def _gpu_percent(device: torch.device) -> float | None:
+    if device.type != "cuda":
+        return None
+    try:
+        return float(torch.cuda.utilization(device))
+    except Exception:  # needs nvidia-ml-py and a driver that tells
+        return None
+
+
+def _vram_used(device: torch.device) -> int | None:
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free

@@ -1,0 +1,135 @@
+"""AddBackgroundNoise: a stretch of a random recording, mixed in at a random level.
+
+Shapes: B examples, C channels (1), T samples.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.audio.bank import layout, open_bank
+from audioaug.audio.files import as_paths, find_audio
+from audioaug.core import (
+    FRACTION,
+    Contract,
+    DeviceClips,
+    Distribution,
+    HostClips,
+    Op,
+    Params,
+    Stock,
+    Uniform,
+    UniformInt,
+)
+from audioaug.dsp.levels import db_to_ratio
+from audioaug.errors import ChainError
+
+SILENCE = 1e-9
+"""Noise of a lower level than this is left out, as in the reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddBackgroundNoise(Op):
+    """Mix in a random excerpt of a random file. A file shorter than the example is repeated. Mono only.
+
+    Args:
+        sounds_path: a file or folder of background sounds, or a list of them.
+        min_snr_db: lowest signal-to-noise ratio, in dB; only for ``noise_rms="relative"``.
+        max_snr_db: highest signal-to-noise ratio, in dB.
+        noise_rms: ``"relative"`` to the example's level, or ``"absolute"``.
+        min_absolute_rms_db: lowest level of the noise, in dB of full scale; only for ``noise_rms="absolute"``.
+        max_absolute_rms_db: highest level of the noise, in dB, at most 0.
+        noise_transform: not supported: transform the recordings beforehand.
+        p: probability of applying it, 0 to 1.
+        lru_cache_size: without effect, as in the reference.
+
+    Raises:
+        DataError: there is no audio at ``sounds_path``.
+
+    Reference: ``audiomentations.AddBackgroundNoise``. A file at another sample rate is converted whole here and
+    excerpt by excerpt there, so that the two differ at the excerpt's edges.
+    """
+
+    sounds_path: str | Path | Iterable[str | Path]
+    min_snr_db: float = 3.0
+    max_snr_db: float = 30.0
+    noise_rms: Literal["relative", "absolute"] = "relative"
+    min_absolute_rms_db: float = -45.0
+    max_absolute_rms_db: float = -15.0
+    noise_transform: None = None
+    lru_cache_size: None = None
+
+    contract = Contract.exact(rtol=1e-5)
+    multichannel = False
+    limits = {"max_absolute_rms_db": (-float("inf"), 0.0)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_transform is not None:
+            raise ChainError("AddBackgroundNoise: noise_transform is not supported.", "Transform the noise files first.")
+
+    def distributions(self) -> dict[str, Distribution]:
+        files = find_audio(as_paths(self.sounds_path))
+        return {
+            "snr_db": Uniform(self.min_snr_db, self.max_snr_db),
+            "rms_db": Uniform(self.min_absolute_rms_db, self.max_absolute_rms_db),
+            "file": UniformInt(0, len(files) - 1),
+            "start_share": FRACTION,
+        }
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        where = layout(as_paths(self.sounds_path), clips.sample_rate)
+        file_B = draw["file"].astype(np.int64)
+        spare_B = np.maximum(where.lengths_F[file_B] - clips.lengths, 0)
+        start_B = (draw["start_share"] * spare_B).astype(np.int64)
+        return {
+            "snr_db": draw["snr_db"],
+            "rms_db": draw["rms_db"],
+            "file": file_B,
+            "start": start_B,
+            "place": where.offsets_F[file_B] + start_B,
+            "span": np.minimum(where.lengths_F[file_B], clips.lengths),
+        }
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        # The reference truncates seconds to samples: half a sample more keeps rounding from losing one.
+        return {
+            "snr_db": params["snr_db"],
+            "rms_db": params["rms_db"],
+            "noise_file_path": find_audio(as_paths(self.sounds_path))[int(params["file"])],
+            "offset": (params["start"] + 0.5) / sample_rate,
+            "duration": (len(samples) + 0.5) / sample_rate,
+        }
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        noise_BT = self._unit_noise(x_BCT, params, clips)
+        level_B = db_to_ratio(params["rms_db"])
+        if self.noise_rms == "relative":
+            level_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
+        return x_BCT + (noise_BT * level_B[:, None])[:, None]
+
+    def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        """Return the excerpts at level 1, repeated to the batch's length; (B, T)."""
+        bank = open_bank(as_paths(self.sounds_path), clips.sample_rate)
+        time_T, span_B1 = torch.arange(x_BCT.shape[-1], device=x_BCT.device), params["span"][:, None]
+        noise_BT = bank.take(params["place"][:, None] + time_T % span_B1)
+        rms_B1 = (torch.where(time_T < span_B1, noise_BT, 0.0).square().sum(1, keepdim=True) / span_B1).sqrt()
+        return torch.where(rms_B1 < SILENCE, 0.0, noise_BT / rms_B1)
+
+    def stock(self) -> Stock | None:
+        if self.noise_rms == "absolute":
+            return None
+        return Stock(
+            "AddBackgroundNoise",
+            lambda x_BCT, params, clips: {
+                "background": self._unit_noise(x_BCT, params, clips),
+                "snr_in_db": params["snr_db"],
+            },
+            {"background_paths": ["never-read.wav"]},
+            differs="fed with clips in memory, since it cannot read files any more; then the same for mono",
+        )

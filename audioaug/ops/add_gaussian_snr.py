@@ -1,0 +1,54 @@
+"""AddGaussianSNR: white noise of a random level relative to the example's.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Stock, Uniform
+from audioaug.dsp.levels import db_to_ratio
+from audioaug.dsp.noise import gaussian
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddGaussianSNR(Op):
+    """Add normally distributed noise that lies ``snr_db`` below the example's level (the mean of its channels' RMS).
+
+    Args:
+        min_snr_db: lowest signal-to-noise ratio, in dB: the most noise.
+        max_snr_db: highest signal-to-noise ratio, in dB.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.AddGaussianSNR``.
+    """
+
+    min_snr_db: float = 5.0
+    max_snr_db: float = 40.0
+
+    contract = Contract.statistical(level_db=0.3)
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"snr_db": Uniform(self.min_snr_db, self.max_snr_db), "noise_key": NOISE_KEY}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        rms = np.sqrt(np.mean(np.square(samples, dtype=np.float64), axis=-1)).mean()
+        return {"noise_std": float(rms / 10 ** (params["snr_db"] / 20))}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        std_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
+        return x_BCT + gaussian(params["noise_key"], *x_BCT.shape[1:]) * std_B[:, None, None]
+
+    def stock(self) -> Stock:
+        return Stock(
+            "AddColoredNoise",
+            lambda x_BCT, params, clips: {
+                "snr_in_db": params["snr_db"],
+                "f_decay": torch.zeros_like(params["snr_db"]),
+            },
+            differs="one second of noise repeated, the same on all channels; level set for each channel alone",
+        )

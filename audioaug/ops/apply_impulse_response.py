@@ -1,0 +1,92 @@
+"""ApplyImpulseResponse: a random room around the sound.
+
+Shapes: B examples, C channels, T samples, L samples of the responses.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.audio.bank import layout, open_bank
+from audioaug.audio.files import as_paths, find_audio
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, UniformInt
+from audioaug.dsp.fft import convolve
+
+TAP_STEP = 1024
+"""Responses are padded to a multiple of this many samples, so that FFT sizes repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyImpulseResponse(Op):
+    """Convolve an example with a random impulse response, then scale its peak (tail included) to 0.5.
+
+    A mono example meets the response's channels averaged; channel c of others meets channel c modulo their number.
+
+    Args:
+        ir_path: a file or folder of impulse responses, or a list of them.
+        p: probability of applying it, 0 to 1.
+        lru_cache_size: how many decoded responses the reference keeps.
+        leave_length_unchanged: cut the tail off. With ``False`` clips get longer, which only a worker can do.
+
+    Raises:
+        DataError: there is no audio at ``ir_path``.
+
+    Reference: ``audiomentations.ApplyImpulseResponse``.
+    """
+
+    ir_path: str | Path | Iterable[str | Path]
+    lru_cache_size: int = 128
+    leave_length_unchanged: bool = True
+
+    contract = Contract.exact(rtol=1e-5)
+    limits = {"lru_cache_size": (0, float("inf"))}
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"file": UniformInt(0, len(find_audio(as_paths(self.ir_path))) - 1)}
+
+    def why_not_on_device(self) -> str:
+        return "" if self.leave_length_unchanged else f"{self.name}: leave_length_unchanged=False makes clips longer."
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        where = layout(as_paths(self.ir_path), clips.sample_rate, mono=clips.channels == 1)
+        file_B = draw["file"].astype(np.int64)
+        length_B = where.lengths_F[file_B]
+        return {
+            "file": file_B,
+            "place": where.offsets_F[file_B],
+            "length": length_B,
+            "channels": where.channels_F[file_B],
+            "longest": -(-int(length_B.max()) // TAP_STEP) * TAP_STEP,
+        }
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"ir_file_path": find_audio(as_paths(self.ir_path))[int(params["file"])]}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips))
+        peak_B11 = full.abs().amax(dim=(1, 2), keepdim=True)
+        return full[..., : x_BCT.shape[-1]] * torch.where(peak_B11 > 0, 0.5 / peak_B11, 1.0)
+
+    def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        """Return each channel's response, zero-padded; (B, C, L)."""
+        channels = x_BCT.shape[1]
+        bank = open_bank(as_paths(self.ir_path), clips.sample_rate, mono=channels == 1)
+        time_L = torch.arange(params["longest"], device=x_BCT.device)
+        length_B1, place_B1 = params["length"][:, None], params["place"][:, None]
+        channel_BC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]
+        within_BL = torch.minimum(time_L, length_B1 - 1)
+        place_BCL = (place_B1 + channel_BC * length_B1)[..., None] + within_BL[:, None]
+        return torch.where((time_L < length_B1)[:, None], bank.take(place_BCL), 0.0)
+
+    def stock(self) -> Stock:
+        return Stock(
+            "ApplyImpulseResponse",
+            lambda x_BCT, params, clips: {"ir": self._taps(x_BCT, params, clips)[:, :1]},
+            {"ir_paths": ["never-read.wav"]},
+            differs="fed with clips in memory, since it cannot read files any more; the peak is not scaled to 0.5",
+        )

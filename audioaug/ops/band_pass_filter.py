@@ -1,0 +1,80 @@
+"""BandPassFilter: what lies outside a random band is attenuated.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Stock, Uniform
+from audioaug.ops import _butterworth
+
+
+@dataclass(frozen=True, kw_only=True)
+class BandPassFilter(Op):
+    """Filter with a Butterworth band-pass of random centre (evenly spread in mels), width and steepness.
+
+    Args:
+        min_center_freq: lowest centre of the band, in Hz.
+        max_center_freq: highest centre of the band, in Hz.
+        min_bandwidth_fraction: smallest width of the band, as a share of its centre, above 0.
+        max_bandwidth_fraction: greatest width of the band, below 2.
+        min_rolloff: least steepness, in dB an octave, a multiple of 6 (of 12 with zero phase).
+        max_rolloff: greatest steepness.
+        zero_phase: filter forward and backward, so that nothing is delayed.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.BandPassFilter``.
+    """
+
+    min_center_freq: float = 200.0
+    max_center_freq: float = 4000.0
+    min_bandwidth_fraction: float = 0.5
+    max_bandwidth_fraction: float = 1.99
+    min_rolloff: int = 12
+    max_rolloff: int = 24
+    zero_phase: bool = False
+
+    contract = Contract.exact(rtol=1e-5)
+    limits = {
+        "min_center_freq": (1e-3, float("inf")),
+        "min_bandwidth_fraction": (1e-6, 2.0),
+        "max_bandwidth_fraction": (1e-6, 1.999999),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _butterworth.check_rolloff(self)
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {
+            "center_freq": MelUniform(self.min_center_freq, self.max_center_freq),
+            "bandwidth_fraction": Uniform(self.min_bandwidth_fraction, self.max_bandwidth_fraction),
+            **_butterworth.order_distribution(self),
+        }
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        half_hz = draw["center_freq"] * draw["bandwidth_fraction"] / 2
+        low_hz, high_hz = draw["center_freq"] - half_hz, draw["center_freq"] + half_hz
+        return _butterworth.with_edges("bandpass", draw, low_hz, high_hz, clips)
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {
+            "center_freq": params["center_freq"],
+            "bandwidth": params["center_freq"] * params["bandwidth_fraction"],
+            "rolloff": _butterworth.rolloff(self, params),
+        }
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        return _butterworth.run(self, "bandpass", x_BCT, params, clips)
+
+    def stock(self) -> Stock:
+        return Stock(
+            "BandPassFilter",
+            _butterworth.stock_band,
+            differs=_butterworth.STOCK_DIFFERS,
+        )

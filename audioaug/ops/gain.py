@@ -1,0 +1,44 @@
+"""Gain: a level change of a random number of decibels.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Contract, DeviceClips, Distribution, Op, Params, Stock, Uniform
+from audioaug.dsp.levels import db_to_ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain(Op):
+    """Multiply every sample of an example by ``10 ** (gain_db / 20)``. Nothing is clipped.
+
+    Args:
+        min_gain_db: lowest gain, in dB.
+        max_gain_db: highest gain, in dB.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.Gain``.
+    """
+
+    min_gain_db: float = -12.0
+    max_gain_db: float = 12.0
+
+    contract = Contract.exact(rtol=1e-6)
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"gain_db": Uniform(self.min_gain_db, self.max_gain_db)}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"amplitude_ratio": 10 ** (params["gain_db"] / 20)}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        return x_BCT * db_to_ratio(params["gain_db"])[:, None, None]
+
+    def stock(self) -> Stock:
+        return Stock("Gain", lambda x_BCT, params, clips: {"gain_factors": db_to_ratio(params["gain_db"])[:, None, None]})

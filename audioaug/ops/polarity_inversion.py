@@ -1,0 +1,29 @@
+"""PolarityInversion: the waveform upside down.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolarityInversion(Op):
+    """Multiply every sample of an example by -1.
+
+    Args:
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.PolarityInversion``.
+    """
+
+    contract = Contract.exact(rtol=0.0)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        return -x_BCT
+
+    def stock(self) -> Stock:
+        return Stock("PolarityInversion", lambda x_BCT, params, clips: {})

@@ -1,0 +1,32 @@
+"""Reverse: the example backwards in time.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reverse(Op):
+    """Play an example backwards. In a padded batch each clip is turned around within its own length.
+
+    Args:
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.Reverse``.
+    """
+
+    contract = Contract.exact(rtol=0.0)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        if clips.mask_B1T is None:
+            return x_BCT.flip(-1)
+        place_BT = clips.lengths_B[:, None] - 1 - torch.arange(x_BCT.shape[-1], device=x_BCT.device)
+        return x_BCT.gather(-1, place_BT.clamp(min=0)[:, None].expand_as(x_BCT))
+
+    def stock(self) -> Stock:
+        return Stock("TimeInversion", lambda x_BCT, params, clips: {})

@@ -1,0 +1,84 @@
+"""Shift: the example moved forward or backward in time.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform, UniformInt
+from audioaug.dsp.fades import crossfade
+from audioaug.errors import ChainError
+
+SHORTEST_FADE = 0.00025
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shift(Op):
+    """Move an example in time; what leaves it at one end comes in at the other, or silence does.
+
+    Args:
+        min_shift: least shift (negative: to the front), in ``shift_unit``.
+        max_shift: greatest shift.
+        shift_unit: ``"fraction"`` of the clip (-1 to 1), ``"samples"`` or ``"seconds"``.
+        rollover: bring back at one end what left at the other; otherwise silence comes in.
+        fade_duration: length of the fades at the stitch, in seconds; 0 for none, else at least 0.00025.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.Shift``.
+    """
+
+    min_shift: float = -0.5
+    max_shift: float = 0.5
+    shift_unit: Literal["fraction", "samples", "seconds"] = "fraction"
+    rollover: bool = True
+    fade_duration: float = 0.005
+
+    contract = Contract.exact(rtol=1e-6)
+    limits = {"fade_duration": (0.0, float("inf"))}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shift_unit == "fraction" and (self.min_shift < -1 or self.max_shift > 1):
+            raise ChainError(f"Shift: {self.min_shift} .. {self.max_shift} is no fraction: it must lie within -1 .. 1.")
+        if 0 < self.fade_duration < SHORTEST_FADE:
+            raise ChainError(f"Shift: fade_duration is {self.fade_duration}, but it must be 0 or at least {SHORTEST_FADE}.")
+
+    def distributions(self) -> dict[str, Distribution]:
+        if self.shift_unit == "samples":
+            return {"shift_amount": UniformInt(int(self.min_shift), int(self.max_shift))}
+        return {"shift_amount": Uniform(self.min_shift, self.max_shift)}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        unit = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}[self.shift_unit]
+        return {**draw, "places": np.rint(draw["shift_amount"] * unit).astype(np.int64)}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        amount = params["shift_amount"]
+        return {"shift_amount": int(amount) if self.shift_unit == "samples" else amount}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device)
+        places_B1, length_B1 = params["places"][:, None], clips.lengths_B[:, None]
+        source_BT = (time_T - places_B1) % length_B1.clamp(min=1)
+        y_BCT = x_BCT.gather(-1, source_BT[:, None].expand_as(x_BCT))
+        stitch_B1 = torch.where(places_B1 < 0, length_B1 + places_B1, places_B1)
+        after_BT = time_T >= stitch_B1
+        fade = int(clips.sample_rate * self.fade_duration)
+        distance_BT = torch.where(after_BT, time_T - stitch_B1, stitch_B1 - 1 - time_T)
+        gain_BT = crossfade(distance_BT, fade, equal_energy=True) if fade else torch.ones_like(x_BCT[:, 0])
+        if not self.rollover:
+            gain_BT = torch.where(after_BT == (places_B1 < 0), 0.0, gain_BT)
+        return torch.where((places_B1 == 0)[..., None], x_BCT, y_BCT * gain_BT[:, None])
+
+    def stock(self) -> Stock:
+        return Stock(
+            "Shift",
+            lambda x_BCT, params, clips: {"num_samples_to_shift": params["places"]},
+            {"rollover": self.rollover},
+            differs="no fade at the stitch",
+        )

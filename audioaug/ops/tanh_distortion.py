@@ -1,0 +1,53 @@
+"""TanhDistortion: soft clipping of a random amount.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.dsp.levels import order_statistic
+
+
+@dataclass(frozen=True, kw_only=True)
+class TanhDistortion(Op):
+    """Amplify an example so that a drawn share of its samples is bent by tanh, then restore its level.
+
+    The gain brings the ``100 - 99 * amount`` th percentile of the absolute samples (of all channels) to 0.5.
+
+    Args:
+        min_distortion: least amount, 0 to 1.
+        max_distortion: greatest amount, 0 to 1.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.TanhDistortion``.
+    """
+
+    min_distortion: float = 0.01
+    max_distortion: float = 0.7
+
+    contract = Contract.exact(rtol=1e-5)
+    limits = {"min_distortion": (0.0, 1.0), "max_distortion": (0.0, 1.0)}
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"distortion_amount": Uniform(self.min_distortion, self.max_distortion)}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        share = 1 - 0.99 * draw["distortion_amount"]
+        rank = share * np.maximum(clips.lengths * clips.channels - 1, 0)
+        return {**draw, "rank": rank.astype(np.int64), "rank_fraction": rank % 1}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"distortion_amount": params["distortion_amount"]}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        sizes = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1)
+        threshold_B = order_statistic(sizes, params["rank"], params["rank_fraction"])
+        bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
+        before_B, after_B = clips.rms_B(x_BCT), clips.rms_B(bent)
+        return bent * torch.where(before_B > 1e-9, before_B / after_B, 1.0)[:, None, None]

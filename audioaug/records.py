@@ -1,0 +1,318 @@
+"""Frozen results that pass between rooms: measured here, decided on there, rendered elsewhere.
+
+A record holds plain values only, so it survives JSON and can be shown again years later (``--load``). Times in
+``Timing`` are raw and in seconds; everything named ``*_ms`` is derived for people. ``None`` means "not measured".
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from audioaug.errors import OutputError, PlanError, UsageError
+
+SCHEMA_VERSION = 1
+
+Placement = Literal["cpu", "gpu", "split"]
+WorkerEngine = Literal["audiomentations", "batched"]
+DeviceEngine = Literal["batched", "torch-audiomentations"]
+Precision = Literal["fp32", "bf16", "fp16"]
+CellStatus = Literal["raced", "predicted", "infeasible"]
+Where = Literal["worker", "device", "transfer", "model"]
+Interval = tuple[float, float]
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What this machine is and what this process may use of it."""
+
+    platform: str
+    cpu: str
+    logical_cores: int
+    usable_cores: float
+    ram_bytes: int
+    ram_available_bytes: int
+    shm_bytes: int | None
+    open_files: int | None
+    device: str
+    device_name: str
+    vram_bytes: int | None
+    start_method: str
+    torch_threads: int
+    local_ranks: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the model trains on something else than the CPU that the workers use."""
+        return not self.device.startswith("cpu")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Repeated times of one thing. ``seconds``: one entry a repetition, each already divided by the steps in it."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle time, in seconds."""
+        ordered = sorted(self.seconds)
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+    @property
+    def interval(self) -> Interval:
+        """A 95 % interval of the median, in seconds, from order statistics: no shape of the noise is assumed."""
+        ordered = sorted(self.seconds)
+        reach = math.ceil(1.96 * math.sqrt(len(ordered)) / 2)
+        middle = (len(ordered) - 1) / 2
+        return ordered[max(0, math.floor(middle - reach))], ordered[min(len(ordered) - 1, math.ceil(middle + reach))]
+
+    @property
+    def ms(self) -> float:
+        """The median in milliseconds."""
+        return self.median * 1e3
+
+    @property
+    def ci_ms(self) -> Interval:
+        """The interval in milliseconds."""
+        low, high = self.interval
+        return low * 1e3, high * 1e3
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What one stage costs alone, warm, for one batch. ``op`` is its place in the chain, from 0."""
+
+    name: str
+    where: Where
+    ms_per_batch: float | None
+    ci_ms: Interval | None = None
+    op: int | None = None
+    engine: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way to run the chain, with what is predicted and what was measured of it. Step times in milliseconds."""
+
+    placement: Placement
+    cut: int
+    worker_engine: WorkerEngine = "audiomentations"
+    device_engine: DeviceEngine = "batched"
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    predicted_ms: float | None = None
+    predicted_ci_ms: Interval | None = None
+    measured_ms: float | None = None
+    measured_ci_ms: Interval | None = None
+    clips_per_second: float | None = None
+    stall: float | None = None
+    vram_bytes: int | None = None
+    cpu_seconds_per_step: float | None = None
+    status: CellStatus = "predicted"
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """A short name that tells cells of one report apart: ``split at 3, 2 workers``."""
+        where = {"cpu": "all CPU", "gpu": "all GPU", "split": f"split at {self.cut}"}[self.placement]
+        engine = f" ({self.device_engine})" if self.device_engine != "batched" else ""
+        return f"{where}{engine}, {self.num_workers} worker{'' if self.num_workers == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Recommendation(Cell):
+    """The cell to use, the names of those it cannot be told apart from, and the sentence that says why."""
+
+    tie_with: tuple[str, ...] = ()
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The raw race results of one arm: seconds a step, one entry a block, and what else was seen meanwhile."""
+
+    cell: str
+    step: Timing
+    wait: Timing
+    steps_per_block: int
+    ahead: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Where one training step's time goes, in milliseconds."""
+
+    model_ms: float
+    augment_ms: float
+    wait_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        """The whole step."""
+        return self.model_ms + self.augment_ms + self.wait_ms
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Training speed on batches that are already on the device."""
+
+    step_ms: float
+    ci_ms: Interval
+    clips_per_second: float
+
+
+@dataclass(frozen=True)
+class ChainFacts:
+    """The chain as it was measured: op names in order, its declaration and its hash."""
+
+    ops: tuple[str, ...]
+    sample_rate: int
+    hash: str
+    declaration: dict[str, Any] = field(default_factory=dict)
+    device_from: int = 0
+    device_from_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What was trained on what, and where each part came from (the model file, the command line, the demo data)."""
+
+    model: str
+    parameters: int
+    batch_size: int
+    clip_seconds: float
+    sample_rate: int
+    precision: Precision
+    dataset: str
+    clips: int
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the reader should know; ``id`` is stable (ADVISOR.md lists the causes), ``text`` is one sentence."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the advisor writes and the loader reads: one integer ``cut`` and the knobs around it.
+
+    Args:
+        cut: ops 1..cut run in the DataLoader workers, the rest on the device.
+        worker_engine: how the first part runs: ``"audiomentations"``.
+        device_engine: how the rest runs: ``"batched"`` (our ops) or ``"torch-audiomentations"``.
+        num_workers: DataLoader workers; 0 loads in the training process.
+        prefetch_factor: batches each worker prepares ahead; ``None`` is torch's default (2).
+        pin_memory: copy batches through page-locked memory (CUDA only).
+        persistent_workers: keep the workers alive between epochs.
+        start_method: ``"fork"``, ``"spawn"``, ``"forkserver"`` or ``None`` for Python's default.
+        precision: what the advice was measured with; the loader does not use it.
+        chain_hash: the chain this plan was made for; empty fits any chain.
+
+    Raises:
+        PlanError: a number is negative.
+    """
+
+    cut: int = 0
+    worker_engine: WorkerEngine = "audiomentations"
+    device_engine: DeviceEngine = "batched"
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = True
+    start_method: str | None = None
+    precision: Precision = "fp32"
+    chain_hash: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        for name in ("cut", "num_workers"):
+            if getattr(self, name) < 0:
+                raise PlanError(f"Plan: {name} is {getattr(self, name)}, but it cannot be negative.")
+
+    def save(self, path: str | Path) -> None:
+        """Write this plan as JSON."""
+        write_record(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Plan":
+        """Read a plan that ``save`` or the advisor wrote."""
+        return read_record(path, cls)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything one run of the advisor found. ``complete`` is false when it was interrupted or failed half-way."""
+
+    host: HostFacts
+    chain: ChainFacts
+    workload: Workload
+    schema_version: int = SCHEMA_VERSION
+    complete: bool = False
+    verdict: str = ""
+    cause: str = ""
+    ceiling: Ceiling | None = None
+    stages: tuple[StageCost, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    current: Cell | None = None
+    recommendation: Recommendation | None = None
+    before: Allocation | None = None
+    after: Allocation | None = None
+    cost_seconds: float = 0.0
+    break_even_steps: int | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+def to_json(record: Any) -> str:
+    """Write any record as indented JSON, ``schema_version`` first where it has one."""
+    content = msgspec.to_builtins(record)
+    if "schema_version" in content:
+        content = {"schema_version": content.pop("schema_version"), **content}
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+
+
+def from_json(text: str | bytes, kind: type[Record]) -> Record:
+    """Read a record of that kind; raise ``UsageError`` where the text is not one."""
+    try:
+        record = msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"This is not the JSON of a {kind.__name__}: {error}.") from None
+    version = getattr(record, "schema_version", SCHEMA_VERSION)
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"This {kind.__name__} has schema version {version}, but this audioaug reads up to {SCHEMA_VERSION}.",
+            "Update audioaug.",
+        )
+    return record
+
+
+def write_record(record: Any, path: str | Path) -> None:
+    """Write a record as JSON to a file; raise ``OutputError`` where that cannot be."""
+    try:
+        Path(path).write_text(to_json(record) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"Cannot write {path}: {error.strerror}.") from None
+
+
+def read_record(path: str | Path, kind: type[Record]) -> Record:
+    """Read a record from a JSON file; raise ``UsageError`` naming the file where that cannot be."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
+    try:
+        return from_json(text, kind)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", error.next_step) from None

@@ -1,0 +1,19 @@
+"""Showing what the advisor found: pure functions from a ``Report`` record to a string.
+
+Renderers, each ``render(report) -> str``:
+
+    to_text.py      for a terminal: a given width, with or without colour
+    to_markdown.py  for a pull request: GitHub tables
+    to_html.py      one self-contained page: no script, no network
+    to_json.py      the record itself, for machines and for ``--load``
+
+What they agree on:
+
+    page.py         the report as sections of parts, in reading order
+    parts.py        what a page is made of: Line, Table, Facts, Bars, Code
+    cells.py        the table of cells; measured and predicted never share a column
+    costs.py        the tables of what each transform and each other stage costs
+    bars.py         where a step's time goes, before and after, to one scale
+    snippet.py      the code to paste
+    sentences.py    verdict, cause, evidence, price, machine, in words
+"""

@@ -1,0 +1,59 @@
+"""What each stage costs alone: the transforms on both sides of the cut, and everything else."""
+
+from audioaug.records import Report, StageCost
+from audioaug.report.parts import NOTHING, Column, Facts, Part, Row, Table, spread
+
+Side = tuple[str, str]
+
+
+def op_parts(report: Report) -> tuple[Part, ...]:
+    """One row a transform, one column for each place and engine it was measured on; then why some have no number."""
+    stages = [stage for stage in report.stages if stage.op is not None]
+    if not stages:
+        return ()
+    sides = sorted({side(stage) for stage in stages}, key=lambda it: (it[0] != "worker", it))
+    costs = {(stage.op, side(stage)): stage for stage in stages}
+    names = {stage.op: stage.name for stage in stages if stage.op is not None} | dict(enumerate(report.chain.ops))
+    columns = (Column("", number=True), Column("transform"), *(side_column(it) for it in sides), Column("runs in"))
+    rows = tuple(
+        Row((str(op + 1), names[op], *(cost(costs.get((op, it))) for it in sides), runs_in(report, op)))
+        for op in sorted(names)
+    )
+    return Table(columns, rows).without_empty(), *reasons(stages)
+
+
+def side(stage: StageCost) -> Side:
+    """Where a stage ran, and with which engine."""
+    return stage.where, stage.engine
+
+
+def side_column(it: Side) -> Column:
+    """The column of one side: ``worker / audiomentations``."""
+    return Column("\n".join(filter(None, it)), number=True)
+
+
+def cost(stage: StageCost | None) -> str:
+    """A stage's time with its interval."""
+    return NOTHING if stage is None else spread(stage.ms_per_batch, stage.ci_ms)
+
+
+def runs_in(report: Report, op: int) -> str:
+    """The side of the recommended cut that an op is on."""
+    if report.recommendation is None:
+        return NOTHING
+    return "worker" if op < report.recommendation.cut else "device"
+
+
+def reasons(stages: list[StageCost]) -> tuple[Part, ...]:
+    """Why some transforms have no time on some side."""
+    missing = [stage for stage in stages if stage.ms_per_batch is None and stage.reason]
+    items = tuple((stage.name, f"{', '.join(filter(None, side(stage)))}: {stage.reason}") for stage in missing)
+    return (Facts(items),) if items else ()
+
+
+def stage_parts(report: Report) -> tuple[Part, ...]:
+    """One row for each stage that is not a transform: decoding, collating, the copy, the model."""
+    stages = [stage for stage in report.stages if stage.op is None]
+    words, ms = [Column("stage"), Column("runs in"), Column("engine")], Column("ms per batch", number=True)
+    rows = tuple(Row((stage.name, stage.where, stage.engine, cost(stage), stage.reason)) for stage in stages)
+    return (Table((*words, ms, Column("note")), rows).without_empty(),) if rows else ()

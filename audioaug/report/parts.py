@@ -1,0 +1,111 @@
+"""What a page is made of. Parts hold plain strings: each renderer escapes them in its own way."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from audioaug.records import Allocation, Interval
+from audioaug.units import significant
+
+NOTHING = "-"
+
+LineKind = Literal["verdict", "plain", "warning", "note"]
+RowKind = Literal["plain", "best", "guess"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One paragraph; ``aside`` is set apart at its end."""
+
+    text: str
+    kind: LineKind = "plain"
+    aside: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's header. A narrow page leaves out ``spare`` columns, which repeat others, then the ``minor`` ones."""
+
+    header: str
+    number: bool = False
+    use: Literal["main", "minor", "spare"] = "main"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One string for each column."""
+
+    values: tuple[str, ...]
+    kind: RowKind = "plain"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    def without(self, left_out: set[int]) -> "Table":
+        """The same table less the columns at those places."""
+        keep = [place for place in range(len(self.columns)) if place not in left_out]
+        rows = tuple(Row(tuple(row.values[place] for place in keep), row.kind) for row in self.rows)
+        return Table(tuple(self.columns[place] for place in keep), rows)
+
+    def without_empty(self) -> "Table":
+        """The same table less the columns that say nothing in any row."""
+        places = range(len(self.columns))
+        return self.without({p for p in places if all(row.values[p] in ("", NOTHING) for row in self.rows)})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Labels, each with what there is to say about it."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Labelled allocations of one step's time, drawn to one scale."""
+
+    items: tuple[tuple[str, Allocation], ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to paste."""
+
+    text: str
+
+
+Part: TypeAlias = Line | Table | Facts | Bars | Code
+
+
+@dataclass(frozen=True)
+class Section:
+    """Parts that belong together under one title; the first section of a page has none."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+
+def printable(text: str) -> str:
+    """Replace what could break a line or steer a terminal, such as a line feed or an escape code, by spaces."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def spread(value: float | None, interval: Interval | None) -> str:
+    """Format a value and how far its interval reaches on the wider side: ``40.1 ±0.3``, ``181 ±13``.
+
+    The reach is rounded up to one significant digit, to two where it starts with a 1; the value follows it.
+    """
+    if value is None:
+        return NOTHING
+    reach = 0.0 if interval is None else max(interval[1] - value, value - interval[0])
+    if reach <= 0 or not math.isfinite(reach):
+        return significant(value, 3)
+    exponent = math.floor(math.log10(reach))
+    decimals = max(0, -exponent + (reach < 2 * 10.0**exponent))
+    reach = math.ceil(reach * 10**decimals - 1e-6) / 10**decimals
+    return f"{value:,.{decimals}f} ±{reach:,.{decimals}f}"

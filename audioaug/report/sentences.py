@@ -1,0 +1,110 @@
+"""What the report says in words."""
+
+from audioaug.records import Report
+from audioaug.report.cells import runnable_cells
+from audioaug.report.parts import Facts, Line, Part
+from audioaug.units import format_bytes, format_hz, format_seconds, plural
+
+NO_VERDICT = "No recommendation: there was nothing yet to compare."
+
+
+def headline_parts(report: Report) -> tuple[Part, ...]:
+    """The verdict; the first cause, with its id; whether the run was cut short."""
+    text = cause(report)
+    return (
+        Line(report.verdict or NO_VERDICT, "verdict"),
+        *([Line(text, aside=report.cause)] if text or report.cause else []),
+        *([] if report.complete else [Line("incomplete: interrupted", "warning")]),
+    )
+
+
+def cause(report: Report) -> str:
+    """Why, in words: the recommendation's own sentence, else the notice of the first cause."""
+    because = report.recommendation.because if report.recommendation else ""
+    return because or next((notice.text for notice in report.notices if notice.id == report.cause), "")
+
+
+def trust_parts(report: Report) -> tuple[Part, ...]:
+    """What was measured, what the advice cost, and what the reader should know besides."""
+    said = cause(report)
+    notices = tuple((notice.id, notice.text) for notice in report.notices if notice.text != said)
+    return Line(evidence(report)), *price_lines(report), *([Facts(notices)] if notices else [])
+
+
+def evidence(report: Report) -> str:
+    """What was measured and what only predicted, in one sentence."""
+    stages = sum(stage.ms_per_batch is not None for stage in report.stages)
+    cells = runnable_cells(report)
+    raced = sum(cell.measured_ms is not None for cell in cells)
+    guessed = sum(cell.measured_ms is None and cell.predicted_ms is not None for cell in cells)
+    measured = {
+        "the ceiling": report.ceiling is not None,
+        f"{plural(stages, 'stage')} alone": stages > 0,
+        f"{plural(raced, 'cell')} end to end{race_size(report)}": raced > 0,
+    }
+    found = ", ".join(text for text, holds in measured.items() if holds)
+    return f"Measured: {found or 'nothing'}; only predicted: {plural(guessed, 'cell') if guessed else 'nothing'}."
+
+
+def race_size(report: Report) -> str:
+    """How much was raced: `` (120 blocks, 2,400 steps)``."""
+    blocks = [(len(arm.step.seconds), arm.steps_per_block) for arm in report.measurements]
+    if not blocks:
+        return ""
+    steps = sum(count * size for count, size in blocks)
+    return f" ({plural(sum(count for count, _ in blocks), 'block')}, {steps:,} steps)"
+
+
+def price_lines(report: Report) -> tuple[Line, ...]:
+    """What the advice cost and when it has paid for itself."""
+    if report.cost_seconds <= 0:
+        return ()
+    took = f"This advice took {format_seconds(report.cost_seconds)}"
+    if report.break_even_steps is None:
+        return (Line(f"{took}."),)
+    steps = f"{report.break_even_steps:,} step{'' if report.break_even_steps == 1 else 's'}"
+    return (Line(f"{took}; it has paid for itself after {steps}{training_time(report, report.break_even_steps)}."),)
+
+
+def training_time(report: Report, steps: int) -> str:
+    """How long that many recommended steps take: `` (1 min 40 s of training)``."""
+    advice = report.recommendation
+    step_ms = (advice.measured_ms or advice.predicted_ms) if advice else None
+    return "" if step_ms is None else f" ({format_seconds(steps * step_ms / 1e3)} of training)"
+
+
+def setting_parts(report: Report) -> tuple[Part, ...]:
+    """The machine, the training and the chain that all of this holds for."""
+    sources = ", ".join(f"{what} from {source}" for what, source in report.workload.sources.items())
+    versions = ", ".join(f"{name} {version}" for name, version in report.host.versions.items())
+    items = {
+        "machine": machine(report),
+        "versions": versions,
+        "training": training(report),
+        "sources": sources,
+        "chain": " > ".join(report.chain.ops) or "no transforms",
+    }
+    return (Facts(tuple((name, text) for name, text in items.items() if text)),)
+
+
+def machine(report: Report) -> str:
+    """The machine facts in one line."""
+    host = report.host
+    vram = f" ({format_bytes(host.vram_bytes)})" if host.vram_bytes is not None else ""
+    facts = (
+        f"{host.device_name or host.device}{vram}" if host.has_gpu else "no GPU",
+        host.cpu,
+        f"{host.usable_cores:g} of {plural(host.logical_cores, 'core')} usable",
+        f"{format_bytes(host.ram_bytes)} RAM",
+        host.platform,
+        f"workers by {host.start_method}",
+    )
+    return ", ".join(filter(None, facts))
+
+
+def training(report: Report) -> str:
+    """The model, its batches and its data in one line."""
+    work = report.workload
+    model = f"{work.model} ({work.parameters:,} parameters, {work.precision})"
+    batch = f"batches of {plural(work.batch_size, 'clip')} of {work.clip_seconds:g} s at {format_hz(work.sample_rate)}"
+    return f"{model}, {batch}, {work.dataset} ({plural(work.clips, 'clip')})"

@@ -1,0 +1,64 @@
+"""The report as GitHub Markdown."""
+
+import re
+
+from audioaug.records import Report
+from audioaug.report import bars, parts
+from audioaug.report.page import page
+
+BAR_WIDTH = 72
+
+
+def render(report: Report) -> str:
+    """The page with tables and fenced code, every name escaped."""
+    blocks = []
+    for section in page(report):
+        blocks += [f"### {escape(section.title)}"] if section.title else []
+        blocks += [block(part) for part in section.parts]
+    return "\n\n".join(blocks) + "\n"
+
+
+def escape(text: str) -> str:
+    """Keep what Markdown or HTML would read as markup from being read so."""
+    text = parts.printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+
+
+def block(part: parts.Part) -> str:
+    """One part of the page as one Markdown block."""
+    match part:
+        case parts.Line():
+            return line(part)
+        case parts.Table():
+            return table(part)
+        case parts.Facts():
+            return "\n".join(f"- **{escape(label)}**: {escape(content)}" for label, content in part.items)
+        case parts.Bars():
+            return fenced(bars.plain(part, BAR_WIDTH))
+        case parts.Code():
+            return fenced(part.text, "python")
+
+
+def line(part: parts.Line) -> str:
+    """A paragraph; the verdict and warnings in bold, the aside in italics."""
+    text = f"**{escape(part.text)}**" if part.kind in ("verdict", "warning") else escape(part.text)
+    return f"{text} *({escape(part.aside)})*".strip() if part.aside else text
+
+
+def table(part: parts.Table) -> str:
+    """A table; the recommended row in bold."""
+    header = [escape(column.header) for column in part.columns]
+    rule = ["---:" if column.number else ":---" for column in part.columns]
+    rows = [[emphasised(escape(value), row.kind) for value in row.values] for row in part.rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
+
+
+def emphasised(cell: str, kind: parts.RowKind) -> str:
+    """Bold in the best row, italics in a predicted one."""
+    stars = {"plain": "", "best": "**", "guess": "*"}[kind]
+    return f"{stars}{cell}{stars}" if cell else ""
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A code block."""
+    return f"```{language}\n{text}\n```"

@@ -1,0 +1,148 @@
+"""The report for a terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from audioaug.records import Report
+from audioaug.report import bars, parts
+from audioaug.report.page import page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, OverflowMethod, RenderableType
+    from rich.text import Text
+
+LINE_STYLES: dict[parts.LineKind, str] = {"verdict": "bold", "plain": "", "warning": "bold yellow", "note": "dim"}
+ROW_STYLES: dict[parts.RowKind, str] = {"plain": "", "best": "bold green", "guess": "dim"}
+BAR_STYLES: dict[bars.Share, str] = {"model": "green", "augment": "yellow", "wait": "red"}
+
+
+def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
+    """Lay the report out in lines of at most ``width`` characters; escape codes only if ``colour`` is asked for."""
+    console = page_console(width, colour)
+    with console.capture() as capture:
+        for number, section in enumerate(page(report)):
+            if number:
+                console.print()
+            if section.title:
+                console.print(text(section.title, "bold underline"))
+            for part, before in zip(section.parts, (None, *section.parts)):
+                console.print(*([""] if isinstance(before, parts.Table) else []), drawn(part, console), sep="\n")
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def page_console(width: int, colour: bool) -> Console:
+    """A console that looks at nothing but its arguments: neither at the terminal nor at the environment."""
+    from rich.console import Console
+
+    return Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        force_jupyter=False,
+        legacy_windows=False,
+        _environ={},
+    )
+
+
+def text(content: str, style: str = "", overflow: OverflowMethod = "fold") -> Text:
+    """Words as they are: no markup, no emoji, no control characters."""
+    from rich.text import Text
+
+    return Text(parts.printable(content), style=style, overflow=overflow)
+
+
+def drawn(part: parts.Part, console: Console) -> RenderableType:
+    """One part of the page as something that rich prints."""
+    match part:
+        case parts.Line():
+            return line(part)
+        case parts.Table():
+            return fitted(part, console)
+        case parts.Facts():
+            return facts(part, console.width)
+        case parts.Bars():
+            return bar_lines(part, console.width)
+        case parts.Code():
+            return text_lines([text(it, "cyan") for it in part.text.splitlines()])
+
+
+def line(part: parts.Line) -> Text:
+    """A paragraph with its aside dimmed at the end."""
+    paragraph = text(part.text, LINE_STYLES[part.kind])
+    if part.aside:
+        paragraph.append_text(text(f"{' ' if part.text else ''}[{part.aside}]", "dim"))
+    return paragraph
+
+
+def fitted(part: parts.Table, console: Console) -> RenderableType:
+    """The first layout of the table that fits the width, else the last."""
+    unbounded = console.options.update(width=10_000)
+    for left_out, gap in layouts(part):
+        attempt = table(part.without(left_out), gap)
+        size = console.measure(attempt, options=unbounded)
+        if (size.maximum if gap == 2 else size.minimum) <= console.width:
+            break
+    return attempt
+
+
+def layouts(part: parts.Table) -> Iterator[tuple[set[int], int]]:
+    """Which columns to leave out and how far apart to set the others, from roomy to narrow; only the narrow wrap."""
+    places = range(len(part.columns))
+    spare = [place for place in places if part.columns[place].use == "spare"]
+    minor = [place for place in reversed(places) if part.columns[place].use == "minor"]
+    yield from ((set(spare[:count]), 2) for count in range(len(spare) + 1))
+    yield from ((set(spare + minor[:count]), 1) for count in range(len(minor) + 1))
+
+
+def table(part: parts.Table, gap: int) -> RenderableType:
+    """Columns under a rule; numbers to the right, never wrapped, and visibly cut where all else fails."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="")
+    for column in part.columns:
+        header = text_lines([text(it) for it in column.header.split("\n")])
+        grid.add_column(header, justify="right" if column.number else "left", no_wrap=column.number)
+    for row in part.rows:
+        values = zip(row.values, part.columns, strict=True)
+        cells = (text(value, overflow="ellipsis" if column.number else "fold") for value, column in values)
+        grid.add_row(*cells, style=ROW_STYLES[row.kind])
+    return grid
+
+
+def facts(part: parts.Facts, width: int) -> RenderableType:
+    """Two columns: a dim label of at most a third of the width, and what there is to say."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(max_width=max(8, width // 3))
+    grid.add_column()
+    for label, content in part.items:
+        grid.add_row(text(label, "dim"), text(content))
+    return grid
+
+
+def bar_lines(part: parts.Bars, width: int) -> Text:
+    """The legend, then for each bar its label, the bar, and its numbers below."""
+    indent = max(len(label) for label, _ in part.items) + 2
+    longest = bars.longest_ms(part)
+    lines = [text(f"{'':{indent}}{bars.LEGEND}", "dim")]
+    for label, allocation in part.items:
+        bar = text(f"{label:{indent}}")
+        for share, characters in bars.runs(allocation, longest, width - indent):
+            bar.append(characters, BAR_STYLES[share])
+        lines += [bar, text(f"{'':{indent}}{bars.caption(allocation)}")]
+    return text_lines(lines)
+
+
+def text_lines(lines: list[Text]) -> Text:
+    """Lines below each other."""
+    from rich.text import Text
+
+    return Text("\n", overflow="fold").join(lines)

@@ -1,0 +1,67 @@
+"""Quantities: what a number means, and the one way each kind of number is printed."""
+
+from typing import TypeAlias
+
+Seconds: TypeAlias = float
+Hertz: TypeAlias = float
+Decibels: TypeAlias = float
+
+
+def format_ms(milliseconds: float, digits: int = 3) -> str:
+    """Format a duration given in milliseconds with ``digits`` significant digits: ``0.0213 ms``, ``2.13 ms``, ``21.3 ms``."""
+    return f"{significant(milliseconds, digits)} ms"
+
+
+def format_seconds(seconds: Seconds) -> str:
+    """Format a duration in the unit people would say it in: ``12 us``, ``2.1 ms``, ``3.4 s``, ``2 min 5 s``."""
+    if seconds >= 100:
+        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{significant(seconds / size, 2)} {unit}"
+    return f"{significant(seconds / 1e-6, 2)} us"
+
+
+def format_interval(low: float, high: float, digits: int = 3) -> str:
+    """Format an interval: ``12.1 .. 12.9``."""
+    return f"{significant(low, digits)} .. {significant(high, digits)}"
+
+
+def format_rate(per_second: float, what: str = "clips") -> str:
+    """Format a throughput: ``1,234 clips/s``."""
+    return f"{per_second:,.0f} {what}/s"
+
+
+def format_percent(share: float) -> str:
+    """Format a share of one: ``0.0713`` is ``7.1 %``, ``0.713`` is ``71 %``."""
+    return f"{share * 100:.1f} %" if abs(share) < 0.1 else f"{share * 100:.0f} %"
+
+
+def format_bytes(size: int | float) -> str:
+    """Format a size in binary units: ``3.5 MiB``."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def format_hz(frequency_hz: Hertz) -> str:
+    """Format a sample rate or frequency: ``16 kHz``, ``44.1 kHz``, ``150 Hz``."""
+    return f"{frequency_hz / 1000:g} kHz" if frequency_hz >= 1000 else f"{frequency_hz:g} Hz"
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun: ``1 worker``, ``4 workers``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def significant(value: float, digits: int) -> str:
+    """Format a number with that many significant digits and without an exponent: ``0.00213``, ``2.13``, ``1,230``."""
+    if value == 0:
+        return "0"
+    magnitude = len(f"{abs(value):.0f}") if abs(value) >= 1 else 1
+    if abs(value) >= 1:
+        return f"{value:,.{max(0, digits - magnitude)}f}"
+    return f"{float(f'{value:.{digits}g}'):.12f}".rstrip("0")
