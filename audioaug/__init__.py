@@ -1,1 +1,40 @@
-"""audioaug."""
+"""audioaug: write an augmentation chain once, run it on the CPU, the GPU or split, where your training is fastest.
+
+=================  =====================================================================================================
+``ops``            the transforms, by their audiomentations names: ``ops.Gain(p=0.5)``
+``Chain``          an ordered list of ops and a sample rate; ``from_yaml``, ``from_audiomentations``, ``draw``
+``Draws``          every random decision for a batch, as a table that can be saved and replayed
+``build_cpu``      a chain (or its first ops) as a callable on one clip: audiomentations, fed with our draws
+``build_device``   a chain (or its last ops) as an ``nn.Module`` on batches of tensors
+``split``          both parts at a plan's cut
+``Plan``           where to cut, and the DataLoader knobs around it: what the advisor writes
+``Loader``         augmented batches on the device, by a plan
+``AudioFolder``    a folder or manifest of audio as a Dataset
+``Report``         what the advisor found
+``errors``         everything that can go wrong, in one tree
+=================  =====================================================================================================
+
+The advisor is a command: ``python -m audioaug.advise --model mymodel.py``.
+"""
+
+from audioaug import errors, ops
+from audioaug.audio.folder import AudioFolder
+from audioaug.build import build_cpu, build_device, split
+from audioaug.core import Chain, Draws
+from audioaug.records import Plan, Report
+from audioaug.train import Loader
+
+__version__ = "0.1.0"
+__all__ = [
+    "AudioFolder",
+    "Chain",
+    "Draws",
+    "Loader",
+    "Plan",
+    "Report",
+    "build_cpu",
+    "build_device",
+    "errors",
+    "ops",
+    "split",
+]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from audioaug.errors import OutputError, PlanError, UsageError
+from audioaug.units import plural
 
 SCHEMA_VERSION = 1
 
@@ -21,6 +22,8 @@ DeviceEngine = Literal["batched", "torch-audiomentations"]
 Precision = Literal["fp32", "bf16", "fp16"]
 CellStatus = Literal["raced", "predicted", "infeasible"]
 Where = Literal["worker", "device", "transfer", "model"]
+"""Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself."""
+
 Interval = tuple[float, float]
 Record = TypeVar("Record")
 
@@ -124,7 +127,8 @@ class Cell:
         """A short name that tells cells of one report apart: ``split at 3, 2 workers``."""
         where = {"cpu": "all CPU", "gpu": "all GPU", "split": f"split at {self.cut}"}[self.placement]
         engine = f" ({self.device_engine})" if self.device_engine != "batched" else ""
-        return f"{where}{engine}, {self.num_workers} worker{'' if self.num_workers == 1 else 's'}"
+        pinned = ", pinned" if self.pin_memory else ""
+        return f"{where}{engine}, {plural(self.num_workers, 'worker')}{pinned}"
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,17 @@ class Allocation:
     def total_ms(self) -> float:
         """The whole step."""
         return self.model_ms + self.augment_ms + self.wait_ms
+
+
+@dataclass(frozen=True)
+class LoaderCost:
+    """How fast the loader alone delivers: milliseconds a batch with so many workers and the chain cut there."""
+
+    cut: int
+    num_workers: int
+    ms_per_batch: float
+    ci_ms: Interval
+    first_batch_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -264,6 +279,7 @@ class Report:
     cause: str = ""
     ceiling: Ceiling | None = None
     stages: tuple[StageCost, ...] = ()
+    loader_costs: tuple[LoaderCost, ...] = ()
     cells: tuple[Cell, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     current: Cell | None = None
@@ -272,6 +288,7 @@ class Report:
     after: Allocation | None = None
     cost_seconds: float = 0.0
     break_even_steps: int | None = None
+    what_if: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
 
 

@@ -7,6 +7,7 @@ Shapes: F files, R rows of a batch, N samples of an excerpt, S samples of the wh
 """
 
 import functools
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -26,13 +27,15 @@ DEVICE_BYTES = 2 * 2**30
 class Layout:
     """Where each file's samples lie in the flat array; known from the headers alone, before anything is decoded.
 
-    Channel c of file f starts at ``offsets_F[f] + c * lengths_F[f]``.
+    Channel c of file f starts at ``offsets_F[f] + c * lengths_F[f]``. Every ``steps_F[f]`` th sample lies on a sample of
+    the file at its own rate (1 if that is the same).
     """
 
     files: tuple[str, ...]
     lengths_F: NDArray[np.int64]
     channels_F: NDArray[np.int64]
     offsets_F: NDArray[np.int64]
+    steps_F: NDArray[np.int64]
 
 
 @functools.lru_cache(maxsize=32)
@@ -44,7 +47,10 @@ def layout(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Layou
     if not lengths_F.all():
         raise DataError(f"{files[int(np.argmin(lengths_F))]} holds no samples.", "Remove it.")
     channels_F = np.asarray([1 if mono else header.channels for header in headers], dtype=np.int64)
-    return Layout(files, lengths_F, channels_F, np.concatenate([[0], np.cumsum(lengths_F * channels_F)[:-1]]))
+    steps_F = np.asarray(
+        [sample_rate // math.gcd(sample_rate, header.sample_rate) for header in headers], dtype=np.int64
+    )
+    return Layout(files, lengths_F, channels_F, np.concatenate([[0], np.cumsum(lengths_F * channels_F)[:-1]]), steps_F)
 
 
 class Bank:

@@ -33,9 +33,12 @@ class Header:
 
 
 def as_paths(paths: Paths) -> tuple[str, ...]:
-    """Return one path or many as absolute path names."""
+    """Return one path or many as absolute path names; raise ``DataError`` if they are something else."""
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return tuple(os.path.abspath(os.fspath(path)) for path in several)
+    try:
+        return tuple(os.path.abspath(os.fspath(path)) for path in several)
+    except TypeError:
+        raise DataError(f"{paths!r} is neither a path nor a list of paths.", "Name files or folders.") from None
 
 
 @functools.lru_cache(maxsize=64)

@@ -40,20 +40,27 @@ class WorkerChain:
             draws: of this one example, instead of drawing them here.
 
         Raises:
-            DataError: the samples have another shape or type, or several channels where an op takes one.
+            DataError: the samples have another shape or type, or several channels where an op takes one, or the draws
+                are not for one example.
         """
         samples = _checked(samples)
         sample_rate = self.chain.sample_rate if sample_rate is None else sample_rate
         if draws is None:
             draws = self.chain.draw([index], epoch, self.seed)
+        if len(draws) != 1:
+            raise DataError(
+                f"There are draws for {len(draws)} examples, but this is one clip.", "Pick one with rows()."
+            )
+        shape = samples.shape
+        if len(shape) == 2 and shape[0] == 1:  # one channel is mono, which the references want as (T,)
+            samples = samples[0]
         if samples.shape[-1]:
             for node in self.chain.nodes[: self.cut]:
                 samples = self._run(node, draws, samples, sample_rate)
-        return np.ascontiguousarray(samples, dtype=np.float32)
+        samples = np.ascontiguousarray(samples, dtype=np.float32)
+        return samples[None] if len(shape) > samples.ndim else samples
 
-    def _run(
-        self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int
-    ) -> NDArray[np.float32]:
+    def _run(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
         if not draws[f"{node.path}:apply"][0]:
             return samples
         if not node.children:
@@ -64,9 +71,7 @@ class WorkerChain:
                 samples = self._run(node.children[child], draws, samples, sample_rate)
         return samples
 
-    def _replay(
-        self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int
-    ) -> NDArray[np.float32]:
+    def _replay(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
         channels = 1 if samples.ndim == 1 else len(samples)
         check_channels(node.op, channels)
         reference = self._references.get(node.path)
@@ -102,7 +107,9 @@ def build_cpu(chain: Chain, cut: int | None = None, seed: int = 0) -> WorkerChai
 def check_channels(op: Op, channels: int) -> None:
     """Raise ``DataError`` if the op takes mono only and there are several channels."""
     if channels > 1 and not op.multichannel:
-        raise DataError(f"{op.name} takes mono audio only, but this clip has {channels} channels.", "Mix it down first.")
+        raise DataError(
+            f"{op.name} takes mono audio only, but this clip has {channels} channels.", "Mix it down first."
+        )
 
 
 @contextmanager
@@ -138,4 +145,3 @@ def _checked(samples: Any) -> NDArray[np.float32]:
 def _single(value: Any) -> Any:
     """Return one clip's own number from an array of one; plain numbers stay."""
     return value[0].item() if isinstance(value, np.ndarray) else value
-

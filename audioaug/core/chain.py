@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import yaml
 from numpy.typing import ArrayLike
 
 from audioaug.core.draws import Draws, uniforms
-from audioaug.core.op import Op, build_op, op_class, op_from_dict
+from audioaug.core.op import Op, build_op, op_class, ops_from_list
 from audioaug.core.params import Distribution, Uniform
 from audioaug.errors import ChainError, OutputError, PlanError, did_you_mean
 
@@ -59,6 +59,8 @@ class Chain:
     sample_rate: int
 
     def __post_init__(self) -> None:
+        if not isinstance(self.ops, Iterable):
+            raise ChainError(f"A chain takes a list of ops, but this is a {type(self.ops).__qualname__}.")
         object.__setattr__(self, "ops", tuple(self.ops))
         for op in self.ops:
             if not isinstance(op, Op):
@@ -66,8 +68,7 @@ class Chain:
                     f"A chain holds audioaug ops, but this is a {type(op).__module__}.{type(op).__qualname__}.",
                     "Chain.from_audiomentations takes an audiomentations Compose.",
                 )
-        if isinstance(self.sample_rate, bool) or int(self.sample_rate) != self.sample_rate or self.sample_rate <= 0:
-            raise ChainError(f"The chain's sample_rate is {self.sample_rate!r}, but it must be a whole number of hertz.")
+        object.__setattr__(self, "sample_rate", _whole_hertz(self.sample_rate))
         self.columns  # noqa: B018  (draws once from nothing, so that a missing noise folder is told here)
 
     def __len__(self) -> int:
@@ -86,9 +87,7 @@ class Chain:
     @functools.cached_property
     def _lanes(self) -> list[tuple[Node, str, Distribution]]:
         nodes = [node for top in self.nodes for node in top.walk()]
-        return [
-            (node, name, kind) for node in nodes for name, kind in (("apply", COIN), *node.distributions.items())
-        ]
+        return [(node, name, kind) for node in nodes for name, kind in (("apply", COIN), *node.distributions.items())]
 
     @functools.cached_property
     def _addresses(self) -> tuple[list[int], list[int]]:
@@ -144,10 +143,12 @@ class Chain:
             raise ChainError("A chain is written as a mapping with `sample_rate` and `transforms`.")
         for key in content:
             if key not in ("sample_rate", "transforms"):
-                raise ChainError(f"A chain has no entry {key!r}.", did_you_mean(str(key), ("sample_rate", "transforms")))
+                raise ChainError(
+                    f"A chain has no entry {key!r}.", did_you_mean(str(key), ("sample_rate", "transforms"))
+                )
         if "sample_rate" not in content:
             raise ChainError("The chain has no sample_rate.", "Add a line such as `sample_rate: 16000`.")
-        return cls([op_from_dict(item) for item in content["transforms"] or ()], content["sample_rate"])
+        return cls(ops_from_list(content["transforms"], "The chain"), content["sample_rate"])
 
     def to_yaml(self, path: str | Path) -> None:
         """Write the declaration to a YAML file."""
@@ -182,6 +183,13 @@ class Chain:
         import audiomentations
 
         return audiomentations.Compose([op.reference() for op in self.ops])
+
+
+def _whole_hertz(value: Any) -> int:
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not real or not float(value).is_integer() or value <= 0:
+        raise ChainError(f"The chain's sample_rate is {value!r}, but it must be a whole number of hertz.")
+    return int(value)
 
 
 def _number(ops: Sequence[Op], prefix: str, start: int) -> tuple[list[Node], int]:

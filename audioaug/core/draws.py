@@ -58,7 +58,7 @@ def uniforms(seed: int, epoch: int, indices: ArrayLike, positions: ArrayLike, la
 
 def _words(number: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Split a 64-bit number (negative ones wrap around) into its low and high 32 bits."""
-    number &= 2**64 - 1
+    number = int(number) & (2**64 - 1)
     return np.asarray(number & 0xFFFFFFFF, dtype=np.uint64), np.asarray(number >> 32, dtype=np.uint64)
 
 
@@ -79,6 +79,8 @@ class Draws:
         return len(self.table)
 
     def __getitem__(self, column: str) -> FloatArray:
+        if column not in self._place:
+            raise DataError(f"These draws have no column {column!r}.", "Draw with the chain that they are used for.")
         return self.table[:, self._place[column]]
 
     def __eq__(self, other: object) -> bool:
@@ -103,8 +105,8 @@ class Draws:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Draws":
         """Read what ``to_dict`` wrote; raise ``DataError`` if the table does not fit its columns."""
-        columns = tuple(content["columns"])
-        table = np.asarray(content["table"], dtype=np.float64).reshape(-1, len(columns) or 1)
-        if table.shape[1] != (len(columns) or 1):
-            raise DataError(f"These draws have {len(columns)} columns, but their table is of shape {table.shape}.")
-        return cls(columns, table)
+        columns, rows = tuple(content["columns"]), content["table"]
+        sizes = {len(row) for row in rows}
+        if sizes - {len(columns)}:
+            raise DataError(f"These draws have {len(columns)} columns, but their table has rows of {sorted(sizes)}.")
+        return cls(columns, np.asarray(rows, dtype=np.float64).reshape(len(rows), len(columns)))

@@ -208,14 +208,23 @@ def op_from_dict(content: Any) -> Op:
         raise ChainError(f"A transform is written as one name with its arguments, but here stands: {content!r}.")
     name, arguments = next(iter(content.items()))
     kind = op_class(str(name))
+    if not isinstance(arguments, Mapping | None):
+        raise ChainError(f"{name}: its arguments are {arguments!r}, but they must be a mapping of names to values.")
     arguments = dict(arguments or {})
     known = [field.name for field in dataclasses.fields(kind)]
     for argument in arguments:
         if argument not in known:
             raise ChainError(f"{name} has no argument {argument!r}.", did_you_mean(str(argument), known))
     if "transforms" in arguments:
-        arguments["transforms"] = tuple(op_from_dict(child) for child in arguments["transforms"] or ())
+        arguments["transforms"] = ops_from_list(arguments["transforms"], str(name))
     return build_op(kind, arguments)
+
+
+def ops_from_list(content: Any, owner: str) -> tuple[Op, ...]:
+    """Build the ops of a list (none of ``None``); raise ``ChainError``, naming its owner, if it is no list."""
+    if not isinstance(content, list | tuple | None):
+        raise ChainError(f"{owner}: transforms is {content!r}, but it must be a list.")
+    return tuple(op_from_dict(item) for item in content or ())
 
 
 def build_op(kind: type[Op], arguments: dict[str, Any]) -> Op:
@@ -235,11 +244,13 @@ def op_class(name: str) -> type[Op]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON and YAML know it."""
+    """Return a value as JSON and YAML know it; equal numbers come out alike (6 and 6.0), so that hashes do too."""
     if isinstance(value, Op):
         return value.to_dict()
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
 
 
@@ -258,13 +269,16 @@ def _check_field(op: Op, name: str) -> None:
         raise ChainError(f"{op.name}: {name} is {value!r}, but it must be true or false.")
     if hint in (int, float):
         _check_number(op, name, value, hint)
+        value = value.item() if isinstance(value, np.generic) else value
+        object.__setattr__(op, name, int(value) if hint is int else value)
 
 
 def _check_number(op: Op, name: str, value: Any, hint: type) -> None:
-    whole = isinstance(value, int | np.integer) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or (hint is int and not whole):
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not real or np.isnan(value) or (hint is int and not float(value).is_integer()):
         raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {'whole ' * (hint is int)}number.")
     low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
     if not low <= value <= high:
-        bounds = f"between {low:g} and {high:g}" if np.isfinite(high) else f"at least {low:g}"
+        bounds = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
+        bounds = f"at most {high:g}" if np.isinf(low) else bounds
         raise ChainError(f"{op.name}: {name} is {value:g}, but it must be {bounds}.")

@@ -31,13 +31,12 @@ TAIL_ERROR = 1e-7
 
 @dataclass(frozen=True)
 class Butterworth:
-    """A filter for each row. ``low_hz_R`` and ``high_hz_R`` are the band's edges (one-sided kinds use ``low_hz_R``)."""
+    """A filter for each row. ``low_R`` and ``high_R`` are the band's edges, warped (one-sided kinds use ``low_R``)."""
 
     kind: Kind
     order_R: torch.Tensor
-    low_hz_R: torch.Tensor
-    high_hz_R: torch.Tensor
-    sample_rate: int
+    low_R: torch.Tensor
+    high_R: torch.Tensor
     highest_order: int
     tail: int
 
@@ -55,11 +54,10 @@ class Butterworth:
         return torch.where(order_R1 % 2 == 1, response * (v / torch.complex(v, u)), response)
 
     def _prototype_axis(self, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-        half_w = torch.arange(n // 2 + 1, device=self.order_R.device, dtype=torch.float32) * (math.pi / n)
-        s, c = torch.sin(half_w), torch.cos(half_w).clamp(min=0.0)
-        low_R1, high_R1 = (
-            torch.tan(hz_R[:, None] * (math.pi / self.sample_rate)) for hz_R in (self.low_hz_R, self.high_hz_R)
-        )
+        # cos(w/2) as the sine of the rest of a right angle: a cosine would lose its digits next to the Nyquist frequency.
+        place = torch.arange(n // 2 + 1, device=self.order_R.device, dtype=torch.float32)
+        s, c = torch.sin(place * (math.pi / n)), torch.sin((n - 2 * place) * (math.pi / (2 * n)))
+        low_R1, high_R1 = self.low_R[:, None], self.high_R[:, None]
         if self.kind == "lowpass":
             return s.expand(len(low_R1), -1), c * low_R1
         if self.kind == "highpass":
@@ -110,15 +108,15 @@ def _take(x_RCT: torch.Tensor, place_RN: torch.Tensor) -> torch.Tensor:
     return x_RCT.gather(-1, place.expand(-1, x_RCT.shape[1], -1))
 
 
+def warped(edge_hz: NDArray[np.float64], sample_rate: int) -> NDArray[np.float64]:
+    """Return band edges on the analog axis, tan(w / 2). On the host: float32 hertz are too coarse next to Nyquist."""
+    return np.tan(np.pi * edge_hz / sample_rate)
+
+
 def tail_samples(
-    kind: Kind,
-    order_R: NDArray[np.int64],
-    low_hz_R: NDArray[np.float64],
-    high_hz_R: NDArray[np.float64],
-    sample_rate: int,
+    kind: Kind, order_R: NDArray[np.int64], low_R: NDArray[np.float64], high_R: NDArray[np.float64]
 ) -> int:
     """Return how long the slowest of these filters rings (to 1e-7 of its start), as one of few sizes. On the host."""
-    low_R, high_R = (np.tan(np.pi * hz_R / sample_rate) for hz_R in (low_hz_R, high_hz_R))
     slowest = max(
         float(_pole_radii(kind, order, low_R[order_R == order], high_R[order_R == order]).max())
         for order in set(order_R.tolist())
@@ -127,9 +125,7 @@ def tail_samples(
     return min(LONGEST_TAIL, 1 << max(8, math.ceil(math.log2(samples))))
 
 
-def _pole_radii(
-    kind: Kind, order: int, low_R: NDArray[np.float64], high_R: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _pole_radii(kind: Kind, order: int, low_R: NDArray[np.float64], high_R: NDArray[np.float64]) -> NDArray[np.float64]:
     prototype = np.exp(1j * np.pi * (2 * np.arange(order) + order + 1) / (2 * order))
     if kind in ("lowpass", "highpass"):
         poles = low_R[:, None] * prototype

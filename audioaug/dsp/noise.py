@@ -40,4 +40,5 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     # Box and Muller (1958): 32 bits for the radius (never zero), 32 for the angle.
     radius = ((_shift_right(bits_RCH, 32).float() + 0.5) * 2.0**-32).clamp(max=1.0).log().mul_(-2.0).sqrt_()
     angle = (bits_RCH & 0xFFFFFFFF).float() * (2.0 * math.pi * 2.0**-32)
-    return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=-1)[..., :samples]
+    # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
+    return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1).flatten(-2)[..., :samples]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from audioaug.core import DeviceClips, Distribution, HostClips, Op, Params, UniformInt
-from audioaug.dsp.filters import Butterworth, Kind, tail_samples
+from audioaug.dsp.filters import Butterworth, Kind, tail_samples, warped
 from audioaug.errors import ChainError
 
 
@@ -33,8 +33,9 @@ def with_edges(kind: Kind, draw: Params, low_hz: Any, high_hz: Any, clips: HostC
     """Add band edges, kept below the Nyquist frequency as the reference keeps them, and the tail's length."""
     nyquist_hz = clips.sample_rate // 2
     low_hz, high_hz = (np.where(hz > nyquist_hz, nyquist_hz * 0.9999, hz) for hz in (low_hz, high_hz))
-    tail = tail_samples(kind, draw["order"].astype(np.int64), low_hz, high_hz, clips.sample_rate)
-    return {**draw, "low_hz": low_hz, "high_hz": high_hz, "tail": tail}
+    low, high = warped(low_hz, clips.sample_rate), warped(high_hz, clips.sample_rate)
+    tail = tail_samples(kind, draw["order"].astype(np.int64), low, high)
+    return {**draw, "low_hz": low_hz, "high_hz": high_hz, "low": low, "high": high, "tail": tail}
 
 
 def run(op: Any, kind: Kind, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
@@ -43,9 +44,8 @@ def run(op: Any, kind: Kind, x_BCT: torch.Tensor, params: Params, clips: DeviceC
     filters = Butterworth(
         kind,
         params["order"],
-        params["low_hz"],
-        params["high_hz"],
-        clips.sample_rate,
+        params["low"],
+        params["high"],
         highest_order=op.max_rolloff // step,
         tail=params["tail"],
     )
@@ -57,7 +57,9 @@ def rolloff(op: Op, params: Params) -> int:
     return int(params["order"]) * (12 if op.zero_phase else 6)  # type: ignore[attr-defined]
 
 
-STOCK_DIFFERS = "a linear-phase windowed-sinc filter of fixed, far steeper slope, with -6 dB at the edge instead of -3 dB"
+STOCK_DIFFERS = (
+    "a linear-phase windowed-sinc filter of fixed, far steeper slope, with -6 dB at the edge instead of -3 dB"
+)
 
 
 def stock_band(x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
 """What the three containers share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from audioaug.errors import ChainError
 
 def freeze(container: Any) -> None:
     """Make the list of ops a tuple; raise ``ChainError`` if it is empty or holds something else."""
+    if not isinstance(container.transforms, Iterable):
+        raise ChainError(f"{container.name}: transforms is {container.transforms!r}, but it must be a list of ops.")
     object.__setattr__(container, "transforms", tuple(container.transforms))
     if not container.transforms:
         raise ChainError(f"{container.name}: transforms is empty.", "Give it at least one transform.")

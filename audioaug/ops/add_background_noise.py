@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.bank import layout, open_bank
-from audioaug.audio.files import as_paths, find_audio
+from audioaug.audio.files import as_paths, find_audio, read_header
 from audioaug.core import (
     FRACTION,
     Contract,
@@ -71,7 +71,9 @@ class AddBackgroundNoise(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise_transform is not None:
-            raise ChainError("AddBackgroundNoise: noise_transform is not supported.", "Transform the noise files first.")
+            raise ChainError(
+                "AddBackgroundNoise: noise_transform is not supported.", "Transform the noise files first."
+            )
 
     def distributions(self) -> dict[str, Distribution]:
         files = find_audio(as_paths(self.sounds_path))
@@ -87,23 +89,27 @@ class AddBackgroundNoise(Op):
         file_B = draw["file"].astype(np.int64)
         spare_B = np.maximum(where.lengths_F[file_B] - clips.lengths, 0)
         start_B = (draw["start_share"] * spare_B).astype(np.int64)
+        start_B -= start_B % where.steps_F[file_B]  # the reference can only start on a sample of the file
         return {
             "snr_db": draw["snr_db"],
             "rms_db": draw["rms_db"],
             "file": file_B,
             "start": start_B,
             "place": where.offsets_F[file_B] + start_B,
-            "span": np.minimum(where.lengths_F[file_B], clips.lengths),
+            "span": np.minimum(where.lengths_F[file_B], np.maximum(clips.lengths, 1)),
         }
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
-        # The reference truncates seconds to samples: half a sample more keeps rounding from losing one.
+        path = find_audio(as_paths(self.sounds_path))[int(params["file"])]
+        rate = read_header(path).sample_rate
+        start, frames = round(params["start"] * rate / sample_rate), -(-len(samples) * rate // sample_rate)
+        # The reference truncates seconds to samples of the file: half a sample more keeps rounding from losing one.
         return {
             "snr_db": params["snr_db"],
             "rms_db": params["rms_db"],
-            "noise_file_path": find_audio(as_paths(self.sounds_path))[int(params["file"])],
-            "offset": (params["start"] + 0.5) / sample_rate,
-            "duration": (len(samples) + 0.5) / sample_rate,
+            "noise_file_path": path,
+            "offset": (start + 0.5) / rate,
+            "duration": (frames + 0.5) / rate,
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:

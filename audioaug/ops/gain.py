@@ -41,4 +41,6 @@ class Gain(Op):
         return x_BCT * db_to_ratio(params["gain_db"])[:, None, None]
 
     def stock(self) -> Stock:
-        return Stock("Gain", lambda x_BCT, params, clips: {"gain_factors": db_to_ratio(params["gain_db"])[:, None, None]})
+        return Stock(
+            "Gain", lambda x_BCT, params, clips: {"gain_factors": db_to_ratio(params["gain_db"])[:, None, None]}
+        )

@@ -35,12 +35,20 @@ class OneOf(Op):
         _containers.freeze(self)
         super().__post_init__()
         if self.weights is not None:
-            object.__setattr__(self, "weights", tuple(float(weight) for weight in self.weights))
-            if len(self.weights) != len(self.transforms) or min(self.weights) < 0 or sum(self.weights) == 0:
-                raise ChainError(
-                    f"OneOf: weights are {list(self.weights)}, but there must be one for each of the "
-                    f"{len(self.transforms)} transforms, none negative, and not all zero."
-                )
+            object.__setattr__(self, "weights", self._checked_weights())
+
+    def _checked_weights(self) -> tuple[float, ...]:
+        try:
+            weights = tuple(float(weight) for weight in self.weights or ())
+        except (TypeError, ValueError):
+            weights = ()
+        fit = len(weights) == len(self.transforms) and all(weight >= 0 for weight in weights)
+        if not fit or not 0 < sum(weights) < float("inf"):
+            raise ChainError(
+                f"OneOf: weights is {self.weights!r}, but there must be a number for each of the "
+                f"{len(self.transforms)} transforms, none negative, and not all zero."
+            )
+        return weights
 
     @property
     def children(self) -> tuple[Op, ...]:

@@ -46,7 +46,9 @@ class Shift(Op):
         if self.shift_unit == "fraction" and (self.min_shift < -1 or self.max_shift > 1):
             raise ChainError(f"Shift: {self.min_shift} .. {self.max_shift} is no fraction: it must lie within -1 .. 1.")
         if 0 < self.fade_duration < SHORTEST_FADE:
-            raise ChainError(f"Shift: fade_duration is {self.fade_duration}, but it must be 0 or at least {SHORTEST_FADE}.")
+            raise ChainError(
+                f"Shift: fade_duration is {self.fade_duration}, but it must be 0 or at least {SHORTEST_FADE}."
+            )
 
     def distributions(self) -> dict[str, Distribution]:
         if self.shift_unit == "samples":

@@ -32,9 +32,14 @@ class SomeOf(Op):
 
     def __post_init__(self) -> None:
         _containers.freeze(self)
-        if not isinstance(self.num_transforms, int):
+        if isinstance(self.num_transforms, list):
             object.__setattr__(self, "num_transforms", tuple(self.num_transforms))
         super().__post_init__()
+        counts = self.num_transforms if isinstance(self.num_transforms, tuple) else (self.num_transforms,) * 2
+        if len(counts) != 2 or type(counts[0]) is not int or type(counts[1]) not in (int, type(None)):
+            raise ChainError(
+                f"SomeOf: num_transforms is {self.num_transforms!r}, but it must be a whole number or (least, most)."
+            )
         least, most = self._bounds
         if not 0 <= least <= most <= len(self.transforms):
             raise ChainError(

@@ -1,1 +1,10 @@
-"""."""
+"""Training: the Loader that users train with and the advisor races, and what it is made of.
+
+``examples`` finds the audio in whatever a dataset returns, ``fetch`` is what runs in the workers, ``device_prefetch``
+keeps the next batch under way, ``loader`` puts them together.
+"""
+
+from audioaug.train.device_prefetch import prefetch
+from audioaug.train.loader import Loader
+
+__all__ = ["Loader", "prefetch"]

@@ -1,0 +1,60 @@
+# `make` lists the targets. Variables: PYTHON (which Python makes .venv), DEMO, BENCH, PYTEST_FLAGS; pip reads its own
+# from the environment, e.g. `make setup PIP_INDEX_URL=...`.
+SHELL := bash
+PYTHON ?= python3
+DEMO ?= --model scripts/models/keyword_cnn.py --quick
+BENCH ?= scripts/bench.py
+PYTEST_FLAGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.setup-done
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup check test demo bench verify-long notebooks clean
+
+help:  ## list the targets (default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP)  ## install everything into .venv: 2 to 10 minutes and 6 GB the first time, nothing after that
+	@:
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.10 or newer," \
+	    "or name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$$($(PYTHON) --version) is too old:" \
+	    "audioaug needs 3.10 or newer. Name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments:" \
+	    "on Debian and Ubuntu, run: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setup: making .venv with $$($(PYTHON) --version)"; \
+	    $(PYTHON) -m venv --clear .venv; }
+	@echo "setup: installing; torch with its CUDA libraries is about 3 GB to fetch"
+	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e ".[stock,dev]" | awk \
+	    '/(Downloading|Using cached) .*[0-9] MB\)/ {print "  " $$0; fflush()} \
+	     /^Installing collected/ {print "setup: unpacking"; fflush()}'
+	@touch $@
+	@echo "setup: done"
+
+check: setup  ## ruff, mypy and the import layers
+	@echo "check: ruff" && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@echo "check: mypy" && $(BIN)/mypy
+	@echo "check: layers" && $(BIN)/lint-imports --no-logo
+
+test: setup check  ## what must pass before a change lands: check, then the tests
+	@$(BIN)/python -m pytest -q $(PYTEST_FLAGS)
+
+demo: setup  ## the advisor on the example model and the bundled audio
+	@$(BIN)/python -m audioaug.advise $(DEMO)
+
+bench: setup  ## the benchmarks behind the README's numbers
+	@$(BIN)/python $(BENCH)
+
+verify-long: setup  ## the tests that take minutes
+	@$(BIN)/python -m pytest -q -m long $(PYTEST_FLAGS)
+
+notebooks: setup  ## run every notebook and keep its output
+	@set -e; for notebook in notebooks/*.ipynb; do [ -e "$$notebook" ] || continue; \
+	    echo "notebook: $$notebook"; $(BIN)/jupyter-execute --inplace "$$notebook"; done
+
+clean:  ## remove caches and build products (.venv stays)
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,125 @@
+"""Arms: a cell of the report as a running Loader, and the pieces of it that are timed alone."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from audioaug.advise.target import Target
+from audioaug.build import Preparer, build_cpu, build_device
+from audioaug.build.stock import has_counterpart
+from audioaug.core import Chain, Op
+from audioaug.records import Cell, DeviceEngine, Plan
+from audioaug.train import Loader
+from audioaug.train.examples import samples_of
+from audioaug.train.fetch import Collate, Fetcher
+
+CACHED = 8
+"""Batches kept on the device to measure the ceiling with."""
+
+CLIPS = 16
+"""Clips that an op is timed on in a worker."""
+
+
+class EndlessBatches:
+    """Shuffled indices of a dataset in batches, pass after pass without end, so that no epoch's end is timed."""
+
+    def __init__(self, size: int, batch_size: int, seed: int = 0) -> None:
+        self.size, self.batch_size, self.seed = size, batch_size, seed
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __iter__(self) -> Iterator[list[int]]:
+        draw, stock = random.Random(self.seed), list[int]()
+        while True:
+            while len(stock) < self.batch_size:
+                stock += draw.sample(range(self.size), self.size)
+            batch, stock = stock[: self.batch_size], stock[self.batch_size :]
+            yield batch
+
+
+def plan_of(cell: Cell, chain: Chain, start_method: str | None = None) -> Plan:
+    """Return the plan that runs a cell."""
+    return Plan(
+        cut=cell.cut,
+        worker_engine=cell.worker_engine,
+        device_engine=cell.device_engine,
+        num_workers=cell.num_workers,
+        prefetch_factor=cell.prefetch_factor,
+        pin_memory=cell.pin_memory,
+        start_method=start_method,
+        chain_hash=chain.hash,
+    )
+
+
+def open_loader(target: Target, cell: Cell) -> Loader:
+    """Return the Loader that users would train with under this cell's plan, without end."""
+    return Loader(
+        target.dataset,
+        target.chain,
+        plan_of(cell, target.chain),
+        batch_sampler=EndlessBatches(len(target.dataset), target.batch_size),
+        device=target.device,
+        collate_fn=target.collate_fn,
+        pad=target.pad,
+    )
+
+
+def stock_of(cell: Cell) -> int:
+    """Return how many batches a cell's loader may hold ready: what must be discarded before it is timed."""
+    return (cell.prefetch_factor or 2) * cell.num_workers + 2
+
+
+def cached_batches(target: Target, cell: Cell) -> list[Any]:
+    """Return batches that lie on the device."""
+    feeder = iter(open_loader(target, replace(cell, num_workers=0)))
+    return [next(feeder) for _ in range(CACHED)]
+
+
+def worker_works(target: Target) -> dict[str, Callable[[], object]]:
+    """Return what a worker does, piece by piece, each for ``CLIPS`` clips: decode, every op always applied, collate."""
+    dataset, chain = target.dataset, target.chain
+    indices = [index % len(dataset) for index in range(CLIPS)]
+    clips = [samples_of(dataset[index], chain.sample_rate) for index in indices]
+    works: dict[str, Callable[[], object]] = {"decode": lambda: [dataset[index] for index in indices]}
+    for place, op in enumerate(chain.ops):
+        works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
+    fetcher = Fetcher(dataset, build_cpu(chain, 0), raise_errors=True)
+    collate = Collate(Preparer(chain, chain.device_from), target.collate_fn, target.pad)
+    fetched = fetcher.__getitems__([(0, index) for index in indices])
+    works["collate"] = lambda: collate(fetched)
+    return works
+
+
+def device_works(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> dict[str, Callable[[], object]]:
+    """Return every op that has a build for the engine, each on a batch that lies on the device."""
+    works: dict[str, Callable[[], object]] = {}
+    for place, op in enumerate(target.chain.ops):
+        if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
+            continue
+        works[str(place)] = _device_op(op, wave, target.chain.sample_rate, engine)
+    return works
+
+
+def stock_cuts(chain: Chain) -> list[int]:
+    """Return the cuts behind which torch-audiomentations has a counterpart for some op."""
+    return [cut for cut in range(len(chain)) if any(has_counterpart(op) for op in chain.ops[cut:])]
+
+
+def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], object]:
+    chain = Chain([op], sample_rate)
+    worker, draws = build_cpu(chain), list(chain.draw(range(len(clips))))
+    return lambda: [worker(clip, draws=draw) for clip, draw in zip(clips, draws, strict=True)]
+
+
+def _device_op(op: Op, wave: torch.Tensor, sample_rate: int, engine: DeviceEngine) -> Callable[[], object]:
+    chain = Chain([op], sample_rate)
+    module = build_device(chain, engine=engine)
+    shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
+    prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(CACHED)]
+    turn = iter(range(10**12))
+    return lambda: module.augment(wave, prepared[next(turn) % CACHED])

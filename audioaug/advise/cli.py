@@ -1,0 +1,129 @@
+"""The command line of the advisor: progress on stderr, the report on stdout.
+
+Exit codes: 0 a recommendation was made; 1 a measurement failed; 2 wrong usage; 130 interrupted.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from audioaug.errors import AudioaugError, UsageError
+from audioaug.records import Plan, Report, read_record
+
+DEFAULT_BUDGET = 120.0
+QUICK_BUDGET = 30.0
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--model", metavar="FILE.py[:NAME]", help="What to train. Alone it is enough.")
+@click.option("--augment", metavar="FILE", help="A chain: FILE.yaml or FILE.py:NAME.")
+@click.option("--data", metavar="PATH", help="A folder of audio, or a manifest (CSV, TSV, JSON lines).")
+@click.option("--batch-size", type=click.IntRange(1), help="Examples in a batch.")
+@click.option("--sample-rate", type=click.IntRange(1), help="Of the audio, in Hz.")
+@click.option("--clip-seconds", type=click.FloatRange(0, min_open=True), help="Length of a clip, in seconds.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), default="fp32", show_default=True)
+@click.option("--budget", type=click.FloatRange(1), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
+@click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
+@click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
+@click.option("--what-if", metavar="K=V,...", help="Also predict for cores=N and step_ms=X.")
+@click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
+@click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
+@click.option("--html", metavar="FILE", help="Write the report as a page.")
+@click.option("--plan", metavar="FILE", help="Write the recommended plan, for audioaug.Loader.")
+@click.option("--load", metavar="FILE", help="Show the JSON of an earlier run instead of measuring.")
+def advise(**options: Any) -> None:
+    """Find out where your augmentation should run, and with how many workers, by measuring your own training step."""
+    if options["load"]:
+        show(_with_what_if(read_record(options["load"], Report), options["what_if"]), options["json_"])
+        return
+    if not options["model"]:
+        raise UsageError(
+            "There is no --model.", "Name a Python file that defines one, such as scripts/models/keyword_cnn.py."
+        )
+    _measure(options)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; every error is one sentence on stderr."""
+    try:
+        advise.main(args=arguments, prog_name="python -m audioaug.advise", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except AudioaugError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted: what was measured so far is in the files that were asked for", file=sys.stderr)
+        return 130
+    return 0
+
+
+def show(report: Report, json: str | None = None) -> None:
+    """Print the report, or its JSON if that was asked for on stdout."""
+    from audioaug.report import to_json, to_text
+
+    if json == "-":
+        print(to_json.render(report))
+        return
+    terminal = sys.stdout.isatty()
+    width = os.get_terminal_size().columns if terminal else 100
+    print(to_text.render(report, width=max(60, min(width, 140)), colour=terminal and "NO_COLOR" not in os.environ))
+
+
+def _measure(options: dict[str, Any]) -> None:
+    """Load the target, survey it, and write what was found, also when interrupted."""
+    from audioaug.advise.arms import plan_of
+    from audioaug.advise.outputs import Outputs
+    from audioaug.advise.progress import Progress
+    from audioaug.advise.survey import Options, Survey
+    from audioaug.advise.target import load_target
+    from audioaug.decide.what_if import parse
+    from audioaug.train.device_prefetch import as_device
+
+    workers, what_if = _workers(options["workers"]), parse(options["what_if"] or "")
+    outputs = Outputs(plan=options["plan"], json=options["json_"], markdown=options["markdown"], html=options["html"])
+    budget = options["budget"] or (QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET)
+    verify = Plan.load(options["verify"]) if options["verify"] else None
+    named = {
+        name: options[name] for name in ("augment", "data", "batch_size", "sample_rate", "clip_seconds", "precision")
+    }
+    warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
+    target = load_target(options["model"], as_device(options["device"]), **named)
+    with Progress() as progress:
+        survey = Survey(target, Options(budget, workers, verify), progress, outputs.update)
+        report = survey.run()
+    if what_if:
+        report = _with_what_if(report, options["what_if"])
+    outputs.update(report)
+    if report.recommendation is not None:
+        outputs.save_plan(replace(plan_of(report.recommendation, target.chain), precision=target.precision))
+    show(report, options["json_"])
+
+
+def _workers(text: str) -> tuple[int, ...] | None:
+    if text == "auto":
+        return None
+    try:
+        counts = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        counts = (-1,)
+    if counts[0] < 0:
+        raise UsageError(f"--workers is {text!r}, but it must be auto or whole numbers such as 0,2,4.")
+    return counts
+
+
+def _with_what_if(report: Report, text: str | None) -> Report:
+    from audioaug.decide.what_if import parse, what_if
+
+    values = parse(text or "")
+    return replace(report, what_if=(*report.what_if, *what_if(report, values))) if values else report

@@ -1,0 +1,58 @@
+"""Outputs: the files a report goes to, tried before the first measurement and rewritten as results come."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from audioaug.errors import OutputError
+from audioaug.records import Plan, Report
+from audioaug.report import to_html, to_json, to_markdown
+
+RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    "json": to_json.render,
+    "markdown": to_markdown.render,
+    "html": to_html.render,
+}
+
+
+class Outputs:
+    """Where to write what. ``-`` is stdout and is left to the command line.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+
+    def __init__(self, plan: str | None = None, **paths: str | None) -> None:
+        self._plan = plan
+        self._paths = {kind: path for kind, path in paths.items() if path not in (None, "-")}
+        for path in filter(None, (plan, *self._paths.values())):
+            _try(path)
+
+    def update(self, report: Report) -> None:
+        """Write the report as it is now."""
+        for kind, path in self._paths.items():
+            assert path is not None
+            _write(path, RENDERERS[kind](report))
+
+    def save_plan(self, plan: Plan) -> None:
+        """Write the plan, if it was asked for."""
+        if self._plan is not None:
+            plan.save(self._plan)
+
+
+def _try(path: str) -> None:
+    """Raise ``OutputError`` unless the file can be written; leave nothing behind."""
+    existed = Path(path).exists()
+    try:
+        with Path(path).open("a", encoding="utf-8"):
+            pass
+        if not existed:
+            Path(path).unlink()
+    except OSError as error:
+        raise OutputError(f"Cannot write {path}: {error.strerror}.", "Name a file in a folder that exists.") from None
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"Cannot write {path}: {error.strerror}.") from None

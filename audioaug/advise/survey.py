@@ -1,0 +1,420 @@
+"""Survey: which measurements, in which order. Each stage adds to the report, so that an interruption loses nothing.
+
+The ceiling comes first, together with what the user does today; if these are equally fast, that is the answer. Then what
+each stage costs alone, a prediction for every cell, and a race of the promising ones with real training steps.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import Any
+
+from audioaug.advise.arms import (
+    CLIPS,
+    cached_batches,
+    device_works,
+    open_loader,
+    stock_cuts,
+    stock_of,
+    worker_works,
+)
+from audioaug.advise.progress import Progress
+from audioaug.advise.target import Target
+from audioaug.build.stock import why_unavailable
+from audioaug.decide.diagnose import stall
+from audioaug.decide.predict import with_prediction
+from audioaug.decide.race import hopeless
+from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
+from audioaug.decide.shortlist import all_cells, placement_of, same_cell, shortlist
+from audioaug.decide.what_if import crossovers
+from audioaug.errors import MeasurementError
+from audioaug.measure import (
+    clock_for,
+    cpu_seconds,
+    host_facts,
+    interleave,
+    measure_loader,
+    measure_transfer,
+    race,
+)
+from audioaug.records import (
+    Ceiling,
+    Cell,
+    ChainFacts,
+    DeviceEngine,
+    LoaderCost,
+    Measurement,
+    Notice,
+    Plan,
+    Report,
+    StageCost,
+    Timing,
+    Workload,
+)
+from audioaug.train.examples import get_wave
+
+CEILING = "ceiling"
+SHARES = {"today": 0.15, "workers": 0.1, "device": 0.1, "loader": 0.2, "race": 0.45}
+"""What share of the budget each stage may take."""
+
+ROUNDS = 4
+MOST_ARMS = 16
+LONGEST_BLOCK = 50
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify."""
+
+    budget: float
+    workers: tuple[int, ...] | None = None
+    verify: Plan | None = None
+
+
+class Survey:
+    """One run of the advisor. ``report`` holds what is known so far; ``on_update`` is called whenever it grows."""
+
+    def __init__(
+        self, target: Target, options: Options, progress: Progress, on_update: Callable[[Report], None]
+    ) -> None:
+        self.target, self.options, self.progress, self.on_update = target, options, progress, on_update
+        self.clock = clock_for(target.device)
+        self._began = time.monotonic()
+        self.report = Report(host_facts(target.device), _chain_facts(target), _workload(target))
+        self.today = self._cell(len(target.chain), target.num_workers)
+        self._batches: list[Any] = []
+
+    def run(self) -> Report:
+        """Measure, decide, and return the complete report."""
+        if not self.report.host.has_gpu:
+            self._notice(
+                "cpu_training",
+                "There is no GPU here: the model trains on the CPU, and workers compete with it for cores.",
+            )
+        self._measure_today()
+        if self.options.verify is not None:
+            return self._finish(self._race_plan(self.options.verify))
+        if may_leave(self.report):
+            return self._finish(leave_as_it_is(self._with_cost()))
+        self._measure_workers()
+        self._measure_device()
+        self._measure_loader()
+        self._predict()
+        return self._finish(self._race(self._arms()))
+
+    # What is measured
+
+    def _measure_today(self) -> None:
+        """Race the user's own configuration against batches that already lie on the device."""
+        seconds = SHARES["today"] * self.options.budget
+        with self.progress.stage("ceiling, and what you do today", seconds) as tick:
+            self._batches = cached_batches(self.target, self.today)
+            self.target.try_step(self._batches[0])
+            pilot = interleave(
+                {CEILING: self._step_on_cached(), "today": self._step_on(self.today)},
+                self.clock,
+                seconds=seconds / 4,
+                at_least=3,
+            )
+            result = self._run_race(
+                [self.today],
+                {self.today.name: pilot["today"].median, CEILING: pilot[CEILING].median},
+                seconds * 3 / 4,
+                tick,
+                with_ceiling=True,
+            )
+        timing = result[CEILING].step
+        rate = self.target.batch_size / timing.median
+        self.today = self._measured(self.today, result[self.today.name])
+        self._grow(ceiling=Ceiling(timing.ms, timing.ci_ms, rate), current=self.today)
+        self._grow(current=self._with_stall(self.today))
+
+    def _measure_workers(self) -> None:
+        """Time what one worker does for a batch, piece by piece, with one thread as in a worker."""
+        seconds = SHARES["workers"] * self.options.budget
+        with self.progress.stage("each transform in a worker", seconds) as tick, _one_thread():
+            times = interleave(worker_works(self.target), self.clock, seconds=seconds, at_least=3, on_round=tick)
+        self._grow(stages=tuple(self._worker_stage(name, timing) for name, timing in times.items()))
+
+    def _measure_device(self) -> None:
+        """Time every op on the device with both engines, and the copy."""
+        wave = get_wave(self._batches[0])
+        engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
+        works = {
+            (engine, op): work for engine in engines for op, work in device_works(self.target, wave, engine).items()
+        }
+        seconds = SHARES["device"] * self.options.budget
+        with self.progress.stage("each transform on the device", seconds) as tick:
+            named = {f"{engine} {op}": work for (engine, op), work in works.items()}
+            times = interleave(named, self.clock, seconds=seconds, at_least=3, on_round=tick) if named else {}
+            copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=seconds / 10)
+        ops = self.report.chain.ops
+        stages = [
+            StageCost(
+                ops[int(op)], "device", times[f"{engine} {op}"].ms, times[f"{engine} {op}"].ci_ms, int(op), engine
+            )
+            for engine, op in works
+        ]
+        stages += [StageCost(f"copy, {kind}", "transfer", timing.ms, timing.ci_ms) for kind, timing in copies.items()]
+        self._grow(stages=(*self.report.stages, *stages))
+
+    def _measure_loader(self) -> None:
+        """Time the loader alone, for the whole chain and for as little of it as can be, at several worker counts."""
+        ops, first = len(self.target.chain), self.report.chain.device_from
+        cells = [self._cell(cut, count) for cut in sorted({first, ops}) for count in self._worker_counts()]
+        seconds = SHARES["loader"] * self.options.budget
+        with self.progress.stage("the loader alone", seconds) as tick:
+            for cell in cells:
+                self._grow(loader_costs=(*self.report.loader_costs, self._loader_cost(cell, seconds / len(cells))))
+                tick()
+
+    def _loader_cost(self, cell: Cell, seconds: float) -> LoaderCost:
+        result = measure_loader(
+            open_loader(self.target, cell),
+            self.clock,
+            seconds=seconds,
+            discard=stock_of(cell),
+            block_batches=max(2, cell.num_workers),
+            at_least=2 * max(2, cell.num_workers),
+        )
+        timing = result.per_batch
+        return LoaderCost(cell.cut, cell.num_workers, timing.ms, timing.ci_ms, result.first_batch_seconds)
+
+    # What is decided on the way
+
+    def _predict(self) -> None:
+        cells = all_cells(
+            self.report,
+            self._worker_counts(),
+            stock_cuts(self.target.chain),
+            pin_memory=self._pin,
+            why_no_stock=why_unavailable(),
+        )
+        self._grow(cells=tuple(cells), current=with_prediction(self.report, self.report.current or self.today))
+
+    def _arms(self) -> list[Cell]:
+        """Return the cells to race: as many as get ``ROUNDS`` rounds in the time and do not crowd the machine."""
+        assert self.report.current is not None
+        candidates = shortlist(self.report.cells, self.report.current, MOST_ARMS)
+        left, processes = SHARES["race"] * self.options.budget, 4 * self.report.host.logical_cores
+        chosen = []
+        for cell in candidates:
+            step = (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3
+            left -= ROUNDS * step * (stock_of(cell) + self._block_steps(step))
+            processes -= cell.num_workers
+            if len(chosen) < 4 or (left > 0 and processes > 0):
+                chosen.append(cell)
+        return chosen
+
+    def _race(self, arms: Sequence[Cell]) -> Report:
+        expected = {cell.name: (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3 for cell in arms}
+        seconds = SHARES["race"] * self.options.budget
+        with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
+            measurements = self._run_race(arms, expected, seconds, tick)
+        return self._decide(arms, measurements)
+
+    def _race_plan(self, plan: Plan) -> Report:
+        """Race a given plan against today's configuration only."""
+        cell = Cell(
+            placement_of(plan.cut, len(self.target.chain)),
+            plan.cut,
+            plan.worker_engine,
+            plan.device_engine,
+            plan.num_workers,
+            plan.prefetch_factor,
+            plan.pin_memory,
+        )
+        assert self.report.current is not None
+        arms = [self.report.current] if same_cell(cell, self.report.current) else [self.report.current, cell]
+        self._grow(cells=tuple(arms))
+        return self._race(arms)
+
+    def _decide(self, arms: Sequence[Cell], measurements: Mapping[str, Measurement]) -> Report:
+        raced = {cell.name: self._measured(cell, measurements[cell.name]) for cell in arms if cell.name in measurements}
+        if self.today.name not in raced:
+            raise MeasurementError("Today's configuration failed in the race.", "See the notices.")
+        current = self._with_stall(raced[self.today.name])
+        rest = tuple(cell for cell in self.report.cells if not any(same_cell(cell, other) for other in raced.values()))
+        cells = tuple(self._with_stall(cell) for cell in raced.values())
+        self._grow(cells=(*cells, *rest), current=current, measurements=tuple(measurements.values()))
+        return recommend(self._with_cost(), measurements)
+
+    # How it is measured
+
+    def _run_race(
+        self,
+        arms: Sequence[Cell],
+        expected: Mapping[str, float],
+        seconds: float,
+        tick: Callable[..., None],
+        with_ceiling: bool = False,
+    ) -> dict[str, Measurement]:
+        """Race loaders (and the cached batches) and note what CPU and device memory each took."""
+        feeders: dict[str, Iterator[Any]] = {cell.name: iter(open_loader(self.target, cell)) for cell in arms}
+        discard = {cell.name: stock_of(cell) for cell in arms}
+        if with_ceiling:
+            feeders[CEILING], discard[CEILING] = cycle(self._batches), 1
+        self._usage = Usage(self.target.device, discard)
+
+        def on_block(measurement: Measurement) -> None:
+            self._usage.note(measurement)
+            tick()
+
+        result = race(
+            feeders,
+            self.target.step,
+            self.clock,
+            block_steps={name: self._block_steps(expected[name]) for name in feeders},
+            discard=discard,
+            rounds=1000,
+            seconds=seconds,
+            at_least_rounds=3,
+            on_block=on_block,
+            drop=None if with_ceiling else hopeless,
+        )
+        for name, reason in result.failures.items():
+            self._notice("arm_failed", f"{name} failed in the race: {reason}")
+        missing = [name for name in (CEILING, self.today.name) if with_ceiling and name not in result.measurements]
+        if missing:
+            raise MeasurementError(f"Training failed: {result.failures.get(missing[0], 'no step was finished')}")
+        return result.measurements
+
+    def _block_steps(self, step_seconds: float) -> int:
+        """Return how many steps make a block of about a second (less under a small budget)."""
+        aim = min(1.0, self.options.budget / 100)
+        return max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
+
+    def _step_on_cached(self) -> Callable[[], None]:
+        batches = cycle(self._batches)
+        return lambda: self.target.step(next(batches))
+
+    def _step_on(self, cell: Cell) -> Callable[[], None]:
+        feeder = iter(open_loader(self.target, cell))
+        return lambda: self.target.step(next(feeder))
+
+    def _measured(self, cell: Cell, measurement: Measurement) -> Cell:
+        timing = measurement.step
+        return replace(
+            cell,
+            status="raced",
+            measured_ms=timing.ms,
+            measured_ci_ms=timing.ci_ms,
+            clips_per_second=self.target.batch_size / timing.median,
+            vram_bytes=self._usage.vram.get(cell.name),
+            cpu_seconds_per_step=self._usage.cpu_per_step.get(cell.name),
+        )
+
+    def _with_stall(self, cell: Cell) -> Cell:
+        return replace(cell, stall=stall(self.report, cell.measured_ms)) if cell.measured_ms else cell
+
+    def _worker_stage(self, name: str, timing: Timing) -> StageCost:
+        """Scale a time for ``CLIPS`` clips to a batch, and an op's to how often it is applied."""
+        op = int(name) if name.isdigit() else None
+        factor = self.target.batch_size / CLIPS * (1.0 if op is None else self.target.chain.ops[op].p)
+        low, high = timing.ci_ms
+        engine = "audiomentations" if op is not None else ""
+        label = name if op is None else self.report.chain.ops[op]
+        return StageCost(label, "worker", timing.ms * factor, (low * factor, high * factor), op, engine)
+
+    def _cell(self, cut: int, workers: int) -> Cell:
+        return Cell(placement_of(cut, len(self.target.chain)), cut, num_workers=workers)
+
+    def _worker_counts(self) -> tuple[int, ...]:
+        """Return the worker counts to consider: none, powers of two, all usable cores, and today's."""
+        if self.options.workers is not None:
+            return self.options.workers
+        most = max(1, int(self.report.host.usable_cores))
+        counts = {0, most, self.today.num_workers} | {2**k for k in range(10) if 2**k <= most}
+        return tuple(sorted(counts))
+
+    @property
+    def _pin(self) -> bool:
+        """Whether page-locked memory won where copies were measured."""
+        copies = {stage.name: stage.ms_per_batch or 0.0 for stage in self.report.stages if stage.where == "transfer"}
+        return "copy, pinned" in copies and copies["copy, pinned"] < copies.get("copy, pageable", 0.0)
+
+    # The report
+
+    def _grow(self, **found: Any) -> None:
+        self.report = replace(self._with_cost(), **found)
+        self.on_update(self.report)
+
+    def _notice(self, id: str, text: str) -> None:
+        self._grow(notices=(*self.report.notices, Notice(id, text)))
+
+    def _with_cost(self) -> Report:
+        return replace(self.report, cost_seconds=time.monotonic() - self._began)
+
+    def _finish(self, report: Report) -> Report:
+        self._grow(
+            **{name: getattr(report, name) for name in ("verdict", "cause", "recommendation", "before", "after")}
+        )
+        self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
+        return self.report
+
+
+class Usage:
+    """CPU seconds a step and peak device memory of each arm, noted after each of its blocks."""
+
+    def __init__(self, device: Any, discard: Mapping[str, int]) -> None:
+        self._device, self._discard = device, discard
+        self._last = cpu_seconds()
+        self._blocks: dict[str, list[float]] = {}
+        self.cpu_per_step: dict[str, float] = {}
+        self.vram: dict[str, int] = {}
+
+    def note(self, measurement: Measurement) -> None:
+        """Charge what was used since the last block to this arm."""
+        import torch
+
+        name, now = measurement.cell, cpu_seconds()
+        steps = measurement.steps_per_block + self._discard[name]
+        self._blocks.setdefault(name, []).append((now - self._last) / steps)
+        self.cpu_per_step[name] = Timing(tuple(self._blocks[name])).median
+        self._last = now
+        if self._device.type == "cuda":
+            self.vram[name] = max(self.vram.get(name, 0), torch.cuda.max_memory_allocated(self._device))
+            torch.cuda.reset_peak_memory_stats(self._device)
+
+
+class _one_thread:
+    """Limit torch to one thread for a while, as a worker is."""
+
+    def __enter__(self) -> None:
+        import torch
+
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        import torch
+
+        torch.set_num_threads(self._threads)
+
+
+def _chain_facts(target: Target) -> ChainFacts:
+    chain = target.chain
+    first = chain.device_from
+    return ChainFacts(
+        ops=tuple(op.name for op in chain.ops),
+        sample_rate=int(chain.sample_rate),
+        hash=chain.hash,
+        declaration=chain.to_dict(),
+        device_from=first,
+        device_from_reason=chain.ops[first - 1].why_not_on_device() if first else "",
+    )
+
+
+def _workload(target: Target) -> Workload:
+    return Workload(
+        model=target.name,
+        parameters=sum(parameter.numel() for parameter in target.model.parameters()),
+        batch_size=target.batch_size,
+        clip_seconds=target.clip_seconds,
+        sample_rate=int(target.chain.sample_rate),
+        precision=target.precision,
+        dataset=target.data_name,
+        clips=len(target.dataset),
+        sources=target.sources,
+    )

@@ -1,0 +1,298 @@
+"""Target: the model file, the command line and the demo data, made into what is to be trained."""
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from audioaug.advise import demo
+from audioaug.audio.folder import AudioFolder
+from audioaug.core import Chain
+from audioaug.errors import AudioaugError, ChainError, ModelFileError, UsageError, did_you_mean
+from audioaug.records import Precision
+from audioaug.train.examples import get_wave
+
+MODULE_NAME = "audioaug_model_file"
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PROBED = 32
+"""So many examples are looked at to see whether clips differ in length."""
+
+Given = Mapping[str, Any]
+
+
+@dataclass
+class Target:
+    """What is to be trained, and where each part of it came from."""
+
+    name: str
+    model: torch.nn.Module
+    chain: Chain
+    dataset: Any
+    batch_size: int
+    clip_seconds: float
+    device: torch.device
+    precision: Precision
+    num_workers: int
+    collate_fn: Callable[[list[Any]], Any] | None
+    loss: Callable[[Any, Any], torch.Tensor]
+    optimizer: torch.optim.Optimizer
+    own_step: Callable[..., Any] | None
+    pad: bool
+    data_name: str
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def step(self, batch: Any) -> None:
+        """Train on one batch, the way the file says or the usual way."""
+        if self.own_step is not None:
+            self.own_step(self.model, batch, self.optimizer)
+            return
+        with torch.autocast(self.device.type, DTYPES.get(self.precision), enabled=self.precision != "fp32"):
+            loss = self.loss(self.model(get_wave(batch)), batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+    def try_step(self, batch: Any) -> None:
+        """Train on the first batch; raise ``ModelFileError`` if the model rejects it."""
+        try:
+            self.step(batch)
+        except torch.cuda.OutOfMemoryError:
+            raise ModelFileError(
+                f"{self.name}: a batch of {self.batch_size} does not fit on {self.device}.",
+                "Give a smaller --batch-size.",
+            ) from None
+        except Exception as error:
+            wave = get_wave(batch)
+            raise ModelFileError(
+                f"{self.name}: the model rejects a batch of shape {tuple(wave.shape)}, {wave.dtype}: {_where(error)}",
+                "The first dimension is the batch, the last is time; define `loss` or `train_step` if it is not the model.",
+            ) from None
+
+
+def load_target(
+    model: str,
+    device: torch.device,
+    *,
+    augment: str | None = None,
+    data: str | None = None,
+    batch_size: int | None = None,
+    sample_rate: int | None = None,
+    clip_seconds: float | None = None,
+    precision: Precision = "fp32",
+) -> Target:
+    """Read the model file and fill in what it leaves open.
+
+    Raises:
+        ModelFileError: the file is missing, raises, or has no model that can be trained.
+        ChainError, DataError: the augmentation or the dataset it names is faulty.
+    """
+    path, _, name = model.partition(".py:")
+    path = path + ".py" if name else path
+    module = load_module(path)
+    given = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    sources: dict[str, str] = {}
+    rate = _pick("sample_rate", sample_rate, given, None, sources)
+    chain = _chain(augment, given, rate, sources)
+    seconds = _pick("clip_seconds", clip_seconds, given, demo.CLIP_SECONDS, sources)
+    dataset, data_name = _dataset(data, given, chain.sample_rate, float(seconds), sources)
+    network = _model(module, path, name).to(device).train()
+    return Target(
+        name=Path(path).name,
+        model=network,
+        chain=chain,
+        dataset=dataset,
+        batch_size=int(_pick("batch_size", batch_size, given, 32, sources)),
+        clip_seconds=float(seconds),
+        device=device,
+        precision=precision,
+        num_workers=int(_pick("num_workers", None, given, 0, sources)),
+        collate_fn=given.get("collate_fn"),
+        loss=_pick("loss", None, given, usual_loss, sources),
+        optimizer=_optimizer(given, network, path, sources),
+        own_step=given.get("train_step"),
+        pad=_lengths_differ(dataset),
+        data_name=data_name,
+        sources=sources,
+    )
+
+
+def load_module(path: str) -> ModuleType:
+    """Run a Python file as a module; raise ``ModelFileError`` with one sentence if that cannot be."""
+    if not Path(path).is_file():
+        near = (
+            did_you_mean(Path(path).name, (p.name for p in Path(path).parent.glob("*.py")))
+            if Path(path).parent.is_dir()
+            else ""
+        )
+        raise ModelFileError(f"There is no model file {path}.", near if "mean" in near else "Name a Python file.")
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    if spec is None or spec.loader is None:
+        raise ModelFileError(f"{path} is not a Python file.", "Name one that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except AudioaugError as error:
+        raise type(error)(f"{path}: {error.message}", error.next_step) from None
+    except (Exception, SystemExit) as error:
+        raise ModelFileError(
+            f"{path} cannot be run: {_where(error, path)}", "Run it with python to see more."
+        ) from None
+    return module
+
+
+def usual_loss(output: Any, batch: Any) -> torch.Tensor:
+    """Return cross entropy for class scores and whole-number labels, and the mean square of the output otherwise."""
+    if isinstance(output, Mapping):
+        output = output.get("loss", next(iter(output.values())))
+    if isinstance(output, tuple | list):
+        output = output[0]
+    labels = batch.get("label", batch.get("labels")) if isinstance(batch, Mapping) else None
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        labels = batch[1]
+    whole = isinstance(labels, torch.Tensor) and not labels.is_floating_point() and labels.ndim == 1
+    if whole and output.ndim == 2 and len(output) == len(labels) and int(labels.max()) < output.shape[1]:
+        return torch.nn.functional.cross_entropy(output.float(), labels)
+    return output.float().square().mean()  # type: ignore[no-any-return]
+
+
+def _pick(name: str, option: Any, given: Given, default: Any, sources: dict[str, str]) -> Any:
+    """Return the command line's value, the model file's, or the default, and note which it was."""
+    if option is not None:
+        sources[name] = "command line"
+        return option
+    if given.get(name) is not None:
+        sources[name] = "model file"
+        return given[name]
+    sources[name] = "default"
+    return default
+
+
+def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
+    found = _named(module, path, name) if name else _any_model(module, path)
+    if not isinstance(found, torch.nn.Module):
+        try:
+            found = found()
+        except Exception as error:
+            raise ModelFileError(f"{path}: the model cannot be built: {_where(error, path)}") from None
+    if not isinstance(found, torch.nn.Module):
+        raise ModelFileError(f"{path}: the model is a {type(found).__name__}, but it must be a torch.nn.Module.")
+    return found
+
+
+def _named(module: ModuleType, path: str, name: str) -> Any:
+    if not hasattr(module, name):
+        known = [key for key in vars(module) if not key.startswith("_")]
+        raise ModelFileError(f"{path} defines no {name!r}.", did_you_mean(name, known))
+    return getattr(module, name)
+
+
+def _any_model(module: ModuleType, path: str) -> Any:
+    for name in ("model", "build_model"):
+        if hasattr(module, name):
+            return getattr(module, name)
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, torch.nn.Module) and value.__module__ == module.__name__
+    ]
+    ready = [kind for kind in classes if _needs_no_arguments(kind)]
+    if len(ready) == 1:
+        return ready[0]
+    if ready:
+        names = ", ".join(kind.__name__ for kind in ready)
+        raise ModelFileError(
+            f"{path} defines several models ({names}).", f"Name one: --model {path}:{ready[0].__name__}."
+        )
+    raise ModelFileError(
+        f"{path} defines no model.",
+        "Define `model`, `build_model()`, or one torch.nn.Module class that needs no arguments.",
+    )
+
+
+def _needs_no_arguments(kind: type) -> bool:
+    try:
+        inspect.signature(kind).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _chain(augment: str | None, given: Given, sample_rate: int | None, sources: dict[str, str]) -> Chain:
+    declared = given.get("augment")
+    sources["augment"] = "model file"
+    if augment is not None:
+        sources["augment"] = f"command line ({augment})"
+        declared = _augment_option(augment)
+    if declared is None:
+        sources["augment"] = "demo chain"
+        declared = demo.demo_chain(sample_rate or demo.SAMPLE_RATE)
+    if isinstance(declared, Chain):
+        return declared if sample_rate in (None, declared.sample_rate) else Chain(declared.ops, int(sample_rate))  # type: ignore[arg-type]
+    if sample_rate is None:
+        raise ChainError(
+            "The augmentation does not say its sample rate.", "Define `sample_rate` or give --sample-rate."
+        )
+    return Chain.from_audiomentations(declared, sample_rate)
+
+
+def _augment_option(augment: str) -> Any:
+    path, colon, name = augment.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _named(load_module(path), path, name)
+    if augment.endswith((".yaml", ".yml")):
+        return Chain.from_yaml(augment)
+    raise UsageError(f"--augment {augment} is neither FILE.yaml nor FILE.py:NAME.")
+
+
+def _dataset(
+    data: str | None, given: Given, sample_rate: int, seconds: float, sources: dict[str, str]
+) -> tuple[Any, str]:
+    declared = _pick("dataset", data, given, None, sources)
+    if declared is None:
+        sources["dataset"] = "demo data"
+        declared = demo.demo_folder("speech", "Define `dataset` in the model file or name --data.")
+    if isinstance(declared, str | Path):
+        return AudioFolder(declared, sample_rate, seconds), str(declared)
+    return declared, type(declared).__name__
+
+
+def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[str, str]) -> torch.optim.Optimizer:
+    if "optimizer" in given and callable(given["optimizer"]):
+        sources["optimizer"] = "model file"
+        return given["optimizer"](model)  # type: ignore[no-any-return]
+    sources["optimizer"] = "default (AdamW)"
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise ModelFileError(f"{path}: the model has no parameters to train.")
+    return torch.optim.AdamW(parameters, lr=1e-4)
+
+
+def _lengths_differ(dataset: Any) -> bool:
+    """Return whether clips of the dataset differ in length, from its first examples."""
+    if isinstance(dataset, AudioFolder):
+        return dataset.seconds is None
+    lengths = set()
+    for index in range(min(PROBED, len(dataset) if hasattr(dataset, "__len__") else 0)):
+        wave = get_wave(dataset[index])
+        wave = wave.get("array") if isinstance(wave, Mapping) else wave
+        lengths.add(getattr(wave, "shape", (0,))[-1])
+    return len(lengths) > 1
+
+
+def _where(error: BaseException, path: str = "") -> str:
+    """Say what was raised in one line, and on which line of the model file."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if path and frame.filename == path]
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    place = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {first}{place}."

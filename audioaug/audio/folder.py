@@ -1,0 +1,94 @@
+"""Folder: audio files as a map-style Dataset of fixed-length clips with a label, from a folder or a manifest."""
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audioaug.audio.files import find_audio, read_audio
+from audioaug.errors import DataError
+
+PATH_COLUMNS = ("path", "audio_filepath", "file", "filename", "wav")
+LABEL_COLUMNS = ("label", "class", "target", "text")
+
+Entry = tuple[str, str]
+
+
+class AudioFolder:
+    """Clips with labels: ``folder[i]`` is ``(wave, label)``.
+
+    Args:
+        source: a folder (the label is the name of the sub-folder a file lies in) or a manifest: a CSV or TSV file with
+            a header, or JSON lines, with a column such as ``path`` and, if there are labels, one such as ``label``.
+            Paths are relative to the manifest.
+        sample_rate: that every file is converted to, in Hz.
+        seconds: length of every clip: longer files are cut at their end, shorter ones get silence behind. ``None``
+            keeps each file's own length.
+
+    Shape:
+        wave: (1, T), float32; channels are averaged. label: an integer, counting the sorted ``labels``.
+
+    Raises:
+        DataError: nothing there, no audio, or a manifest without paths. A broken file raises when it is read.
+    """
+
+    def __init__(self, source: str | Path, sample_rate: int, seconds: float | None = None) -> None:
+        self.sample_rate, self.seconds = sample_rate, seconds
+        path = os.path.abspath(source)
+        entries = _read_folder(path) if os.path.isdir(path) else _read_manifest(path)
+        self.files = tuple(file for file, _ in entries)
+        self.labels = tuple(sorted({label for _, label in entries}))
+        number = {label: place for place, label in enumerate(self.labels)}
+        self.targets = tuple(number[label] for _, label in entries)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
+        wave_CT = read_audio(self.files[index], self.sample_rate, mono=True, seconds=self.seconds)
+        if self.seconds is not None:
+            length = round(self.seconds * self.sample_rate)
+            wave_CT = np.pad(wave_CT, ((0, 0), (0, max(0, length - wave_CT.shape[1]))))[:, :length]
+        return wave_CT, self.targets[index]
+
+
+def _read_folder(path: str) -> list[Entry]:
+    return [(file, os.path.basename(os.path.dirname(file))) for file in find_audio((path,))]
+
+
+def _read_manifest(path: str) -> list[Entry]:
+    """Read (file, label) pairs from CSV, TSV or JSON lines."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+        rows = _json_rows(text) if path.endswith((".json", ".jsonl")) else _csv_rows(text)
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.", "Name a folder of audio or a manifest.") from None
+    except (ValueError, csv.Error) as error:
+        raise DataError(f"{path} is no manifest: {error}.", "Use CSV or TSV with a header, or JSON lines.") from None
+    if not rows:
+        raise DataError(f"The manifest {path} lists no files.")
+    path_column, label_column = (_first(rows[0], columns) for columns in (PATH_COLUMNS, LABEL_COLUMNS))
+    if path_column is None:
+        raise DataError(f"The manifest {path} has no column for paths.", f"Name one {' or '.join(PATH_COLUMNS)}.")
+    base = os.path.dirname(path)
+    return [
+        (os.path.join(base, str(row[path_column])), str(row.get(label_column, "")) if label_column else "")
+        for row in rows
+    ]
+
+
+def _json_rows(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _csv_rows(text: str) -> list[dict[str, object]]:
+    header = text.partition("\n")[0]
+    return list(csv.DictReader(text.splitlines(), delimiter="\t" if "\t" in header else ","))
+
+
+def _first(row: dict[str, object], columns: Sequence[str]) -> str | None:
+    return next((column for column in columns if column in row), None)

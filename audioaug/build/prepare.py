@@ -1,0 +1,147 @@
+"""Preparing a batch, on the host: everything random or shape-dependent is decided here, before the device is asked.
+
+``Preparer`` turns draws into steps (an op, the rows it touches, its parameters for these rows) and packs all their
+numbers into two small tensors. It can be pickled, so that DataLoader workers do this beside their other work.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.build.cpu import check_channels
+from audioaug.core import Chain, Draws, HostClips, Node, Op
+from audioaug.errors import DataError
+
+Span = tuple[str, int, int]
+"""Where a packed parameter lies: which buffer ("floats" or "ints"), start, stop."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op on some rows. ``rows`` says where their numbers lie in the ints buffer; ``None`` is all rows."""
+
+    op: int
+    rows: Span | None
+    params: dict[str, Span]
+    static: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the device needs to know of one batch: steps, and all their numbers in two tensors.
+
+    ``lengths`` is where the clips' lengths lie, ``None`` if every clip fills the batch.
+    """
+
+    steps: tuple[Step, ...]
+    floats: torch.Tensor
+    ints: torch.Tensor
+    sample_rate: int
+    lengths: Span | None
+
+    def pin_memory(self) -> "Prepared":
+        """Return a copy in page-locked memory (called by torch's DataLoader)."""
+        return Prepared(self.steps, self.floats.pin_memory(), self.ints.pin_memory(), self.sample_rate, self.lengths)
+
+
+class _Packer:
+    """Collects arrays into two flat buffers: float32 for real numbers, int64 for whole ones."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[NDArray[Any]]] = {"floats": [], "ints": []}
+        self.sizes = {"floats": 0, "ints": 0}
+
+    def add(self, values: NDArray[Any], whole: bool) -> Span:
+        buffer = "ints" if whole else "floats"
+        start = self.sizes[buffer]
+        self.parts[buffer].append(values)
+        self.sizes[buffer] += len(values)
+        return buffer, start, self.sizes[buffer]
+
+    def tensor(self, buffer: str) -> torch.Tensor:
+        dtype = np.int64 if buffer == "ints" else np.float32
+        return torch.from_numpy(
+            np.concatenate([np.zeros(0, dtype), *self.parts[buffer]], dtype=dtype, casting="unsafe")
+        )
+
+
+class Preparer:
+    """Decides on the host what the ops of a chain from ``start`` on do to a batch.
+
+    ``ops`` are the ops that do something (containers excluded), in the order that ``Step.op`` counts.
+    """
+
+    def __init__(self, chain: Chain, start: int) -> None:
+        self.chain = chain
+        self.nodes = chain.nodes[start:]
+        leaves = [node for top in self.nodes for node in top.walk() if not node.children]
+        self.ops: list[Op] = [node.op for node in leaves]
+        self._place = {node.path: place for place, node in enumerate(leaves)}
+
+    def __call__(
+        self,
+        draws: Draws,
+        shape: tuple[int, ...],
+        sample_rate: int | None = None,
+        lengths: torch.Tensor | Sequence[int] | None = None,
+    ) -> Prepared:
+        """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments."""
+        batch, channels, samples = shape
+        if len(draws) != batch:
+            raise DataError(f"There are draws for {len(draws)} examples, but the batch has {batch}.")
+        host = HostClips(sample_rate or self.chain.sample_rate, _host_lengths(lengths, batch, samples), channels)
+        packer, steps = _Packer(), list[Step]()
+        padded = bool((host.lengths < samples).any())
+        where = packer.add(host.lengths, whole=True) if padded else None
+        for node in self.nodes if batch and samples else ():
+            self._plan(node, np.arange(batch), draws, host, packer, steps)
+        return Prepared(tuple(steps), packer.tensor("floats"), packer.tensor("ints"), host.sample_rate, where)
+
+    def _plan(
+        self, node: Node, rows: NDArray[np.int64], draws: Draws, host: HostClips, packer: _Packer, steps: list[Step]
+    ) -> None:
+        """Append the steps of a node for those of the rows whose coin fell its way."""
+        rows = rows[draws[f"{node.path}:apply"][rows] > 0]
+        if not len(rows):
+            return
+        draw = {name: draws[f"{node.path}:{name}"][rows] for name in ("apply", *node.distributions)}
+        if not node.children:
+            steps.append(self._step(node, rows, draw, host, packer))
+            return
+        order = node.op.order(draw)
+        for slot in range(order.shape[1]):
+            for child in np.unique(order[:, slot][order[:, slot] >= 0]):
+                self._plan(node.children[child], rows[order[:, slot] == child], draws, host, packer, steps)
+
+    def _step(
+        self, node: Node, rows: NDArray[np.int64], draw: dict[str, Any], host: HostClips, packer: _Packer
+    ) -> Step:
+        check_channels(node.op, host.channels)
+        draw.pop("apply")
+        params = node.op.resolve(draw, HostClips(host.sample_rate, host.lengths[rows], host.channels))
+        every_row = len(rows) == len(host.lengths)
+        return Step(
+            op=self._place[node.path],
+            rows=None if every_row else packer.add(rows, whole=True),
+            params={
+                name: packer.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
+                for name, value in params.items()
+                if isinstance(value, np.ndarray)
+            },
+            static={name: value for name, value in params.items() if isinstance(value, int)},
+        )
+
+
+def _host_lengths(lengths: torch.Tensor | Sequence[int] | None, batch: int, samples: int) -> NDArray[np.int64]:
+    if lengths is None:
+        return np.full(batch, samples, dtype=np.int64)
+    host = torch.as_tensor(lengths).cpu().numpy().astype(np.int64)
+    if host.shape != (batch,) or (batch and not (0 <= host.min() and host.max() <= samples)):
+        raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {host.tolist()}.")
+    return host

@@ -1,0 +1,92 @@
+"""Race statistics: which arms can be told apart.
+
+Arms are compared round by round (drift hits both alike): the log ratio of their step times in each round, and a
+confidence interval of its mean by Student's t, with the level corrected for the number of comparisons (Bonferroni).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+
+from audioaug.records import Measurement
+
+MARGIN = 0.03
+"""Differences below this share do not matter."""
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times slower one arm is than another, with an interval. 1.0 is "equally fast"."""
+
+    value: float
+    low: float
+    high: float
+
+
+def paired_ratio(arm: Measurement, other: Measurement, comparisons: int = 1) -> Ratio:
+    """Return how much slower ``arm`` is than ``other``, from the rounds both ran in."""
+    pairs = list(zip(arm.step.seconds, other.step.seconds, strict=False))
+    logs = [math.log(a / b) for a, b in pairs]
+    middle = fmean(logs)
+    if len(logs) < 2:
+        return Ratio(math.exp(middle), 0.0, math.inf)
+    reach = _t_quantile(1 - (1 - LEVEL) / (2 * comparisons), len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    return Ratio(*(math.exp(value) for value in (middle, middle - reach, middle + reach)))
+
+
+def leader(measurements: Mapping[str, Measurement]) -> str:
+    """Return the name of the arm with the smallest median step time."""
+    return min(measurements, key=lambda name: measurements[name].step.median)
+
+
+def losers(measurements: Mapping[str, Measurement], margin: float = MARGIN) -> list[str]:
+    """Return the arms that are slower than the leader by more than the margin, beyond doubt."""
+    first = leader(measurements)
+    others = [name for name in measurements if name != first]
+    ratios = {name: paired_ratio(measurements[name], measurements[first], len(others)) for name in others}
+    return [name for name, ratio in ratios.items() if ratio.low > 1 + margin]
+
+
+def hopeless(measurements: Mapping[str, Measurement]) -> list[str]:
+    """Return the arms not worth another round: beyond doubt slower, or half as fast again after two rounds."""
+    first = measurements[leader(measurements)]
+    crawling = [
+        name
+        for name, arm in measurements.items()
+        if len(arm.step.seconds) >= 2 and arm.step.median > 1.5 * first.step.median
+    ]
+    return sorted({*crawling, *losers(measurements)})
+
+
+def ties(measurements: Mapping[str, Measurement], margin: float = MARGIN) -> list[str]:
+    """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first."""
+    slower = set(losers(measurements, margin))
+    first = leader(measurements)
+    close = [
+        name
+        for name, arm in measurements.items()
+        if name not in slower and paired_ratio(arm, measurements[first]).value <= 1 + 2 * margin
+    ]
+    return sorted(close, key=lambda name: measurements[name].step.median)
+
+
+def _t_quantile(probability: float, freedom: int) -> float:
+    """Return a quantile of Student's t distribution.
+
+    Reference: Hill, "Algorithm 396: Student's t-quantiles", CACM 13 (1970), for freedom > 2; exact below.
+    """
+    if freedom == 1:
+        return math.tan(math.pi * (probability - 0.5))
+    if freedom == 2:
+        p = 2 * probability - 1
+        return p * math.sqrt(2 / (1 - p * p))
+    z = NormalDist().inv_cdf(probability)
+    n = freedom
+    g1 = (z**3 + z) / 4
+    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    g4 = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    return z + g1 / n + g2 / n**2 + g3 / n**3 + g4 / n**4

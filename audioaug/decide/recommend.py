@@ -1,0 +1,116 @@
+"""Recommend: one of the raced cells, its ties, the verdict and the sentence that says why."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, diagnose, stall
+from audioaug.decide.predict import device_ms
+from audioaug.decide.race import Ratio, paired_ratio, ties
+from audioaug.decide.shortlist import same_cell
+from audioaug.records import Allocation, Cell, Measurement, Recommendation, Report
+from audioaug.units import format_interval, format_ms, format_percent
+
+
+def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report:
+    """Return the report with verdict, cause, recommendation, allocation and break-even filled in.
+
+    ``report.cells`` and ``report.current`` hold the raced cells; ``measurements`` are theirs, by name.
+    """
+    assert report.current is not None and report.ceiling is not None
+    raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
+    close = [name for name in ties(measurements) if name in raced]
+    chosen = _first_of_ties([raced[name] for name in close], report.current)
+    cause = diagnose(report, report.current, raced[close[0]])
+    ratio = paired_ratio(measurements[report.current.name], measurements[chosen.name])
+    found = Recommendation(
+        **asdict(chosen),
+        tie_with=tuple(name for name in close if name != chosen.name),
+        because=cause.text,
+    )
+    verdict = _leave(report) if same_cell(chosen, report.current) else _use(report, chosen, ratio)
+    return replace(
+        report,
+        verdict=verdict + _tie_words(found),
+        cause=cause.id,
+        recommendation=found,
+        before=allocation(report, report.current),
+        after=allocation(report, chosen),
+        break_even_steps=_break_even(report, chosen),
+    )
+
+
+def leave_as_it_is(report: Report) -> Report:
+    """Return the report of an early exit: the current configuration is so close to the ceiling that nothing can win."""
+    assert report.current is not None and report.ceiling is not None
+    cause = diagnose(report, report.current)
+    return replace(
+        report,
+        verdict=_leave(report),
+        cause=cause.id,
+        recommendation=Recommendation(**asdict(report.current), because=cause.text),
+        before=allocation(report, report.current),
+        after=allocation(report, report.current),
+    )
+
+
+def may_leave(report: Report) -> bool:
+    """Return whether the current configuration's stall is at most 2 %, beyond doubt."""
+    assert report.current is not None and report.ceiling is not None and report.current.measured_ci_ms is not None
+    return 1 - report.ceiling.ci_ms[0] / report.current.measured_ci_ms[1] <= NOT_THE_BOTTLENECK
+
+
+def allocation(report: Report, cell: Cell) -> Allocation | None:
+    """Split a cell's measured step into model, augmentation on the device, and waiting for data."""
+    if report.ceiling is None or cell.measured_ms is None:
+        return None
+    model = min(report.ceiling.step_ms, cell.measured_ms)
+    device = device_ms(report, cell)
+    augment = min(max(0.0, device[1] - report.ceiling.step_ms) if device else 0.0, cell.measured_ms - model)
+    return Allocation(model, augment, cell.measured_ms - model - augment)
+
+
+def _first_of_ties(close: list[Cell], current: Cell) -> Cell:
+    """Pick among equals: what the user has, then the exact engine, fewer CPU seconds, less VRAM, the simplest."""
+    same = [cell for cell in close if same_cell(cell, current)]
+    if same:
+        return same[0]
+
+    def order(cell: Cell) -> tuple[bool, int, float, bool]:
+        inexact = cell.device_engine == "torch-audiomentations" and cell.placement != "cpu"
+        return inexact, cell.num_workers, round(cell.cpu_seconds_per_step or 0.0, 3), cell.placement == "split"
+
+    return min(close, key=order)
+
+
+def _use(report: Report, cell: Cell, ratio: Ratio) -> str:
+    assert report.current is not None and report.current.measured_ms and cell.measured_ms
+    return (
+        f"Use {cell.name}: {format_ms(cell.measured_ms)} a step instead of {format_ms(report.current.measured_ms)}, "
+        f"{ratio.value:.2f} times as fast ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
+        f"{format_percent(stall(report, cell.measured_ms))} of it is more than the model alone needs."
+    )
+
+
+def _leave(report: Report) -> str:
+    assert report.current is not None and report.current.measured_ms
+    gain = stall(report, report.current.measured_ms)
+    if gain <= NOT_THE_BOTTLENECK:
+        return (
+            "Leave it as it is: data loading is not your bottleneck; "
+            f"the most you could gain is {format_percent(gain)}."
+        )
+    return (
+        f"Leave it as it is ({report.current.name}): nothing that was raced is faster, though "
+        f"{format_percent(gain)} of a step is more than the model alone needs."
+    )
+
+
+def _tie_words(found: Recommendation) -> str:
+    return f" It is a tie with {' and '.join(found.tie_with)}." if found.tie_with else ""
+
+
+def _break_even(report: Report, chosen: Cell) -> int | None:
+    """Return after how many steps the advice has paid for itself."""
+    assert report.current is not None and report.current.measured_ms and chosen.measured_ms
+    saved_ms = report.current.measured_ms - chosen.measured_ms
+    return round(report.cost_seconds * 1e3 / saved_ms) if saved_ms > 0.01 * chosen.measured_ms else None

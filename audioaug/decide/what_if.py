@@ -1,0 +1,78 @@
+"""What if: predictions for another machine or model, and what would change the advice, in words."""
+
+from dataclasses import replace
+
+from audioaug.decide.predict import predict
+from audioaug.decide.shortlist import placement_of
+from audioaug.errors import UsageError, did_you_mean
+from audioaug.records import Ceiling, Cell, Report
+from audioaug.units import format_ms, plural
+
+KNOWN = ("cores", "step_ms")
+MOST_WORKERS = 64
+CLOSE = 1.03
+
+
+def parse(text: str) -> dict[str, float]:
+    """Read ``cores=16,step_ms=12``; raise ``UsageError`` for what is unknown or no positive number."""
+    values: dict[str, float] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = item.partition("=")
+        if name not in KNOWN:
+            raise UsageError(f"--what-if knows no {name!r}.", did_you_mean(name, KNOWN))
+        try:
+            values[name] = float(value)
+        except ValueError:
+            values[name] = -1.0
+        if not values[name] > 0:
+            raise UsageError(f"--what-if {name}={value}: it must be a number above 0.")
+    return values
+
+
+def what_if(report: Report, values: dict[str, float]) -> tuple[str, ...]:
+    """Predict the best cell of each placement where these facts were different."""
+    if report.ceiling is None:
+        return ()
+    changed = replace(report, host=replace(report.host, usable_cores=values.get("cores", report.host.usable_cores)))
+    if "step_ms" in values:
+        changed = replace(changed, ceiling=_ceiling(report.ceiling, values["step_ms"]))
+    asked = ", ".join(f"{name} = {value:g}" for name, value in values.items())
+    best = {kind: _best(changed, kind, int(changed.host.usable_cores)) for kind in ("cpu", "split", "gpu")}
+    found = [(ms, cell) for ms, cell in filter(None, best.values())]
+    return tuple(
+        f"With {asked}, {cell.name} would take {format_ms(ms)} a step (predicted)."
+        for ms, cell in sorted(found, key=lambda pair: pair[0])
+    )
+
+
+def crossovers(report: Report) -> tuple[str, ...]:
+    """Say from how many cores up running the whole chain in the workers would be as fast as anything (predicted)."""
+    if report.ceiling is None or not report.host.has_gpu:
+        return ()
+    for cores in range(1, MOST_WORKERS + 1):
+        machine = replace(report, host=replace(report.host, usable_cores=float(cores)))
+        ours, others = _best(machine, "cpu", cores), [_best(machine, kind, cores) for kind in ("split", "gpu")]
+        rest = [found[0] for found in others if found]
+        if ours and rest and ours[0] <= CLOSE * min(rest):
+            return (f"All CPU would be as fast as anything from {plural(cores, 'core')} up (predicted).",)
+    return (f"All CPU would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
+
+
+def _best(report: Report, kind: str, cores: int) -> tuple[float, Cell] | None:
+    ops = len(report.chain.ops)
+    found = []
+    for cut in range(report.chain.device_from, ops + 1):
+        if placement_of(cut, ops) != kind:
+            continue
+        for workers in range(1, cores + 1):
+            cell = Cell(placement_of(cut, ops), cut, num_workers=workers)
+            prediction = predict(report, cell)
+            if prediction is not None:
+                found.append((prediction.ms, workers, cell))
+    fastest = min(found, key=lambda item: (round(item[0], 2), item[1]), default=None)
+    return None if fastest is None else (fastest[0], fastest[2])
+
+
+def _ceiling(ceiling: Ceiling, step_ms: float) -> Ceiling:
+    factor = step_ms / ceiling.step_ms
+    return Ceiling(step_ms, (ceiling.ci_ms[0] * factor, ceiling.ci_ms[1] * factor), ceiling.clips_per_second / factor)

@@ -1,0 +1,72 @@
+"""Examples: where the audio is in what a dataset returns, and in the batch made of it.
+
+Known forms: a bare wave; a tuple or list whose first item is the wave; a dict with the wave under ``"audio"``, also as
+Hugging Face has it (``{"array": ..., "sampling_rate": ...}``).
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.errors import DataError
+from audioaug.units import format_hz
+
+KEY = "audio"
+
+
+def get_wave(example: Any) -> Any:
+    """Return the audio of an example or batch as it is there; raise ``DataError`` if its form is none of the known."""
+    if isinstance(example, Mapping):
+        if KEY not in example:
+            raise DataError(
+                f"An example is a dict with {', '.join(map(repr, example))}, but the audio must be under {KEY!r}.",
+                "Rename the column.",
+            )
+        return example[KEY]
+    if isinstance(example, tuple | list) and example:
+        return example[0]
+    if isinstance(example, torch.Tensor | np.ndarray):
+        return example
+    raise DataError(
+        f"An example is a {type(example).__name__}, but it must be a wave, a tuple that starts with one, or a dict "
+        f"with one under {KEY!r}."
+    )
+
+
+def with_wave(example: Any, wave: Any) -> Any:
+    """Return the example or batch with other audio; the original is not changed."""
+    if isinstance(example, Mapping):
+        return {**example, KEY: wave}
+    if isinstance(example, tuple) and hasattr(example, "_fields"):
+        return type(example)(wave, *example[1:])
+    if isinstance(example, tuple | list):
+        return type(example)([wave, *example[1:]])
+    return wave
+
+
+def samples_of(example: Any, sample_rate: int) -> NDArray[np.float32]:
+    """Return an example's audio as an array (T,) or (C, T); raise ``DataError`` if it is at another sample rate."""
+    wave = get_wave(example)
+    if isinstance(wave, Mapping) and "array" in wave:
+        rate = wave.get("sampling_rate", sample_rate)
+        if rate != sample_rate:
+            raise DataError(
+                f"An example is at {format_hz(rate)}, but the chain is for {format_hz(sample_rate)}.",
+                f"Convert the dataset, for example with cast_column('audio', Audio(sampling_rate={sample_rate})).",
+            )
+        wave = wave["array"]
+    return wave.detach().cpu().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
+
+
+def add_lengths(batch: Any, length_B: torch.Tensor) -> Any:
+    """Return the batch with the clips' lengths: under ``"lengths"`` in a dict, as the last item otherwise."""
+    if isinstance(batch, Mapping):
+        return {**batch, "lengths": length_B}
+    if isinstance(batch, tuple | list):
+        return [*batch, length_B]
+    return [batch, length_B]

@@ -1,0 +1,154 @@
+"""What runs in the DataLoader workers: read examples, augment their first part, collate, prepare the device part.
+
+The sampler yields keys (epoch, index), so that workers which live through many epochs always know the epoch.
+"""
+
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from audioaug.build import Prepared, Preparer, WorkerChain
+from audioaug.core import Draws
+from audioaug.errors import AudioaugError, DataError
+from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
+
+Key: TypeAlias = tuple[int, int]
+"""(epoch, index)."""
+
+
+class Message(NamedTuple):
+    """What a worker sends: the batch, what the device is to do with it, and a sentence for each example left out.
+
+    ``batch`` and ``prepared`` are ``None`` if no example was left.
+    """
+
+    batch: Any
+    prepared: Prepared | None
+    skipped: list[str]
+
+
+class Keys:
+    """Turns a batch sampler's lists of indices into lists of keys. ``epoch`` is set by the Loader."""
+
+    def __init__(self, batches: Iterable[Sequence[int]]) -> None:
+        self.batches, self.epoch = batches, 0
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        epoch = self.epoch
+        return ([(epoch, int(index)) for index in indices] for indices in self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)  # type: ignore[arg-type]
+
+
+@dataclass
+class Fetched:
+    """Examples after the worker's part, with the draws for the device part."""
+
+    examples: list[Any]
+    draws: Draws
+    skipped: list[str]
+
+
+class Fetcher:
+    """The dataset as the DataLoader sees it: read a batch of keys and run the first part of the chain on each example."""
+
+    def __init__(self, dataset: Any, worker: WorkerChain, raise_errors: bool) -> None:
+        self.dataset, self.worker, self.raise_errors = dataset, worker, raise_errors
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, keys: list[Key]) -> "Fetched | AudioaugError":
+        """Read and augment the examples; those that raise ``DataError`` are left out, unless they must not be.
+
+        Our own errors are returned, not raised, since a DataLoader would bury their sentence in a traceback.
+        """
+        draws = self.worker.chain.draw([index for _, index in keys], keys[0][0], self.worker.seed)
+        examples: list[Any] = []
+        kept, skipped = [], []
+        for row, (_, index) in enumerate(keys):
+            try:
+                examples.append(self._example(index, draws.rows([row])))
+                kept.append(row)
+            except AudioaugError as error:
+                if self.raise_errors or not isinstance(error, DataError):
+                    return error
+                skipped.append(str(error))
+        return Fetched(examples, draws.rows(kept), skipped)
+
+    def _example(self, index: int, draws: Draws) -> Any:
+        example = self.dataset[index]
+        wave = self.worker(samples_of(example, self.worker.chain.sample_rate), draws=draws)
+        return with_wave(example, torch.from_numpy(wave))
+
+
+class Collate:
+    """Makes a batch of examples and prepares the device part for it.
+
+    Args:
+        preparer: of the device part.
+        collate_fn: the user's own, which must leave the audio where it was; torch's default otherwise.
+        pad: whether clips may differ in length; then they get silence behind, and the batch gets their lengths.
+    """
+
+    def __init__(self, preparer: Preparer, collate_fn: Callable[[list[Any]], Any] | None, pad: bool) -> None:
+        self.preparer, self.collate_fn, self.pad = preparer, collate_fn, pad
+
+    def __call__(self, fetched: "Fetched | AudioaugError") -> "Message | AudioaugError":
+        """Return the message for the main process, or the error to be raised there."""
+        if isinstance(fetched, AudioaugError):
+            return fetched
+        try:
+            return self._message(fetched)
+        except AudioaugError as error:
+            return error
+
+    def _message(self, fetched: Fetched) -> Message:
+        if not fetched.examples:
+            return Message(None, None, fetched.skipped)
+        waves = [get_wave(example) for example in fetched.examples]
+        lengths = [wave.shape[-1] for wave in waves]
+        batch = self._batch(fetched.examples, waves, lengths)
+        audio = get_wave(batch)
+        if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
+            raise DataError(
+                f"collate_fn made {type(audio).__name__} {tuple(getattr(audio, 'shape', ()))} of {len(lengths)} clips, "
+                "but the audio must become one tensor, (B, T) or (B, C, T).",
+            )
+        shape = tuple(audio.shape) if audio.ndim == 3 else (len(audio), 1, audio.shape[-1])
+        prepared = self.preparer(fetched.draws, shape, lengths=np.minimum(lengths, shape[-1]).tolist())
+        if self.pad and self.collate_fn is None:
+            batch = add_lengths(batch, torch.tensor(lengths))
+        return Message(batch, prepared, fetched.skipped)
+
+    def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int]) -> Any:
+        if self.collate_fn is not None:
+            return self.collate_fn(examples)
+        longest = max(lengths)
+        if min(lengths) < longest:
+            if not self.pad:
+                raise DataError(
+                    f"Clips of different lengths ({min(lengths)} and {longest} samples) cannot be one batch.",
+                    "Give Loader pad=True, or cut them to one length.",
+                )
+            waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
+        shapes = {tuple(wave.shape[:-1]) for wave in waves}
+        if len(shapes) > 1:
+            raise DataError(f"Clips with different channels {sorted(shapes)} cannot be one batch.", "Mix them down.")
+        return default_collate([with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)])
+
+
+def start_worker(worker_id: int) -> None:
+    """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores) and let Ctrl-C
+    reach the training process alone, which then ends its workers."""
+    from threadpoolctl import threadpool_limits
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threadpool_limits(1)
+    torch.set_num_threads(1)

@@ -1,0 +1,174 @@
+"""Loader: batches of augmented audio on the device, by a plan. What users train with, and what the advisor races."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
+
+from audioaug.build import Preparer, build_device, check_plan
+from audioaug.build.cpu import build_cpu
+from audioaug.core import Chain
+from audioaug.core.draws import uniforms
+from audioaug.errors import AudioaugError, AudioaugWarning, DataError
+from audioaug.records import Plan
+from audioaug.train.device_prefetch import as_device, prefetch, to_device
+from audioaug.train.examples import get_wave, with_wave
+from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
+
+GIVE_UP_AFTER = 64
+"""So many unusable examples without a usable batch are not bad luck any more."""
+
+
+class Loader:
+    """Iterate over batches of a dataset, augmented, on the device, the next one already on its way.
+
+    Workers read the examples and run the chain up to the plan's cut; the rest runs on the device, on whole batches. The
+    same seed gives the same audio (within each op's contract) for any cut, number of workers and batch size.
+
+    Args:
+        dataset: map-style. An example is a wave (T,) or (C, T), a tuple that starts with one, or a dict with one under
+            ``"audio"``; waves are floating point, at the chain's sample rate.
+        chain: the augmentation.
+        plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers.
+        batch_size: examples in a batch.
+        device: where batches end up; the GPU if there is one.
+        shuffle: a new order every epoch, from the seed.
+        sampler, batch_sampler, drop_last: as in torch's DataLoader.
+        collate_fn: makes a batch of examples, leaving the audio where it was in each.
+        pad: allow clips of different lengths: silence behind the shorter ones, and the batch gets their lengths (a last
+            item in a tuple, ``"lengths"`` in a dict).
+        augment: ``False`` for validation: the same loader without augmentation.
+        seed: of the training run.
+        on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped``); ``"raise"``
+            raises their ``DataError``.
+
+    Shape:
+        audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
+
+    Raises:
+        PlanError: the plan does not belong to the chain or asks for something impossible.
+        DataError: the dataset is iterable only, empty, or returns something that is no audio.
+        DeviceError: there is no such device.
+
+    >>> import torch
+    >>> from audioaug import Chain, Loader, ops
+    >>> chain = Chain([ops.Gain(p=1.0)], sample_rate=16000)
+    >>> loader = Loader([(torch.ones(4), 7)] * 6, chain, batch_size=3, device="cpu")
+    >>> [(wave.shape, label.tolist()) for wave, label in loader]
+    [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        chain: Chain,
+        plan: Plan | None = None,
+        *,
+        batch_size: int = 1,
+        device: str | torch.device | None = None,
+        shuffle: bool = False,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        drop_last: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pad: bool = False,
+        augment: bool = True,
+        seed: int = 0,
+        on_error: Literal["skip", "raise"] = "skip",
+    ) -> None:
+        if not augment:
+            chain, plan = Chain([], chain.sample_rate), _without_cut(plan)
+        self.plan = plan if plan is not None else Plan(cut=chain.device_from)
+        check_plan(chain, self.plan)
+        _check_dataset(dataset)
+        self.device = as_device(device)
+        self.skipped, self._last_skipped = 0, ""
+        self._seed, self._epoch = seed, 0
+        self._shuffle_generator = torch.Generator()
+        if batch_sampler is None:
+            sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)  # type: ignore[arg-type]
+        self._keys = Keys(batch_sampler)
+        fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), raise_errors=on_error == "raise")
+        collate = Collate(Preparer(chain, self.plan.cut), collate_fn, pad)
+        self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
+        self._batches = self._data_loader(fetcher, collate)
+
+    def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
+        return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
+
+    def _data_loader(self, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
+        plan, workers = self.plan, self.plan.num_workers
+        return DataLoader(
+            fetcher,  # type: ignore[arg-type]
+            batch_sampler=self._keys,  # type: ignore[arg-type]
+            collate_fn=collate,
+            num_workers=workers,
+            prefetch_factor=plan.prefetch_factor if workers else None,
+            persistent_workers=plan.persistent_workers and workers > 0,
+            pin_memory=plan.pin_memory and self.device.type == "cuda",
+            multiprocessing_context=plan.start_method if workers else None,
+            worker_init_fn=start_worker,
+            generator=torch.Generator().manual_seed(self._seed),  # or torch would draw from the global generator
+        )
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is; otherwise each iteration is one epoch further than the last."""
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        self._keys.epoch = epoch
+        self._shuffle_generator.manual_seed(int(uniforms(self._seed, epoch, [0], [2**31], [0])[0, 0] * 2**53))
+        return prefetch(self._messages(), self.device, self._finish)
+
+    def _messages(self) -> Iterator[Message]:
+        usable = 0
+        for message in self._batches:
+            if isinstance(message, AudioaugError):
+                raise message
+            self._count(message.skipped)
+            if message.batch is not None:
+                usable += 1
+                yield message
+            elif not usable and self.skipped >= GIVE_UP_AFTER:
+                break
+        if not usable:
+            raise DataError(f"No example of the dataset could be used. The last one: {self._last_skipped}")
+
+    def _count(self, skipped: list[str]) -> None:
+        """Count the examples left out; warn of the first."""
+        if skipped and not self.skipped:
+            sentence = f"{skipped[0]} The example is left out; Loader.skipped counts such examples."
+            warnings.warn(sentence, AudioaugWarning, stacklevel=2)
+        self.skipped += len(skipped)
+        self._last_skipped = skipped[-1] if skipped else self._last_skipped
+
+    def _finish(self, message: Message) -> Any:
+        """Copy a batch to the device and run the device part on its audio. Never waits for the device."""
+        batch = to_device(message.batch, self.device)
+        assert message.prepared is not None
+        if not message.prepared.steps:
+            return batch
+        wave = get_wave(batch)
+        return with_wave(batch, self._module.augment(wave, message.prepared))
+
+
+def _without_cut(plan: Plan | None) -> Plan:
+    return replace(plan or Plan(), cut=0, device_engine="batched", chain_hash="")
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise DataError(
+            f"{type(dataset).__name__} cannot be indexed, but Loader needs a map-style dataset: __getitem__ and __len__.",
+            "Use audioaug.split with your own DataLoader.",
+        )
+    if not len(dataset):
+        raise DataError("The dataset is empty.")

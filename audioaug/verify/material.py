@@ -1,0 +1,132 @@
+"""What goes through the builds: demo speech and edge signals, at any rate; and what to declare each op with.
+
+Shapes: a batch is a list of B clips, each (C, T) with its own T.
+"""
+
+import atexit
+import dataclasses
+import functools
+import shutil
+import tempfile
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from audioaug import ops
+from audioaug.audio.files import find_audio, read_audio
+from audioaug.core import Op
+from audioaug.errors import ChainError, DataError
+
+DEMO = Path(__file__).resolve().parents[2] / "datasets" / "demo"
+DEMO_RATE = 16000
+WORDS = ("speech/go", "speech/left", "speech/rear", "speech/center")
+
+
+def demo_folder(name: str) -> Path:
+    """Return a folder of the demo audio (at 16 kHz); raise ``DataError`` if this is an installation without it."""
+    folder = DEMO / name
+    if not folder.is_dir():
+        raise DataError(
+            f"There is no {folder}: verifying needs the demo audio.", "Run it in a checkout of audioaug's repository."
+        )
+    return folder
+
+
+@functools.lru_cache(maxsize=8)
+def _converted(name: str, sample_rate: int) -> str:
+    """Return a copy of a demo folder at another rate, which lives as long as this process."""
+    folder = Path(tempfile.mkdtemp(prefix=f"audioaug-{name}-{sample_rate}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path in find_audio((str(demo_folder(name)),)):
+        x_T = read_audio(path, sample_rate)[0]
+        soundfile.write(folder / f"{Path(path).stem}.wav", x_T, sample_rate, subtype="FLOAT")
+    return str(folder)
+
+
+def folder_at(name: str, sample_rate: int) -> str:
+    """Return a demo folder whose files are at that rate, as the contract of AddBackgroundNoise wants them."""
+    return str(demo_folder(name)) if sample_rate == DEMO_RATE else _converted(name, sample_rate)
+
+
+@functools.lru_cache(maxsize=8)
+def signals(sample_rate: int, channels: int = 1) -> list[NDArray[np.float32]]:
+    """Return real speech and signals that ops stumble over, of unequal lengths; channels have unequal levels.
+
+    In order: three words, one of them far above full scale; digital silence; full-scale clicks; a constant; a tenth of
+    a second of speech; noise.
+    """
+    words = [read_audio(find_audio((str(demo_folder(word)),))[0], sample_rate)[0] for word in WORDS]
+    rng = np.random.default_rng(sample_rate)
+    clicks = np.zeros(int(0.7 * sample_rate), np.float32)
+    clicks[rng.integers(0, len(clicks), 12)] = rng.choice([-1.0, 1.0], 12)
+    mono = [
+        *words[:2],
+        words[2] * np.float32(2.5 / np.abs(words[2]).max()),
+        np.zeros(sample_rate // 2, np.float32),
+        clicks,
+        np.full(int(0.3 * sample_rate), 0.25, np.float32),
+        words[3][sample_rate // 5 :][: sample_rate // 10],
+        rng.normal(0.0, 0.1, sample_rate).astype(np.float32),
+    ]
+    return [_widened(x_T, channels) for x_T in mono]
+
+
+def _widened(x_T: NDArray[np.float32], channels: int) -> NDArray[np.float32]:
+    """Return the signal on the first channel, and quieter, later copies of it on the others."""
+    copies = [np.roll(x_T, 37 * channel) * np.float32(0.25**channel) for channel in range(channels)]
+    return np.stack(copies).astype(np.float32)
+
+
+def equal_lengths(clips: list[NDArray[np.float32]], samples: int) -> list[NDArray[np.float32]]:
+    """Return the clips cut, or repeated, to one length."""
+    return [np.pad(x_CT, ((0, 0), (0, max(0, samples - x_CT.shape[1]))), "wrap")[:, :samples] for x_CT in clips]
+
+
+GOES_WITH: dict[Any, dict[str, Any]] = {
+    "seconds": {"min_shift": -0.09, "max_shift": 0.09},  # the reference raises where a clip is shorter than its shift
+    "samples": {"min_shift": -700, "max_shift": 700},
+}
+"""What an option needs besides itself to make sense on these clips."""
+
+
+def demo_arguments(kind: type[Op], sample_rate: int = DEMO_RATE) -> dict[str, Any]:
+    """Return values for the arguments that an op cannot do without; raise ``ChainError`` if one is not known here."""
+    inner = (ops.PolarityInversion(p=0.7), ops.Reverse(p=0.7), ops.Clip(a_min=-0.1, a_max=0.05, p=0.7))
+    known = {
+        "sounds_path": lambda: folder_at("noise", sample_rate),
+        "ir_path": lambda: folder_at("rooms", sample_rate),
+        "transforms": lambda: inner,
+        "num_transforms": lambda: (1, None),
+    }
+    needed = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    for name in needed:
+        if name not in known:
+            raise ChainError(
+                f"{kind.__name__} needs {name!r}, and verify has no example of that.",
+                "Add one to audioaug.verify.material.demo_arguments.",
+            )
+    return {name: known[name]() for name in needed}
+
+
+def variants(kind: type[Op], sample_rate: int = DEMO_RATE) -> Iterator[Op]:
+    """Yield an op with its defaults, then once for each other value of its switches and options, where it can be so."""
+    arguments = demo_arguments(kind, sample_rate)
+    yield kind(**arguments)
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        options = (True, False) if hints[field.name] is bool else ()
+        if typing.get_origin(hints[field.name]) is Literal:
+            options = typing.get_args(hints[field.name])
+        for option in options:
+            if option != field.default:
+                try:
+                    variant = kind(**arguments, **{field.name: option}, **GOES_WITH.get(option, {}))
+                except ChainError:
+                    continue
+                if not variant.why_not_on_device():
+                    yield variant

@@ -1,0 +1,202 @@
+"""Replay: the same draws through both builds, clip by clip through the reference and as one batch on the device.
+
+Shapes: a batch is a sequence of B clips, each (C, T) with its own T; padded, it is one array (B, C, T).
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.build import build_cpu, build_device
+from audioaug.build.stock import has_counterpart, why_unavailable
+from audioaug.core import Chain, Draws, HostClips, Op
+from audioaug.errors import ContractError
+from audioaug.records import DeviceEngine
+from audioaug.verify import material
+from audioaug.verify.contracts import Clips, Verdict, check, check_fresh, worst
+
+STANDARD_DEVIATIONS = ("noise_std", "amplitude")
+"""What references call the level of the noise they add."""
+
+SAMPLE_RATES = (16000, 8000, 44100)
+
+REPEATS = 2
+"""How often each batch is drawn anew."""
+
+
+class Replayed(NamedTuple):
+    """The clips, what the reference made of them, and what the build made of them."""
+
+    dry: Clips
+    reference: Clips
+    built: Clips
+
+
+def replay(
+    what: Chain | Op,
+    clips: Clips,
+    sample_rate: int,
+    *,
+    engine: DeviceEngine = "batched",
+    cut: int = 0,
+    seed: int = 0,
+    epoch: int = 0,
+    device: str = "cpu",
+) -> Replayed:
+    """Run the same draws through the CPU build, each clip at its own length, and through the device build, as one batch.
+
+    Args:
+        what: a chain, or an op as a chain of one.
+        clips: the audio; the batch is padded to the longest.
+        sample_rate: in Hz.
+        engine: of the device build.
+        cut: how many ops of the built side run in the worker.
+        seed: of the draws.
+        epoch: of the draws; example k of the batch has index k.
+        device: where the device build runs.
+    """
+    chain = what if isinstance(what, Chain) else Chain([what], sample_rate)
+    draws = chain.draw(np.arange(len(clips)), epoch, seed)
+    with warnings.catch_warnings():  # audiomentations warns of silent noise and of rates that it converts
+        warnings.simplefilter("ignore")
+        reference = _on_cpu(chain, len(chain), draws, clips, sample_rate)
+        begun = _on_cpu(chain, cut, draws, clips, sample_rate)
+    module = build_device(chain, cut, engine, seed).to(device)
+    lengths = [x_CT.shape[1] for x_CT in begun]
+    with torch.no_grad():
+        x_BCT = torch.from_numpy(padded(begun)).to(device)
+        y_BCT = module(x_BCT, sample_rate, lengths if min(lengths) < max(lengths) else None, draws)
+    if not torch.equal(x_BCT.cpu(), torch.from_numpy(padded(begun))):
+        raise ContractError(f"The device build of {chain.ops} changes its input in place.")
+    return Replayed(clips, reference, [trimmed(y_CT, n) for y_CT, n in zip(y_BCT.cpu().numpy(), lengths)])
+
+
+def _on_cpu(chain: Chain, cut: int, draws: Draws, clips: Clips, sample_rate: int) -> Clips:
+    """Run the first ``cut`` ops clip by clip; mono clips go in as (T,), the way audiomentations has them."""
+    worker = build_cpu(chain, cut)
+    inputs = [x_CT[0] if len(x_CT) == 1 else x_CT for x_CT in clips]
+    outputs = [worker(x, sample_rate, draws=draw) for x, draw in zip(inputs, draws)]
+    return [np.atleast_2d(y) for y in outputs]
+
+
+def padded(clips: Clips) -> NDArray[np.float32]:
+    """Return the clips as one batch (B, C, T), silence behind the shorter ones."""
+    longest = max(x_CT.shape[1] for x_CT in clips)
+    return np.stack([np.pad(x_CT, ((0, 0), (0, longest - x_CT.shape[1]))) for x_CT in clips])
+
+
+def trimmed(y_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+    """Cut a row of a batch to its clip's length if silence follows; else leave it whole, which no contract forgives."""
+    return y_CT if y_CT[:, length:].any() else y_CT[:, :length]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One batch to try an op on."""
+
+    op: Op
+    sample_rate: int
+    channels: int
+    ragged: bool
+    seed: int
+
+    @property
+    def clips(self) -> Clips:
+        """The audio: of unequal lengths, or all of 0.8 s."""
+        clips = material.signals(self.sample_rate, self.channels)
+        return clips if self.ragged else material.equal_lengths(clips, int(0.8 * self.sample_rate))
+
+
+def cases(kind: type[Op], sample_rates: Sequence[int] = SAMPLE_RATES) -> Iterator[Case]:
+    """Yield the batches for an op: at p=1 all rates, mono and stereo, padded and not; then its defaults and options."""
+    shapes = [(channels, ragged) for channels in ((1, 2) if kind.multichannel else (1,)) for ragged in (True, False)]
+    for rate in sample_rates:
+        op = next(material.variants(kind, rate))
+        always = dataclasses.replace(op, p=1.0)
+        yield from (Case(always, rate, *shape, seed) for shape in shapes for seed in range(REPEATS))
+    rate = sample_rates[0]
+    for number, op in enumerate(material.variants(kind, rate)):
+        option = dataclasses.replace(op, p=1.0) if number else op
+        yield from (Case(option, rate, *shape, REPEATS + seed) for shape in shapes for seed in range(REPEATS))
+
+
+def verify_op(
+    kind: type[Op],
+    engine: DeviceEngine = "batched",
+    device: str = "cpu",
+    sample_rates: Sequence[int] = SAMPLE_RATES,
+) -> Verdict:
+    """Compare an op's builds on all material and return the worst verdict.
+
+    The torch-audiomentations engine promises nothing: there the verdict is ``"same"``, ``"differs"`` (with how much),
+    ``"none"`` without a counterpart, or ``"unavailable"``.
+    """
+    op = next(material.variants(kind))
+    verdict = Verdict(kind.__name__, engine, kind.contract.kind)
+    if kind.contract.kind == "cpu_only" and engine == "batched":
+        return dataclasses.replace(verdict, status="skipped", reason=kind.contract.reason)
+    if engine == "batched":
+        fresh = dataclasses.replace(_freshness(op), op=kind.__name__, engine=engine)
+        return worst([*(_judge(case, engine, device) for case in cases(kind, sample_rates)), fresh])
+    if not has_counterpart(op):
+        return dataclasses.replace(verdict, status="none", reason="torch-audiomentations has no counterpart")
+    if reason := why_unavailable():
+        return dataclasses.replace(verdict, status="unavailable", reason=reason)
+    counterparts = (case for case in cases(kind, sample_rates) if has_counterpart(case.op))
+    return _describe([(case, _judge(case, engine, device)) for case in counterparts])
+
+
+def _judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
+    """Compare both builds on one batch; an exception of torch-audiomentations is a failure too."""
+    clips, op = case.clips, case.op
+    noisy = op.contract.kind == "statistical"
+    try:
+        dry, reference, built = replay(op, clips, case.sample_rate, engine=engine, seed=case.seed, device=device)
+        again = None
+        if noisy and op.p == 1:
+            again = replay(op, clips, case.sample_rate, engine=engine, seed=case.seed, epoch=1, device=device).built
+    except Exception as error:
+        if engine == "batched":
+            raise
+        reason = f"raises {type(error).__name__}: {' '.join(str(error).split())[:80]}"
+        return Verdict(op.name, engine, op.contract.kind, float("inf"), op.contract.tolerance, "failed", reason)
+    intended = intended_levels(op, clips, case.sample_rate, case.seed) if noisy else None
+    return check(op.contract, dry, reference, built, op=op.name, engine=engine, intended=intended, again=again)
+
+
+def intended_levels(op: Op, clips: Clips, sample_rate: int, seed: int) -> list[float | None]:
+    """Return the standard deviation of the noise that an op's draws ask for, clip by clip."""
+    chain = Chain([op], sample_rate)
+    node, levels = chain.nodes[0], list[float | None]()
+    for x_CT, draw in zip(clips, chain.draw(np.arange(len(clips)), seed=seed)):
+        host = HostClips(sample_rate, np.asarray([x_CT.shape[1]]), len(x_CT))
+        params = op.resolve({name: draw[f"0:{name}"] for name in node.distributions}, host)
+        single = {name: value[0].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
+        replayed = op.replay(single, x_CT[0] if len(x_CT) == 1 else x_CT, sample_rate)
+        levels.append(next((float(replayed[name]) for name in STANDARD_DEVIATIONS if name in replayed), None))
+    return levels
+
+
+def _freshness(op: Op) -> Verdict:
+    chain, indices = Chain([op], 16000), np.arange(256)
+    first, second = (chain.draw(indices, epoch).table for epoch in (0, 1))
+    return check_fresh(chain.columns, first, second)
+
+
+def _describe(judged: list[tuple[Case, Verdict]]) -> Verdict:
+    """Turn what was measured of torch-audiomentations into words."""
+    verdict = worst(each for _, each in judged)
+    if verdict.status == "passed":
+        return dataclasses.replace(verdict, status="same")
+    op = judged[0][0].op
+    full = worst(each for case, each in judged if not case.ragged)
+    stock = op.stock()
+    words = [stock.differs] if stock is not None and stock.differs else []
+    words += [f"padded batches only: {verdict.reason}" if full.status == "passed" else full.reason]
+    return dataclasses.replace(verdict, status="differs", reason="; ".join(words))

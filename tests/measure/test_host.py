@@ -1,0 +1,86 @@
+"""Facts of planted machines, and of this one."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from audioaug.measure import host, host_facts, usable_cores
+from audioaug.records import HostFacts, from_json, to_json
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Plant a machine of 16 allowed cores, of which a control group leaves 6.5, and 2 GiB of memory."""
+    monkeypatch.setattr(host, "_allowed_cores", lambda: 16)
+    for name, text in {
+        "proc/self/cgroup": "0::/job",
+        "proc/cpuinfo": "processor : 0\nmodel name : Planted CPU @ 3 GHz\nprocessor : 1\nmodel name : other",
+        "sys/fs/cgroup/job/cpu.max": "650000 100000",
+        "sys/fs/cgroup/job/memory.max": str(2 << 30),
+        "sys/fs/cgroup/job/memory.current": str(1536 << 20),
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("environ", "cores"),
+    [
+        ({}, 6.5),
+        ({"SLURM_CPUS_PER_TASK": "4"}, 4.0),
+        ({"SLURM_CPUS_PER_TASK": "32"}, 6.5),
+        ({"LOCAL_WORLD_SIZE": "4"}, 1.625),
+        ({"SLURM_CPUS_PER_TASK": "6", "LOCAL_WORLD_SIZE": "4"}, 1.5),
+        ({"SLURM_CPUS_PER_TASK": "", "LOCAL_WORLD_SIZE": "0"}, 6.5),
+        ({"SLURM_CPUS_PER_TASK": "many", "LOCAL_WORLD_SIZE": "-1"}, 6.5),
+    ],
+)
+def test_usable_cores(machine: Path, environ: dict[str, str], cores: float) -> None:
+    assert usable_cores(machine, environ) == cores
+
+
+def test_affinity_limits_where_nothing_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7}, raising=False)
+    assert usable_cores(tmp_path, {}) == 3.0
+
+
+def test_facts_of_a_planted_machine(machine: Path) -> None:
+    facts = host_facts(CPU, machine, {"LOCAL_WORLD_SIZE": "2"})
+    assert facts.cpu == facts.device_name == "Planted CPU @ 3 GHz"
+    assert facts.usable_cores == 3.25 and facts.local_ranks == 2
+    assert facts.ram_bytes == min(2 << 30, psutil.virtual_memory().total)
+    assert facts.ram_available_bytes <= 512 << 20
+    assert facts.shm_bytes is None  # none was planted
+
+
+def test_facts_of_this_machine() -> None:
+    facts = host_facts(CPU)
+    assert 0 < facts.usable_cores <= facts.logical_cores
+    assert 0 < facts.ram_available_bytes <= facts.ram_bytes <= psutil.virtual_memory().total
+    assert facts.versions["torch"] == torch.__version__.partition("+")[0]
+    assert facts.cpu and facts.start_method in {"fork", "spawn", "forkserver"} and facts.vram_bytes is None
+    assert not facts.has_gpu
+    assert from_json(to_json(facts), HostFacts) == facts
+
+
+def test_looking_does_not_choose_a_start_method() -> None:
+    import multiprocessing
+
+    before = multiprocessing.get_start_method(allow_none=True)
+    host_facts(CPU)
+    assert multiprocessing.get_start_method(allow_none=True) == before
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_facts_of_a_gpu() -> None:
+    facts = host_facts(torch.device("cuda"))
+    assert facts.has_gpu and facts.device_name == torch.cuda.get_device_name()
+    assert facts.vram_bytes and facts.versions["nvidia driver"] != "unknown"

@@ -1,0 +1,67 @@
+"""What is used: CPU seconds that were really burnt, memory that was really taken."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+
+from audioaug.measure import cpu_seconds, peak_vram, sample, usage
+
+CPU = torch.device("cpu")
+
+
+def burn(seconds: float) -> None:
+    """Use that much CPU time of this process."""
+    process = psutil.Process()
+    end = sum(process.cpu_times()[:2]) + seconds
+    while sum(process.cpu_times()[:2]) < end:
+        sum(range(10_000))
+
+
+def test_cpu_seconds_are_those_burnt() -> None:
+    before = cpu_seconds(children=False)
+    burn(0.1)
+    assert 0.1 <= cpu_seconds(children=False) - before < 0.5
+
+
+def test_live_children_count() -> None:
+    code = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # it has burnt its share and waits
+        assert cpu_seconds() - cpu_seconds(children=False) > 0.15
+        child.communicate(b"\n")
+
+
+def test_a_child_that_ends_meanwhile_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise psutil.NoSuchProcess(1)
+
+    alive = SimpleNamespace(cpu_times=lambda: SimpleNamespace(user=1.0, system=0.5))
+    monkeypatch.setattr(usage, "_family", lambda: [alive, SimpleNamespace(cpu_times=gone)])
+    assert cpu_seconds() == 1.5
+
+
+def test_sample_of_a_machine_without_gpu() -> None:
+    seen = sample(CPU)
+    assert 0 <= seen.cpu_percent <= 100
+    assert seen.ram_bytes >= psutil.Process().memory_info().rss * 0.5
+    assert seen.gpu_percent is None and seen.vram_bytes is None
+
+
+def test_peak_without_gpu_still_runs_the_work() -> None:
+    done = []
+    assert peak_vram(lambda: done.append(True), CPU) is None
+    assert done == [True]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_peak_counts_what_was_freed_again() -> None:
+    device = torch.device("cuda")
+    before = torch.cuda.memory_allocated(device)
+    peak = peak_vram(lambda: torch.zeros(1 << 24, device=device), device)
+    assert peak is not None and peak - before >= 1 << 26 > torch.cuda.memory_allocated(device) - before

@@ -1,0 +1,225 @@
+"""The plain data that all renderers share: rows, marks, bars, sentences, code."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from audioaug.records import Allocation, Cell, Plan
+from audioaug.report import bars, cells, costs, sentences, snippet
+from audioaug.report.page import page
+from audioaug.report.parts import Bars, Code, Facts, Line, Table, printable, spread
+
+
+def rows_of(report):
+    """The cell table as one dict a row, keyed by header."""
+    table = cells.cell_parts(report)[0]
+    headers = [column.header.replace("\n", " ") for column in table.columns]
+    return [dict(zip(headers, row.values, strict=True)) for row in table.rows]
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "text"),
+    [
+        (40.1, (39.82, 40.3), "40.1 ±0.3"),
+        (150.4, (149.35, 151.2), "150.4 ±1.1"),
+        (181.0, (168.3, 191.9), "181 ±13"),
+        (0.02134, (0.0211, 0.0215), "0.0213 ±0.0003"),
+        (1234.0, (1000.0, 1300.0), "1,234 ±234"),
+        (40.1, None, "40.1"),
+        (40.1, (40.1, 40.1), "40.1"),
+        (40.1, (39.0, math.inf), "40.1"),
+        (None, None, "-"),
+    ],
+)
+def test_spread_shows_as_many_digits_as_the_interval_supports(value, interval, text):
+    assert spread(value, interval) == text
+
+
+def test_the_interval_is_never_narrower_than_what_was_measured():
+    for reach in (0.0301, 0.1999, 0.95, 9.51, 19.99, 123.4):
+        text = spread(500.0, (500.0 - reach / 2, 500.0 + reach))
+        assert float(text.partition("±")[2].replace(",", "")) >= reach
+
+
+def test_printable_leaves_no_way_to_steer_a_terminal():
+    assert printable("a\x1b[31m\r\nb\u202ec") == "a [31m  b c"
+
+
+def test_cells_are_sorted_by_the_best_known_time_after_the_ceiling(race):
+    rows = rows_of(race)
+    assert rows[0]["cell"] == "(ceiling)"
+    times = [row["measured ms"] if row["measured ms"] != "-" else row["predicted ms"] for row in rows[1:]]
+    numbers = [float(time.split()[0]) for time in times]
+    assert numbers == sorted(numbers)
+
+
+def test_each_mark_stands_at_its_own_cell(race, early_exit):
+    assert {row[""]: row["cell"] for row in rows_of(race) if row[""]} == {
+        "use": "split at 2, 4 workers",
+        "tie": "split at 1, 4 workers",
+        "today": "all CPU, 2 workers",
+    }
+    assert [row["cell"] for row in rows_of(early_exit) if row[""] == "use, today"] == ["all CPU, 2 workers"]
+
+
+def test_a_prediction_never_stands_in_the_measured_column_and_is_labelled(race):
+    predicted = [row for row in rows_of(race) if row["status"] == "predicted"]
+    assert predicted
+    for row in predicted:
+        assert row["measured ms"] == "-"
+        assert all(row[header].startswith("~") for header in ("clips/s", "stall", "CPU s /step", "VRAM"))
+    for row in rows_of(race):
+        if row["status"] != "predicted":
+            assert row["measured ms"] != "-"
+            assert "~" not in "".join(row.values())
+
+
+def test_what_was_measured_but_not_raced_is_called_measured(early_exit):
+    assert rows_of(early_exit)[1]["status"] == "measured"
+
+
+def test_vram_has_a_column_only_if_any_is_known(race, early_exit):
+    assert "VRAM" in rows_of(race)[0]
+    assert "VRAM" not in rows_of(early_exit)[0]
+
+
+def test_infeasible_cells_leave_the_table_and_keep_their_reason(race):
+    assert not any(row["cell"].startswith("all GPU") for row in rows_of(race))
+    assert cells.infeasible_parts(race) == (
+        Facts((("infeasible", "all GPU, 2 workers; all GPU, 4 workers: Mp3Compression runs only on the CPU"),)),
+    )
+
+
+def test_a_long_table_leaves_out_predictions_only_and_says_how_many(race):
+    rows = rows_of(race)
+    assert len(rows) == cells.ROWS_SHOWN + 1
+    assert sum(row["status"] == "raced" for row in rows) == sum(cell.status == "raced" for cell in race.cells)
+    assert "Left out: 2 cells, only predicted" in cells.cell_parts(race)[2].text
+
+
+def test_a_measured_cell_wins_over_the_same_one_predicted(race):
+    predicted = replace(race.current, measured_ms=None, measured_ci_ms=None, status="predicted")
+    rows = rows_of(replace(race, cells=(predicted,), recommendation=None))
+    assert [(row[""], row["measured ms"]) for row in rows[1:]] == [("today", "284.0 ±2.0")]
+
+
+def test_cells_with_one_name_are_told_apart_by_what_differs(race):
+    two = Cell("cpu", 4, num_workers=2, predicted_ms=9.0)
+    one = replace(two, prefetch_factor=8, pin_memory=True, predicted_ms=8.0)
+    rows = rows_of(replace(race, cells=(one, two), current=None, recommendation=None))
+    assert [row["cell"] for row in rows[1:]] == [
+        "all CPU, 2 workers, prefetch 8, pinned",
+        "all CPU, 2 workers, prefetch 2, not pinned",
+    ]
+
+
+def test_knobs_that_are_not_in_use_do_not_make_two_cells():
+    one = Cell("gpu", 0, worker_engine="batched", prefetch_factor=None)
+    two = Cell("gpu", 0, worker_engine="audiomentations", prefetch_factor=4)
+    assert cells.configuration(one) == cells.configuration(two)
+    assert cells.configuration(replace(one, num_workers=1)) != cells.configuration(replace(two, num_workers=1))
+
+
+def test_each_transform_has_its_cost_on_both_sides_and_the_side_it_goes_to(race):
+    table, reasons = costs.op_parts(race)
+    assert [column.header.replace("\n", " ") for column in table.columns] == [
+        "",
+        "transform",
+        "worker audiomentations",
+        "device batched",
+        "device torch-audiomentations",
+        "runs in",
+    ]
+    assert table.rows[1].values[0:2] == ("2", "AddBackgroundNoise")
+    assert [row.values[-1] for row in table.rows] == ["worker", "worker", "device", "device"]
+    assert table.rows[2].values[3:5] == ("2.13", "61.0")
+    assert reasons.items[0] == ("Mp3Compression", "device, batched: the codec runs only on the CPU")
+
+
+def test_other_stages_have_their_own_table(race, bare):
+    (table,) = costs.stage_parts(race)
+    assert [row.values[0] for row in table.rows] == [stage.name for stage in race.stages if stage.op is None]
+    assert costs.stage_parts(bare) == costs.op_parts(bare) == ()
+
+
+@pytest.mark.parametrize("width", [20, 71, 200])
+def test_bars_are_proportional_and_share_one_scale(width):
+    before, after = Allocation(20.0, 0.0, 60.0), Allocation(20.0, 5.0, 15.0)
+    longest = bars.longest_ms(Bars((("today", before), ("advised", after))))
+    for allocation in (before, after):
+        drawn = bars.runs(allocation, longest, width)
+        assert abs(sum(len(run) for _, run in drawn) - allocation.total_ms / 80 * width) <= 0.5
+        for (share, run), ms in zip(
+            drawn, (allocation.model_ms, allocation.augment_ms, allocation.wait_ms), strict=True
+        ):
+            assert set(run) <= {bars.CHARACTERS[share]}
+            assert abs(len(run) - ms / 80 * width) <= 1
+    assert len(set(bars.CHARACTERS.values())) == 3
+
+
+def test_bars_survive_nothing_and_less_than_nothing():
+    assert bars.plain(Bars((("today", Allocation(0.0, 0.0, 0.0)),)), 20).endswith("today: 0 ms\n")
+    runs = dict(bars.runs(Allocation(10.0, 0.0, -1.0), 10.0, 20))
+    assert runs == {"model": "#" * 20, "augment": "", "wait": ""}
+
+
+def test_the_snippet_is_valid_python_with_the_real_numbers(race):
+    (code,) = snippet.snippet_parts(race)
+    compile(code.text, "snippet", "exec")
+    assert "Plan(cut=2, num_workers=4, prefetch_factor=4, pin_memory=True)" in code.text
+    assert 'batch_size=64, device="cuda:0")' in code.text
+    assert max(map(len, code.text.splitlines())) <= snippet.LINE_LENGTH
+
+
+def test_the_snippet_builds_the_recommended_plan_however_long_it_gets(race):
+    advice = replace(race.recommendation, worker_engine="batched", device_engine="torch-audiomentations")
+    text = snippet.snippet(race, advice)
+    assert max(map(len, text.splitlines())) <= snippet.LINE_LENGTH
+    call = text[text.index("plan = ") : text.index("# or")].removeprefix("plan = audioaug.")
+    assert eval(call, {"Plan": Plan}) == Plan(
+        cut=2,
+        worker_engine="batched",
+        device_engine="torch-audiomentations",
+        num_workers=4,
+        prefetch_factor=4,
+        pin_memory=True,
+    )
+
+
+def test_there_is_nothing_to_paste_where_there_is_nothing_to_change(early_exit, interrupted):
+    assert snippet.snippet_parts(early_exit) == snippet.snippet_parts(interrupted) == ()
+
+
+def test_the_second_line_is_the_cause_in_words(race, early_exit, bare):
+    assert sentences.headline_parts(race)[1] == Line(race.recommendation.because, aside="augment_cpu_bound")
+    assert sentences.headline_parts(early_exit)[1] == Line("The model takes 99 % of each step.", aside="model_bound")
+    assert [part.kind for part in sentences.headline_parts(bare)] == ["verdict", "warning"]
+
+
+def test_the_price_and_when_it_is_paid(race, early_exit, bare):
+    (paid,) = sentences.price_lines(race)
+    assert paid.text == ("This advice took 58 s; it has paid for itself after 2,494 steps (1 min 40 s of training).")
+    assert sentences.price_lines(early_exit)[0].text == "This advice took 11 s."
+    assert sentences.price_lines(bare) == ()
+
+
+def test_the_evidence_counts_what_was_measured_and_what_only_predicted(race, early_exit, bare):
+    assert sentences.evidence(race) == (
+        "Measured: the ceiling, 14 stages alone, 5 cells end to end (6 blocks, 150 steps); only predicted: 9 cells."
+    )
+    assert sentences.evidence(early_exit) == "Measured: the ceiling, 1 cell end to end; only predicted: nothing."
+    assert sentences.evidence(bare) == "Measured: nothing; only predicted: nothing."
+
+
+def test_a_notice_that_is_the_cause_is_not_said_twice(early_exit):
+    assert not any(isinstance(part, Facts) for part in sentences.trust_parts(early_exit))
+
+
+def test_a_page_has_no_empty_section_and_its_tables_are_rectangular(report):
+    for section in page(report):
+        assert section.parts
+        for part in section.parts:
+            if isinstance(part, Table):
+                assert {len(row.values) for row in part.rows} == {len(part.columns)}
+    assert sum(isinstance(part, Code) for section in page(report) for part in section.parts) <= 1

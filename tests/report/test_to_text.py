@@ -1,0 +1,103 @@
+"""The terminal report: reading order, width, no escape codes, nothing lost."""
+
+import subprocess
+import sys
+
+import pytest
+
+from audioaug.report.to_text import render
+
+WIDTHS = [40, 60, 80, 100, 120, 200]
+
+
+def test_the_verdict_is_line_one_and_the_cause_line_two(race, early_exit):
+    lines = render(race, width=160).splitlines()
+    assert lines[0] == race.verdict
+    assert lines[1] == f"{race.recommendation.because} [augment_cpu_bound]"
+    assert render(early_exit, width=160).splitlines()[0] == early_exit.verdict
+
+
+def test_an_interrupted_run_says_so_on_top(interrupted, race):
+    assert render(interrupted).splitlines()[:2] == [
+        "No recommendation: there was nothing yet to compare.",
+        "incomplete: interrupted",
+    ]
+    assert "incomplete" not in render(race)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_longer_than_the_width(report, width):
+    assert max(map(len, render(report, width=width).splitlines())) <= width
+
+
+def test_escape_codes_only_when_asked_for(report, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in render(report)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b[1m" in render(report, colour=True)
+
+
+def test_the_terminal_does_not_change_the_width(race, monkeypatch):
+    before = render(race, width=120, colour=True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "50")
+    assert render(race, width=120, colour=True) == before
+
+
+def test_colour_changes_nothing_but_the_colour(report):
+    from rich.text import Text
+
+    coloured = Text.from_ansi(render(report, colour=True)).plain
+    assert [line.rstrip() for line in coloured.splitlines()] == render(report).splitlines()
+
+
+def test_names_are_not_read_as_markup(hostile):
+    text = render(hostile, width=160)
+    assert text.splitlines()[0] == "Use <script>|alert(1)|</script>`[x](y)` [31m [bold]* now."
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_recommended_row_keeps_its_numbers_at_any_usual_width(race, width):
+    (row,) = [line for line in render(race, width=width).splitlines() if line.startswith("use ")]
+    for text in ("split at 2, 4 workers", "41 ±3", "40.1 ±0.3", "1,596", "5.2 %", "0.32", "3.7 GiB"):
+        assert text in row
+    assert ("raced" in row) == (width == 120)
+
+
+def test_a_wide_page_names_cut_engines_and_workers(race):
+    lines = render(race, width=200).splitlines()
+    (row,) = [line for line in lines if line.startswith("tie")]
+    assert "split at 1, 4 workers    " in row
+    assert "1  audiomentations + batched" in row
+
+
+def test_bars_are_to_one_scale_on_the_page(race):
+    lines = render(race, width=109).splitlines()
+    today = next(line for line in lines if line.startswith("today    #")).removeprefix("today    ")
+    advised = next(line for line in lines if line.startswith("advised  #")).removeprefix("advised  ")
+    assert (len(today), today.count("#"), today.count(".")) == (100, 13, 87)
+    assert (len(advised), advised.count("#"), advised.count("=")) == (14, 13, 1)
+
+
+def test_what_a_reader_needs_is_there(race):
+    text = render(race, width=120)
+    for sentence in (
+        "A tie: split at 2, 4 workers cannot be told apart from split at 1, 4 workers.",
+        "infeasible  all GPU, 2 workers; all GPU, 4 workers: Mp3Compression runs only on the CPU",
+        "284 ms = model 38.0 ms + waiting 246 ms",
+        "plan = audioaug.Plan(cut=2, num_workers=4, prefetch_factor=4, pin_memory=True)",
+        "This advice took 58 s; it has paid for itself after 2,494 steps (1 min 40 s of training).",
+        "thread_oversubscription  Workers ran with 1 torch thread each",
+        "machine   NVIDIA H100 80GB HBM3 (80.0 GiB), AMD EPYC 9354, 15.5 of 64 cores usable",
+        "dataset from the bundled demo data",
+    ):
+        assert sentence in text
+
+
+def test_renderers_load_rich_only_when_they_render():
+    code = (
+        "import sys, audioaug.report.to_text, audioaug.report.to_html, audioaug.report.to_markdown;"
+        "sys.exit('rich' in sys.modules or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

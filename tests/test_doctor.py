@@ -1,0 +1,105 @@
+"""The doctor: each broken part becomes a sentence with the next step, and never a traceback."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner
+
+from audioaug import doctor
+from audioaug.doctor import PARTS, Checkup, Finding, check_up, probe
+
+
+def loads_all_but(failures: dict[str, Exception]) -> Callable[[str], object]:
+    def load(name: str) -> object:
+        if name in failures:
+            raise failures[name]
+        return object()
+
+    return load
+
+
+def missing(name: str) -> Exception:
+    return ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def found(failures: dict[str, Exception]) -> dict[str, Finding]:
+    return {finding.name: finding for finding in probe(loads_all_but(failures))}
+
+
+def test_all_parts_that_load_are_well() -> None:
+    findings = found({})
+    assert list(findings) == [part.name for part in PARTS]
+    assert all(finding.ok for finding in findings.values())
+
+
+def test_a_pair_that_does_not_fit_is_one_sentence_and_stops_only_its_engine() -> None:
+    findings = found({"torchaudio": OSError("undefined symbol: _ZN3c10\nmore\nlines")})
+    assert findings["torchaudio"].sentence.endswith(
+        "(OSError: undefined symbol: _ZN3c10): install torch 2.11.0 with torchaudio 2.11.0; "
+        "until then the torch-audiomentations engine is unavailable, all else runs."
+    )
+    assert findings["torch-audiomentations"].sentence.startswith("Waits for torchaudio;")
+    assert {name for name, finding in findings.items() if not finding.ok} == {"torchaudio", "torch-audiomentations"}
+    assert check_up(loads_all_but({"torchaudio": OSError("x")})).ok
+
+
+def test_not_installed_names_the_package_to_install() -> None:
+    finding = found({"fast_mp3_augment": missing("fast_mp3_augment")})["fast-mp3-augment"]
+    assert "pip install fast-mp3-augment" in finding.sentence and "Mp3Compression" in finding.sentence
+
+
+def test_a_missing_dependency_is_not_mistaken_for_the_part() -> None:
+    finding = found({"audiomentations": missing("librosa")})["audiomentations"]
+    assert finding.sentence.startswith("Is installed but cannot be imported") and "librosa" in finding.sentence
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part.required], ids=lambda part: part.name)
+def test_every_required_part_is_required(part: doctor.Part) -> None:
+    checkup = check_up(loads_all_but({part.module: missing(part.module)}))
+    assert not checkup.ok
+    assert checkup.host is None or part.name != "torch"
+
+
+def fake(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "check_up", lambda: checkup)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_exit_code_is_one_when_something_required_is_broken(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(Checkup(False, (Finding("torch", "", False, "Not installed.", True),), None), monkeypatch)
+    result = CliRunner().invoke(doctor.main, arguments)
+    assert result.exit_code == 1
+    assert "Not installed." in result.output
+
+
+def test_json_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(check_up(loads_all_but({"loudness": missing("loudness")})), monkeypatch)
+    result = CliRunner().invoke(doctor.main, ["--json"])
+    content = json.loads(result.output)
+    assert result.exit_code == 0 and content["ok"] is True
+    assert [part["name"] for part in content["findings"] if not part["ok"]] == ["loudness"]
+    assert content["host"]["usable_cores"] > 0
+
+
+def test_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = Finding("torchaudio", "2.9.0", False, "Does not work [E1].")
+    doctor._show(Checkup(True, (broken,), check_up(loads_all_but({})).host))
+    output = capsys.readouterr().out
+    assert "broken" in output and "Does not work [E1]." in output and "usable cores" in output
+
+
+def test_rich_is_not_imported_with_the_doctor() -> None:
+    code = "import sys, audioaug.doctor; sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_program_on_this_machine() -> None:
+    run = subprocess.run([sys.executable, "-m", "audioaug.doctor"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
+    assert "usable cores" in run.stdout and "\x1b" not in run.stdout
