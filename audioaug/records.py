@@ -124,11 +124,18 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A short name that tells cells of one report apart: ``split at 3, 2 workers``."""
-        where = {"cpu": "all CPU", "gpu": "all GPU", "split": f"split at {self.cut}"}[self.placement]
-        engine = f" ({self.device_engine})" if self.device_engine != "batched" else ""
-        pinned = ", pinned" if self.pin_memory else ""
-        return f"{where}{engine}, {plural(self.num_workers, 'worker')}{pinned}"
+        """What this cell is, in words: ``split at 3, 2 workers``. Two cells of the same name are the same."""
+        where = {"cpu": "all in the loader", "gpu": "all on the device", "split": f"split at {self.cut}"}[
+            self.placement
+        ]
+        special = {
+            f" ({self.device_engine})": self.placement != "cpu" and self.device_engine != "batched",
+            f" ({self.worker_engine} workers)": self.placement != "gpu" and self.worker_engine != "audiomentations",
+            f", {plural(self.num_workers, 'worker')}": True,
+            f", prefetch {self.prefetch_factor}": self.num_workers > 0 and self.prefetch_factor not in (None, 2),
+            ", pinned": self.pin_memory,
+        }
+        return where + "".join(words for words, holds in special.items() if holds)
 
 
 @dataclass(frozen=True)

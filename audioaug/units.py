@@ -8,7 +8,7 @@ Decibels: TypeAlias = float
 
 
 def format_ms(milliseconds: float, digits: int = 3) -> str:
-    """Format a duration given in milliseconds with ``digits`` significant digits: ``0.0213 ms``, ``2.13 ms``, ``21.3 ms``."""
+    """Format milliseconds with ``digits`` significant digits: ``0.0213 ms``, ``2.13 ms``, ``21.3 ms``."""
     return f"{significant(milliseconds, digits)} ms"
 
 
@@ -61,7 +61,5 @@ def significant(value: float, digits: int) -> str:
     """Format a number with that many significant digits and without an exponent: ``0.00213``, ``2.13``, ``1,230``."""
     if value == 0:
         return "0"
-    magnitude = len(f"{abs(value):.0f}") if abs(value) >= 1 else 1
-    if abs(value) >= 1:
-        return f"{value:,.{max(0, digits - magnitude)}f}"
-    return f"{float(f'{value:.{digits}g}'):.12f}".rstrip("0")
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return f"{value:,.{max(0, digits - 1 - exponent)}f}"

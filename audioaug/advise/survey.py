@@ -1,7 +1,7 @@
 """Survey: which measurements, in which order. Each stage adds to the report, so that an interruption loses nothing.
 
-The ceiling comes first, together with what the user does today; if these are equally fast, that is the answer. Then what
-each stage costs alone, a prediction for every cell, and a race of the promising ones with real training steps.
+The ceiling comes first, together with what the user does today; if these are equally fast, that is the answer. Then
+what each stage costs alone, a prediction for every cell, and a race of the promising ones with real training steps.
 """
 
 import time
@@ -26,7 +26,7 @@ from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
 from audioaug.decide.race import hopeless
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
-from audioaug.decide.shortlist import all_cells, placement_of, same_cell, shortlist
+from audioaug.decide.shortlist import all_cells, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import MeasurementError
 from audioaug.measure import (
@@ -56,8 +56,12 @@ from audioaug.train.examples import get_wave
 
 CEILING = "ceiling"
 SHARES = {"today": 0.15, "workers": 0.1, "device": 0.1, "loader": 0.2, "race": 0.45}
-"""What share of the budget each stage may take."""
+"""The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
+CPU_TRAINING = (
+    'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
+    "means whole batches in the training process."
+)
 ROUNDS = 4
 MOST_ARMS = 16
 LONGEST_BLOCK = 50
@@ -88,14 +92,11 @@ class Survey:
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
         if not self.report.host.has_gpu:
-            self._notice(
-                "cpu_training",
-                "There is no GPU here: the model trains on the CPU, and workers compete with it for cores.",
-            )
-        self._measure_today()
+            self._notice("cpu_training", CPU_TRAINING)
+        measurements = self._measure_today()
         if self.options.verify is not None:
             return self._finish(self._race_plan(self.options.verify))
-        if may_leave(self.report):
+        if may_leave(*(measurements[name] for name in (self.today.name, CEILING))):
             return self._finish(leave_as_it_is(self._with_cost()))
         self._measure_workers()
         self._measure_device()
@@ -105,9 +106,9 @@ class Survey:
 
     # What is measured
 
-    def _measure_today(self) -> None:
+    def _measure_today(self) -> dict[str, Measurement]:
         """Race the user's own configuration against batches that already lie on the device."""
-        seconds = SHARES["today"] * self.options.budget
+        seconds = self._seconds("today")
         with self.progress.stage("ceiling, and what you do today", seconds) as tick:
             self._batches = cached_batches(self.target, self.today)
             self.target.try_step(self._batches[0])
@@ -129,10 +130,11 @@ class Survey:
         self.today = self._measured(self.today, result[self.today.name])
         self._grow(ceiling=Ceiling(timing.ms, timing.ci_ms, rate), current=self.today)
         self._grow(current=self._with_stall(self.today))
+        return result
 
     def _measure_workers(self) -> None:
         """Time what one worker does for a batch, piece by piece, with one thread as in a worker."""
-        seconds = SHARES["workers"] * self.options.budget
+        seconds = self._seconds("workers")
         with self.progress.stage("each transform in a worker", seconds) as tick, _one_thread():
             times = interleave(worker_works(self.target), self.clock, seconds=seconds, at_least=3, on_round=tick)
         self._grow(stages=tuple(self._worker_stage(name, timing) for name, timing in times.items()))
@@ -144,7 +146,7 @@ class Survey:
         works = {
             (engine, op): work for engine in engines for op, work in device_works(self.target, wave, engine).items()
         }
-        seconds = SHARES["device"] * self.options.budget
+        seconds = self._seconds("device")
         with self.progress.stage("each transform on the device", seconds) as tick:
             named = {f"{engine} {op}": work for (engine, op), work in works.items()}
             times = interleave(named, self.clock, seconds=seconds, at_least=3, on_round=tick) if named else {}
@@ -163,7 +165,7 @@ class Survey:
         """Time the loader alone, for the whole chain and for as little of it as can be, at several worker counts."""
         ops, first = len(self.target.chain), self.report.chain.device_from
         cells = [self._cell(cut, count) for cut in sorted({first, ops}) for count in self._worker_counts()]
-        seconds = SHARES["loader"] * self.options.budget
+        seconds = self._seconds("loader")
         with self.progress.stage("the loader alone", seconds) as tick:
             for cell in cells:
                 self._grow(loader_costs=(*self.report.loader_costs, self._loader_cost(cell, seconds / len(cells))))
@@ -197,8 +199,8 @@ class Survey:
         """Return the cells to race: as many as get ``ROUNDS`` rounds in the time and do not crowd the machine."""
         assert self.report.current is not None
         candidates = shortlist(self.report.cells, self.report.current, MOST_ARMS)
-        left, processes = SHARES["race"] * self.options.budget, 4 * self.report.host.logical_cores
-        chosen = []
+        left, processes = self._seconds("race"), 4 * self.report.host.logical_cores
+        chosen: list[Cell] = []
         for cell in candidates:
             step = (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3
             left -= ROUNDS * step * (stock_of(cell) + self._block_steps(step))
@@ -209,7 +211,7 @@ class Survey:
 
     def _race(self, arms: Sequence[Cell]) -> Report:
         expected = {cell.name: (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3 for cell in arms}
-        seconds = SHARES["race"] * self.options.budget
+        seconds = self._seconds("race")
         with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
             measurements = self._run_race(arms, expected, seconds, tick)
         return self._decide(arms, measurements)
@@ -226,7 +228,7 @@ class Survey:
             plan.pin_memory,
         )
         assert self.report.current is not None
-        arms = [self.report.current] if same_cell(cell, self.report.current) else [self.report.current, cell]
+        arms = [self.report.current] if cell.name == self.report.current.name else [self.report.current, cell]
         self._grow(cells=tuple(arms))
         return self._race(arms)
 
@@ -235,7 +237,7 @@ class Survey:
         if self.today.name not in raced:
             raise MeasurementError("Today's configuration failed in the race.", "See the notices.")
         current = self._with_stall(raced[self.today.name])
-        rest = tuple(cell for cell in self.report.cells if not any(same_cell(cell, other) for other in raced.values()))
+        rest = tuple(cell for cell in self.report.cells if cell.name not in raced)
         cells = tuple(self._with_stall(cell) for cell in raced.values())
         self._grow(cells=(*cells, *rest), current=current, measurements=tuple(measurements.values()))
         return recommend(self._with_cost(), measurements)
@@ -255,6 +257,7 @@ class Survey:
         discard = {cell.name: stock_of(cell) for cell in arms}
         if with_ceiling:
             feeders[CEILING], discard[CEILING] = cycle(self._batches), 1
+        feeders = {name: feeder for name, feeder in feeders.items() if self._warm(name, feeder)}
         self._usage = Usage(self.target.device, discard)
 
         def on_block(measurement: Measurement) -> None:
@@ -279,6 +282,22 @@ class Survey:
         if missing:
             raise MeasurementError(f"Training failed: {result.failures.get(missing[0], 'no step was finished')}")
         return result.measurements
+
+    def _seconds(self, stage: str) -> float:
+        """Return how long a stage may take: its part of the time that is left, but never nothing."""
+        names = list(SHARES)
+        left = self.options.budget - (time.monotonic() - self._began)
+        rest = sum(SHARES[name] for name in names[names.index(stage) :])
+        return max(left, 0.2 * self.options.budget) * SHARES[stage] / rest
+
+    def _warm(self, name: str, feeder: Iterator[Any]) -> bool:
+        """Train on an arm's first batch, which starts its workers and loads its banks; note if that fails."""
+        try:
+            self.target.step(next(feeder))
+        except Exception as error:
+            self._notice("arm_failed", f"{name} failed: {type(error).__name__}: {str(error).splitlines()[0]}")
+            return False
+        return True
 
     def _block_steps(self, step_seconds: float) -> int:
         """Return how many steps make a block of about a second (less under a small budget)."""

@@ -56,7 +56,7 @@ class Target:
         with torch.autocast(self.device.type, DTYPES.get(self.precision), enabled=self.precision != "fp32"):
             loss = self.loss(self.model(get_wave(batch)), batch)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
 
     def try_step(self, batch: Any) -> None:
@@ -72,7 +72,7 @@ class Target:
             wave = get_wave(batch)
             raise ModelFileError(
                 f"{self.name}: the model rejects a batch of shape {tuple(wave.shape)}, {wave.dtype}: {_where(error)}",
-                "The first dimension is the batch, the last is time; define `loss` or `train_step` if it is not the model.",
+                "The batch comes first, time last; define `loss` or `train_step` if the model is not the reason.",
             ) from None
 
 
@@ -158,10 +158,10 @@ def usual_loss(output: Any, batch: Any) -> torch.Tensor:
     labels = batch.get("label", batch.get("labels")) if isinstance(batch, Mapping) else None
     if isinstance(batch, tuple | list) and len(batch) > 1:
         labels = batch[1]
-    whole = isinstance(labels, torch.Tensor) and not labels.is_floating_point() and labels.ndim == 1
-    if whole and output.ndim == 2 and len(output) == len(labels) and int(labels.max()) < output.shape[1]:
-        return torch.nn.functional.cross_entropy(output.float(), labels)
-    return output.float().square().mean()  # type: ignore[no-any-return]
+    if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and labels.ndim == 1:
+        if output.ndim == 2 and len(output) == len(labels) and int(labels.max()) < output.shape[1]:
+            return torch.nn.functional.cross_entropy(output.float(), labels)
+    return output.float().square().mean()
 
 
 def _pick(name: str, option: Any, given: Given, default: Any, sources: dict[str, str]) -> Any:
@@ -236,7 +236,7 @@ def _chain(augment: str | None, given: Given, sample_rate: int | None, sources: 
         sources["augment"] = "demo chain"
         declared = demo.demo_chain(sample_rate or demo.SAMPLE_RATE)
     if isinstance(declared, Chain):
-        return declared if sample_rate in (None, declared.sample_rate) else Chain(declared.ops, int(sample_rate))  # type: ignore[arg-type]
+        return declared if sample_rate in (None, declared.sample_rate) else Chain(declared.ops, int(sample_rate))
     if sample_rate is None:
         raise ChainError(
             "The augmentation does not say its sample rate.", "Define `sample_rate` or give --sample-rate."
@@ -268,7 +268,7 @@ def _dataset(
 def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[str, str]) -> torch.optim.Optimizer:
     if "optimizer" in given and callable(given["optimizer"]):
         sources["optimizer"] = "model file"
-        return given["optimizer"](model)  # type: ignore[no-any-return]
+        return given["optimizer"](model)
     sources["optimizer"] = "default (AdamW)"
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:

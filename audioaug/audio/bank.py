@@ -1,7 +1,7 @@
 """Bank: noise or impulse responses, decoded once and kept as one flat array that draws address by file and offset.
 
-Resident on the device up to a byte cap. Beyond it the bank stays in main memory, the excerpts a batch needs are gathered
-there and copied over: slower, but the draws, and so the training, stay the same.
+Resident on the device up to a byte cap. Beyond it the bank stays in main memory, the excerpts a batch needs are
+gathered there and copied over: slower, but the draws, and so the training, stay the same.
 
 Shapes: F files, R rows of a batch, N samples of an excerpt, S samples of the whole bank.
 """
@@ -27,8 +27,8 @@ DEVICE_BYTES = 2 * 2**30
 class Layout:
     """Where each file's samples lie in the flat array; known from the headers alone, before anything is decoded.
 
-    Channel c of file f starts at ``offsets_F[f] + c * lengths_F[f]``. Every ``steps_F[f]`` th sample lies on a sample of
-    the file at its own rate (1 if that is the same).
+    Channel c of file f starts at ``offsets_F[f] + c * lengths_F[f]``. Every ``steps_F[f]`` th sample lies on a sample
+    of the file at its own rate (every one if that is the same).
     """
 
     files: tuple[str, ...]

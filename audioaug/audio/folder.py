@@ -74,6 +74,9 @@ def _read_manifest(path: str) -> list[Entry]:
     path_column, label_column = (_first(rows[0], columns) for columns in (PATH_COLUMNS, LABEL_COLUMNS))
     if path_column is None:
         raise DataError(f"The manifest {path} has no column for paths.", f"Name one {' or '.join(PATH_COLUMNS)}.")
+    for number, row in enumerate(rows, start=1):
+        if not row.get(path_column):
+            raise DataError(f"Entry {number} of the manifest {path} has no {path_column}.", "Add it or drop the entry.")
     base = os.path.dirname(path)
     return [
         (os.path.join(base, str(row[path_column])), str(row.get(label_column, "")) if label_column else "")
@@ -82,7 +85,10 @@ def _read_manifest(path: str) -> list[Entry]:
 
 
 def _json_rows(text: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("a line is no JSON object")
+    return rows
 
 
 def _csv_rows(text: str) -> list[dict[str, object]]:

@@ -1,4 +1,7 @@
-"""Builds: a chain as a callable for workers (cpu), as an nn.Module for batches (prepare, device, stock), and both (split)."""
+"""Builds: a chain as a callable for workers (cpu), as an nn.Module for batches (device), or both at a cut (split).
+
+``prepare`` is the device build's work on the host, ``stock`` its other engine, torch-audiomentations.
+"""
 
 from audioaug.build.cpu import WorkerChain, build_cpu
 from audioaug.build.device import DeviceChain, build_device

@@ -134,7 +134,7 @@ def _checked(samples: Any) -> NDArray[np.float32]:
     samples = np.asarray(samples)
     if samples.ndim not in (1, 2) or not np.issubdtype(samples.dtype, np.floating):
         raise DataError(
-            f"A clip has shape {samples.shape} and type {samples.dtype}, but it must be floating point, (T,) or (C, T).",
+            f"A clip has shape {samples.shape} and type {samples.dtype}, but must be floating point, (T,) or (C, T).",
             "Convert it, for example with x.astype('float32') / 32768 for 16-bit integers.",
         )
     if samples.ndim == 2 and samples.shape[0] > 8 * max(1, samples.shape[1]):

@@ -132,7 +132,7 @@ def build_device(
 def _as_batch(x: torch.Tensor) -> torch.Tensor:
     if x.ndim not in (2, 3) or not x.is_floating_point():
         raise DataError(
-            f"A batch has shape {tuple(x.shape)} and type {x.dtype}, but it must be floating point, (B, T) or (B, C, T)."
+            f"A batch has shape {tuple(x.shape)} and type {x.dtype}, but must be floating point, (B, T) or (B, C, T)."
         )
     return x if x.ndim == 3 else x[:, None]
 

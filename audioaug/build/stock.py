@@ -67,7 +67,7 @@ def _batched(op: Op, sample_rate: int) -> Batched:
         transform.transform_parameters = {"should_apply": every, **stock.parameters(x_RCT, params, clips)}
         with _random_state_kept(x_RCT.device):
             result: Any = transform(x_RCT, clips.sample_rate)
-        return result.samples  # type: ignore[no-any-return]
+        return result.samples
 
     return apply
 

@@ -31,7 +31,7 @@ Params = Mapping[str, Any]
 """Parameters by name. On the host: arrays of B values; on the device: tensors of B values; plain ints stay ints."""
 
 REGISTRY: dict[str, type["Op"]] = {}
-"""Every op there is, by the name it shares with its reference. Filled as the modules of ``audioaug.ops`` are imported."""
+"""Every op there is, by the name it shares with its reference. Filled when ``audioaug.ops`` is imported."""
 
 
 @dataclass(frozen=True)

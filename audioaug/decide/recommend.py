@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, diagnose, stall
 from audioaug.decide.predict import device_ms
 from audioaug.decide.race import Ratio, paired_ratio, ties
-from audioaug.decide.shortlist import same_cell
 from audioaug.records import Allocation, Cell, Measurement, Recommendation, Report
 from audioaug.units import format_interval, format_ms, format_percent
 
@@ -27,7 +26,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report
         tie_with=tuple(name for name in close if name != chosen.name),
         because=cause.text,
     )
-    verdict = _leave(report) if same_cell(chosen, report.current) else _use(report, chosen, ratio)
+    verdict = _leave(report) if chosen.name == report.current.name else _use(report, chosen, ratio)
     return replace(
         report,
         verdict=verdict + _tie_words(found),
@@ -53,10 +52,9 @@ def leave_as_it_is(report: Report) -> Report:
     )
 
 
-def may_leave(report: Report) -> bool:
+def may_leave(current: Measurement, ceiling: Measurement) -> bool:
     """Return whether the current configuration's stall is at most 2 %, beyond doubt."""
-    assert report.current is not None and report.ceiling is not None and report.current.measured_ci_ms is not None
-    return 1 - report.ceiling.ci_ms[0] / report.current.measured_ci_ms[1] <= NOT_THE_BOTTLENECK
+    return 1 - 1 / paired_ratio(current, ceiling).high <= NOT_THE_BOTTLENECK
 
 
 def allocation(report: Report, cell: Cell) -> Allocation | None:
@@ -71,7 +69,7 @@ def allocation(report: Report, cell: Cell) -> Allocation | None:
 
 def _first_of_ties(close: list[Cell], current: Cell) -> Cell:
     """Pick among equals: what the user has, then the exact engine, fewer CPU seconds, less VRAM, the simplest."""
-    same = [cell for cell in close if same_cell(cell, current)]
+    same = [cell for cell in close if cell.name == current.name]
     if same:
         return same[0]
 

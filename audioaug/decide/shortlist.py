@@ -47,7 +47,7 @@ def all_cells(
 
 
 def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
-    """Return the cells to race: today's, the best all-CPU and all-GPU, then the best of every cut and engine.
+    """Return the cells to race: today's, the best without and with all of the chain on the device, then the best of every cut and engine.
 
     Of the worker counts of one cut and engine, the fewest within 2 % of the best prediction stands for all; the overall
     favourite also brings its neighbours.
@@ -60,27 +60,10 @@ def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     controls = [next((cell for cell in best if cell.placement == kind), None) for kind in ("cpu", "gpu")]
     neighbours = sorted(groups[best[0].cut, best[0].device_engine], key=_predicted)[:2] if best else []
     chosen = [current]
-    for cell in [*controls, *best[:2], *neighbours, *best[2:]]:
-        if cell is not None and not any(same_cell(cell, other) for other in chosen) and len(chosen) < at_most:
-            chosen.append(cell)
+    for candidate in filter(None, [*controls, *best[:2], *neighbours, *best[2:]]):
+        if len(chosen) < at_most and candidate.name not in {cell.name for cell in chosen}:
+            chosen.append(candidate)
     return chosen
-
-
-def same_cell(a: Cell, b: Cell) -> bool:
-    """Return whether two cells are the same configuration, whatever is known of them."""
-    return _configuration(a) == _configuration(b)
-
-
-def _configuration(cell: Cell) -> Cell:
-    return Cell(
-        cell.placement,
-        cell.cut,
-        cell.worker_engine,
-        cell.device_engine,
-        cell.num_workers,
-        cell.prefetch_factor,
-        cell.pin_memory,
-    )
 
 
 def _fewest(group: Sequence[Cell]) -> Cell:

@@ -54,8 +54,8 @@ def crossovers(report: Report) -> tuple[str, ...]:
         ours, others = _best(machine, "cpu", cores), [_best(machine, kind, cores) for kind in ("split", "gpu")]
         rest = [found[0] for found in others if found]
         if ours and rest and ours[0] <= CLOSE * min(rest):
-            return (f"All CPU would be as fast as anything from {plural(cores, 'core')} up (predicted).",)
-    return (f"All CPU would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
+            return (f"All in the loader would be as fast as anything from {plural(cores, 'core')} up (predicted).",)
+    return (f"All in the loader would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
 
 
 def _best(report: Report, kind: str, cores: int) -> tuple[float, Cell] | None:

@@ -1,7 +1,7 @@
-"""Butterworth filters of any order for every row at once, by FFT: the exact twin of ``scipy.signal.butter`` + ``sosfilt``.
+"""Butterworth filters of any order, a row each, by FFT: the exact twin of ``scipy.signal.butter`` and ``sosfilt``.
 
 A digital Butterworth filter is an analog prototype with poles p_k on the unit circle, its frequency axis mapped. On the
-digital axis, with s = sin(w/2), c = cos(w/2), t = tan(w_edge/2) of each band edge, the prototype's frequency is X = u/v:
+digital axis, with s = sin(w/2), c = cos(w/2), t = tan(w_edge/2) of each band edge, the prototype's is X = u/v:
 
 * low-pass:   u = s,              v = c t
 * high-pass:  u = -c t,           v = s
@@ -54,7 +54,7 @@ class Butterworth:
         return torch.where(order_R1 % 2 == 1, response * (v / torch.complex(v, u)), response)
 
     def _prototype_axis(self, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-        # cos(w/2) as the sine of the rest of a right angle: a cosine would lose its digits next to the Nyquist frequency.
+        # cos(w/2) as the sine of the rest of a right angle: a cosine would lose its digits near the Nyquist frequency.
         place = torch.arange(n // 2 + 1, device=self.order_R.device, dtype=torch.float32)
         s, c = torch.sin(place * (math.pi / n)), torch.sin((n - 2 * place) * (math.pi / (2 * n)))
         low_R1, high_R1 = self.low_R[:, None], self.high_R[:, None]

@@ -1,4 +1,4 @@
-"""White Gaussian noise as a pure function of a key: no generator state, so any device and any batch gives the same noise.
+"""White Gaussian noise as a pure function of a key: any device and any batch gives the same noise.
 
 Shapes: R rows, C channels, T samples.
 """

@@ -123,7 +123,7 @@ def _versions(device: torch.device) -> dict[str, str]:
 
 def _driver_version() -> str:
     try:
-        import pynvml  # type: ignore[import-untyped]
+        import pynvml
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())

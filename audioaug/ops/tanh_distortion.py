@@ -31,7 +31,7 @@ class TanhDistortion(Op):
     min_distortion: float = 0.01
     max_distortion: float = 0.7
 
-    # The reference adds up squares in float32: the level of a constant clip of one second is off by 2e-5 there, not here.
+    # The reference adds up squares in float32: the level of one second of a constant is off by 2e-5 there, not here.
     contract = Contract.exact(rtol=1e-4)
     limits = {"min_distortion": (0.0, 1.0), "max_distortion": (0.0, 1.0)}
 

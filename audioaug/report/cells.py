@@ -41,12 +41,12 @@ def cell_parts(report: Report) -> tuple[Part, ...]:
 
 def all_cells(report: Report) -> list[Cell]:
     """The cells of the report, the recommended and the user's own included; of equal ones, that which was measured."""
-    cells: dict[tuple[object, ...], Cell] = {}
+    cells: dict[str, Cell] = {}
     for cell in (*report.cells, report.recommendation, report.current):
         if cell is not None:
-            known = cells.setdefault(configuration(cell), cell)
+            known = cells.setdefault(cell.name, cell)
             if known.measured_ms is None and cell.measured_ms is not None:
-                cells[configuration(cell)] = cell
+                cells[cell.name] = cell
     return list(cells.values())
 
 
@@ -69,20 +69,12 @@ def best_known_ms(cell: Cell) -> float:
     return next(value for value in known if value is not None)
 
 
-def configuration(cell: Cell) -> tuple[object, ...]:
-    """What makes two cells the same way to run a chain; engines and knobs that are not in use do not count."""
-    worker_engine = cell.worker_engine if cell.placement != "gpu" else ""
-    device_engine = cell.device_engine if cell.placement != "cpu" else ""
-    prefetch = (cell.prefetch_factor or 2) if cell.num_workers else 0
-    return cell.placement, cell.cut, worker_engine, device_engine, cell.num_workers, prefetch, cell.pin_memory
-
-
 def marks(report: Report, cell: Cell) -> tuple[str, ...]:
     """``use`` for the recommended cell, ``tie`` for its equals, ``today`` for what the user runs now."""
     advice, today = report.recommendation, report.current
-    use = advice is not None and configuration(cell) == configuration(advice)
+    use = advice is not None and cell.name == advice.name
     tie = advice is not None and not use and cell.name in advice.tie_with
-    now = today is not None and configuration(cell) == configuration(today)
+    now = today is not None and cell.name == today.name
     return tuple(word for word, holds in (("use", use), ("tie", tie), ("today", now)) if holds)
 
 
@@ -92,7 +84,7 @@ def cell_row(report: Report, cell: Cell) -> Row:
     marked = marks(report, cell)
     values = (
         ", ".join(marked),
-        label(report, cell),
+        cell.name,
         str(cell.cut),
         engines(cell),
         str(cell.num_workers),
@@ -112,21 +104,6 @@ def quantities(cell: Cell) -> tuple[str | None, ...]:
         None if cell.cpu_seconds_per_step is None else significant(cell.cpu_seconds_per_step, 2),
         None if cell.vram_bytes is None else format_bytes(cell.vram_bytes),
     )
-
-
-def label(report: Report, cell: Cell) -> str:
-    """The cell's name, with its other settings where the name alone is not unique in this report."""
-    twins = [other for other in all_cells(report) if other.name == cell.name]
-    if len(twins) == 1:
-        return cell.name
-    pinned = "pinned" if cell.pin_memory else "not pinned"
-    prefetch = f"prefetch {cell.prefetch_factor or 2}" if cell.num_workers else ""
-    settings = {
-        f"{cell.worker_engine} workers": len({other.worker_engine for other in twins}) > 1,
-        prefetch: len({other.prefetch_factor or 2 for other in twins}) > 1,
-        pinned: len({other.pin_memory for other in twins}) > 1,
-    }
-    return ", ".join([cell.name, *(text for text, differs in settings.items() if text and differs)])
 
 
 def engines(cell: Cell) -> str:

@@ -5,7 +5,7 @@ from audioaug.report.bars import bar_parts
 from audioaug.report.cells import cell_parts
 from audioaug.report.costs import op_parts, stage_parts
 from audioaug.report.parts import Section
-from audioaug.report.sentences import headline_parts, setting_parts, trust_parts
+from audioaug.report.sentences import headline_parts, setting_parts, trust_parts, what_if_parts
 from audioaug.report.snippet import snippet_parts
 
 
@@ -19,6 +19,7 @@ def page(report: Report) -> tuple[Section, ...]:
         Section("What else a step is made of, each alone", stage_parts(report)),
         Section("Where the time of one step goes", bar_parts(report)),
         Section("To use it, with your dataset and your chain", snippet_parts(report)),
+        Section("What would change this", what_if_parts(report)),
         Section("What this rests on", trust_parts(report)),
         Section("Measured with", setting_parts(report)),
     )

@@ -31,6 +31,11 @@ def trust_parts(report: Report) -> tuple[Part, ...]:
     return Line(evidence(report)), *price_lines(report), *([Facts(notices)] if notices else [])
 
 
+def what_if_parts(report: Report) -> tuple[Part, ...]:
+    """The predictions for other machines and models, a line each."""
+    return tuple(Line(sentence) for sentence in report.what_if)
+
+
 def evidence(report: Report) -> str:
     """What was measured and what only predicted, in one sentence."""
     stages = sum(stage.ms_per_batch is not None for stage in report.stages)

@@ -5,7 +5,6 @@ import json
 import textwrap
 
 from audioaug.records import Plan, Recommendation, Report
-from audioaug.report.cells import configuration
 from audioaug.report.parts import Code, Part
 
 LINE_LENGTH = 80
@@ -16,7 +15,7 @@ PLAN_FIELDS = ("cut", "worker_engine", "device_engine", "num_workers", "prefetch
 def snippet_parts(report: Report) -> tuple[Part, ...]:
     """The snippet, where there is something to change."""
     advice, today = report.recommendation, report.current
-    if advice is None or (today is not None and configuration(advice) == configuration(today)):
+    if advice is None or (today is not None and advice.name == today.name):
         return ()
     return (Code(snippet(report, advice)),)
 

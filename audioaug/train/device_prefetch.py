@@ -73,7 +73,7 @@ def as_device(device: str | torch.device | None) -> torch.device:
         kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device(kind)
     try:
-        chosen = torch.device(device)  # type: ignore[arg-type]
+        chosen = torch.device(str(device))
     except RuntimeError:
         raise DeviceError(f"There is no device {device!r}.", "Use auto, cpu, cuda, cuda:N or mps.") from None
     if chosen.type == "cuda" and not torch.cuda.is_available():

@@ -56,7 +56,7 @@ class Fetched:
 
 
 class Fetcher:
-    """The dataset as the DataLoader sees it: read a batch of keys and run the first part of the chain on each example."""
+    """The dataset as the DataLoader sees it: reads a batch of keys, runs the first part of the chain on each example."""
 
     def __init__(self, dataset: Any, worker: WorkerChain, raise_errors: bool) -> None:
         self.dataset, self.worker, self.raise_errors = dataset, worker, raise_errors

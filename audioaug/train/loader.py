@@ -90,7 +90,7 @@ class Loader:
         self._shuffle_generator = torch.Generator()
         if batch_sampler is None:
             sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)  # type: ignore[arg-type]
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self._keys = Keys(batch_sampler)
         fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), raise_errors=on_error == "raise")
         collate = Collate(Preparer(chain, self.plan.cut), collate_fn, pad)
@@ -104,8 +104,8 @@ class Loader:
         plan, workers = self.plan, self.plan.num_workers
         return DataLoader(
             fetcher,  # type: ignore[arg-type]
-            batch_sampler=self._keys,  # type: ignore[arg-type]
-            collate_fn=collate,
+            batch_sampler=self._keys,
+            collate_fn=collate,  # type: ignore[arg-type]
             num_workers=workers,
             prefetch_factor=plan.prefetch_factor if workers else None,
             persistent_workers=plan.persistent_workers and workers > 0,
@@ -167,7 +167,7 @@ def _without_cut(plan: Plan | None) -> Plan:
 def _check_dataset(dataset: Any) -> None:
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise DataError(
-            f"{type(dataset).__name__} cannot be indexed, but Loader needs a map-style dataset: __getitem__ and __len__.",
+            f"{type(dataset).__name__} is not map-style: Loader needs a dataset with __getitem__ and __len__.",
             "Use audioaug.split with your own DataLoader.",
         )
     if not len(dataset):

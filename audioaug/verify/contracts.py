@@ -25,7 +25,7 @@ Status: TypeAlias = Literal["passed", "failed", "skipped", "same", "differs", "n
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison found. ``error`` and ``limit`` are in ``unit``; ``reason`` says what is wrong, or why skipped."""
+    """What a comparison found. ``error`` and ``limit`` are in ``unit``; ``reason``: what is wrong, or why skipped."""
 
     op: str
     engine: str

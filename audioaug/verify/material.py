@@ -9,7 +9,7 @@ import functools
 import shutil
 import tempfile
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,7 +97,7 @@ GOES_WITH: dict[Any, dict[str, Any]] = {
 def demo_arguments(kind: type[Op], sample_rate: int = DEMO_RATE) -> dict[str, Any]:
     """Return values for the arguments that an op cannot do without; raise ``ChainError`` if one is not known here."""
     inner = (ops.PolarityInversion(p=0.7), ops.Reverse(p=0.7), ops.Clip(a_min=-0.1, a_max=0.05, p=0.7))
-    known = {
+    known: dict[str, Callable[[], Any]] = {
         "sounds_path": lambda: folder_at("noise", sample_rate),
         "ir_path": lambda: folder_at("rooms", sample_rate),
         "transforms": lambda: inner,

@@ -1,9 +1,9 @@
 """Comparing noise: two results of which each is the dry clip plus noise of its own.
 
 What is compared are the residuals, result minus dry clip. Everything is judged in standard deviations of what honest
-white Gaussian noise would give, so short clips get wider limits and no clip gets a free pass. The limits of single tests
-lie at 5 to 7 standard deviations; all of them together raise a false alarm in less than one batch of a thousand (levels
-are the most probable to: 0.3 dB are 4.4 standard deviations in one second at 16 kHz).
+white Gaussian noise would give, so short clips get wider limits and no clip gets a free pass. The limits of single
+tests lie at 5 to 7 standard deviations; all of them together raise a false alarm in less than one batch of a thousand
+(levels are the most probable to: 0.3 dB are 4.4 standard deviations in one second at 16 kHz).
 
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T; S residuals, one for each clip and channel.
 """
@@ -93,7 +93,7 @@ def _unit(x_T: Floats) -> Floats:
 def _levels(
     expected: list[Floats], got: list[Floats], tolerance_db: float, intended: Sequence[float | None] | None
 ) -> Iterator[Finding]:
-    """Test each clip's and channel's level against the reference's, measured and asked for; then all of them together."""
+    """Test each clip's and channel's level against the reference's, measured and asked for; then all together."""
     power, count = 0.0, 0
     for row, (before, after) in enumerate(zip(expected, got)):
         if not before.any():
@@ -122,7 +122,7 @@ def _level_margin(samples: int) -> float:
 
     A mean square of n normal numbers has a relative standard deviation of sqrt(2 / n); two of them are compared.
     """
-    return LEVEL_SIGMA * DB_OF_POWER * 2 * max(0.0, samples**-0.5 - LEVEL_SAMPLES**-0.5)
+    return LEVEL_SIGMA * DB_OF_POWER * 2 * max(0.0, 1 / math.sqrt(samples) - 1 / math.sqrt(LEVEL_SAMPLES))
 
 
 def _db_apart(power: float, other: float) -> float:

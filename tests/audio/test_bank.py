@@ -80,7 +80,7 @@ def test_a_bank_over_the_cap_warns_once_and_gives_the_same(monkeypatch):
     monkeypatch.setattr(bank_module, "DEVICE_BYTES", 1000)
     bank = Bank(where, 16000)
     with pytest.warns(
-        AudioaugWarning, match=r"bank of 3 files takes .* KiB, more than the 1000 B .* DEVICE_BYTES"
+        AudioaugWarning, match=r"bank of 3 files takes .* KiB, more than the 1000 B .*DEVICE_BYTES"
     ) as seen:
         first = bank.take(places)
         second = bank.take(places)

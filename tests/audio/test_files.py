@@ -128,9 +128,8 @@ def test_an_excerpt_is_that_part_of_the_whole(name):
     assert read_audio(path, rate, False, seconds=0.0).shape == (len(whole), 0)
 
 
-def test_an_excerpt_behind_the_end_is_an_error():
-    with pytest.raises(DataError, match=r"mono_8000\.wav cannot be decoded"):
-        read_audio(str(DEMO / "odd" / "mono_8000.wav"), 8000, start=5.0)
+def test_an_excerpt_behind_the_end_is_empty():
+    assert read_audio(str(DEMO / "odd" / "mono_8000.wav"), 16000, start=5.0).shape == (1, 0)
 
 
 def broken_files(folder):

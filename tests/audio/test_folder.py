@@ -45,7 +45,7 @@ def test_manifests(name, text, tmp_path):
     (tmp_path / name).write_text(text.format(fan=FAN, car=CAR))
     folder = AudioFolder(tmp_path / name, 16000, seconds=0.5)
     assert folder.files == (str(FAN), str(CAR)) and folder.labels == ("noise", "room") and folder.targets == (0, 1)
-    assert np.array_equal(folder[1][0], read_audio(str(CAR), 16000)[:, :8000].copy()) or folder[1][0].shape == (1, 8000)
+    assert np.array_equal(folder[1][0][:, :1000], read_audio(str(CAR), 16000)[:, :1000])
 
 
 def test_paths_are_relative_to_the_manifest_and_labels_may_be_missing(tmp_path):
@@ -62,13 +62,16 @@ def test_paths_are_relative_to_the_manifest_and_labels_may_be_missing(tmp_path):
         ("a.csv", "path,label\n", "lists no files"),
         ("a.jsonl", "not json\n", "is no manifest"),
         ("a.jsonl", "3\n", "is no manifest"),
+        ("a.jsonl", '{"path": "x.wav"}\n{"label": "y"}\n', "Entry 2 of the manifest"),
+        ("a.csv", "label,path\nx,x.wav\ny\n", "Entry 2 of the manifest"),
         ("a.csv", "", "lists no files"),
     ],
 )
 def test_a_manifest_that_is_none_is_named(name, text, sentence, tmp_path):
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=rf"{tmp_path}/{name}.*{sentence}|{sentence}.*{tmp_path}/{name}|{sentence}"):
+    with pytest.raises(DataError) as caught:
         AudioFolder(tmp_path / name, 16000)
+    assert sentence in str(caught.value) and str(tmp_path / name) in str(caught.value)
 
 
 def test_a_missing_source_is_named(tmp_path):

@@ -1,0 +1,46 @@
+"""FFT helpers against scipy and brute force."""
+
+import bisect
+import itertools
+
+import numpy as np
+import pytest
+import scipy.fft
+import scipy.signal
+import torch
+
+from audioaug.dsp.fft import apply_response, convolve, fast_length
+
+SMOOTH = sorted(2**two * 3**three * 5**five for two, three, five in itertools.product(range(24), range(16), range(11)))
+
+
+def test_fast_length_is_the_smallest_product_of_2_3_and_5_that_is_large_enough():
+    rng = np.random.default_rng(0)
+    for at_least in [*range(1, 2100), *rng.integers(2100, 2**21, 300).tolist(), *(2**k + 1 for k in range(22))]:
+        best = fast_length(at_least)
+        assert best == SMOOTH[bisect.bisect_left(SMOOTH, at_least)] == scipy.fft.next_fast_len(at_least, real=True)
+
+
+def test_fast_length_of_nothing_is_a_length():
+    assert fast_length(0) == 1
+
+
+@pytest.mark.parametrize(("samples", "taps"), [(1, 1), (1, 7), (7, 1), (1000, 999), (16000, 4096), (50, 3000)])
+def test_convolution_is_that_of_scipy(samples, taps):
+    rng = np.random.default_rng(1)
+    x, h = rng.standard_normal((3, 2, samples)), rng.standard_normal((3, 2, taps))
+    expected = scipy.signal.fftconvolve(x, h, axes=-1)
+    result = convolve(torch.from_numpy(x).float(), torch.from_numpy(h).float())
+    assert result.shape == (3, 2, samples + taps - 1)
+    assert np.abs(result.numpy() - expected).max() < 2e-6 * np.abs(expected).max()
+
+
+def test_a_response_is_applied_to_all_channels_of_its_row():
+    x = torch.randn(3, 2, 100, generator=torch.Generator().manual_seed(0))
+    delays = torch.tensor([0, 5, 28])
+    frequencies = torch.arange(65) / 128
+    response = torch.exp(-2j * torch.pi * frequencies * delays[:, None])
+    result = apply_response(x, response, 128)
+    for row, delay in enumerate(delays.tolist()):
+        expected = torch.nn.functional.pad(x[row], (delay, 0))[:, :100]
+        assert torch.allclose(result[row], expected, atol=1e-5)

@@ -1,0 +1,61 @@
+"""Levels and fades against numpy and audiomentations."""
+
+import numpy as np
+import pytest
+import torch
+
+from audioaug.dsp.fades import crossfade
+from audioaug.dsp.levels import db_to_ratio, order_statistic
+
+
+def test_decibels():
+    ratios = db_to_ratio(torch.tensor([0.0, 20.0, -20.0, 6.0206, -120.0])).tolist()
+    assert ratios == pytest.approx([1.0, 10.0, 0.1, 2.0, 1e-6], rel=1e-5)
+
+
+@pytest.mark.parametrize("values", [1, 2, 3, 100, 1001])
+def test_order_statistics_are_numpys_percentiles(values):
+    x = np.random.default_rng(0).standard_normal((12, values)).astype(np.float32)
+    percentages = np.asarray([0.0, 1.0, 12.5, 25.0, 33.3, 50.0, 66.6, 75.0, 90.0, 99.0, 99.99, 100.0])
+    ranks = percentages / 100 * (values - 1)
+    result = order_statistic(
+        torch.from_numpy(x), torch.from_numpy(ranks.astype(np.int64)), torch.from_numpy((ranks % 1).astype(np.float32))
+    )
+    expected = [np.percentile(row, percentage) for row, percentage in zip(x.astype(np.float64), percentages)]
+    assert result.tolist() == pytest.approx(expected, abs=2e-6)
+
+
+def test_an_order_statistic_next_to_infinity_is_finite():
+    x = torch.tensor([[3.0, float("inf"), 1.0, float("inf")]])
+    assert order_statistic(x, torch.tensor([1]), torch.tensor([0.0])).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 80, 81, 1000])
+@pytest.mark.parametrize("equal_energy", [True, False])
+def test_crossfades_are_those_of_audiomentations(length, equal_energy):
+    from audiomentations.core.utils import get_crossfade_mask_pair
+
+    fade_in, fade_out = get_crossfade_mask_pair(length, equal_energy)
+    places = torch.arange(length)
+    assert np.abs(crossfade(places, length, equal_energy).numpy() - fade_in).max() < 1e-6
+    assert np.abs(crossfade(length - 1 - places, length, equal_energy).numpy() - fade_out).max() < 1e-6
+
+
+def test_a_fade_is_zero_before_and_one_behind():
+    assert crossfade(torch.tensor([-5, -1, 0, 9, 10, 99]), 10, True).tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+def test_a_fade_may_have_another_length_in_each_row():
+    lengths = torch.tensor([[4], [100]])
+    places = torch.arange(100)
+    both = crossfade(places.expand(2, -1), lengths, False)
+    assert torch.equal(both[0], crossfade(places, 4, False)) and torch.equal(both[1], crossfade(places, 100, False))
+
+
+def test_equal_gain_adds_up_to_one_and_equal_energy_in_squares():
+    places, length = torch.arange(1000), 1000
+    gain, energy = (
+        (crossfade(places, length, kind), crossfade(length - 1 - places, length, kind)) for kind in (False, True)
+    )
+    assert (gain[0] + gain[1] - 1).abs().max() < 0.01
+    assert (energy[0].square() + energy[1].square() - 1).abs().max() < 0.015

@@ -1,0 +1,62 @@
+"""Every way a quantity is printed, by example."""
+
+import pytest
+
+from audioaug import units
+
+EXAMPLES = [
+    (units.format_ms, (21.3,), "21.3 ms"),
+    (units.format_ms, (2.134,), "2.13 ms"),
+    (units.format_ms, (0.02134,), "0.0213 ms"),
+    (units.format_ms, (0.0,), "0 ms"),
+    (units.format_ms, (1234.5,), "1,234 ms"),
+    (units.format_ms, (-2.134,), "-2.13 ms"),
+    (units.format_ms, (2.134, 2), "2.1 ms"),
+    (units.format_seconds, (0.000012,), "12 us"),
+    (units.format_seconds, (0.0021,), "2.1 ms"),
+    (units.format_seconds, (0.001,), "1.0 ms"),
+    (units.format_seconds, (3.4,), "3.4 s"),
+    (units.format_seconds, (34.0,), "34 s"),
+    (units.format_seconds, (99.0,), "99 s"),
+    (units.format_seconds, (125.0,), "2 min 5 s"),
+    (units.format_seconds, (3600.0,), "60 min 0 s"),
+    (units.format_interval, (12.1, 12.9), "12.1 .. 12.9"),
+    (units.format_interval, (0.5, 1.25, 2), "0.50 .. 1.2"),
+    (units.format_rate, (1234.4,), "1,234 clips/s"),
+    (units.format_rate, (0.0, "steps"), "0 steps/s"),
+    (units.format_percent, (0.0713,), "7.1 %"),
+    (units.format_percent, (0.713,), "71 %"),
+    (units.format_percent, (0.0,), "0.0 %"),
+    (units.format_percent, (1.0,), "100 %"),
+    (units.format_percent, (-0.05,), "-5.0 %"),
+    (units.format_bytes, (0,), "0 B"),
+    (units.format_bytes, (1023,), "1023 B"),
+    (units.format_bytes, (1024,), "1.0 KiB"),
+    (units.format_bytes, (3.5 * 2**20,), "3.5 MiB"),
+    (units.format_bytes, (2 * 2**30,), "2.0 GiB"),
+    (units.format_bytes, (5 * 2**40,), "5.0 TiB"),
+    (units.format_bytes, (5000 * 2**40,), "5000.0 TiB"),
+    (units.format_hz, (16000,), "16 kHz"),
+    (units.format_hz, (44100,), "44.1 kHz"),
+    (units.format_hz, (150.0,), "150 Hz"),
+    (units.format_hz, (1000,), "1 kHz"),
+    (units.plural, (1, "worker"), "1 worker"),
+    (units.plural, (0, "worker"), "0 workers"),
+    (units.plural, (4, "worker"), "4 workers"),
+    (units.significant, (0.00213, 3), "0.00213"),
+    (units.significant, (0.0000001234, 2), "0.00000012"),
+    (units.significant, (1230.4, 3), "1,230"),
+    (units.significant, (99.96, 3), "100"),
+    (units.significant, (0.1, 3), "0.100"),
+    (units.significant, (-0.25, 1), "-0.2"),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "text"), EXAMPLES, ids=[text for _, _, text in EXAMPLES])
+def test_format(function, arguments, text):
+    assert function(*arguments) == text
+
+
+def test_every_function_has_an_example():
+    functions = {name for name, value in vars(units).items() if callable(value) and value.__module__ == units.__name__}
+    assert functions == {function.__name__ for function, _, _ in EXAMPLES}

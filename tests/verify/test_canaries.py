@@ -1,0 +1,293 @@
+"""Every checker must reject planted faults, and accept what is honest: a check that cannot fail proves nothing."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from audioaug import ops
+from audioaug.core import Chain, Contract
+from audioaug.verify import material
+from audioaug.verify.contracts import Verdict, check, check_fresh, worst
+from audioaug.verify.replay import padded, replay, trimmed, verify_op
+
+RATE = 16000
+EXACT = Contract.exact(rtol=1e-4)
+NOISE = Contract.statistical(level_db=0.3)
+Clips = list[NDArray[np.float32]]
+
+
+@pytest.fixture(scope="module")
+def filtered() -> tuple[Clips, Clips]:
+    """Stereo clips of unequal lengths, silence and clicks among them, and what the reference makes of them."""
+    dry, reference, _ = replay(ops.LowPassFilter(max_rolloff=12, p=1.0), material.signals(RATE, 2), RATE, seed=3)
+    return list(dry), list(reference)
+
+
+def one_changed(row: int, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> Callable[[Clips], Clips]:
+    return lambda clips: [change(clip) if place == row else clip for place, clip in enumerate(clips)]
+
+
+def with_nan(clip: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(np.arange(clip.shape[1]) == 100, np.float32("nan"), clip)
+
+
+EXACT_FAULTS: dict[str, Callable[[Clips], Clips]] = {
+    "gain off by 0.5 dB": one_changed(1, lambda clip: clip * np.float32(10 ** (0.5 / 20))),
+    "gain off by 0.01 dB": one_changed(1, lambda clip: clip * np.float32(10 ** (0.01 / 20))),
+    "rows swapped": lambda clips: [clips[1][:, :5000], clips[0][:, :5000]],
+    "time reversed": one_changed(0, lambda clip: clip[:, ::-1]),
+    "one sample late": one_changed(0, lambda clip: np.roll(clip, 1, axis=1)),
+    "tail cut": one_changed(2, lambda clip: clip[:, :-1]),
+    "tail silent": one_changed(2, lambda clip: np.pad(clip[:, :-500], ((0, 0), (0, 500)))),
+    "polarity flipped on the quiet channel": one_changed(1, lambda clip: clip * np.float32([[1], [-1]])),
+    "channels swapped": one_changed(1, lambda clip: clip[::-1]),
+    "one channel lost": one_changed(1, lambda clip: clip[:1]),
+    "NaN in one clip": one_changed(6, with_nan),
+    "infinite in one clip": one_changed(6, lambda clip: np.where(clip == clip.max(), np.float32("inf"), clip)),
+    "sound in silence": one_changed(3, lambda clip: clip + np.float32(1e-30)),
+    "a clip missing": lambda clips: clips[:-1],
+    "twice the first clip": lambda clips: [clips[0], *clips[:-1]],
+}
+
+
+@pytest.mark.parametrize("fault", EXACT_FAULTS)
+def test_exact_rejects(filtered: tuple[Clips, Clips], fault: str) -> None:
+    dry, reference = filtered
+    if fault == "rows swapped":  # of one length, so that the shapes cannot give it away
+        dry, reference = ([clip[:, :5000] for clip in clips[:2]] for clips in filtered)
+    verdict = check(EXACT, dry, reference, EXACT_FAULTS[fault](reference))
+    assert verdict.status == "failed", fault
+    assert verdict.reason and verdict.strain > 1
+
+
+def test_exact_accepts_rounding(filtered: tuple[Clips, Clips]) -> None:
+    dry, reference = filtered
+    verdict = check(EXACT, dry, reference, [clip * np.float32(1 + 5e-5) for clip in reference])
+    assert (verdict.status, verdict.reason) == ("passed", "")
+    assert verdict.error == pytest.approx(5e-5, rel=0.1)
+
+
+def test_values_that_are_no_numbers_fail_even_on_both_sides(filtered: tuple[Clips, Clips]) -> None:
+    dry, reference = filtered
+    broken = one_changed(1, with_nan)(reference)
+    assert check(EXACT, dry, broken, broken).status == "failed"
+
+
+def test_exact_rejects_a_filter_of_another_order() -> None:
+    clips = material.signals(RATE, 2)
+    low, high = (
+        replay(ops.LowPassFilter(min_rolloff=order * 6, max_rolloff=order * 6, p=1.0), clips, RATE) for order in (2, 4)
+    )
+    assert check(EXACT, clips, low.reference, high.built).status == "failed"
+    assert check(EXACT, clips, low.reference, low.built).status == "passed"
+
+
+def test_sound_behind_the_end_of_a_clip_fails() -> None:
+    clip = np.ones((1, 50), np.float32)
+    assert trimmed(np.pad(clip, ((0, 0), (0, 9))), 50).shape == clip.shape
+    loud = trimmed(np.pad(clip, ((0, 0), (0, 9)), constant_values=1e-9), 50)
+    assert check(EXACT, [clip], [clip], [loud]).status == "failed"
+
+
+def test_skipped_is_not_passed(filtered: tuple[Clips, Clips]) -> None:
+    verdict = check(Contract.cpu_only("no GPU encodes it."), filtered[0], filtered[1], filtered[1])
+    assert (verdict.status, verdict.reason) == ("skipped", "no GPU encodes it.")
+
+
+SNR_DB = np.asarray([10.0, 20.0, 15.0, 25.0])
+
+
+def noise_like(dry: Clips, rng: np.random.Generator) -> Clips:
+    return [rng.standard_normal(clip.shape) for clip in dry]
+
+
+def honest_noise(dry: Clips) -> list[float]:
+    return [float(np.sqrt(np.square(clip).mean(1)).mean() / 10 ** (snr / 20)) for clip, snr in zip(dry, SNR_DB)]
+
+
+class Scene:
+    """Stereo clips with unequal channel levels, the level of noise each is to get, and the reference's result."""
+
+    def __init__(self, seed: int = 0, seconds: float = 1.5) -> None:
+        self.rng = np.random.default_rng(seed)
+        shift = self.rng.standard_normal((4, 2, int(seconds * RATE))) * [[1.0], [0.2]]
+        self.dry: Clips = [
+            clip[:, : len(clip[0]) - 700 * row] for row, clip in enumerate(shift.astype(np.float32) * 0.1)
+        ]
+        self.std = honest_noise(self.dry)
+        self.reference = self.add(noise_like(self.dry, self.rng))
+
+    def add(self, noise: Clips) -> Clips:
+        return [(clip + part * std).astype(np.float32) for clip, part, std in zip(self.dry, noise, self.std)]
+
+    def check(self, built: Clips, again: Clips | None = None) -> Verdict:
+        return check(NOISE, self.dry, self.reference, built, intended=self.std, again=again)
+
+
+def same_on_every_row(scene: Scene, noise: Clips) -> Clips:
+    return [noise[0][:, : part.shape[1]] for part in noise]
+
+
+def late_copy(scene: Scene, noise: Clips) -> Clips:
+    return [noise[0], np.roll(noise[0], 5, axis=1)[:, : noise[1].shape[1]], *noise[2:]]
+
+
+def repeated_second(scene: Scene, noise: Clips) -> Clips:
+    return [np.concatenate([part[:, :RATE], part[:, : part.shape[1] - RATE]], axis=1) for part in noise]
+
+
+def coloured(scene: Scene, noise: Clips) -> Clips:
+    mixed = [part + 0.3 * np.roll(part, 1, axis=1) for part in noise]
+    return [part / part.std(axis=1, keepdims=True) for part in mixed]
+
+
+def level_of_each_channel(scene: Scene, noise: Clips) -> Clips:
+    ratio = [np.sqrt(np.square(clip).mean(1, keepdims=True)) for clip in scene.dry]
+    return [part * rms / rms.mean() for part, rms in zip(noise, ratio)]
+
+
+NOISE_FAULTS: dict[str, Callable[[Scene, Clips], Clips]] = {
+    "same noise on every row": same_on_every_row,
+    "another row's noise, 5 samples late": late_copy,
+    "same noise on both channels": lambda scene, noise: [np.stack([part[0], part[0]]) for part in noise],
+    "inverted noise on the second channel": lambda scene, noise: [np.stack([part[0], -part[0]]) for part in noise],
+    "one clip's noise 1 dB too loud": lambda scene, noise: [noise[0] * 10**0.05, *noise[1:]],
+    "one channel's noise 1 dB too soft": lambda scene, noise: [noise[0] * [[1], [10**-0.05]], *noise[1:]],
+    "all noise 0.5 dB too loud": lambda scene, noise: [part * 10**0.025 for part in noise],
+    "level set for each channel alone": level_of_each_channel,
+    "coloured": coloured,
+    "one clip coloured": lambda scene, noise: [*noise[:3], coloured(scene, noise)[3]],
+    "high octave missing": lambda scene, noise: [
+        np.repeat(part[:, ::2], 2, axis=1)[:, : part.shape[1]] for part in noise
+    ],
+    "one second repeated": repeated_second,
+    "uniform": lambda scene, noise: [scene.rng.uniform(-(3**0.5), 3**0.5, part.shape) for part in noise],
+    "skewed": lambda scene, noise: [scene.rng.exponential(1.0, part.shape) - 1 for part in noise],
+    "two-sided exponential": lambda scene, noise: [scene.rng.laplace(0, 0.5**0.5, part.shape) for part in noise],
+    "no noise on one row": lambda scene, noise: [noise[0] * 0, *noise[1:]],
+    "no noise on one channel": lambda scene, noise: [noise[0] * [[1], [0]], *noise[1:]],
+    "the signal instead of noise": lambda scene, noise: [noise[0], scene.dry[1] / scene.dry[1].std(), *noise[2:]],
+    "NaN": lambda scene, noise: [with_nan(noise[0]), *noise[1:]],
+    "constant offset": lambda scene, noise: [part + 0.2 for part in noise],
+}
+
+
+@pytest.mark.parametrize("fault", NOISE_FAULTS)
+def test_statistical_rejects(fault: str) -> None:
+    scene = Scene()
+    built = scene.add(NOISE_FAULTS[fault](scene, noise_like(scene.dry, scene.rng)))
+    verdict = scene.check(built)
+    assert verdict.status == "failed", fault
+    assert verdict.reason and verdict.strain > 1
+
+
+CLIP_FAULTS: dict[str, Callable[[Clips], Clips]] = {
+    name: fault for name, fault in EXACT_FAULTS.items() if not {"tail silent", "gain off by 0.01 dB"} & {name}
+}
+
+
+@pytest.mark.parametrize(
+    "fault", ["gain off by 0.5 dB", "time reversed", "one sample late", "tail cut", "channels swapped"]
+)
+def test_statistical_rejects_what_changes_the_signal(fault: str) -> None:
+    scene = Scene()
+    built = scene.add(noise_like(scene.dry, scene.rng))
+    assert scene.check(built).status == "passed"
+    assert scene.check(EXACT_FAULTS[fault](built)).status == "failed"
+
+
+def test_statistical_rejects_noise_that_other_draws_repeat() -> None:
+    scene = Scene()
+    built, again = (scene.add(noise_like(scene.dry, scene.rng)) for _ in range(2))
+    assert scene.check(built, again).status == "passed"
+    assert scene.check(built, [*again[:2], built[2], again[3]]).status == "failed"
+
+
+def test_statistical_rejects_noise_on_silence() -> None:
+    scene = Scene()
+    silence = np.zeros((2, 8000), np.float32)
+    dry, reference = [*scene.dry, silence], [*scene.reference, silence]
+    built = scene.add(noise_like(scene.dry, scene.rng))
+    assert check(NOISE, dry, reference, [*built, silence]).status == "passed"
+    assert check(NOISE, dry, reference, [*built, silence + np.float32(1e-9)]).status == "failed"
+
+
+def test_statistical_rejects_levels_that_are_right_only_for_the_reference() -> None:
+    scene = Scene()
+    scene.reference = [clip + (wet - clip) * np.float32(1.2) for clip, wet in zip(scene.dry, scene.reference)]
+    built = [
+        clip + (wet - clip) * np.float32(1.2)
+        for clip, wet in zip(scene.dry, scene.add(noise_like(scene.dry, scene.rng)))
+    ]
+    assert "was drawn" in scene.check(built).reason or "is off" in scene.check(built).reason
+    assert scene.check(built).status == "failed"
+
+
+@pytest.mark.parametrize("seconds", [0.15, 1.5])
+def test_statistical_accepts_honest_noise(seconds: float) -> None:
+    """40 scenes of 8 channels; the stated false-alarm rate is below one in a thousand."""
+    for seed in range(20):
+        scene = Scene(seed, seconds)
+        verdict = scene.check(*(scene.add(noise_like(scene.dry, scene.rng)) for _ in range(2)))
+        assert verdict.status == "passed", (seed, verdict.reason)
+        assert verdict.unit == "dB"
+
+
+def test_draws_that_repeat_every_epoch_are_rejected() -> None:
+    chain = Chain([ops.Gain(), ops.Reverse(p=1.0), ops.AddGaussianSNR(p=0.3)], RATE)
+    first, second = (chain.draw(np.arange(256), epoch).table for epoch in (0, 1))
+    assert check_fresh(chain.columns, first, second).status == "passed"
+    assert check_fresh(chain.columns, first, first).status == "failed"
+    for column, name in enumerate(chain.columns):
+        stale = second.copy()
+        stale[:, column] = first[:, column]
+        verdict = check_fresh(chain.columns, first, stale)
+        assert (verdict.status == "failed") is (name != "1:apply"), name
+        assert name == "1:apply" or name in verdict.reason
+
+
+def test_the_worst_verdict_is_the_failed_one() -> None:
+    passed, close = Verdict("A", "", "exact", 0.0, 1.0), Verdict("B", "", "exact", 0.9, 1.0)
+    failed = Verdict("C", "", "exact", 0.1, 0.05, "failed")
+    assert worst([passed, close]) is close
+    assert worst([passed, failed, close]) is failed
+
+
+class TestVerifyOp:
+    """The whole way: a fault planted in an op's batched face must come out as a failed verdict."""
+
+    def test_a_wrong_gain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = ops.Gain.batched
+        monkeypatch.setattr(ops.Gain, "batched", lambda self, *args: honest(self, *args) * 1.001)
+        verdict = verify_op(ops.Gain, sample_rates=(RATE,))
+        assert (verdict.op, verdict.status) == ("Gain", "failed")
+
+    def test_reverse_that_forgets_lengths(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ops.Reverse, "batched", lambda self, x, params, clips: x.flip(-1))
+        assert verify_op(ops.Reverse, sample_rates=(RATE,)).status == "failed"
+
+    def test_one_key_for_all_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = ops.AddGaussianNoise.batched
+        monkeypatch.setattr(
+            ops.AddGaussianNoise,
+            "batched",
+            lambda self, x, params, clips: honest(
+                self, x, {**params, "noise_key": params["noise_key"][:1].expand(len(x))}, clips
+            ),
+        )
+        assert verify_op(ops.AddGaussianNoise, sample_rates=(8000,)).status == "failed"
+
+    def test_one_that_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ops.Gain, "batched", lambda *args: 1 / 0)
+        assert "ZeroDivisionError" in verify_op(ops.Gain, sample_rates=(RATE,)).reason
+
+    def test_one_that_works_in_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ops.PolarityInversion, "batched", lambda self, x, params, clips: x.neg_())
+        assert verify_op(ops.PolarityInversion, sample_rates=(RATE,)).status == "failed"
+
+
+def test_padding_is_silence() -> None:
+    batch = padded([np.ones((1, 3), np.float32), np.ones((1, 5), np.float32)])
+    assert batch.tolist() == [[[1, 1, 1, 0, 0]], [[1, 1, 1, 1, 1]]]
