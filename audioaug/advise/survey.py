@@ -5,7 +5,7 @@ what each stage costs alone, a prediction for every cell, and a race of the prom
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
@@ -20,23 +20,21 @@ from audioaug.advise.arms import (
     worker_works,
 )
 from audioaug.advise.progress import Progress
+from audioaug.advise.racing import CEILING, Racer
 from audioaug.advise.target import Target
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
-from audioaug.decide.race import hopeless
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import MeasurementError
 from audioaug.measure import (
     clock_for,
-    cpu_seconds,
     host_facts,
     interleave,
     measure_loader,
     measure_transfer,
-    race,
 )
 from audioaug.records import (
     Ceiling,
@@ -54,7 +52,6 @@ from audioaug.records import (
 )
 from audioaug.train.examples import get_wave
 
-CEILING = "ceiling"
 SHARES = {"today": 0.15, "workers": 0.1, "device": 0.1, "loader": 0.2, "race": 0.45}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
@@ -64,7 +61,6 @@ CPU_TRAINING = (
 )
 ROUNDS = 4
 MOST_ARMS = 16
-LONGEST_BLOCK = 50
 
 
 @dataclass(frozen=True)
@@ -84,6 +80,7 @@ class Survey:
     ) -> None:
         self.target, self.options, self.progress, self.on_update = target, options, progress, on_update
         self.clock = clock_for(target.device)
+        self.racer = Racer(target, self.clock, options.budget, self._notice)
         self._began = time.monotonic()
         self.report = Report(host_facts(target.device), _chain_facts(target), _workload(target))
         self.today = self._cell(len(target.chain), target.num_workers)
@@ -118,16 +115,16 @@ class Survey:
                 seconds=seconds / 4,
                 at_least=3,
             )
-            result = self._run_race(
+            result = self.racer.run(
                 [self.today],
                 {self.today.name: pilot["today"].median, CEILING: pilot[CEILING].median},
                 seconds * 3 / 4,
                 tick,
-                with_ceiling=True,
+                cached=self._batches,
             )
         timing = result[CEILING].step
         rate = self.target.batch_size / timing.median
-        self.today = self._measured(self.today, result[self.today.name])
+        self.today = self.racer.measured(self.today, result[self.today.name])
         self._grow(ceiling=Ceiling(timing.ms, timing.ci_ms, rate), current=self.today)
         self._grow(current=self._with_stall(self.today))
         return result
@@ -203,7 +200,7 @@ class Survey:
         chosen: list[Cell] = []
         for cell in candidates:
             step = (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3
-            left -= ROUNDS * step * (stock_of(cell) + self._block_steps(step))
+            left -= ROUNDS * step * (stock_of(cell) + self.racer.block_steps(step))
             processes -= cell.num_workers
             if len(chosen) < 4 or (left > 0 and processes > 0):
                 chosen.append(cell)
@@ -213,7 +210,7 @@ class Survey:
         expected = {cell.name: (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3 for cell in arms}
         seconds = self._seconds("race")
         with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
-            measurements = self._run_race(arms, expected, seconds, tick)
+            measurements = self.racer.run(arms, expected, seconds, tick)
         return self._decide(arms, measurements)
 
     def _race_plan(self, plan: Plan) -> Report:
@@ -233,7 +230,9 @@ class Survey:
         return self._race(arms)
 
     def _decide(self, arms: Sequence[Cell], measurements: Mapping[str, Measurement]) -> Report:
-        raced = {cell.name: self._measured(cell, measurements[cell.name]) for cell in arms if cell.name in measurements}
+        raced = {
+            cell.name: self.racer.measured(cell, measurements[cell.name]) for cell in arms if cell.name in measurements
+        }
         if self.today.name not in raced:
             raise MeasurementError("Today's configuration failed in the race.", "See the notices.")
         current = self._with_stall(raced[self.today.name])
@@ -244,65 +243,12 @@ class Survey:
 
     # How it is measured
 
-    def _run_race(
-        self,
-        arms: Sequence[Cell],
-        expected: Mapping[str, float],
-        seconds: float,
-        tick: Callable[..., None],
-        with_ceiling: bool = False,
-    ) -> dict[str, Measurement]:
-        """Race loaders (and the cached batches) and note what CPU and device memory each took."""
-        feeders: dict[str, Iterator[Any]] = {cell.name: iter(open_loader(self.target, cell)) for cell in arms}
-        discard = {cell.name: stock_of(cell) for cell in arms}
-        if with_ceiling:
-            feeders[CEILING], discard[CEILING] = cycle(self._batches), 1
-        feeders = {name: feeder for name, feeder in feeders.items() if self._warm(name, feeder)}
-        self._usage = Usage(self.target.device, discard)
-
-        def on_block(measurement: Measurement) -> None:
-            self._usage.note(measurement)
-            tick()
-
-        result = race(
-            feeders,
-            self.target.step,
-            self.clock,
-            block_steps={name: self._block_steps(expected[name]) for name in feeders},
-            discard=discard,
-            rounds=1000,
-            seconds=seconds,
-            at_least_rounds=3,
-            on_block=on_block,
-            drop=None if with_ceiling else hopeless,
-        )
-        for name, reason in result.failures.items():
-            self._notice("arm_failed", f"{name} failed in the race: {reason}")
-        missing = [name for name in (CEILING, self.today.name) if with_ceiling and name not in result.measurements]
-        if missing:
-            raise MeasurementError(f"Training failed: {result.failures.get(missing[0], 'no step was finished')}")
-        return result.measurements
-
     def _seconds(self, stage: str) -> float:
         """Return how long a stage may take: its part of the time that is left, but never nothing."""
         names = list(SHARES)
         left = self.options.budget - (time.monotonic() - self._began)
         rest = sum(SHARES[name] for name in names[names.index(stage) :])
         return max(left, 0.2 * self.options.budget) * SHARES[stage] / rest
-
-    def _warm(self, name: str, feeder: Iterator[Any]) -> bool:
-        """Train on an arm's first batch, which starts its workers and loads its banks; note if that fails."""
-        try:
-            self.target.step(next(feeder))
-        except Exception as error:
-            self._notice("arm_failed", f"{name} failed: {type(error).__name__}: {str(error).splitlines()[0]}")
-            return False
-        return True
-
-    def _block_steps(self, step_seconds: float) -> int:
-        """Return how many steps make a block of about a second (less under a small budget)."""
-        aim = min(1.0, self.options.budget / 100)
-        return max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
 
     def _step_on_cached(self) -> Callable[[], None]:
         batches = cycle(self._batches)
@@ -311,18 +257,6 @@ class Survey:
     def _step_on(self, cell: Cell) -> Callable[[], None]:
         feeder = iter(open_loader(self.target, cell))
         return lambda: self.target.step(next(feeder))
-
-    def _measured(self, cell: Cell, measurement: Measurement) -> Cell:
-        timing = measurement.step
-        return replace(
-            cell,
-            status="raced",
-            measured_ms=timing.ms,
-            measured_ci_ms=timing.ci_ms,
-            clips_per_second=self.target.batch_size / timing.median,
-            vram_bytes=self._usage.vram.get(cell.name),
-            cpu_seconds_per_step=self._usage.cpu_per_step.get(cell.name),
-        )
 
     def _with_stall(self, cell: Cell) -> Cell:
         return replace(cell, stall=stall(self.report, cell.measured_ms)) if cell.measured_ms else cell
@@ -371,30 +305,6 @@ class Survey:
         )
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
         return self.report
-
-
-class Usage:
-    """CPU seconds a step and peak device memory of each arm, noted after each of its blocks."""
-
-    def __init__(self, device: Any, discard: Mapping[str, int]) -> None:
-        self._device, self._discard = device, discard
-        self._last = cpu_seconds()
-        self._blocks: dict[str, list[float]] = {}
-        self.cpu_per_step: dict[str, float] = {}
-        self.vram: dict[str, int] = {}
-
-    def note(self, measurement: Measurement) -> None:
-        """Charge what was used since the last block to this arm."""
-        import torch
-
-        name, now = measurement.cell, cpu_seconds()
-        steps = measurement.steps_per_block + self._discard[name]
-        self._blocks.setdefault(name, []).append((now - self._last) / steps)
-        self.cpu_per_step[name] = Timing(tuple(self._blocks[name])).median
-        self._last = now
-        if self._device.type == "cuda":
-            self.vram[name] = max(self.vram.get(name, 0), torch.cuda.max_memory_allocated(self._device))
-            torch.cuda.reset_peak_memory_stats(self._device)
 
 
 class _one_thread:

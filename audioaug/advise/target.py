@@ -2,9 +2,12 @@
 
 import importlib.util
 import inspect
+import math
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +17,8 @@ import torch
 
 from audioaug.advise import demo
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain
-from audioaug.errors import AudioaugError, ChainError, ModelFileError, UsageError, did_you_mean
+from audioaug.core import Chain, Op
+from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean
 from audioaug.records import Precision
 from audioaug.train.examples import get_wave
 
@@ -31,7 +34,7 @@ Given = Mapping[str, Any]
 class Target:
     """What is to be trained, and where each part of it came from."""
 
-    name: str
+    path: str
     model: torch.nn.Module
     chain: Chain
     dataset: Any
@@ -48,6 +51,11 @@ class Target:
     data_name: str
     sources: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The model file without its folder."""
+        return Path(self.path).name
+
     def step(self, batch: Any) -> None:
         """Train on one batch, the way the file says or the usual way."""
         if self.own_step is not None:
@@ -60,7 +68,7 @@ class Target:
         self.optimizer.step()
 
     def try_step(self, batch: Any) -> None:
-        """Train on the first batch; raise ``ModelFileError`` if the model rejects it."""
+        """Train on the first batch; raise ``ModelFileError`` if that fails, say because the model rejects its shape."""
         try:
             self.step(batch)
         except torch.cuda.OutOfMemoryError:
@@ -71,7 +79,8 @@ class Target:
         except Exception as error:
             wave = get_wave(batch)
             raise ModelFileError(
-                f"{self.name}: the model rejects a batch of shape {tuple(wave.shape)}, {wave.dtype}: {_where(error)}",
+                f"{self.name}: the first step, on a batch of shape {tuple(wave.shape)}, {wave.dtype}, fails: "
+                f"{in_one_line(error, self.path)}",
                 "The batch comes first, time last; define `loss` or `train_step` if the model is not the reason.",
             ) from None
 
@@ -100,19 +109,21 @@ def load_target(
     sources: dict[str, str] = {}
     rate = _pick("sample_rate", sample_rate, given, None, sources)
     chain = _chain(augment, given, rate, sources)
-    seconds = _pick("clip_seconds", clip_seconds, given, demo.CLIP_SECONDS, sources)
-    dataset, data_name = _dataset(data, given, chain.sample_rate, float(seconds), sources)
+    if rate is None:
+        sources["sample_rate"] = sources["augment"]
+    seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, given, demo.CLIP_SECONDS, sources))
+    dataset, data_name = _dataset(data, given, chain.sample_rate, seconds, sources)
     network = _model(module, path, name).to(device).train()
     return Target(
-        name=Path(path).name,
+        path=path,
         model=network,
         chain=chain,
         dataset=dataset,
-        batch_size=int(_pick("batch_size", batch_size, given, 32, sources)),
-        clip_seconds=float(seconds),
+        batch_size=int(_number("batch_size", _pick("batch_size", batch_size, given, 32, sources), least=1)),
+        clip_seconds=seconds,
         device=device,
         precision=precision,
-        num_workers=int(_pick("num_workers", None, given, 0, sources)),
+        num_workers=int(_number("num_workers", _pick("num_workers", None, given, 0, sources), least=0)),
         collate_fn=given.get("collate_fn"),
         loss=_pick("loss", None, given, usual_loss, sources),
         optimizer=_optimizer(given, network, path, sources),
@@ -144,7 +155,7 @@ def load_module(path: str) -> ModuleType:
         raise type(error)(f"{path}: {error.message}", error.next_step) from None
     except (Exception, SystemExit) as error:
         raise ModelFileError(
-            f"{path} cannot be run: {_where(error, path)}", "Run it with python to see more."
+            f"{path} cannot be run: {in_one_line(error, path)}", "Run it with python to see more."
         ) from None
     return module
 
@@ -158,10 +169,16 @@ def usual_loss(output: Any, batch: Any) -> torch.Tensor:
     labels = batch.get("label", batch.get("labels")) if isinstance(batch, Mapping) else None
     if isinstance(batch, tuple | list) and len(batch) > 1:
         labels = batch[1]
-    if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and labels.ndim == 1:
-        if output.ndim == 2 and len(output) == len(labels) and int(labels.max()) < output.shape[1]:
-            return torch.nn.functional.cross_entropy(output.float(), labels)
+    if isinstance(labels, torch.Tensor) and _are_scores_of(output, labels):
+        return torch.nn.functional.cross_entropy(output.float(), labels)
     return output.float().square().mean()
+
+
+def _are_scores_of(output: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Return whether these may be class scores (B, K) for labels (B,) below K."""
+    if labels.is_floating_point() or labels.ndim != 1 or output.ndim != 2 or len(output) != len(labels):
+        return False
+    return int(labels.max()) < output.shape[1]
 
 
 def _pick(name: str, option: Any, given: Given, default: Any, sources: dict[str, str]) -> Any:
@@ -176,13 +193,23 @@ def _pick(name: str, option: Any, given: Given, default: Any, sources: dict[str,
     return default
 
 
+def _number(name: str, value: Any, least: int | None = None) -> float:
+    """Return a number above 0 or, where there is a least one, a whole number; raise ``UsageError`` if it is neither."""
+    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if least is None and not (real and value > 0):
+        raise UsageError(f"{name} is {value!r}, but it must be a number above 0.")
+    if least is not None and not (real and value >= least and value == int(value)):
+        raise UsageError(f"{name} is {value!r}, but it must be a whole number of at least {least}.")
+    return float(value)
+
+
 def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
     found = _named(module, path, name) if name else _any_model(module, path)
-    if not isinstance(found, torch.nn.Module):
+    if callable(found) and not isinstance(found, torch.nn.Module):
         try:
             found = found()
         except Exception as error:
-            raise ModelFileError(f"{path}: the model cannot be built: {_where(error, path)}") from None
+            raise ModelFileError(f"{path}: the model cannot be built: {in_one_line(error, path)}") from None
     if not isinstance(found, torch.nn.Module):
         raise ModelFileError(f"{path}: the model is a {type(found).__name__}, but it must be a torch.nn.Module.")
     return found
@@ -236,11 +263,14 @@ def _chain(augment: str | None, given: Given, sample_rate: int | None, sources: 
         sources["augment"] = "demo chain"
         declared = demo.demo_chain(sample_rate or demo.SAMPLE_RATE)
     if isinstance(declared, Chain):
-        return declared if sample_rate in (None, declared.sample_rate) else Chain(declared.ops, int(sample_rate))
+        return declared if sample_rate in (None, declared.sample_rate) else Chain(declared.ops, sample_rate)
     if sample_rate is None:
         raise ChainError(
             "The augmentation does not say its sample rate.", "Define `sample_rate` or give --sample-rate."
         )
+    ops = declared if isinstance(declared, list | tuple) else [declared]
+    if all(isinstance(op, Op) for op in ops):
+        return Chain(ops, sample_rate)
     return Chain.from_audiomentations(declared, sample_rate)
 
 
@@ -262,13 +292,23 @@ def _dataset(
         declared = demo.demo_folder("speech", "Define `dataset` in the model file or name --data.")
     if isinstance(declared, str | Path):
         return AudioFolder(declared, sample_rate, seconds), str(declared)
+    if not hasattr(declared, "__len__") or not hasattr(declared, "__getitem__"):
+        raise DataError(
+            f"`dataset` is a {type(declared).__name__}, which is not map-style: it needs __getitem__ and __len__.",
+            "A path of a folder or a manifest is as good.",
+        )
     return declared, type(declared).__name__
 
 
 def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[str, str]) -> torch.optim.Optimizer:
-    if "optimizer" in given and callable(given["optimizer"]):
-        sources["optimizer"] = "model file"
-        return given["optimizer"](model)
+    made = _pick("optimizer", None, given, None, sources)
+    if isinstance(made, torch.optim.Optimizer):
+        return made
+    if made is not None:
+        try:
+            return made(model)
+        except Exception as error:
+            raise ModelFileError(f"{path}: the optimizer cannot be built: {in_one_line(error, path)}") from None
     sources["optimizer"] = "default (AdamW)"
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
@@ -277,22 +317,24 @@ def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[st
 
 
 def _lengths_differ(dataset: Any) -> bool:
-    """Return whether clips of the dataset differ in length, from its first examples."""
+    """Return whether clips of the dataset differ in length, from those of its first examples that can be read."""
     if isinstance(dataset, AudioFolder):
         return dataset.seconds is None
     lengths = set()
-    for index in range(min(PROBED, len(dataset) if hasattr(dataset, "__len__") else 0)):
-        wave = get_wave(dataset[index])
-        wave = wave.get("array") if isinstance(wave, Mapping) else wave
-        lengths.add(getattr(wave, "shape", (0,))[-1])
+    for index in range(min(PROBED, len(dataset))):
+        with suppress(Exception):
+            wave = get_wave(dataset[index])
+            lengths.add((wave["array"] if isinstance(wave, Mapping) else wave).shape[-1])
     return len(lengths) > 1
 
 
-def _where(error: BaseException, path: str = "") -> str:
+def in_one_line(error: BaseException, path: str) -> str:
     """Say what was raised in one line, and on which line of the model file."""
-    first = (str(error).strip().splitlines() or [""])[0]
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if path and frame.filename == path]
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    said = (text.strip().splitlines() or [""])[-1 if "Original Traceback" in text else 0]  # in a DataLoader worker
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
     if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    place = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {first}{place}."
+        lines = [error.lineno] if error.lineno else []
+    kind = "" if said.startswith(type(error).__name__) else f"{type(error).__name__}: "
+    return f"{kind}{said.rstrip('.')}".removesuffix(": ") + (f" (line {lines[-1]})." if lines else ".")

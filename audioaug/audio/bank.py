@@ -92,6 +92,8 @@ class Bank:
                     stacklevel=2,
                 )
             self._resident[device] = self.flat_S.to(device) if fits else self.flat_S
+            if device.type == "cuda":  # once, so that no other stream reads before the copy is there
+                torch.cuda.synchronize(device)
         return self._resident[device]
 
     def take(self, place_RN: torch.Tensor) -> torch.Tensor:

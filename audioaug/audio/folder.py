@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,18 +31,22 @@ class AudioFolder:
             keeps each file's own length.
 
     Shape:
-        wave: (1, T), float32; channels are averaged. label: an integer, counting the sorted ``labels``.
+        wave: (1, T), float32; channels are averaged. label: an integer, counting the sorted ``labels`` (whole numbers
+        by value, so that classes 0 to 11 stay what they are).
 
     Raises:
-        DataError: nothing there, no audio, or a manifest without paths. A broken file raises when it is read.
+        DataError: nothing there, no audio, a manifest without paths, or a length or rate that is not above 0. A broken
+            file raises when it is read.
     """
 
     def __init__(self, source: str | Path, sample_rate: int, seconds: float | None = None) -> None:
+        if not sample_rate > 0 or (seconds is not None and not 1 <= seconds * sample_rate < math.inf):
+            raise DataError(f"There are no clips of {seconds} seconds at {sample_rate} Hz.", "Both must be above 0.")
         self.sample_rate, self.seconds = sample_rate, seconds
         path = os.path.abspath(source)
         entries = _read_folder(path) if os.path.isdir(path) else _read_manifest(path)
         self.files = tuple(file for file, _ in entries)
-        self.labels = tuple(sorted({label for _, label in entries}))
+        self.labels = tuple(sorted({label for _, label in entries}, key=_by_value))
         number = {label: place for place, label in enumerate(self.labels)}
         self.targets = tuple(number[label] for _, label in entries)
 
@@ -75,13 +80,17 @@ def _read_manifest(path: str) -> list[Entry]:
     if path_column is None:
         raise DataError(f"The manifest {path} has no column for paths.", f"Name one {' or '.join(PATH_COLUMNS)}.")
     for number, row in enumerate(rows, start=1):
-        if not row.get(path_column):
-            raise DataError(f"Entry {number} of the manifest {path} has no {path_column}.", "Add it or drop the entry.")
+        no_label = label_column is not None and row.get(label_column) is None
+        if no_label or not row.get(path_column):
+            column = label_column if no_label else path_column
+            raise DataError(f"Entry {number} of the manifest {path} has no {column}.", "Add it or drop the entry.")
     base = os.path.dirname(path)
-    return [
-        (os.path.join(base, str(row[path_column])), str(row.get(label_column, "")) if label_column else "")
-        for row in rows
-    ]
+    return [(os.path.join(base, str(row[path_column])), str(row[label_column]) if label_column else "") for row in rows]
+
+
+def _by_value(label: str) -> tuple[bool, int, str]:
+    """Sort whole numbers by value and before everything else."""
+    return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
 
 
 def _json_rows(text: str) -> list[dict[str, object]]:

@@ -47,10 +47,10 @@ def all_cells(
 
 
 def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
-    """Return the cells to race: today's, the best without and with all of the chain on the device, then the best of every cut and engine.
+    """Return the cells to race: today's, the best with none and with all of the chain on the device, and so on.
 
-    Of the worker counts of one cut and engine, the fewest within 2 % of the best prediction stands for all; the overall
-    favourite also brings its neighbours.
+    Then follow the best of every cut and engine, fastest first. Of the worker counts of one cut and engine, the fewest
+    within 2 % of the best prediction stands for all; the overall favourite also brings its neighbours.
     """
     feasible = [cell for cell in cells if cell.status != "infeasible" and cell.predicted_ms is not None]
     groups: dict[tuple[int, str], list[Cell]] = {}

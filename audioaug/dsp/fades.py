@@ -10,6 +10,7 @@ def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy
 
     Reference: Signalsmith Audio, "A cheap energy-preserving-ish crossfade" (2021); ``get_crossfade_mask_pair``.
     """
-    x = (position / torch.clamp(torch.as_tensor(length, device=position.device) - 1, min=1)).clamp(0.0, 1.0)
+    last = max(length - 1, 1) if isinstance(length, int) else (length - 1).clamp(min=1)
+    x = (position / last).clamp(0.0, 1.0)
     bend = x * (1 - x)
     return (x + bend * (1 + (1.4186 if equal_energy else -0.70912) * bend)).square()

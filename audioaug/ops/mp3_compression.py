@@ -39,6 +39,15 @@ class Mp3Compression(Op):
     contract = Contract.cpu_only("LAME encodes one clip at a time, on the CPU.")
     limits = {"min_bitrate": (8, 320), "max_bitrate": (8, 320), "quality": (0, 9)}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        can = {"pydub": False, "lameenc": True}.get(self.backend, self.preserve_delay)
+        if self.preserve_delay != can:
+            raise ChainError(
+                f"Mp3Compression: backend {self.backend!r} does not support preserve_delay={self.preserve_delay}.",
+                "Use 'fast-mp3-augment'.",
+            )
+
     def distributions(self) -> dict[str, Distribution]:
         options = tuple(float(rate) for rate in BITRATES_KBPS if self.min_bitrate <= rate <= self.max_bitrate)
         if not options:

@@ -28,15 +28,15 @@ def prefetch(batches: Iterable[Batch], device: torch.device, finish: Callable[[B
         with torch.cuda.stream(side):
             launched = finish(batch), side.record_event()
         if ready is not None:
-            yield _hand_over(*ready)
+            yield _hand_over(*ready, device)
         ready = launched
     if ready is not None:
-        yield _hand_over(*ready)
+        yield _hand_over(*ready, device)
 
 
-def _hand_over(batch: Moved, done: torch.cuda.Event) -> Moved:
+def _hand_over(batch: Moved, done: torch.cuda.Event, device: torch.device) -> Moved:
     """Make the training stream wait for the batch, and keep its memory from being reused too early."""
-    stream = torch.cuda.current_stream()
+    stream = torch.cuda.current_stream(device)
     stream.wait_event(done)
     for tensor in _tensors(batch):
         tensor.record_stream(stream)

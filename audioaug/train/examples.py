@@ -52,15 +52,25 @@ def with_wave(example: Any, wave: Any) -> Any:
 def samples_of(example: Any, sample_rate: int) -> NDArray[np.float32]:
     """Return an example's audio as an array (T,) or (C, T); raise ``DataError`` if it is at another sample rate."""
     wave = get_wave(example)
-    if isinstance(wave, Mapping) and "array" in wave:
-        rate = wave.get("sampling_rate", sample_rate)
+    if hasattr(wave, "__getitem__") and not isinstance(wave, np.ndarray | torch.Tensor | list | tuple):
+        rate, wave = _hugging_face(wave)
         if rate != sample_rate:
             raise DataError(
                 f"An example is at {format_hz(rate)}, but the chain is for {format_hz(sample_rate)}.",
                 f"Convert the dataset, for example with cast_column('audio', Audio(sampling_rate={sample_rate})).",
             )
-        wave = wave["array"]
     return wave.detach().cpu().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
+
+
+def _hugging_face(audio: Any) -> tuple[int, Any]:
+    """Return sample rate and samples of a dict, or of the decoder that replaced it in ``datasets`` 4."""
+    try:
+        return audio["sampling_rate"], audio["array"]
+    except (KeyError, TypeError, IndexError):
+        raise DataError(
+            f"The audio of an example is a {type(audio).__name__}, but it must be a wave or have 'array' and "
+            "'sampling_rate'."
+        ) from None
 
 
 def add_lengths(batch: Any, length_B: torch.Tensor) -> Any:

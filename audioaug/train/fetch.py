@@ -20,6 +20,9 @@ from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
 Key: TypeAlias = tuple[int, int]
 """(epoch, index)."""
 
+UNREADABLE = (DataError, OSError, RuntimeError, ValueError, EOFError)
+"""What datasets raise for a broken file: ours the first, those with soundfile, torchaudio or torchcodec the others."""
+
 
 class Message(NamedTuple):
     """What a worker sends: the batch, what the device is to do with it, and a sentence for each example left out.
@@ -56,36 +59,42 @@ class Fetched:
 
 
 class Fetcher:
-    """The dataset as the DataLoader sees it: reads a batch of keys, runs the first part of the chain on each example."""
+    """The dataset as the DataLoader sees it: reads the examples of some keys and runs the first part of the chain."""
 
     def __init__(self, dataset: Any, worker: WorkerChain, raise_errors: bool) -> None:
         self.dataset, self.worker, self.raise_errors = dataset, worker, raise_errors
+        self.dry = WorkerChain(worker.chain, 0, worker.seed)  # no op of the chain: only checks a clip
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitems__(self, keys: list[Key]) -> "Fetched | AudioaugError":
-        """Read and augment the examples; those that raise ``DataError`` are left out, unless they must not be.
+        """Read and augment the examples; those that cannot be read are left out, unless they must not be.
 
         Our own errors are returned, not raised, since a DataLoader would bury their sentence in a traceback.
         """
+        try:
+            return self._fetched(keys)
+        except AudioaugError as error:
+            return error
+
+    def _fetched(self, keys: list[Key]) -> Fetched:
         draws = self.worker.chain.draw([index for _, index in keys], keys[0][0], self.worker.seed)
         examples: list[Any] = []
         kept, skipped = [], []
         for row, (_, index) in enumerate(keys):
             try:
-                examples.append(self._example(index, draws.rows([row])))
-                kept.append(row)
-            except AudioaugError as error:
-                if self.raise_errors or not isinstance(error, DataError):
-                    return error
-                skipped.append(str(error))
+                example = self.dataset[index]
+                wave = self.dry(samples_of(example, self.worker.chain.sample_rate))
+            except UNREADABLE as error:
+                if self.raise_errors:
+                    raise
+                skipped.append(_sentence(index, error))
+                continue
+            wave = self.worker(wave, draws=draws.rows([row]))  # what goes wrong here is the chain's fault
+            examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
+            kept.append(row)
         return Fetched(examples, draws.rows(kept), skipped)
-
-    def _example(self, index: int, draws: Draws) -> Any:
-        example = self.dataset[index]
-        wave = self.worker(samples_of(example, self.worker.chain.sample_rate), draws=draws)
-        return with_wave(example, torch.from_numpy(wave))
 
 
 class Collate:
@@ -142,6 +151,13 @@ class Collate:
         if len(shapes) > 1:
             raise DataError(f"Clips with different channels {sorted(shapes)} cannot be one batch.", "Mix them down.")
         return default_collate([with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)])
+
+
+def _sentence(index: int, error: Exception) -> str:
+    if isinstance(error, DataError):
+        return str(error)
+    lines = str(error).strip().splitlines() or ["no reason given"]
+    return f"Example {index} cannot be read ({type(error).__name__}: {lines[0][:200].rstrip('.')})."
 
 
 def start_worker(worker_id: int) -> None:

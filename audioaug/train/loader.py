@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from audioaug.build import Preparer, build_device, check_plan
 from audioaug.build.cpu import build_cpu
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
-from audioaug.errors import AudioaugError, AudioaugWarning, DataError
+from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError
 from audioaug.records import Plan
 from audioaug.train.device_prefetch import as_device, prefetch, to_device
 from audioaug.train.examples import get_wave, with_wave
@@ -43,7 +43,7 @@ class Loader:
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
         on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped``); ``"raise"``
-            raises their ``DataError``.
+            raises what reading them raised.
 
     Shape:
         audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
@@ -52,6 +52,7 @@ class Loader:
         PlanError: the plan does not belong to the chain or asks for something impossible.
         DataError: the dataset is iterable only, empty, or returns something that is no audio.
         DeviceError: there is no such device.
+        UsageError: options that exclude each other.
 
     >>> import torch
     >>> from audioaug import Chain, Loader, ops
@@ -84,6 +85,10 @@ class Loader:
         self.plan = plan if plan is not None else Plan(cut=chain.device_from)
         check_plan(chain, self.plan)
         _check_dataset(dataset)
+        if shuffle + (sampler is not None) + (batch_sampler is not None) > 1:
+            raise UsageError("Loader takes only one of shuffle, sampler and batch_sampler.")
+        if on_error not in ("skip", "raise"):
+            raise UsageError(f"on_error is {on_error!r}, but it must be 'skip' or 'raise'.")
         self.device = as_device(device)
         self.skipped, self._last_skipped = 0, ""
         self._seed, self._epoch = seed, 0
@@ -124,12 +129,12 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self._epoch = self._epoch, self._epoch + 1
+        return prefetch(self._messages(epoch), self.device, self._finish)
+
+    def _messages(self, epoch: int) -> Iterator[Message]:
         self._keys.epoch = epoch
         self._shuffle_generator.manual_seed(int(uniforms(self._seed, epoch, [0], [2**31], [0])[0, 0] * 2**53))
-        return prefetch(self._messages(), self.device, self._finish)
-
-    def _messages(self) -> Iterator[Message]:
-        usable = 0
+        usable, skipped_before = 0, self.skipped
         for message in self._batches:
             if isinstance(message, AudioaugError):
                 raise message
@@ -137,16 +142,16 @@ class Loader:
             if message.batch is not None:
                 usable += 1
                 yield message
-            elif not usable and self.skipped >= GIVE_UP_AFTER:
+            elif not usable and self.skipped - skipped_before >= GIVE_UP_AFTER:
                 break
-        if not usable:
+        if not usable and self.skipped > skipped_before:
             raise DataError(f"No example of the dataset could be used. The last one: {self._last_skipped}")
 
     def _count(self, skipped: list[str]) -> None:
         """Count the examples left out; warn of the first."""
         if skipped and not self.skipped:
             sentence = f"{skipped[0]} The example is left out; Loader.skipped counts such examples."
-            warnings.warn(sentence, AudioaugWarning, stacklevel=2)
+            warnings.warn(sentence, AudioaugWarning, stacklevel=4)  # at the loop over the batches
         self.skipped += len(skipped)
         self._last_skipped = skipped[-1] if skipped else self._last_skipped
 
@@ -165,7 +170,8 @@ def _without_cut(plan: Plan | None) -> Plan:
 
 
 def _check_dataset(dataset: Any) -> None:
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+    iterable = isinstance(dataset, IterableDataset)  # it has a __getitem__, which only raises
+    if iterable or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise DataError(
             f"{type(dataset).__name__} is not map-style: Loader needs a dataset with __getitem__ and __len__.",
             "Use audioaug.split with your own DataLoader.",

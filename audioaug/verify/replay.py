@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from audioaug.build import build_cpu, build_device
 from audioaug.build.stock import has_counterpart, why_unavailable
 from audioaug.core import Chain, Draws, HostClips, Op
-from audioaug.errors import AudioaugError, ContractError
+from audioaug.errors import ContractError, UsageError
 from audioaug.records import DeviceEngine
 from audioaug.verify import material
 from audioaug.verify.contracts import Clips, Verdict, check, check_fresh, worst
@@ -63,26 +63,39 @@ def replay(
     """
     chain = what if isinstance(what, Chain) else Chain([what], sample_rate)
     draws = chain.draw(np.arange(len(clips)), epoch, seed)
-    with warnings.catch_warnings():  # audiomentations warns of silent noise and of rates that it converts
-        warnings.simplefilter("ignore")
-        reference = _on_cpu(chain, len(chain), draws, clips, sample_rate)
-        begun = _on_cpu(chain, cut, draws, clips, sample_rate)
-    module = build_device(chain, cut, engine, seed).to(device)
-    lengths = [x_CT.shape[1] for x_CT in begun]
-    with torch.no_grad():
-        x_BCT = torch.from_numpy(padded(begun)).to(device)
-        y_BCT = module(x_BCT, sample_rate, lengths if min(lengths) < max(lengths) else None, draws)
-    if not torch.equal(x_BCT.cpu(), torch.from_numpy(padded(begun))):
-        raise ContractError(f"The device build of {chain.ops} changes its input in place.")
-    return Replayed(clips, reference, [trimmed(y_CT, n) for y_CT, n in zip(y_BCT.cpu().numpy(), lengths)])
+    begun = on_cpu(chain, clips, sample_rate, draws, cut)
+    built = on_device(chain, begun, sample_rate, draws, cut, engine, device)
+    return Replayed(clips, on_cpu(chain, clips, sample_rate, draws), built)
 
 
-def _on_cpu(chain: Chain, cut: int, draws: Draws, clips: Clips, sample_rate: int) -> Clips:
-    """Run the first ``cut`` ops clip by clip; mono clips go in as (T,), the way audiomentations has them."""
+def on_cpu(chain: Chain, clips: Clips, sample_rate: int, draws: Draws, cut: int | None = None) -> Clips:
+    """Run the first ``cut`` ops, or all, clip by clip; mono clips go in as (T,), the way audiomentations has them."""
     worker = build_cpu(chain, cut)
     inputs = [x_CT[0] if len(x_CT) == 1 else x_CT for x_CT in clips]
-    outputs = [worker(x, sample_rate, draws=draw) for x, draw in zip(inputs, draws)]
+    with warnings.catch_warnings():  # audiomentations warns of silent noise and of rates that it converts
+        warnings.simplefilter("ignore")
+        outputs = [worker(x, sample_rate, draws=draw) for x, draw in zip(inputs, draws)]
     return [np.atleast_2d(y) for y in outputs]
+
+
+def on_device(
+    chain: Chain,
+    clips: Clips,
+    sample_rate: int,
+    draws: Draws,
+    cut: int = 0,
+    engine: DeviceEngine = "batched",
+    device: str = "cpu",
+) -> Clips:
+    """Run the ops from ``cut`` on, as one batch; raise ``ContractError`` if the batch itself is changed."""
+    module, lengths = build_device(chain, cut, engine, seed=0).to(device), [x_CT.shape[1] for x_CT in clips]
+    x_BCT = torch.from_numpy(padded(clips)).to(device)
+    before_BCT = x_BCT.clone()
+    with torch.no_grad():
+        y_BCT = module(x_BCT, sample_rate, lengths if min(lengths) < max(lengths) else None, draws)
+    if not torch.equal(x_BCT, before_BCT):
+        raise ContractError(f"The device build of {chain.ops} changes its input in place.")
+    return [trimmed(y_CT, n) for y_CT, n in zip(y_BCT.cpu().numpy(), lengths)]
 
 
 def padded(clips: Clips) -> NDArray[np.float32]:
@@ -113,17 +126,17 @@ class Case:
         return clips if self.ragged else material.equal_lengths(clips, int(0.8 * self.sample_rate))
 
 
-def cases(kind: type[Op], sample_rates: Sequence[int] = SAMPLE_RATES) -> Iterator[Case]:
+def cases(kind: type[Op], sample_rates: Sequence[int] = SAMPLE_RATES, repeats: int = REPEATS) -> Iterator[Case]:
     """Yield the batches for an op: at p=1 all rates, mono and stereo, padded and not; then its defaults and options."""
     shapes = [(channels, ragged) for channels in ((1, 2) if kind.multichannel else (1,)) for ragged in (True, False)]
     for rate in sample_rates:
         op = next(material.variants(kind, rate))
         always = dataclasses.replace(op, p=1.0)
-        yield from (Case(always, rate, *shape, seed) for shape in shapes for seed in range(REPEATS))
+        yield from (Case(always, rate, *shape, seed) for shape in shapes for seed in range(repeats))
     rate = sample_rates[0]
     for number, op in enumerate(material.variants(kind, rate)):
         option = dataclasses.replace(op, p=1.0) if number else op
-        yield from (Case(option, rate, *shape, REPEATS + seed) for shape in shapes for seed in range(REPEATS))
+        yield from (Case(option, rate, *shape, repeats + seed) for shape in shapes for seed in range(repeats))
 
 
 def verify_op(
@@ -143,16 +156,16 @@ def verify_op(
         return dataclasses.replace(verdict, status="skipped", reason=kind.contract.reason)
     if engine == "batched":
         fresh = dataclasses.replace(_freshness(op), op=kind.__name__, engine=engine)
-        return worst([*(_judge(case, engine, device) for case in cases(kind, sample_rates)), fresh])
+        return worst([*(judge(case, engine, device) for case in cases(kind, sample_rates)), fresh])
     if not has_counterpart(op):
         return dataclasses.replace(verdict, status="none", reason="torch-audiomentations has no counterpart")
     if reason := why_unavailable():
         return dataclasses.replace(verdict, status="unavailable", reason=reason)
     counterparts = (case for case in cases(kind, sample_rates) if has_counterpart(case.op))
-    return _describe([(case, _judge(case, engine, device)) for case in counterparts])
+    return _describe([(case, judge(case, engine, device)) for case in counterparts])
 
 
-def _judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
+def judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
     """Compare both builds on one batch; one that raises has failed."""
     clips, op = case.clips, case.op
     noisy = op.contract.kind == "statistical"
@@ -160,8 +173,10 @@ def _judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
         dry, reference, built = replay(op, clips, case.sample_rate, engine=engine, seed=case.seed, device=device)
         again = None
         if noisy and case.seed == 0:
-            again = replay(op, clips, case.sample_rate, engine=engine, seed=case.seed, epoch=1, device=device).built
-    except AudioaugError:
+            chain = Chain([op], case.sample_rate)
+            other = chain.draw(np.arange(len(clips)), epoch=1)
+            again = on_device(chain, clips, case.sample_rate, other, 0, engine, device)
+    except UsageError:  # no demo audio, no such device
         raise
     except Exception as error:
         reason = f"raises {type(error).__name__}: {' '.join(str(error).split())[:80]}"

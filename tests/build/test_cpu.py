@@ -11,7 +11,7 @@ from audioaug import ops
 from audioaug.build import build_cpu
 from audioaug.core import Chain
 from audioaug.errors import DataError, PlanError
-from tests.core.examples import OPS, example
+from tests.core.examples import DEMO, OPS, example
 
 RATE = 16000
 NOISY = Chain(
@@ -90,9 +90,14 @@ def test_pickling(used, speech, exact_chain):
 
 def test_a_pickled_worker_gives_the_same_in_another_process(tmp_path, speech):
     (tmp_path / "worker.pickle").write_bytes(pickle.dumps((build_cpu(NOISY, seed=3), speech[2])))
-    code = "import pickle, sys; w, x = pickle.load(open(sys.argv[1], 'rb'))\nsys.stdout.buffer.write(w(x, index=4).tobytes())"
+    code = "import pickle, sys; w, x = pickle.load(open(sys.argv[1], 'rb'))"
+    code += "\nsys.stdout.buffer.write(w(x, index=4).tobytes())"
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "worker.pickle"], capture_output=True, check=True, timeout=120
+        [sys.executable, "-c", code, tmp_path / "worker.pickle"],
+        capture_output=True,
+        check=True,
+        cwd=DEMO.parents[1],
+        timeout=120,
     )
     assert np.array_equal(np.frombuffer(done.stdout, np.float32), build_cpu(NOISY, seed=3)(speech[2], index=4))
 

@@ -58,7 +58,6 @@ def _candidates(value: Any, name: str, hint: Any) -> list[Any]:
         "transforms": [(ops.PolarityInversion(), ops.Gain(p=0.25))],
         "num_transforms": [(1, 2)],
         "weights": [(0.25, 0.75)],
-        "backend": ["lameenc"],
     }
     if name in named:
         return named[name]

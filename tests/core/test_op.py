@@ -49,6 +49,10 @@ REFUSED = [
         "AddBackgroundNoise: max_absolute_rms_db is 3, but it must be at most 0.",
     ),
     (lambda: ops.Mp3Compression(quality=10), "Mp3Compression: quality is 10, but it must be between 0 and 9."),
+    (
+        lambda: ops.Mp3Compression(backend="lameenc"),
+        "Mp3Compression: backend 'lameenc' does not support preserve_delay=False. Use 'fast-mp3-augment'.",
+    ),
     (lambda: ops.OneOf([]), "OneOf: transforms is empty. Give it at least one transform."),
     (lambda: ops.OneOf([3]), "OneOf: 3 is not an audioaug op."),
     (lambda: ops.OneOf(3), "OneOf: transforms is 3, but it must be a list of ops."),

@@ -183,11 +183,6 @@ def test_statistical_rejects(fault: str) -> None:
     assert verdict.reason and verdict.strain > 1
 
 
-CLIP_FAULTS: dict[str, Callable[[Clips], Clips]] = {
-    name: fault for name, fault in EXACT_FAULTS.items() if not {"tail silent", "gain off by 0.01 dB"} & {name}
-}
-
-
 @pytest.mark.parametrize(
     "fault", ["gain off by 0.5 dB", "time reversed", "one sample late", "tail cut", "channels swapped"]
 )
@@ -221,13 +216,12 @@ def test_statistical_rejects_levels_that_are_right_only_for_the_reference() -> N
         clip + (wet - clip) * np.float32(1.2)
         for clip, wet in zip(scene.dry, scene.add(noise_like(scene.dry, scene.rng)))
     ]
-    assert "was drawn" in scene.check(built).reason or "is off" in scene.check(built).reason
     assert scene.check(built).status == "failed"
 
 
 @pytest.mark.parametrize("seconds", [0.15, 1.5])
 def test_statistical_accepts_honest_noise(seconds: float) -> None:
-    """40 scenes of 8 channels; the stated false-alarm rate is below one in a thousand."""
+    """20 scenes of 8 channels; the stated false-alarm rate is below one in a thousand."""
     for seed in range(20):
         scene = Scene(seed, seconds)
         verdict = scene.check(*(scene.add(noise_like(scene.dry, scene.rng)) for _ in range(2)))

@@ -1,0 +1,206 @@
+"""Every op, every container and random chains of them do on the device what audiomentations does, draw for draw."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from audioaug import build_cpu, build_device, ops
+from audioaug.audio.files import read_audio
+from audioaug.core import REGISTRY, Chain, Contract, Op
+from audioaug.errors import PlanError
+from audioaug.verify import material
+from audioaug.verify.contracts import Clips, check, worst
+from audioaug.verify.replay import Replayed, cases, judge, on_cpu, on_device, padded, replay
+from tests.ops.random_chains import random_chain
+
+RATE = 16000
+OPS = sorted(REGISTRY)
+STEREO = [name for name in OPS if REGISTRY[name].multichannel]
+SOUNDS = (0, 1, 2, 3, 6, 7)  # of material.signals: without clicks and without the constant
+
+
+def assert_kept(contract: Contract, replayed: Replayed) -> None:
+    verdict = check(contract, *replayed)
+    assert verdict.status == "passed", verdict.reason
+
+
+@pytest.mark.parametrize("ragged", [True, False], ids=["padded", "full"])
+@pytest.mark.parametrize(("name", "channels"), [*((name, 1) for name in OPS), *((name, 2) for name in STEREO)])
+def test_every_op_keeps_its_contract(name: str, channels: int, ragged: bool) -> None:
+    kind = REGISTRY[name]
+    if kind.contract.kind == "cpu_only":
+        with pytest.raises(PlanError, match=kind.contract.reason):
+            build_device(Chain([next(material.variants(kind))], RATE))
+        return
+    chosen = [case for case in cases(kind, (RATE,), repeats=1) if (case.channels, case.ragged) == (channels, ragged)]
+    verdict = worst(judge(case, "batched", "cpu") for case in chosen)
+    assert verdict.status == "passed", verdict.reason
+
+
+SPECIAL: list[Op] = [
+    ops.Clip(a_min=-0.01, a_max=0.02),
+    ops.Gain(min_gain_db=-6.0, max_gain_db=-6.0),
+    ops.Shift(fade_duration=0.0),
+    ops.Shift(fade_duration=0.0, rollover=False),
+    ops.Shift(fade_duration=0.3),
+    ops.Shift(fade_duration=0.00025, rollover=False),
+    ops.Shift(min_shift=1, max_shift=3, shift_unit="samples"),
+    ops.Shift(min_shift=0, max_shift=0, shift_unit="samples"),
+    ops.TimeMask(fade_duration=0.0),
+    ops.TimeMask(max_band_part=1.0, fade_duration=0.3),
+    ops.TimeMask(min_band_part=1.0, max_band_part=1.0),
+    ops.TimeMask(min_band_part=0.0, max_band_part=0.001),
+    ops.TanhDistortion(min_distortion=0.0, max_distortion=0.0),
+    ops.TanhDistortion(min_distortion=1.0, max_distortion=1.0),
+    ops.LowPassFilter(min_cutoff_freq=20.0, max_cutoff_freq=60.0, max_rolloff=48),
+    ops.LowPassFilter(min_cutoff_freq=7900.0, max_cutoff_freq=9000.0, min_rolloff=6, max_rolloff=48),
+    ops.HighPassFilter(min_cutoff_freq=1.0, max_cutoff_freq=5.0),
+    ops.HighPassFilter(min_cutoff_freq=7900.0, max_cutoff_freq=9000.0, max_rolloff=48),
+    ops.BandPassFilter(min_bandwidth_fraction=0.05, max_bandwidth_fraction=0.1, min_rolloff=6),
+    ops.BandStopFilter(min_bandwidth_fraction=0.05, max_bandwidth_fraction=0.1, min_rolloff=6),
+    ops.BandStopFilter(min_center_freq=4500.0, max_center_freq=7900.0, zero_phase=True),
+]
+
+
+@pytest.mark.parametrize("op", SPECIAL, ids=lambda op: str(op.to_dict()).replace(" ", ""))
+def test_rare_arguments_keep_the_contract(op: Op) -> None:
+    chain = Chain([type(op)(**{**op.arguments(), "p": 1.0})], RATE)
+    assert_kept(op.contract, replay(chain, material.signals(RATE, 2), RATE))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 50])
+@pytest.mark.parametrize("name", [name for name in OPS if REGISTRY[name].contract.kind == "exact"])
+def test_the_shortest_clips_keep_the_contract(name: str, samples: int) -> None:
+    kind = REGISTRY[name]
+    op = kind(**material.demo_arguments(kind), p=1.0)
+    rng = np.random.default_rng(samples)
+    for lengths in ((samples, samples), (samples, 2 * samples)):
+        clips = [rng.normal(0.0, 0.1, (1, length)).astype(np.float32) for length in lengths]
+        assert_kept(op.contract, replay(op, clips, RATE))
+
+
+@pytest.mark.parametrize("kind", [ops.AddGaussianNoise, ops.AddGaussianSNR])
+def test_noise_depends_on_its_draws_only_not_on_the_batch(kind: Any) -> None:
+    """The same example, alone and in a batch that is padded to three times its length."""
+    chain, (clip, *_) = Chain([kind(p=1.0)], RATE), material.signals(RATE, 2)
+    longer = np.tile(clip, 3)
+    alone = replay(chain, [clip], RATE).built[0]
+    together = replay(chain, [clip, longer], RATE).built[0]
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+class TestBanks:
+    """Recordings of all kinds: shorter than the clip, stereo, at another sample rate."""
+
+    def test_noise_shorter_than_the_clip_is_repeated(self, demo: Path) -> None:
+        op = ops.AddBackgroundNoise(sounds_path=demo / "rooms", p=1.0)
+        assert_kept(op.contract, replay(op, material.signals(RATE), RATE))
+
+    def test_noise_at_another_rate_differs_only_at_the_edges_of_the_excerpt(self, demo: Path) -> None:
+        for rate in (8000, 44100):
+            op = ops.AddBackgroundNoise(sounds_path=demo / "noise", p=1.0)
+            for seed in range(2):
+                for dry, reference, built in zip(*replay(op, material.signals(rate), rate, seed=seed)):
+                    noise, inside = np.abs(reference - dry).max(), slice(rate // 100, -rate // 100)
+                    assert np.abs(reference - built)[:, inside].max() <= 5e-3 * noise
+
+    @pytest.fixture
+    def stereo_rooms(self, demo: Path, tmp_path: Path) -> Iterator[str]:
+        for number, name in enumerate(("car", "office")):
+            x_T = read_audio(str(demo / "rooms" / f"{name}.flac"), RATE)[0]
+            x_TC = np.stack([x_T, 0.5 * np.roll(x_T, 40)][: 1 + number], axis=1)
+            soundfile.write(tmp_path / f"{name}.wav", x_TC, RATE, subtype="FLOAT")
+        return str(tmp_path)
+
+    @pytest.mark.parametrize("channels", [1, 2, 3])
+    def test_stereo_responses(self, stereo_rooms: str, channels: int) -> None:
+        op = ops.ApplyImpulseResponse(ir_path=stereo_rooms, p=1.0)
+        assert_kept(op.contract, replay(op, material.signals(RATE, channels), RATE))
+
+
+INNER = (ops.PolarityInversion(p=1.0), ops.Clip(a_min=-0.1, a_max=0.05, p=1.0), ops.LowPassFilter(p=1.0))
+CONTAINERS: dict[str, Op] = {
+    "Compose": ops.Compose(INNER, p=0.8),
+    "Compose, shuffled": ops.Compose(INNER, shuffle=True),
+    "OneOf": ops.OneOf(INNER, p=0.8),
+    "OneOf, weighted": ops.OneOf(INNER, weights=[1, 5, 2]),
+    "SomeOf 2": ops.SomeOf(2, INNER),
+    "SomeOf 0 to 2": ops.SomeOf((0, 2), INNER, p=0.9),
+    "nested": ops.OneOf([ops.SomeOf((1, None), INNER), ops.Compose(INNER[::-1], shuffle=True, p=0.5)]),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_do_the_same_in_both_builds(name: str) -> None:
+    chain = Chain([ops.Gain(), CONTAINERS[name], ops.Reverse()], RATE)
+    for seed in range(3):
+        assert_kept(Contract.exact(1e-5), replay(chain, material.signals(RATE, 2), RATE, cut=seed, seed=seed))
+
+
+@pytest.mark.parametrize("name", [name for name in CONTAINERS if name != "nested"])  # its parts are tested one by one
+def test_containers_run_their_children_as_audiomentations_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU build walks containers itself; here audiomentations' own containers get the same picks."""
+    op = CONTAINERS[name]
+    inner = (ops.PolarityInversion(p=1.0), ops.Clip(a_min=-0.1, a_max=0.05, p=1.0), ops.Normalize(p=1.0))
+    op = type(op)(**{**op.arguments(), "transforms": inner})
+    chain, reference, x_T = Chain([op], RATE), op.reference(), material.signals(RATE)[2][0]
+    seen = set[tuple[int, ...]]()
+    for draws in chain.draw(np.arange(30)):
+        node = chain.nodes[0]
+        order = op.order({part: draws[f"0:{part}"] for part in ("apply", *node.distributions)})[0]
+        picks = [int(pick) for pick in order if pick >= 0]
+        apply = bool(draws["0:apply"][0])
+        monkeypatch.setattr(random, "random", lambda apply=apply: 0.0 if apply else 0.999999)
+        monkeypatch.setattr(
+            random, "shuffle", lambda items, picks=picks: items.__setitem__(slice(None), [items[k] for k in picks])
+        )
+        reference.freeze_parameters(apply_to_children=False)
+        reference.should_apply, reference.transform_index, reference.transform_indexes = (
+            apply,
+            picks[:1] and picks[0],
+            picks,
+        )
+        expected = reference(x_T, RATE)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(build_cpu(chain)(x_T, RATE, draws=draws), expected)
+        seen.add(tuple(picks))
+    assert len(seen) > 1 or name == "Compose"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_chains_do_the_same_wherever_they_are_cut(seed: int) -> None:
+    """By the loosest contract of any op. What a filter leaves of a constant is rounding, which the next op may blow up:
+    so no constants, and no clicks in silence, here."""
+    channels = 1 + seed % 2
+    chain = random_chain(seed, channels)
+    signals = material.signals(RATE, channels)
+    clips: Clips = [signals[place] for place in SOUNDS]
+    loosest = max(kind.contract.tolerance for kind in REGISTRY.values() if kind.contract.kind == "exact")
+    draws = chain.draw(np.arange(len(clips)), epoch=1, seed=seed)
+    reference = on_cpu(chain, clips, RATE, draws)
+    for cut in range(len(chain) + 1):
+        begun = on_cpu(chain, clips, RATE, draws, cut)
+        built = on_device(chain, begun, RATE, draws, cut)
+        assert_kept(Contract.exact(loosest), Replayed(clips, reference, built))
+
+
+def test_random_chains_reach_every_op_that_they_can() -> None:
+    chains = [random_chain(seed, 1 + seed % 2) for seed in range(60)]
+    found = {node.op.name for chain in chains for top in chain.nodes for node in top.walk()}
+    assert found == {name for name in OPS if REGISTRY[name].contract.kind == "exact"}
+
+
+def test_a_batch_of_one_equals_the_batch_of_many() -> None:
+    chain, clips = random_chain(3, 1), material.equal_lengths(material.signals(RATE), 9000)
+    draws = chain.draw(np.arange(len(clips)))
+    module = build_device(chain)
+    x_BCT = torch.from_numpy(padded(clips))
+    together = module(x_BCT, draws=draws)
+    for row, draw in enumerate(draws):
+        torch.testing.assert_close(module(x_BCT[row : row + 1], draws=draw)[0], together[row], rtol=0, atol=1e-4)

@@ -1,0 +1,65 @@
+"""An op takes exactly what the audiomentations class of its name takes, with the same defaults."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import audiomentations
+import pytest
+
+import audioaug.ops  # noqa: F401  (fills the registry)
+from audioaug.core import REGISTRY, Op
+
+REQUIRED = "required"
+
+
+def differences(kind: type[Op], reference: type) -> list[str]:
+    """Return in words how an op's fields differ from a class's constructor arguments."""
+    ours = {field.name: _default(field.default, dataclasses.MISSING) for field in dataclasses.fields(kind)}
+    theirs = {
+        name: _default(parameter.default, inspect.Parameter.empty)
+        for name, parameter in inspect.signature(reference.__init__).parameters.items()
+        if name != "self" and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
+    said = [f"{kind.__name__} has no {name}" for name in theirs if name not in ours]
+    said += [f"{kind.__name__} has {name}, the reference has not" for name in ours if name not in theirs]
+    for name in set(ours) & set(theirs):
+        if ours[name] != theirs[name] or isinstance(ours[name], bool) != isinstance(theirs[name], bool):
+            said.append(f"{kind.__name__}: {name} is {ours[name]!r} by default, {theirs[name]!r} in the reference")
+    return said
+
+
+def _default(value: Any, missing: Any) -> Any:
+    return REQUIRED if value is missing else value
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_fields_and_defaults_are_the_reference_arguments(name: str) -> None:
+    assert not differences(REGISTRY[name], getattr(audiomentations, name))
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_multichannel_is_what_the_reference_supports(name: str) -> None:
+    """A container says nothing of that: it supports what its children do."""
+    reference = getattr(audiomentations, name)
+    assert REGISTRY[name].multichannel == getattr(reference, "supports_multichannel", True)
+
+
+def test_the_comparison_sees_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audioaug.core.op.REGISTRY", {})  # the class below registers itself
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Wrong(Op):
+        low: float
+        high: float = 2.0
+        extra: int = 0
+
+    class Right:
+        def __init__(self, low: float = 1.0, high: float = 1.0, other: int = 0, p: float = 0.5) -> None: ...
+
+    assert sorted(differences(Wrong, Right)) == [
+        "Wrong has extra, the reference has not",
+        "Wrong has no other",
+        "Wrong: high is 2.0 by default, 1.0 in the reference",
+        "Wrong: low is 'required' by default, 1.0 in the reference",
+    ]

@@ -1,0 +1,141 @@
+"""Examples that cannot be read: left out, counted, told once; or raised, if the user asked for that."""
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from audioaug import AudioFolder, Chain, Loader, Plan, ops
+from audioaug.errors import AudioaugWarning, DataError
+from tests.train.material import DEMO, RATE
+
+CHAIN = Chain([ops.Gain(p=1.0), ops.TimeMask(p=1.0)], sample_rate=RATE)
+
+
+def folder_with(path: Path, good: int, bad: tuple[str, ...]) -> AudioFolder:
+    """Return a folder of demo words and some files of random bytes."""
+    for file in sorted((DEMO / "speech" / "go").glob("*.flac"))[:good]:
+        shutil.copy(file, path)
+    for name in bad:
+        (path / name).write_bytes(np.random.default_rng(0).bytes(2000))
+    return AudioFolder(path, RATE, seconds=0.25)
+
+
+def loader_of(dataset: Any, **options: Any) -> Loader:
+    return Loader(dataset, CHAIN, device="cpu", **{"batch_size": 3, "plan": Plan(cut=1), **options})
+
+
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=2), Plan(cut=1, num_workers=1)], ids=["0", "2", "worker"])
+def test_a_corrupt_file_is_left_out_counted_and_told_once(plan, tmp_path):
+    dataset = folder_with(tmp_path, good=5, bad=("espeak_zzz.wav",))
+    bad = dataset.files.index(str(tmp_path / "espeak_zzz.wav"))
+    assert 0 < bad
+    loader = loader_of(dataset, plan=plan)
+    with pytest.warns(AudioaugWarning, match=r"espeak_zzz\.wav cannot be decoded: .* The example is left out") as seen:
+        sizes = [len(wave) for wave, _ in loader]
+    assert sizes == ([2, 3] if bad < 3 else [3, 2])
+    assert len(seen) == 1 and loader.skipped == 1
+    assert seen[0].filename == __file__
+    assert sum(len(wave) for wave, _ in loader) == 5 and loader.skipped == 2  # no second warning: it would be an error
+
+
+def test_the_others_are_augmented_as_if_nothing_had_happened(tmp_path):
+    dataset = folder_with(tmp_path, good=5, bad=("alsa_zzz.wav",))
+    good = [k for k, file in enumerate(dataset.files) if file.endswith(".flac")]
+    whole = torch.cat([wave for wave, _ in loader_of(dataset, sampler=good)])
+    for cut in (0, 2):
+        with pytest.warns(AudioaugWarning):
+            found = torch.cat([wave for wave, _ in loader_of(dataset, plan=Plan(cut=cut))])
+        torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_raise_raises_the_sentence_alone(workers, tmp_path):
+    dataset = folder_with(tmp_path, good=2, bad=("zzz.wav",))
+    with pytest.raises(DataError) as caught:
+        list(loader_of(dataset, on_error="raise", plan=Plan(cut=1, num_workers=workers)))
+    assert str(caught.value).startswith(f"{tmp_path / 'zzz.wav'} cannot be decoded: ")
+    assert "Traceback" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nothing_but_corrupt_files(workers, tmp_path):
+    dataset = folder_with(tmp_path, good=0, bad=("a.wav", "b.wav", "c.wav", "d.wav"))
+    loader = loader_of(dataset, plan=Plan(cut=1, num_workers=workers))
+    with pytest.warns(AudioaugWarning), pytest.raises(DataError) as caught:
+        list(loader)
+    assert str(caught.value).startswith("No example of the dataset could be used. The last one: ")
+    assert "d.wav cannot be decoded" in str(caught.value) and loader.skipped == 4
+
+
+def test_the_first_file_alone_in_its_batch_may_be_corrupt(tmp_path):
+    dataset = folder_with(tmp_path, good=3, bad=("aaa.wav",))
+    assert dataset.files[0].endswith("aaa.wav")
+    loader = loader_of(dataset, batch_size=1)
+    with pytest.warns(AudioaugWarning, match=r"aaa\.wav"):
+        assert len(list(loader)) == 3
+
+
+class Scripted:
+    """A dataset that raises what the script says in place of an example, and counts what it was asked for."""
+
+    def __init__(self, script: list[Exception | None]) -> None:
+        self.script, self.asked = script, 0
+
+    def __len__(self) -> int:
+        return len(self.script)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.asked += 1
+        if (error := self.script[index]) is not None:
+            raise error
+        return torch.ones(100)
+
+
+def test_it_gives_up_on_a_dataset_that_has_nothing_to_offer():
+    dataset = Scripted([DataError(f"no. {k} is broken.") for k in range(1000)])
+    with pytest.warns(AudioaugWarning), pytest.raises(DataError, match=r"The last one: no\. 65 is broken"):
+        list(loader_of(dataset))
+    assert dataset.asked < 100
+
+
+def test_bad_luck_of_earlier_epochs_does_not_end_a_later_one():
+    dataset = Scripted([DataError("broken."), None, *[DataError("broken.")] * 70])
+    loader = loader_of(dataset, batch_size=1)
+    with pytest.warns(AudioaugWarning):
+        assert len(list(loader)) == 1
+    assert loader.skipped == 71 and len(list(loader)) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("gone"), RuntimeError("Failed to open\nmore"), ValueError("bad header"), EOFError("too short")]
+)
+def test_what_other_decoders_raise_is_left_out_too(error):
+    dataset = Scripted([None, None, error])
+    first = str(error).splitlines()[0]
+    with pytest.warns(
+        AudioaugWarning, match=rf"Example 2 cannot be read \({type(error).__name__}: {first}\)\. The exa"
+    ):
+        assert [len(batch) for batch in loader_of(dataset)] == [2]
+    with pytest.raises(type(error), match=first):
+        list(loader_of(dataset, on_error="raise"))
+
+
+def test_a_mistake_in_the_dataset_is_not_a_broken_file():
+    with pytest.raises(KeyError, match="wvae"):
+        list(loader_of(Scripted([KeyError("wvae"), None])))
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_broken_noise_file_is_the_chains_fault_and_costs_no_example(cut, tmp_path):
+    shutil.copy(DEMO / "noise" / "fan.flac", tmp_path)
+    (tmp_path / "zzz.wav").write_bytes(b"no audio")
+    chain = Chain([ops.AddBackgroundNoise(sounds_path=str(tmp_path), p=0.5)], RATE)
+    loader = Loader([torch.ones(100)] * 20, chain, Plan(cut=cut), device="cpu", batch_size=10)
+    with warnings.catch_warnings(), pytest.raises(DataError, match=r"zzz\.wav cannot be decoded"):
+        list(loader)
+    assert loader.skipped == 0

@@ -1,0 +1,416 @@
+"""The Loader with every form of dataset, every way to batch, every lifetime of workers, and its refusals."""
+
+import random
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from audioaug import Chain, Loader, Plan, build_cpu, ops
+from audioaug.build.stock import why_unavailable
+from audioaug.errors import DataError, PlanError, UsageError
+from tests.train.material import DEMO, RATE, Words, assert_same_audio, by_index, exact_chain
+
+Pair = namedtuple("Pair", ["wave", "label"])
+
+GAIN = Chain([ops.Gain(p=1.0)], sample_rate=RATE)
+GAIN_AND_MASK = Chain([ops.Gain(p=1.0), ops.TimeMask(p=1.0)], sample_rate=RATE)
+
+
+def tones(count: int = 6, shape: tuple[int, ...] = (400,)) -> list[torch.Tensor]:
+    """Return waves that are never zero; example k is k + 1 loud."""
+    return [torch.full(shape, float(k + 1)) for k in range(count)]
+
+
+def loader_of(dataset: Any, chain: Chain = GAIN, plan: Plan | None = None, **options: Any) -> Loader:
+    return Loader(dataset, chain, plan or Plan(cut=0), device="cpu", **{"batch_size": 3, **options})
+
+
+def gains(loader: Loader, dataset: list[torch.Tensor]) -> list[float]:
+    """Run an epoch in order; return by how much each of the tones was amplified."""
+    loudness = [wave.flatten()[0].item() for batch in loader for wave in batch]
+    return [out / wave.flatten()[0].item() for out, wave in zip(loudness, dataset, strict=True)]
+
+
+def drawn_gains(chain: Chain, indices: Any, epoch: int = 0, seed: int = 0) -> list[float]:
+    return (10 ** (chain.draw(indices, epoch, seed)["0:gain_db"] / 20)).tolist()
+
+
+# Forms of examples
+
+
+class Decoder:
+    """What Hugging Face ``datasets`` 4 has in place of a dict: it can be indexed, but is no mapping."""
+
+    def __init__(self, array: np.ndarray, sampling_rate: int) -> None:
+        self.content = {"array": array, "sampling_rate": sampling_rate}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.content[key]
+
+
+FORMS = {
+    "bare wave": lambda wave, label: wave,
+    "tuple": lambda wave, label: (wave, label),
+    "list": lambda wave, label: [wave, label],
+    "namedtuple": lambda wave, label: Pair(wave, label),
+    "dict": lambda wave, label: {"label": label, "audio": wave},
+    "hugging face": lambda wave, label: {
+        "audio": {"path": None, "array": np.asarray(wave), "sampling_rate": RATE},
+        "label": label,
+    },
+    "hugging face 4": lambda wave, label: {"audio": Decoder(np.asarray(wave), RATE), "label": label},
+}
+
+
+def parts(batch: Any) -> tuple[torch.Tensor, list[int] | None]:
+    if isinstance(batch, torch.Tensor):
+        return batch, None
+    wave, label = (batch["audio"], batch["label"]) if isinstance(batch, dict) else batch
+    return wave, label.tolist()
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize("kind", [torch.Tensor, np.ndarray])
+@pytest.mark.parametrize("shape", [(400,), (1, 400), (2, 400)])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_example(form, shape, kind, cut):
+    waves = [wave if kind is torch.Tensor else wave.numpy().astype(np.float64) for wave in tones(shape=shape)]
+    dataset = [FORMS[form](wave, 10 + place) for place, wave in enumerate(waves)]
+    expected = drawn_gains(GAIN, range(6))
+    for start, batch in zip((0, 3), loader_of(dataset, plan=Plan(cut=cut)), strict=True):
+        wave, label = parts(batch)
+        assert wave.shape == (3, *shape) and wave.dtype == torch.float32
+        if form != "bare wave":
+            assert label == [10 + start, 11 + start, 12 + start]
+        for row, out in enumerate(wave):
+            np.testing.assert_allclose(out, (start + row + 1) * expected[start + row], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("form", "kind"), [("namedtuple", Pair), ("dict", dict), ("tuple", list)])
+def test_a_batch_has_the_form_that_torch_would_give_it(form, kind):
+    dataset = [FORMS[form](wave, 0) for wave in tones()]
+    assert type(next(iter(DataLoader(dataset, batch_size=3)))) is kind
+    assert type(next(iter(loader_of(dataset)))) is kind
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_the_dataset_is_not_changed_and_may_be_read_only(cut):
+    frozen = [wave.numpy() for wave in tones()]
+    for wave in frozen:
+        wave.setflags(write=False)
+    waves = tones()
+    chain = Chain([ops.Gain(p=0.5), ops.TimeMask(p=0.5), ops.Reverse(p=0.5), ops.Normalize(p=0.5)], RATE)
+    for dataset in (waves, frozen):
+        out = torch.cat(list(loader_of(dataset, chain, Plan(cut=4 * cut))))
+        assert not torch.equal(out, torch.stack(tones()))
+        assert all(np.array_equal(wave, tone) for wave, tone in zip(dataset, tones()))
+
+
+# Lengths
+
+
+LENGTHS = [8000, 3001, 5003, 7000, 1200, 6400]
+SHAPED = Chain(
+    [
+        ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=0.8),
+        ops.LowPassFilter(p=0.7),
+        ops.Shift(p=0.8),
+        ops.Reverse(p=0.5),
+        ops.Normalize(p=0.5),
+        ops.TimeMask(p=0.8),
+    ],
+    sample_rate=RATE,
+)
+
+
+def uneven() -> list[tuple[np.ndarray, int]]:
+    words = Words(6, seconds=0.5)
+    return [(words[place][0][:, :length], place) for place, length in enumerate(LENGTHS)]
+
+
+@pytest.mark.parametrize("cut", [0, 2, 6])
+@pytest.mark.parametrize("form", ["bare wave", "tuple", "dict"])
+def test_padded_clips_are_augmented_as_if_alone(form, cut):
+    clips = uneven()
+    loader = loader_of([FORMS[form](*clip) for clip in clips], SHAPED, Plan(cut=cut), pad=True)
+    alone, place = build_cpu(SHAPED), 0
+    for batch in loader:
+        lengths = batch["lengths"] if form == "dict" else batch[-1]
+        wave = batch["audio"] if form == "dict" else batch[0]
+        assert lengths.tolist() == LENGTHS[place : place + 3] and wave.shape == (3, 1, max(lengths.tolist()))
+        if form != "bare wave":
+            assert (batch["label"] if form == "dict" else batch[1]).tolist() == [place, place + 1, place + 2]
+        for out, length in zip(wave.numpy(), lengths.tolist()):
+            expected = alone(clips[place][0], index=place)
+            assert_same_audio({0: out[:, :length]}, {0: expected}, 5e-5)
+            assert not out[:, length:].any()
+            place += 1
+    assert place == 6
+
+
+@pytest.mark.parametrize("cut", [0, 6])
+def test_clips_of_different_lengths_need_pad(cut):
+    with pytest.raises(DataError) as caught:
+        list(loader_of(uneven(), SHAPED, Plan(cut=cut)))
+    assert str(caught.value) == (
+        "Clips of different lengths (3001 and 8000 samples) cannot be one batch. "
+        "Give Loader pad=True, or cut them to one length."
+    )
+
+
+def test_clips_with_different_channels_are_refused():
+    with pytest.raises(DataError, match=r"Clips with different channels \[\(\), \(2,\)\] cannot be one batch"):
+        list(loader_of([torch.ones(400), torch.ones(2, 400)]))
+
+
+def cut_to_shortest(examples: list[Any]) -> dict[str, Any]:
+    shortest = min(wave.shape[-1] for wave, _ in examples)
+    return {
+        "audio": torch.stack([wave[:, :shortest] for wave, _ in examples]),
+        "name": [f"no. {k}" for _, k in examples],
+    }
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_own_collate_fn(cut):
+    batches = list(loader_of(uneven(), GAIN, Plan(cut=cut), collate_fn=cut_to_shortest))
+    assert [batch["name"] for batch in batches] == [["no. 0", "no. 1", "no. 2"], ["no. 3", "no. 4", "no. 5"]]
+    assert [batch["audio"].shape for batch in batches] == [(3, 1, 3001), (3, 1, 1200)]
+    expected = [gain * wave[:, :1200] for gain, (wave, _) in zip(drawn_gains(GAIN, range(6)), uneven())]
+    np.testing.assert_allclose(batches[1]["audio"], np.stack(expected[3:]), rtol=1e-5, atol=1e-7)
+
+
+def test_a_collate_fn_that_loses_the_audio_is_told():
+    with pytest.raises(DataError, match=r"collate_fn made list \(\) of 3 clips, but the audio must become one tensor"):
+        list(loader_of(tones(), collate_fn=lambda examples: (examples, 0)))
+    with pytest.raises(DataError, match=r"collate_fn made Tensor \(2, 400\) of 3 clips"):
+        list(loader_of(tones(), collate_fn=lambda examples: default_collate(examples[:2])))
+
+
+# Which examples, in which order
+
+
+def test_len_and_drop_last():
+    for drop_last, sizes in ((False, [4, 4, 2]), (True, [4, 4])):
+        loader = loader_of(tones(10), batch_size=4, drop_last=drop_last)
+        assert len(loader) == len(sizes) and [len(batch) for batch in loader] == sizes
+    assert list(loader_of(tones(3), batch_size=4, drop_last=True)) == []
+
+
+def test_samplers_pick_examples_and_the_draws_follow_the_example():
+    waves = tones(10)
+    expected = [(k + 1) * gain for k, gain in enumerate(drawn_gains(GAIN, range(10)))]
+    picked = [7, 2, 2, 9]
+    loader = loader_of(waves, sampler=picked, batch_size=3)
+    assert len(loader) == 2
+    assert torch.cat(list(loader))[:, 0].tolist() == pytest.approx([expected[k] for k in picked], rel=1e-5)
+    loader = loader_of(waves, batch_sampler=[[9, 0], [4], [1, 2, 3]])
+    assert len(loader) == 3 and [len(batch) for batch in loader] == [2, 1, 3]
+    assert torch.cat(list(loader_of(waves, batch_sampler=[[9, 0], [4]])))[:, 0].tolist() == pytest.approx(
+        [expected[k] for k in (9, 0, 4)], rel=1e-5
+    )
+
+
+def orders(seed: int, epochs: Any) -> list[list[int]]:
+    """Return the order of the indices in some epochs."""
+    loader = loader_of([(torch.ones(4), k) for k in range(20)], shuffle=True, seed=seed)
+    found = []
+    for epoch in epochs:
+        if epoch is not None:
+            loader.set_epoch(epoch)
+        found.append([index for _, indices in loader for index in indices.tolist()])
+    return found
+
+
+def test_shuffle():
+    first, second, third = orders(seed=1, epochs=[None] * 3)
+    assert sorted(first) == sorted(second) == list(range(20)) and len({*map(tuple, (first, second, third))}) == 3
+    assert orders(seed=1, epochs=[2, 0, None]) == [third, first, second]
+    assert orders(seed=2, epochs=[0]) != [first]
+
+
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), Plan(cut=1, num_workers=1)], ids=["0", "1", "worker"])
+def test_epochs_change_the_draws_and_can_be_repeated(plan):
+    waves = tones()
+    loader = loader_of(waves, plan=plan, seed=3)
+    runs = [gains(loader, waves) for _ in range(3)]
+    for epoch, run in enumerate(runs):
+        assert run == pytest.approx(drawn_gains(GAIN, range(6), epoch, seed=3), rel=1e-5)
+    assert len({gain for run in runs for gain in run}) == 18
+    loader.set_epoch(1)
+    assert gains(loader, waves) == runs[1] and gains(loader, waves) == runs[2]
+
+
+def test_without_augmentation_the_audio_is_dry():
+    words = Words(4)
+    chain = exact_chain()
+    plan = Plan(cut=3, chain_hash=chain.hash)
+    dry = by_index(Loader(words, chain, plan, batch_size=4, device="cpu", augment=False))
+    assert all(np.array_equal(dry[index], words[index][0]) for index in range(4))
+    (batch,) = loader_of(uneven(), SHAPED, augment=False, pad=True, batch_size=6)
+    assert batch[-1].tolist() == LENGTHS and np.array_equal(batch[0][4, :, :1200], uneven()[4][0])
+
+
+# Workers and iterators
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_breaking_out_of_an_epoch_and_starting_the_next(persistent):
+    waves = tones(12)
+    loader = loader_of(waves, plan=Plan(cut=1, num_workers=1, persistent_workers=persistent))
+    for batch in loader:
+        assert batch[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0])[0], rel=1e-5)
+        break
+    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(12), epoch=1), rel=1e-5)
+    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(12), epoch=2), rel=1e-5)
+
+
+def test_two_loaders_at_once():
+    waves = tones()
+    plan = Plan(cut=1, num_workers=1)
+    training, validation = loader_of(waves, plan=plan), loader_of(waves, plan=plan, augment=False)
+    rounds = list(zip(training, validation, strict=True))
+    for out, dry in zip(rounds, (waves[:3], waves[3:])):
+        assert torch.equal(out[1], torch.stack(dry)) and not torch.equal(out[0], out[1])
+    expected = drawn_gains(GAIN, range(6))
+    assert (torch.cat([a for a, _ in rounds]) / torch.stack(waves))[:, 0].tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_iterators_of_one_loader_are_two_epochs():
+    loader = loader_of([(torch.ones(4), k) for k in range(6)], shuffle=True)
+    first, second = iter(loader), iter(loader)
+    mixed = [(next(first), next(second)) for _ in range(2)]
+    for place, epoch in enumerate((0, 1)):
+        loader.set_epoch(epoch)
+        for (wave, index), pair in zip(loader, mixed, strict=True):
+            assert torch.equal(wave, pair[place][0]) and torch.equal(index, pair[place][1])
+
+
+@pytest.mark.parametrize("cut", [0, 8])
+def test_the_global_random_state_is_left_alone(cut):
+    chain = Chain([*exact_chain().ops, ops.AddGaussianNoise(p=1.0)], RATE)
+    loader = loader_of(Words(6), chain, Plan(cut=cut), shuffle=True)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert len(list(loader)) == 2
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
+def test_workers_started_by_spawn():
+    plan = Plan(cut=3, num_workers=2, start_method="spawn")
+    found = by_index(loader_of(Words(4), exact_chain(), plan, batch_size=2))
+    assert_same_audio(found, by_index(loader_of(Words(4), exact_chain(), Plan(cut=3))), 1e-5)
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_other_device_engine(workers):
+    waves = [torch.sin(torch.arange(4000) / (9 + place))[None] for place in range(6)]
+    chain = Chain([ops.TimeMask(p=0.5), ops.Gain(p=1.0), ops.PolarityInversion(p=0.5)], RATE)
+    plan = Plan(cut=1, device_engine="torch-audiomentations", num_workers=workers)
+    loader = loader_of(waves, chain, plan)
+    state = torch.get_rng_state()
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        stock = dict(enumerate(torch.cat(list(loader)).numpy()))
+        alone = build_cpu(chain)
+        assert_same_audio(stock, {k: alone(wave.numpy(), index=k, epoch=epoch) for k, wave in enumerate(waves)}, 1e-5)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (Plan(cut=0, chain_hash="0" * 16), "This plan was made for the chain 0000000000000000, but this chain is"),
+        (Plan(cut=3), "The chain cannot be cut at 3. The chain has 2 ops"),
+        (Plan(cut=0), "The chain cannot be cut at 0. Mp3Compression: LAME encodes one clip at a time"),
+        (Plan(cut=2, worker_engine="batched"), "There is no worker engine 'batched' yet"),
+        (Plan(cut=2, worker_engine="nonsense"), "There is no worker engine 'nonsense' yet"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_plan_that_does_not_fit_is_refused(plan, sentence):
+    chain = Chain([ops.Mp3Compression(), ops.Gain()], RATE)
+    with pytest.raises(PlanError) as caught:
+        Loader(tones(), chain, plan, device="cpu")
+    assert str(caught.value).startswith(sentence)
+
+
+def test_without_a_plan_everything_runs_on_the_device_that_can():
+    assert Loader(tones(), GAIN_AND_MASK, device="cpu").plan == Plan(cut=0)
+    assert Loader(tones(), Chain([ops.Gain(), ops.Mp3Compression(), ops.Gain()], RATE), device="cpu").plan.cut == 2
+
+
+class Stream(IterableDataset):
+    """Has a __getitem__ (torch's, which only raises) and a length, and still cannot be indexed."""
+
+    def __iter__(self) -> Any:
+        return iter(tones())
+
+    def __len__(self) -> int:
+        return 6
+
+
+@pytest.mark.parametrize(
+    ("dataset", "sentence"),
+    [
+        ([], "The dataset is empty."),
+        (iter(tones()), "list_iterator is not map-style: Loader needs a dataset with __getitem__ and __len__."),
+        (Stream(), "Stream is not map-style: Loader needs a dataset with __getitem__ and __len__."),
+    ],
+)
+def test_a_dataset_that_cannot_be_used(dataset, sentence):
+    with pytest.raises(DataError) as caught:
+        loader_of(dataset)
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "raise"])
+@pytest.mark.parametrize(
+    ("example", "sentence"),
+    [
+        (torch.ones(400, dtype=torch.int16), "A clip has shape (400,) and type int16, but must be floating point"),
+        (np.ones((1, 1, 400)), "A clip has shape (1, 1, 400) and type float64, but must be"),
+        (np.ones((400, 2)), "A clip has shape (400, 2): channels come first"),
+        ("clip.wav", "An example is a str, but it must be a wave, a tuple that starts with one"),
+        (("clip.wav", 3), "A clip has shape () and type <U8, but must be"),
+        (None, "An example is a NoneType"),
+        (
+            {"wave": torch.ones(4), "y": 1},
+            "An example is a dict with 'wave', 'y', but the audio must be under 'audio'.",
+        ),
+        (
+            {"audio": {"path": "x.wav", "bytes": b""}},
+            "The audio of an example is a dict, but it must be a wave or have",
+        ),
+        (
+            {"audio": {"array": np.ones(400), "sampling_rate": 44100}},
+            "An example is at 44.1 kHz, but the chain is for 16 kHz. Convert the dataset",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::audioaug.errors.AudioaugWarning")
+def test_examples_that_are_no_audio(example, sentence, on_error):
+    with pytest.raises(DataError) as caught:
+        list(loader_of([example] * 4, on_error=on_error))
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_several_channels_where_an_op_takes_one(cut):
+    chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
+    with pytest.raises(DataError, match="AddBackgroundNoise takes mono audio only, but this clip has 2 channels"):
+        list(loader_of(tones(shape=(2, 400)), chain, Plan(cut=cut)))
+
+
+def test_options_that_exclude_each_other():
+    for options in ({"shuffle": True, "sampler": [1]}, {"sampler": [1], "batch_sampler": [[1]]}):
+        with pytest.raises(UsageError, match="only one of shuffle, sampler and batch_sampler"):
+            loader_of(tones(), **options)
+    with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip' or 'raise'"):
+        loader_of(tones(), on_error="ignore")

@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from audioaug import ops
+from audioaug.verify.__main__ import main
+
+
+def test_the_table_is_on_stdout_and_progress_on_stderr(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["--op", "Gain", "--op", "Mp3Compression", "--json", str(tmp_path / "out.json")])
+    assert result.exit_code == 0, result.output
+    header, *rows = result.stdout.splitlines()
+    assert header.split()[:4] == ["op", "engine", "contract", "worst"]
+    assert [row.split()[:2] for row in rows[::2]] == [["Gain", "batched"], ["Mp3Compression", "batched"]]
+    assert " passed" in rows[0] and " skipped " in rows[2] and "LAME" in rows[2]
+    assert "Gain, batched: passed (" in result.stderr
+
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert next(iter(content)) == "schema_version"
+    assert content["complete"] is True and content["device"] == "cpu"
+    assert {"op": "Gain", "status": "passed"}.items() <= content["verdicts"][0].items()
+
+
+def test_a_broken_contract_exits_with_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ops.Gain, "batched", lambda self, x, params, clips: x * torch.nan)
+    result = CliRunner().invoke(main, ["--op", "Gain", "--json", str(tmp_path / "out.json")])
+    assert result.exit_code == 1
+    assert "1 of 1 ops break their contract: Gain." in result.stdout
+    assert json.loads((tmp_path / "out.json").read_text())["verdicts"][0]["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--op", "Gian"], "Did you mean Gain?"),
+        (["--device", "abacus"], "There is no device 'abacus'"),
+        (["--op", "Gain", "--json", "/no/such/folder/out.json"], "Cannot write /no/such/folder/out.json"),
+        (["--speed"], "--speed"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not result.stdout
+
+
+def test_an_interruption_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(kind: type, *args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("audioaug.verify.__main__.verify_op", interrupted)
+    result = CliRunner().invoke(main, ["--json", str(tmp_path / "out.json")])
+    assert result.exit_code == 130
+    assert json.loads((tmp_path / "out.json").read_text())["complete"] is False
