@@ -17,11 +17,10 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -31,27 +30,40 @@ import numpy as np
 import soundfile
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # so that it runs in a checkout that is not installed
-
 from audioaug import Chain, ops
 from audioaug.advise.arms import CLIPS, cached_batches, device_works, open_loader, stock_of, worker_works
 from audioaug.advise.progress import Progress
-from audioaug.advise.survey import CEILING, Options, Survey, Usage
+from audioaug.advise.racing import CEILING, Racer
+from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target, load_module, load_target
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.predict import predict, with_prediction
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError
-from audioaug.measure import clock_for, host_facts, interleave, measure_loader, measure_steps, race
-from audioaug.records import Ceiling, Cell, Interval, LoaderCost, Report, StageCost, Timing, read_record, write_record
+from audioaug.measure import clock_for, host_facts, interleave, measure_loader, measure_steps
+from audioaug.records import (
+    Ceiling,
+    Cell,
+    DeviceEngine,
+    Interval,
+    LoaderCost,
+    Report,
+    StageCost,
+    Timing,
+    Where,
+    read_record,
+    write_record,
+)
 from audioaug.train.device_prefetch import as_device
 from audioaug.train.examples import get_wave
 from audioaug.units import format_bytes, format_interval, format_ms, format_percent, plural, significant
 
-MODEL = ROOT / "scripts" / "models" / "keyword_cnn.py"
+MODEL = Path(__file__).parent / "models" / "keyword_cnn.py"
 BATCH_SIZE = 16
 FILTERS_AND_ROOMS = ("ApplyImpulseResponse", "LowPassFilter", "HighPassFilter", "BandPassFilter", "BandStopFilter")
+BLOCK_BUDGET = 20.0
+"""Seconds of budget that make a race's blocks a fifth of a second long."""
+
 STALLED = 0.05
 """A step that waits for data for more than this share of it is stalled."""
 
@@ -62,7 +74,7 @@ Say = Callable[[str], None]
 class Size:
     """How much to measure: seconds for the stages in all, for each point of the map, and for convolution in all.
 
-    ``models`` is how many of ``WIDTHS`` are trained, ``repeats`` how many times over each op of the chain is applied.
+    ``models`` is how many of ``widths`` are trained, ``repeats`` how many times over each op of the chain is applied.
     """
 
     stage_seconds: float
@@ -77,8 +89,6 @@ SIZES = {
     "small": Size(5, 2, 1, (1,), (0.1, 1.0), 1.5),
     "full": Size(40, 10, 3, (1, 4), (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 12),
 }
-WIDTHS = {"cpu": (8, 32, 128), "cuda": (32, 256, 1024)}
-"""Of the model's layers: a small, a middling and a large model, for the device it trains on."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,11 @@ def with_repeats(target: Target, repeats: int) -> Target:
     return replace(target, chain=Chain(ops_, target.chain.sample_rate))
 
 
+def widths(device: torch.device) -> tuple[int, ...]:
+    """Return how wide the layers of a small, a middling and a large model are, for the device it trains on."""
+    return (8, 32, 128) if device.type == "cpu" else (32, 256, 1024)
+
+
 # Stages alone
 
 
@@ -185,17 +200,18 @@ def survey(target: Target, seconds: float, workers: Sequence[int], say: Say = la
 
 def _stages(target: Target, wave: torch.Tensor, seconds: float) -> tuple[StageCost, ...]:
     """Time all stages in turn, so that drift falls on all alike: ms for a batch, ops as often as they are applied."""
-    works: dict[tuple[str, str, str], Callable[[], object]] = {}
+    works: dict[tuple[Where, str, str], Callable[[], object]] = {}
     for name, work in worker_works(target).items():
         works["worker", "audiomentations" if name.isdigit() else "", name] = partial(_on_one_thread, work)
-    for engine in ("batched",) if why_unavailable() else ("batched", "torch-audiomentations"):
+    engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
+    for engine in engines:
         for name, work in device_works(target, wave, engine).items():
             works["device", engine, name] = work
     times = interleave({"|".join(key): work for key, work in works.items()}, clock_for(target.device), seconds=seconds)
     return tuple(_stage(target, key, times["|".join(key)]) for key in works)
 
 
-def _stage(target: Target, key: tuple[str, str, str], timing: Timing) -> StageCost:
+def _stage(target: Target, key: tuple[Where, str, str], timing: Timing) -> StageCost:
     where, engine, name = key
     op = int(name) if name.isdigit() else None
     factor = 1.0
@@ -307,31 +323,18 @@ def measure_point(
     clock = clock_for(target.device)
     alone = measure_steps(runner.step, batches, clock, seconds=0.1 * seconds, block_steps=2)
     guess = scaled(report, repeats, alone.ms)
-    cells = [with_prediction(guess, cell) for cell in _worth_racing(guess, workers)]
-    feeders: dict[str, Iterator[Any]] = {cell.name: iter(_open(runner, cell, repeats)) for cell in cells}
-    feeders[CEILING] = cycle(batches)
-    for feeder in feeders.values():
-        runner.step(next(feeder))
-    discard = {cell.name: stock_of(cell) for cell in cells} | {CEILING: 1}
-    usage = Usage(target.device, discard)
-    expected = {cell.name: cell.predicted_ms or alone.ms for cell in cells} | {CEILING: alone.ms}
-    result = race(
-        feeders,
-        runner.step,
-        clock,
-        block_steps={name: max(2, min(20, round(200 / ms))) for name, ms in expected.items()},
-        discard=discard,
-        rounds=20,
-        seconds=seconds,
-        at_least_rounds=3,
-        on_block=usage.note,
-    )
-    if result.failures:
-        raise AudioaugError(f"Training failed: {result.failures}")
-    times = {name: measurement.step for name, measurement in result.measurements.items()}
-    ceiling = Ceiling(times[CEILING].ms, times[CEILING].ci_ms, target.batch_size / times[CEILING].median)
+    arms = {cell: replace(cell, cut=cell.cut * repeats) for cell in _worth_racing(guess, workers)}
+    expected = {arm.name: (predict(guess, cell) or alone).ms / 1e3 for cell, arm in arms.items()}
+    racer = Racer(runner, clock, BLOCK_BUDGET, lambda _, why: None)
+    result = racer.run(list(arms.values()), expected | {CEILING: alone.median}, seconds, lambda: None, cached=batches)
+    step = result[CEILING].step
+    ceiling = Ceiling(step.ms, step.ci_ms, target.batch_size / step.median)
     guess = scaled(report, repeats, ceiling.step_ms)
-    cells = [_raced(with_prediction(guess, cell), times[cell.name], usage, target.batch_size) for cell in cells]
+    cells = []
+    for cell, arm in arms.items():
+        found = with_prediction(guess, cell)
+        arm = replace(arm, predicted_ms=found.predicted_ms, predicted_ci_ms=found.predicted_ci_ms)
+        cells.append(racer.measured(arm, result[arm.name]))
     return Point(width, sum(p.numel() for p in runner.model.parameters()), repeats, ceiling, tuple(cells))
 
 
@@ -342,22 +345,6 @@ def _worth_racing(report: Report, workers: Sequence[int]) -> list[Cell]:
     splits = [(found.ms, cell) for cell in _cells(report, workers) if (found := predict(report, cell))]
     splits = [pair for pair in splits if first < pair[1].cut < last]
     return [*ends, min(splits, key=lambda pair: pair[0])[1]] if splits else ends
-
-
-def _open(target: Target, cell: Cell, repeats: int) -> Iterable[Any]:
-    return open_loader(target, replace(cell, cut=cell.cut * repeats))
-
-
-def _raced(cell: Cell, timing: Timing, usage: Usage, batch_size: int) -> Cell:
-    return replace(
-        cell,
-        status="raced",
-        measured_ms=timing.ms,
-        measured_ci_ms=timing.ci_ms,
-        clips_per_second=batch_size / timing.median,
-        vram_bytes=usage.vram.get(cell.name),
-        cpu_seconds_per_step=usage.cpu_per_step.get(cell.name),
-    )
 
 
 def _cells(report: Report, workers: Sequence[int]) -> list[Cell]:
@@ -433,7 +420,7 @@ def _keeps_busy(experiment: Experiment) -> Claim:
     return Claim.about_gpu(
         experiment,
         "A CPU-only library in several workers is often fast enough to keep the GPU busy.",
-        f"Whole chain in the loader, best worker count: {waits} is more than the model needs.",
+        f"Whole chain in the loader, {_counts(experiment)}: {waits} is more than the model needs.",
         holds,
     )
 
@@ -509,7 +496,7 @@ def _faster_for_small_models(experiment: Experiment) -> Claim:
     return Claim.about_gpu(
         experiment,
         "Augmenting on the GPU is faster when the model does not fill the GPU.",
-        f"Speed of the device build over the loader, best worker count of each: {found}.",
+        f"Speed of the device build over the loader, each with {_counts(experiment)}: {found}.",
         holds,
     )
 
@@ -569,6 +556,11 @@ def _model(point: Point) -> str:
     return f"{significant(point.parameters, 2)} parameters"
 
 
+def _counts(experiment: Experiment) -> str:
+    counts = sorted({cell.num_workers for point in experiment.points for cell in point.cells})
+    return f"the best of {' or '.join(map(str, counts))} workers"
+
+
 def _spread(cell: Cell) -> str:
     low, high = cell.measured_ci_ms or (inf, inf)
     return f"{format_ms(measured(cell))}, {format_interval(low, high)}"
@@ -584,7 +576,7 @@ def run(size: Size, device: torch.device, say: Say = lambda _: None) -> Experime
     experiment = Experiment(survey(target, size.stage_seconds, counts, say))
     points = []
     for repeats in size.repeats:
-        for width in WIDTHS[device.type][: size.models]:
+        for width in widths(device)[: size.models]:
             say(f"training: width {width}, chain {plural(repeats, 'time')} over")
             points.append(measure_point(target, experiment.report, width, repeats, counts, size.point_seconds))
     say("convolution")

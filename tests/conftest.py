@@ -1,8 +1,11 @@
-"""The demo audio, for all tests."""
+"""The demo audio, for all tests; and one thread for torch, since on busy cores its threads wait for each other."""
 
 from pathlib import Path
 
 import pytest
+import torch
+
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,19 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 import torch
 
-from audioaug.advise.target import Target
+from audioaug.advise.target import Target, in_one_line
 from audioaug.build import Preparer, build_cpu, build_device
 from audioaug.build.stock import has_counterpart
 from audioaug.core import Chain, Op
+from audioaug.errors import AudioaugError, DataError
 from audioaug.records import Cell, DeviceEngine, Plan
 from audioaug.train import Loader
 from audioaug.train.examples import samples_of
@@ -42,8 +45,8 @@ class EndlessBatches:
             yield batch
 
 
-def plan_of(cell: Cell, chain: Chain, start_method: str | None = None) -> Plan:
-    """Return the plan that runs a cell."""
+def plan_of(cell: Cell, chain_hash: str) -> Plan:
+    """Return the plan that runs a cell of that chain."""
     return Plan(
         cut=cell.cut,
         worker_engine=cell.worker_engine,
@@ -51,8 +54,7 @@ def plan_of(cell: Cell, chain: Chain, start_method: str | None = None) -> Plan:
         num_workers=cell.num_workers,
         prefetch_factor=cell.prefetch_factor,
         pin_memory=cell.pin_memory,
-        start_method=start_method,
-        chain_hash=chain.hash,
+        chain_hash=chain_hash,
     )
 
 
@@ -61,7 +63,7 @@ def open_loader(target: Target, cell: Cell) -> Loader:
     return Loader(
         target.dataset,
         target.chain,
-        plan_of(cell, target.chain),
+        plan_of(cell, target.chain.hash),
         batch_sampler=EndlessBatches(len(target.dataset), target.batch_size),
         device=target.device,
         collate_fn=target.collate_fn,
@@ -75,16 +77,23 @@ def stock_of(cell: Cell) -> int:
 
 
 def cached_batches(target: Target, cell: Cell) -> list[Any]:
-    """Return batches that lie on the device."""
-    feeder = iter(open_loader(target, replace(cell, num_workers=0)))
-    return [next(feeder) for _ in range(CACHED)]
+    """Return batches that lie on the device; raise ``DataError`` if they cannot be loaded."""
+    try:
+        feeder = iter(open_loader(target, replace(cell, num_workers=0)))
+        return [next(feeder) for _ in range(CACHED)]
+    except AudioaugError:
+        raise
+    except Exception as error:
+        reason = in_one_line(error, target.path)
+        raise DataError(
+            f"{target.name}: a batch cannot be loaded: {reason}", "See `dataset` and `collate_fn`."
+        ) from None
 
 
 def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     """Return what a worker does, piece by piece, each for ``CLIPS`` clips: decode, every op always applied, collate."""
     dataset, chain = target.dataset, target.chain
-    indices = [index % len(dataset) for index in range(CLIPS)]
-    clips = [samples_of(dataset[index], chain.sample_rate) for index in indices]
+    indices, clips = readable(dataset, chain.sample_rate)
     works: dict[str, Callable[[], object]] = {"decode": lambda: [dataset[index] for index in indices]}
     for place, op in enumerate(chain.ops):
         works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
@@ -108,6 +117,18 @@ def device_works(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> di
 def stock_cuts(chain: Chain) -> list[int]:
     """Return the cuts behind which torch-audiomentations has a counterpart for some op."""
     return [cut for cut in range(len(chain)) if any(has_counterpart(op) for op in chain.ops[cut:])]
+
+
+def readable(dataset: Any, sample_rate: int) -> tuple[list[int], list[Any]]:
+    """Return the indices and the audio of the first ``CLIPS`` examples that can be read, in turn if there are fewer."""
+    found: dict[int, Any] = {}
+    for index in range(len(dataset)):
+        with suppress(Exception):
+            found[index] = samples_of(dataset[index], sample_rate)
+        if len(found) == CLIPS:
+            break
+    indices = list(islice(cycle(found), CLIPS))
+    return indices, [found[index] for index in indices]
 
 
 def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], object]:

@@ -8,12 +8,15 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from audioaug.errors import AudioaugError, UsageError
 from audioaug.records import Plan, Report, read_record
+
+if TYPE_CHECKING:
+    from audioaug.advise.outputs import Outputs
 
 DEFAULT_BUDGET = 120.0
 QUICK_BUDGET = 30.0
@@ -29,7 +32,7 @@ QUICK_BUDGET = 30.0
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), default="fp32", show_default=True)
-@click.option("--budget", type=click.FloatRange(1), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
+@click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
 @click.option("--what-if", metavar="K=V,...", help="Also predict for cores=N and step_ms=X.")
@@ -41,7 +44,8 @@ QUICK_BUDGET = 30.0
 def advise(**options: Any) -> None:
     """Find out where your augmentation should run, and with how many workers, by measuring your own training step."""
     if options["load"]:
-        show(_with_what_if(read_record(options["load"], Report), options["what_if"]), options["json_"])
+        report = read_record(options["load"], Report)
+        _conclude(report, _outputs(options), options)
         return
     if not options["model"]:
         raise UsageError(
@@ -82,16 +86,15 @@ def show(report: Report, json: str | None = None) -> None:
 
 def _measure(options: dict[str, Any]) -> None:
     """Load the target, survey it, and write what was found, also when interrupted."""
-    from audioaug.advise.arms import plan_of
-    from audioaug.advise.outputs import Outputs
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.target import load_target
+    from audioaug.build import check_plan
     from audioaug.decide.what_if import parse
     from audioaug.train.device_prefetch import as_device
 
-    workers, what_if = _workers(options["workers"]), parse(options["what_if"] or "")
-    outputs = Outputs(plan=options["plan"], json=options["json_"], markdown=options["markdown"], html=options["html"])
+    workers, outputs = _workers(options["workers"]), _outputs(options)
+    parse(options["what_if"] or "")  # what is wrong with it is told before anything is measured
     budget = options["budget"] or (QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET)
     verify = Plan.load(options["verify"]) if options["verify"] else None
     named = {
@@ -99,14 +102,30 @@ def _measure(options: dict[str, Any]) -> None:
     }
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     target = load_target(options["model"], as_device(options["device"]), **named)
+    if verify is not None:
+        check_plan(target.chain, verify)
     with Progress() as progress:
         survey = Survey(target, Options(budget, workers, verify), progress, outputs.update)
         report = survey.run()
-    if what_if:
-        report = _with_what_if(report, options["what_if"])
+    _conclude(report, outputs, options)
+
+
+def _outputs(options: dict[str, Any]) -> "Outputs":
+    """Open what was asked for."""
+    from audioaug.advise.outputs import Outputs
+
+    return Outputs(plan=options["plan"], json=options["json_"], markdown=options["markdown"], html=options["html"])
+
+
+def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> None:
+    """Answer what-if, write the files and show the report."""
+    from audioaug.advise.arms import plan_of
+
+    report = _with_what_if(report, options["what_if"])
     outputs.update(report)
     if report.recommendation is not None:
-        outputs.save_plan(replace(plan_of(report.recommendation, target.chain), precision=target.precision))
+        plan = plan_of(report.recommendation, report.chain.hash)
+        outputs.save_plan(replace(plan, precision=report.workload.precision))
     show(report, options["json_"])
 
 

@@ -1,22 +1,10 @@
 """What a model file leaves open: the bundled demo audio and a chain of common augmentations on it."""
 
-from pathlib import Path
-
 from audioaug import ops
+from audioaug.audio.demo import demo_folder
 from audioaug.core import Chain
-from audioaug.errors import DataError
 
-FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "demo"
 CLIP_SECONDS = 1.0
-SAMPLE_RATE = 16000
-
-
-def demo_folder(name: str, instead: str) -> str:
-    """Return one of the folders of demo audio; raise ``DataError`` saying what to name instead if there is none."""
-    folder = FOLDER / name
-    if not folder.is_dir():
-        raise DataError(f"The demo audio is not installed ({folder} is missing).", instead)
-    return str(folder)
 
 
 def demo_chain(sample_rate: int) -> Chain:

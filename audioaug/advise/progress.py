@@ -1,10 +1,13 @@
-"""Progress on stderr while the advisor measures: bars on a terminal, a line a stage elsewhere."""
+"""Progress on stderr while the advisor measures (bars on a terminal, else a line a stage), and what it warns of."""
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from audioaug.errors import AudioaugWarning
 
 
 class Progress:
@@ -42,3 +45,22 @@ class Progress:
         task = self._bars.add_task(name, total=seconds)
         yield lambda *_: self._bars.update(task, completed=min(seconds, time.monotonic() - begin))
         self._bars.update(task, completed=seconds)
+
+
+@contextmanager
+def told_once(tell: Callable[[str], None]) -> Iterator[None]:
+    """Pass the text of each of our own warnings on, once, instead of printing them; others are shown as ever."""
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def on_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, AudioaugWarning):
+                show(message, category, *where, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                tell(str(message))
+
+        warnings.simplefilter("always", AudioaugWarning)
+        warnings.showwarning = on_warning
+        yield

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from audioaug.advise.arms import open_loader, stock_of
-from audioaug.advise.target import Target
+from audioaug.advise.target import Target, in_one_line
 from audioaug.decide.race import hopeless
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, cpu_seconds, race
@@ -102,7 +102,7 @@ class Racer:
         except AudioaugError as error:
             return str(error)
         except Exception as error:
-            return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            return in_one_line(error, self.target.path)
         return ""
 
 

@@ -19,16 +19,16 @@ from audioaug.advise.arms import (
     stock_of,
     worker_works,
 )
-from audioaug.advise.progress import Progress
+from audioaug.advise.progress import Progress, told_once
 from audioaug.advise.racing import CEILING, Racer
-from audioaug.advise.target import Target
+from audioaug.advise.target import Target, in_one_line
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
-from audioaug.errors import MeasurementError
+from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import (
     clock_for,
     host_facts,
@@ -88,6 +88,15 @@ class Survey:
 
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
+        with told_once(lambda text: self._notice("warning", text)):
+            try:
+                return self._run()
+            except AudioaugError:
+                raise
+            except Exception as error:
+                raise MeasurementError(f"A measurement failed: {in_one_line(error, self.target.path)}") from error
+
+    def _run(self) -> Report:
         if not self.report.host.has_gpu:
             self._notice("cpu_training", CPU_TRAINING)
         measurements = self._measure_today()
@@ -234,7 +243,8 @@ class Survey:
             cell.name: self.racer.measured(cell, measurements[cell.name]) for cell in arms if cell.name in measurements
         }
         if self.today.name not in raced:
-            raise MeasurementError("Today's configuration failed in the race.", "See the notices.")
+            failed = (notice.text for notice in self.report.notices if notice.id == "arm_failed")
+            raise MeasurementError("What you do today failed in the race.", " ".join(failed))
         current = self._with_stall(raced[self.today.name])
         rest = tuple(cell for cell in self.report.cells if cell.name not in raced)
         cells = tuple(self._with_stall(cell) for cell in raced.values())
@@ -300,9 +310,8 @@ class Survey:
         return replace(self.report, cost_seconds=time.monotonic() - self._began)
 
     def _finish(self, report: Report) -> Report:
-        self._grow(
-            **{name: getattr(report, name) for name in ("verdict", "cause", "recommendation", "before", "after")}
-        )
+        names = ("cells", "verdict", "cause", "recommendation", "before", "after")
+        self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
         return self.report
 

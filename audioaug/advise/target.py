@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from audioaug.advise import demo
+from audioaug.advise.demo import CLIP_SECONDS, demo_chain
+from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Op
 from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean
@@ -111,7 +112,7 @@ def load_target(
     chain = _chain(augment, given, rate, sources)
     if rate is None:
         sources["sample_rate"] = sources["augment"]
-    seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, given, demo.CLIP_SECONDS, sources))
+    seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, given, CLIP_SECONDS, sources))
     dataset, data_name = _dataset(data, given, chain.sample_rate, seconds, sources)
     network = _model(module, path, name).to(device).train()
     return Target(
@@ -211,7 +212,7 @@ def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
         except Exception as error:
             raise ModelFileError(f"{path}: the model cannot be built: {in_one_line(error, path)}") from None
     if not isinstance(found, torch.nn.Module):
-        raise ModelFileError(f"{path}: the model is a {type(found).__name__}, but it must be a torch.nn.Module.")
+        raise ModelFileError(f"{path}: the model is {found!r}, but it must be a torch.nn.Module.")
     return found
 
 
@@ -261,7 +262,7 @@ def _chain(augment: str | None, given: Given, sample_rate: int | None, sources: 
         declared = _augment_option(augment)
     if declared is None:
         sources["augment"] = "demo chain"
-        declared = demo.demo_chain(sample_rate or demo.SAMPLE_RATE)
+        declared = demo_chain(sample_rate or SAMPLE_RATE)
     if isinstance(declared, Chain):
         return declared if sample_rate in (None, declared.sample_rate) else Chain(declared.ops, sample_rate)
     if sample_rate is None:
@@ -289,12 +290,12 @@ def _dataset(
     declared = _pick("dataset", data, given, None, sources)
     if declared is None:
         sources["dataset"] = "demo data"
-        declared = demo.demo_folder("speech", "Define `dataset` in the model file or name --data.")
+        declared = demo_folder("speech", "Define `dataset` in the model file or name --data.")
     if isinstance(declared, str | Path):
         return AudioFolder(declared, sample_rate, seconds), str(declared)
     if not hasattr(declared, "__len__") or not hasattr(declared, "__getitem__"):
         raise DataError(
-            f"`dataset` is a {type(declared).__name__}, which is not map-style: it needs __getitem__ and __len__.",
+            f"`dataset` ({type(declared).__name__}) is not map-style: it needs __getitem__ and __len__.",
             "A path of a folder or a manifest is as good.",
         )
     return declared, type(declared).__name__
@@ -334,7 +335,7 @@ def in_one_line(error: BaseException, path: str) -> str:
     said = (text.strip().splitlines() or [""])[-1 if "Original Traceback" in text else 0]  # in a DataLoader worker
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
-    if isinstance(error, SyntaxError):
-        lines = [error.lineno] if error.lineno else []
+    if isinstance(error, SyntaxError) and error.lineno:
+        lines = [error.lineno]
     kind = "" if said.startswith(type(error).__name__) else f"{type(error).__name__}: "
     return f"{kind}{said.rstrip('.')}".removesuffix(": ") + (f" (line {lines[-1]})." if lines else ".")

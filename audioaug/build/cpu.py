@@ -84,7 +84,13 @@ class WorkerChain:
         replayed = node.op.replay(params, samples, sample_rate)
         reference.parameters = {"should_apply": True, **replayed}
         with numpy_seeded(params.get("noise_key")):
-            return np.asarray(reference(samples, sample_rate))
+            try:
+                return np.asarray(reference(samples, sample_rate))
+            except ValueError as error:  # some references refuse clips shorter than their filter or shift
+                reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
+                raise DataError(
+                    f"{node.op.name}: {reason}", "Leave such clips out, or run this op on the device."
+                ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_references": {}}

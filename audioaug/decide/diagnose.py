@@ -48,7 +48,9 @@ def _where_workers_spend(report: Report, current: Cell) -> Notice:
     stages = [s for s in report.stages if s.where == "worker" and (s.op is None or s.op < current.cut)]
     dearest = max(stages, key=lambda stage: stage.ms_per_batch or 0.0, default=None)
     if dearest is None or not dearest.ms_per_batch:
-        return Notice("main_thread_bound", "The loader delivers slower than its stages add up to.")
+        assert current.measured_ms is not None
+        waiting = format_percent(stall(report, current.measured_ms))
+        return Notice("unverified", f"{waiting} of a step is more than the model alone needs; why was not measured.")
     share = format_percent(dearest.ms_per_batch / total)
     if dearest.op is None:
         cause = {"decode": "decode_bound", "collate": "transport_bound"}.get(dearest.name, "decode_bound")

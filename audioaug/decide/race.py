@@ -1,7 +1,8 @@
 """Race statistics: which arms can be told apart.
 
 Arms are compared round by round (drift hits both alike): the log ratio of their step times in each round, and a
-confidence interval of its mean by Student's t, with the level corrected for the number of comparisons (Bonferroni).
+confidence interval of its mean by Student's t, with the level corrected for the number of comparisons (Bonferroni),
+and while the race is on for the number of looks.
 """
 
 import math
@@ -42,41 +43,46 @@ def leader(measurements: Mapping[str, Measurement]) -> str:
     return min(measurements, key=lambda name: measurements[name].step.median)
 
 
-def losers(measurements: Mapping[str, Measurement], margin: float = MARGIN) -> list[str]:
-    """Return the arms that are slower than the leader by more than the margin, beyond doubt."""
-    first = leader(measurements)
-    others = [name for name in measurements if name != first]
-    ratios = {name: paired_ratio(measurements[name], measurements[first], len(others)) for name in others}
-    return [name for name, ratio in ratios.items() if ratio.low > 1 + margin]
+def losers(measurements: Mapping[str, Measurement], looks: int = 1) -> list[str]:
+    """Return the arms slower than the leader by more than the margin, beyond doubt, at one of so many looks."""
+    return [name for name, ratio in _behind(measurements, looks).items() if ratio.low > 1 + MARGIN]
 
 
 def hopeless(measurements: Mapping[str, Measurement]) -> list[str]:
-    """Return the arms not worth another round: beyond doubt slower, or half as fast again after two rounds."""
-    first = measurements[leader(measurements)]
+    """Return the arms not worth another round: beyond doubt slower, or in both of two rounds by half.
+
+    This is asked after every round. The error allowed in round n is 1 / n (n - 1) of the whole, which sums to one.
+    """
+    first = measurements[leader(measurements)].step.seconds
     crawling = [
         name
         for name, arm in measurements.items()
-        if len(arm.step.seconds) >= 2 and arm.step.median > 1.5 * first.step.median
+        if len(first) >= 2 and all(a > 1.5 * b for a, b in zip(arm.step.seconds, first, strict=False))
     ]
-    return sorted({*crawling, *losers(measurements)})
+    return sorted({*crawling, *losers(measurements, max(1, len(first) * (len(first) - 1)))})
 
 
-def ties(measurements: Mapping[str, Measurement], margin: float = MARGIN) -> list[str]:
-    """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first."""
-    slower = set(losers(measurements, margin))
+def ties(measurements: Mapping[str, Measurement]) -> list[str]:
+    """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first.
+
+    An arm is told apart if it is slower beyond doubt, however little, and by more than the margin as far as is known.
+    """
+    ratios = _behind(measurements)
+    slower = {name for name, ratio in ratios.items() if ratio.low > 1 and ratio.value > 1 + MARGIN}
+    return sorted(measurements.keys() - slower, key=lambda name: (name in ratios, measurements[name].step.median))
+
+
+def _behind(measurements: Mapping[str, Measurement], looks: int = 1) -> dict[str, Ratio]:
+    """Return how far all others are behind the leader."""
     first = leader(measurements)
-    close = [
-        name
-        for name, arm in measurements.items()
-        if name not in slower and paired_ratio(arm, measurements[first]).value <= 1 + 2 * margin
-    ]
-    return sorted(close, key=lambda name: measurements[name].step.median)
+    others = [name for name in measurements if name != first]
+    return {name: paired_ratio(measurements[name], measurements[first], len(others) * looks) for name in others}
 
 
 def _t_quantile(probability: float, freedom: int) -> float:
     """Return a quantile of Student's t distribution.
 
-    Reference: Hill, "Algorithm 396: Student's t-quantiles", CACM 13 (1970), for freedom > 2; exact below.
+    Reference: Abramowitz and Stegun, 26.7.5, for freedom > 2 (at 3 and 4 up to 3 % low, far out); exact below.
     """
     if freedom == 1:
         return math.tan(math.pi * (probability - 0.5))

@@ -46,6 +46,7 @@ def leave_as_it_is(report: Report) -> Report:
         report,
         verdict=_leave(report),
         cause=cause.id,
+        cells=(report.current,),
         recommendation=Recommendation(**asdict(report.current), because=cause.text),
         before=allocation(report, report.current),
         after=allocation(report, report.current),

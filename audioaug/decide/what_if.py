@@ -1,5 +1,6 @@
 """What if: predictions for another machine or model, and what would change the advice, in words."""
 
+import math
 from dataclasses import replace
 
 from audioaug.decide.predict import predict
@@ -24,24 +25,29 @@ def parse(text: str) -> dict[str, float]:
             values[name] = float(value)
         except ValueError:
             values[name] = -1.0
-        if not values[name] > 0:
-            raise UsageError(f"--what-if {name}={value}: it must be a number above 0.")
+        if not 0 < values[name] < math.inf:
+            raise UsageError(f"--what-if {name}={value}: it must be a finite number above 0.")
     return values
 
 
 def what_if(report: Report, values: dict[str, float]) -> tuple[str, ...]:
     """Predict the best cell of each placement where these facts were different."""
+    asked = ", ".join(f"{name} = {value:g}" for name, value in values.items())
+    unknown = (f"With {asked}: nothing can be predicted, since not every stage was measured.",)
     if report.ceiling is None:
-        return ()
+        return unknown
     changed = replace(report, host=replace(report.host, usable_cores=values.get("cores", report.host.usable_cores)))
     if "step_ms" in values:
         changed = replace(changed, ceiling=_ceiling(report.ceiling, values["step_ms"]))
-    asked = ", ".join(f"{name} = {value:g}" for name, value in values.items())
-    best = {kind: _best(changed, kind, int(changed.host.usable_cores)) for kind in ("cpu", "split", "gpu")}
-    found = [(ms, cell) for ms, cell in filter(None, best.values())]
-    return tuple(
-        f"With {asked}, {cell.name} would take {format_ms(ms)} a step (predicted)."
-        for ms, cell in sorted(found, key=lambda pair: pair[0])
+    workers = max(1, int(min(MOST_WORKERS, changed.host.usable_cores)))
+    best = [_best(changed, kind, workers) for kind in ("cpu", "split", "gpu")]
+    return (
+        unknown
+        if not any(best)
+        else tuple(
+            f"With {asked}, {cell.name} would take {format_ms(ms)} a step (predicted)."
+            for ms, cell in sorted(filter(None, best), key=lambda pair: pair[0])
+        )
     )
 
 
@@ -58,13 +64,13 @@ def crossovers(report: Report) -> tuple[str, ...]:
     return (f"All in the loader would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
 
 
-def _best(report: Report, kind: str, cores: int) -> tuple[float, Cell] | None:
+def _best(report: Report, kind: str, most_workers: int) -> tuple[float, Cell] | None:
     ops = len(report.chain.ops)
     found = []
     for cut in range(report.chain.device_from, ops + 1):
         if placement_of(cut, ops) != kind:
             continue
-        for workers in range(1, cores + 1):
+        for workers in range(1, most_workers + 1):
             cell = Cell(placement_of(cut, ops), cut, num_workers=workers)
             prediction = predict(report, cell)
             if prediction is not None:

@@ -9,6 +9,8 @@ import torch
 
 from audioaug.core import Contract, DeviceClips, Op, Params, Stock
 
+PADDING = "a padded clip is turned around with its padding, which comes first then"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reverse(Op):
@@ -29,4 +31,4 @@ class Reverse(Op):
         return x_BCT.gather(-1, place_BT.clamp(min=0)[:, None].expand_as(x_BCT))
 
     def stock(self) -> Stock:
-        return Stock("TimeInversion", lambda x_BCT, params, clips: {})
+        return Stock("TimeInversion", lambda x_BCT, params, clips: {}, differs=PADDING)

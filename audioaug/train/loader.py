@@ -1,6 +1,8 @@
 """Loader: batches of augmented audio on the device, by a plan. What users train with, and what the advisor races."""
 
+import atexit
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -101,12 +103,15 @@ class Loader:
         collate = Collate(Preparer(chain, self.plan.cut), collate_fn, pad)
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
         self._batches = self._data_loader(fetcher, collate)
+        self._end = weakref.finalize(self, _end_workers, self._batches)
 
     def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
         return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
 
     def _data_loader(self, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
         plan, workers = self.plan, self.plan.num_workers
+        if workers and plan.cut:
+            import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
         return DataLoader(
             fetcher,  # type: ignore[arg-type]
             batch_sampler=self._keys,
@@ -135,7 +140,10 @@ class Loader:
         self._keys.epoch = epoch
         self._shuffle_generator.manual_seed(int(uniforms(self._seed, epoch, [0], [2**31], [0])[0, 0] * 2**53))
         usable, skipped_before = 0, self.skipped
-        for message in self._batches:
+        batches = iter(self._batches)
+        atexit.unregister(self._end)
+        atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
+        for message in batches:
             if isinstance(message, AudioaugError):
                 raise message
             self._count(message.skipped)
@@ -163,6 +171,15 @@ class Loader:
             return batch
         wave = get_wave(batch)
         return with_wave(batch, self._module.augment(wave, message.prepared))
+
+
+def _end_workers(batches: "DataLoader[Any]") -> None:
+    """End workers that live on between epochs, at once.
+
+    Left alone, torch may wait 5 s for each: when a loader dies in a reference cycle (its queues are gone before it asks
+    the workers to end), and at exit with pinned memory (nobody asks them, pytorch/pytorch#81794).
+    """
+    batches._iterator = None
 
 
 def _without_cut(plan: Plan | None) -> Plan:

@@ -24,6 +24,7 @@ from audioaug.verify.replay import verify_op
 
 ENGINES: tuple[DeviceEngine, ...] = ("batched", "torch-audiomentations")
 COLUMNS = ("op", "engine", "contract", "worst error", "limit", "verdict", "remark")
+TABLE_WIDTH = 140
 COLOURS = {"passed": "green", "failed": "bold red"}
 
 
@@ -64,6 +65,7 @@ def main(names: tuple[str, ...], device: str, json_file: Path | None) -> None:
 def run(names: tuple[str, ...], device: str, json_file: Path | None) -> list[Verdict]:
     """Verify the named ops, or all, with all engines; the file is written before the first and after each one."""
     check_device(device)
+    torch.set_num_threads(1)  # the batches are small: on busy cores, threads wait for each other seven times longer
     kinds = [REGISTRY[name] for name in sorted(REGISTRY)] if not names else [op_class(name) for name in names]
     began, verdicts = time.perf_counter(), list[Verdict]()
     _write(json_file, verdicts, device, began, complete=False)
@@ -87,13 +89,14 @@ def check_device(device: str) -> None:
 
 
 def show(verdicts: list[Verdict]) -> None:
-    """Print the table: with colours on a terminal, else as plain columns."""
+    """Print the table: with colours on a terminal that is wide enough, else as plain columns."""
     rows = [(*_cells(verdict), verdict.reason) for verdict in verdicts]
-    if sys.stdout.isatty():
+    console = Console(markup=False)
+    if console.is_terminal and console.width >= TABLE_WIDTH:
         table = Table(*COLUMNS)
         for verdict, row in zip(verdicts, rows):
             table.add_row(*row, style=COLOURS.get(verdict.status))
-        Console().print(table)
+        console.print(table)
         return
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows)]
     for row in (COLUMNS, *rows):

@@ -18,23 +18,13 @@ import soundfile
 from numpy.typing import NDArray
 
 from audioaug import ops
+from audioaug.audio import demo
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.core import Op
-from audioaug.errors import ChainError, DataError
+from audioaug.errors import ChainError
 
-DEMO = Path(__file__).resolve().parents[2] / "datasets" / "demo"
-DEMO_RATE = 16000
+INSTEAD = "Run this in a checkout of audioaug's repository."
 WORDS = ("speech/go", "speech/left", "speech/rear", "speech/center")
-
-
-def demo_folder(name: str) -> Path:
-    """Return a folder of the demo audio (at 16 kHz); raise ``DataError`` if this is an installation without it."""
-    folder = DEMO / name
-    if not folder.is_dir():
-        raise DataError(
-            f"There is no {folder}: verifying needs the demo audio.", "Run it in a checkout of audioaug's repository."
-        )
-    return folder
 
 
 @functools.lru_cache(maxsize=8)
@@ -42,7 +32,7 @@ def _converted(name: str, sample_rate: int) -> str:
     """Return a copy of a demo folder at another rate, which lives as long as this process."""
     folder = Path(tempfile.mkdtemp(prefix=f"audioaug-{name}-{sample_rate}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for path in find_audio((str(demo_folder(name)),)):
+    for path in find_audio((demo.demo_folder(name, INSTEAD),)):
         x_T = read_audio(path, sample_rate)[0]
         soundfile.write(folder / f"{Path(path).stem}.wav", x_T, sample_rate, subtype="FLOAT")
     return str(folder)
@@ -50,7 +40,7 @@ def _converted(name: str, sample_rate: int) -> str:
 
 def folder_at(name: str, sample_rate: int) -> str:
     """Return a demo folder whose files are at that rate, as the contract of AddBackgroundNoise wants them."""
-    return str(demo_folder(name)) if sample_rate == DEMO_RATE else _converted(name, sample_rate)
+    return demo.demo_folder(name, INSTEAD) if sample_rate == demo.SAMPLE_RATE else _converted(name, sample_rate)
 
 
 @functools.lru_cache(maxsize=8)
@@ -60,7 +50,7 @@ def signals(sample_rate: int, channels: int = 1) -> list[NDArray[np.float32]]:
     In order: three words, one of them far above full scale; digital silence; full-scale clicks; a constant; a tenth of
     a second of speech; noise.
     """
-    words = [read_audio(find_audio((str(demo_folder(word)),))[0], sample_rate)[0] for word in WORDS]
+    words = [read_audio(find_audio((demo.demo_folder(word, INSTEAD),))[0], sample_rate)[0] for word in WORDS]
     rng = np.random.default_rng(sample_rate)
     clicks = np.zeros(int(0.7 * sample_rate), np.float32)
     clicks[rng.integers(0, len(clicks), 12)] = rng.choice([-1.0, 1.0], 12)
@@ -94,7 +84,7 @@ GOES_WITH: dict[Any, dict[str, Any]] = {
 """What an option needs besides itself to make sense on these clips."""
 
 
-def demo_arguments(kind: type[Op], sample_rate: int = DEMO_RATE) -> dict[str, Any]:
+def demo_arguments(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> dict[str, Any]:
     """Return values for the arguments that an op cannot do without; raise ``ChainError`` if one is not known here."""
     inner = (ops.PolarityInversion(p=0.7), ops.Reverse(p=0.7), ops.Clip(a_min=-0.1, a_max=0.05, p=0.7))
     known: dict[str, Callable[[], Any]] = {
@@ -113,7 +103,7 @@ def demo_arguments(kind: type[Op], sample_rate: int = DEMO_RATE) -> dict[str, An
     return {name: known[name]() for name in needed}
 
 
-def variants(kind: type[Op], sample_rate: int = DEMO_RATE) -> Iterator[Op]:
+def variants(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> Iterator[Op]:
     """Yield an op with its defaults, then once for each other value of its switches and options, where it can be so."""
     arguments = demo_arguments(kind, sample_rate)
     yield kind(**arguments)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
+import soxr
 
 from audioaug.audio.files import read_audio
 from audioaug.audio.folder import AudioFolder
@@ -48,11 +50,44 @@ def test_manifests(name, text, tmp_path):
     assert np.array_equal(folder[1][0][:, :1000], read_audio(str(CAR), 16000)[:, :1000])
 
 
-def test_paths_are_relative_to_the_manifest_and_labels_may_be_missing(tmp_path):
-    (tmp_path / "x.flac").write_bytes(CAR.read_bytes())
-    (tmp_path / "list.csv").write_text("path\nx.flac\n")
-    folder = AudioFolder(tmp_path / "list.csv", 8000)
-    assert folder.files == (str(tmp_path / "x.flac"),) and folder[0][1] == 0
+@pytest.mark.parametrize(("name", "text"), [("a.csv", "path\nin/x.flac\n"), ("a.jsonl", '{"file": "in/x.flac"}\n')])
+def test_paths_are_relative_to_the_manifest_and_labels_may_be_missing(name, text, tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.flac").write_bytes(CAR.read_bytes())
+    (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path.parent)
+    folder = AudioFolder(Path(tmp_path.name) / name, 8000)
+    monkeypatch.chdir("/")  # a worker may run elsewhere
+    wave, target = folder[0]
+    assert folder.files == (str(tmp_path / "in" / "x.flac"),) and folder.labels == ("",) and target == 0
+    assert np.array_equal(wave, read_audio(str(CAR), 8000))
+
+
+@pytest.mark.parametrize("text", ["path,label\nx,10\ny,2\nz,0\nx,1\n", "label\tpath\n10\tx\n2\ty\n0\tz\n1\tx\n"])
+def test_labels_that_are_numbers_count_by_value(text, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    folder = AudioFolder(tmp_path / "a.csv", 16000)
+    assert folder.labels == ("0", "1", "2", "10") and folder.targets == (3, 2, 0, 1)
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"path": "x", "label": {k}}}\n' for k in (11, 9, 0)))
+    assert AudioFolder(tmp_path / "b.jsonl", 16000).labels == ("0", "9", "11")
+    (tmp_path / "c.csv").write_text("path,label\nx,ten\ny,10\nz,2\nx,\n")
+    assert AudioFolder(tmp_path / "c.csv", 16000).labels == ("2", "10", "", "ten")
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "channels"), [("stereo_44100.ogg", 44100, 2), ("stereo_48000.flac", 48000, 2)]
+)
+@pytest.mark.parametrize("seconds", [None, 0.5])
+def test_other_rates_and_channels_are_converted(name, rate, channels, seconds):
+    folder = AudioFolder(DEMO / "odd", 16000, seconds=seconds)
+    raw_TC, raw_rate = soundfile.read(DEMO / "odd" / name, dtype="float32")
+    assert (raw_rate, raw_TC.shape[1]) == (rate, channels)
+    wave_CT, _ = folder[folder.files.index(str(DEMO / "odd" / name))]
+    assert wave_CT.dtype == np.float32 and wave_CT.shape == (1, 8000 if seconds else wave_CT.shape[1])
+    assert abs(wave_CT.shape[1] - min(len(raw_TC) / rate, seconds or 99) * 16000) <= 1
+    mixed_T = soxr.resample(raw_TC.mean(axis=1), rate, 16000)[: wave_CT.shape[1]]
+    inner = slice(200, len(mixed_T) - 200)  # a cut file rings differently at its end
+    assert np.abs(wave_CT[0, inner] - mixed_T[inner]).max() < 1e-3 * np.abs(mixed_T).max()
 
 
 @pytest.mark.parametrize(
@@ -64,6 +99,9 @@ def test_paths_are_relative_to_the_manifest_and_labels_may_be_missing(tmp_path):
         ("a.jsonl", "3\n", "is no manifest"),
         ("a.jsonl", '{"path": "x.wav"}\n{"label": "y"}\n', "Entry 2 of the manifest"),
         ("a.csv", "label,path\nx,x.wav\ny\n", "Entry 2 of the manifest"),
+        ("a.csv", "path,label\nx.wav,y\ny.wav\n", "Entry 2 of the manifest"),
+        ("a.jsonl", '{"path": "x.wav", "label": null}\n', "Entry 1 of the manifest"),
+        ("a.json", '[{"path": "x.wav"}]\n', "is no manifest"),
         ("a.csv", "", "lists no files"),
     ],
 )
@@ -80,3 +118,25 @@ def test_a_missing_source_is_named(tmp_path):
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     with pytest.raises(DataError, match=r"binary\.csv is no manifest"):
         AudioFolder(tmp_path / "binary.csv", 16000)
+
+
+def test_a_folder_without_audio_is_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing to hear")
+    with pytest.raises(DataError, match=rf"There is no audio in {tmp_path}"):
+        AudioFolder(tmp_path, 16000)
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds"), [(16000, 0), (16000, -1.0), (16000, float("nan")), (16000, float("inf")), (0, None), (-1, 1.0)]
+)
+def test_impossible_lengths_and_rates_are_refused(rate, seconds):
+    with pytest.raises(DataError, match=r"There are no clips of .* seconds at .* Hz"):
+        AudioFolder(DEMO / "rooms", rate, seconds=seconds)
+
+
+def test_a_listed_file_that_is_missing_raises_when_it_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text(f"path\n{CAR}\nnone.flac\n")
+    folder = AudioFolder(tmp_path / "a.csv", 16000)
+    assert folder[0][0].any()
+    with pytest.raises(DataError, match=rf"{tmp_path}/none\.flac cannot be decoded"):
+        folder[1]

@@ -135,3 +135,16 @@ def test_draws_for_another_number_of_examples_are_refused(count, speech):
 def test_draws_of_another_chain_are_refused(speech):
     with pytest.raises(DataError, match="no column '0:apply'"):
         build_cpu(NOISY)(speech[0], draws=Chain([], RATE).draw([0]))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.LowPassFilter(zero_phase=True, p=1.0),
+        ops.Shift(min_shift=50, max_shift=60, shift_unit="samples", rollover=False, p=1.0),
+    ],
+)
+def test_a_clip_that_the_reference_refuses_is_one_sentence(op):
+    worker = build_cpu(Chain([op], 16000))
+    with pytest.raises(DataError, match=rf"^{op.name}: audiomentations refuses a clip of 5 samples: .*on the device\.$"):
+        worker(np.ones(5, np.float32))

@@ -174,3 +174,9 @@ def test_draws_of_an_empty_chain_survive_json():
 def test_a_table_that_does_not_fit_is_refused(table):
     with pytest.raises(DataError, match="have 2 columns"):
         Draws.from_dict({"columns": ["0:apply", "0:gain_db"], "table": table})
+
+
+def test_weights_reach_the_draw():
+    chain = Chain([ops.OneOf([ops.Gain(), ops.Clip(), ops.Reverse()], weights=[0, 1, 3])], 16000)
+    picks = chain.draw(range(4000))["0:pick"]
+    assert set(picks) == {1.0, 2.0} and np.mean(picks == 2.0) == pytest.approx(0.75, abs=0.03)

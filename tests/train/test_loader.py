@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from audioaug import Chain, Loader, Plan, build_cpu, ops
 from audioaug.build.stock import why_unavailable
 from audioaug.errors import DataError, PlanError, UsageError
+from audioaug.train.examples import get_wave
 from tests.train.material import DEMO, RATE, Words, assert_same_audio, by_index, exact_chain
 
 Pair = namedtuple("Pair", ["wave", "label"])
@@ -378,7 +379,11 @@ def test_a_dataset_that_cannot_be_used(dataset, sentence):
         (np.ones((1, 1, 400)), "A clip has shape (1, 1, 400) and type float64, but must be"),
         (np.ones((400, 2)), "A clip has shape (400, 2): channels come first"),
         ("clip.wav", "An example is a str, but it must be a wave, a tuple that starts with one"),
-        (("clip.wav", 3), "A clip has shape () and type <U8, but must be"),
+        (
+            ("clip.wav", 3),
+            "The audio of an example is a str, but it must be a wave or have 'array' and 'sampling_rate'.",
+        ),
+        ((3.5, 3), "A clip has shape () and type float64, but must be"),
         (None, "An example is a NoneType"),
         (
             {"wave": torch.ones(4), "y": 1},

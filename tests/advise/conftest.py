@@ -1,0 +1,108 @@
+"""Model files with a few parameters, and the advisor run in this process."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from audioaug.advise.cli import main
+from audioaug.advise.survey import Survey
+from audioaug.decide.recommend import recommend
+from audioaug.records import Report, write_record
+from tests.decide.planted import planted_report, raced, steady
+
+TINY = """
+import torch
+from torch import nn
+
+sample_rate = 16000
+clip_seconds = 0.25
+batch_size = 4
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(1, 12)
+
+    def forward(self, x_BCT):
+        return self.head(x_BCT.square().mean(dim=-1))
+
+"""
+
+
+@dataclass
+class Ran:
+    """How a run of the advisor ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def clean_imports(monkeypatch):
+    """A model file's folder is put on the path and the file among the modules: take both away again."""
+    modules = dict(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in set(sys.modules) - set(modules):
+        if name.startswith("audioaug_model_file"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def model(here):
+    """Write a model file, the tiny model and some lines more unless ``whole`` says all, and return its name."""
+
+    def write(more: str = "", name: str = "mymodel.py", whole: str | None = None) -> str:
+        (here / name).write_text(TINY + more if whole is None else whole)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def advise(here, capsys):
+    """Run the advisor with these arguments."""
+
+    def run(*arguments: object) -> Ran:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def nothing_measured(monkeypatch) -> None:
+    """Fail if the advisor comes to its first measurement."""
+
+    def measure(_: Survey):
+        raise AssertionError("the survey was started")
+
+    monkeypatch.setattr(Survey, "run", measure)
+
+
+@pytest.fixture
+def report() -> Report:
+    """A finished report with planted numbers."""
+    today = raced(3, 0, 40.0, stall=0.75, clips_per_second=800.0)
+    found = replace(planted_report(), cells=(today, raced(1, 2, 20.0)), current=today, cost_seconds=9.0, complete=True)
+    measurements = steady(found.cells)
+    return replace(recommend(found, measurements), measurements=tuple(measurements.values()))
+
+
+@pytest.fixture
+def saved(here, report) -> Path:
+    """That report in a file."""
+    write_record(report, here / "saved.json")
+    return here / "saved.json"

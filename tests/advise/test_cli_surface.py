@@ -1,0 +1,108 @@
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import click
+import pytest
+
+from audioaug.advise.cli import advise as command
+from audioaug.records import Plan, Report, from_json, read_record
+
+OPTIONS = {
+    "--model": "FILE.py[:NAME]",
+    "--augment": "FILE",
+    "--data": "PATH",
+    "--batch-size": None,
+    "--sample-rate": None,
+    "--clip-seconds": None,
+    "--device": None,
+    "--workers": None,
+    "--precision": None,
+    "--budget": None,
+    "--quick": None,
+    "--verify": "PLAN",
+    "--what-if": "K=V,...",
+    "--json": "FILE|-",
+    "--markdown": "FILE",
+    "--html": "FILE",
+    "--plan": "FILE",
+    "--load": "FILE",
+}
+
+
+def test_the_options_are_frozen() -> None:
+    assert all(isinstance(option, click.Option) for option in command.params)
+    found = {option.opts[0]: option.metavar for option in command.params}
+    assert found == OPTIONS
+    assert not any(option.required or len(option.opts) > 1 for option in command.params)
+
+
+def test_every_option_is_explained(advise) -> None:
+    ran = advise("--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert all(f"\n  {name} " in ran.out for name in OPTIONS)
+    unexplained = [option.opts[0] for option in command.params if not option.help]
+    assert unexplained in ([], ["--precision"])  # its choices explain it
+
+
+@pytest.mark.usefixtures("nothing_measured")
+def test_load_shows_a_report_without_measuring(advise, saved) -> None:
+    ran = advise("--load", saved)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("Use split at 1, 2 workers: 20.0 ms a step instead of 40.0 ms")
+    assert "Op1" in ran.out
+
+
+def test_load_writes_what_is_asked_for(advise, saved, report, here) -> None:
+    files = ("--json", "again.json", "--html", "page.html", "--markdown", "page.md", "--plan", "plan.json")
+    assert advise("--load", saved, *files).code == 0
+    assert read_record(here / "again.json", Report) == report
+    assert "split at 1" in (here / "page.html").read_text() and "split at 1" in (here / "page.md").read_text()
+    assert Plan.load(here / "plan.json") == Plan(cut=1, num_workers=2, chain_hash="hash")
+
+
+def test_load_and_what_if(advise, saved) -> None:
+    out = advise("--load", saved, "--what-if", "cores=2,step_ms=1").out
+    assert "With cores = 2, step_ms = 1," in out
+    assert "With cores" not in advise("--load", saved).out
+
+
+def test_json_to_stdout_is_nothing_but_json(advise, saved, report) -> None:
+    ran = advise("--load", saved, "--json", "-")
+    assert from_json(ran.out, Report) == report
+    assert next(iter(json.loads(ran.out))) == "schema_version"
+
+
+def test_on_no_terminal_there_is_no_colour(advise, saved) -> None:
+    assert "\x1b" not in advise("--load", saved).out
+
+
+def on_a_terminal(arguments, **environment) -> str:
+    """Run the command with stdout on a terminal of its own and return what came out."""
+    ours, theirs = pty.openpty()
+    known = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "audioaug.advise", *map(str, arguments)], stdout=theirs, env=known | environment
+    ) as process:
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                parts.append(os.read(ours, 65536))
+            except OSError:  # the other end is closed
+                break
+            if not parts[-1]:
+                break
+    os.close(ours)
+    assert process.returncode == 0
+    return b"".join(parts).decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind")
+def test_colour_on_a_terminal_unless_it_is_refused(saved) -> None:
+    root = str(__import__("pathlib").Path(__file__).parents[2])
+    assert "\x1b[" in on_a_terminal(("--load", saved), PYTHONPATH=root)
+    plain = on_a_terminal(("--load", saved), PYTHONPATH=root, NO_COLOR="1")
+    assert "\x1b" not in plain and "Use split at 1" in plain

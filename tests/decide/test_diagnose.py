@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import pytest
+
+from audioaug.decide.diagnose import diagnose, stall
+from tests.decide.planted import CPU, cell, planted_report, raced
+
+
+def test_stall_is_the_share_that_the_model_does_not_need() -> None:
+    report = planted_report(model=10.0)
+    assert stall(report, 40.0) == pytest.approx(0.75)
+    assert stall(report, 9.0) == 0.0
+
+
+def test_model_bound() -> None:
+    found = diagnose(planted_report(model=10.0), raced(3, 0, 10.1))
+    assert found.id == "model_bound"
+    assert "10.0 ms of 10.1 ms" in found.text and "1.0 %" in found.text
+
+
+@pytest.mark.parametrize(
+    ("today", "best", "words"),
+    [
+        (0, 4, "The training process itself takes 16.0 ms to load a batch, 4 workers take 4.60 ms"),
+        (1, 2, "1 worker takes 16.0 ms to load a batch, 2 workers take 8.40 ms"),
+        (2, 4, "2 workers take 8.40 ms to load a batch, 4 workers take 4.60 ms"),
+        (2, 5, "2 workers the model needs one every"),  # nobody measured 5
+    ],
+)
+def test_too_few_workers(today, best, words) -> None:
+    found = diagnose(planted_report(model=2.0), raced(3, today, 30.0), raced(3, best, 5.0))
+    assert found.id == "too_few_workers"
+    assert words in found.text.replace("workers;", "workers") and "2.00 ms" in found.text
+
+
+def test_more_workers_at_another_cut_are_not_the_cause() -> None:
+    assert diagnose(planted_report(), raced(3, 0, 30.0), raced(2, 4, 11.0)).id == "augment_cpu_bound"
+    assert diagnose(planted_report(), raced(3, 4, 30.0), raced(3, 4, 30.0)).id == "augment_cpu_bound"
+
+
+def test_an_op_in_the_workers() -> None:
+    found = diagnose(planted_report(), raced(3, 2, 30.0))
+    assert found.id == "augment_cpu_bound"
+    assert found.text == (
+        "50 % of a worker's time goes into Op1 (8.00 ms a batch); on the GPU it costs 0.500 ms of a 10.5 ms step."
+    )
+    assert "on whole batches in the training process" in diagnose(planted_report(host=CPU), raced(3, 2, 30.0)).text
+
+
+def test_an_op_without_a_device_build() -> None:
+    found = diagnose(planted_report(device=(0.1, None, 0.2), device_from=2), raced(3, 2, 30.0))
+    assert found.id == "augment_cpu_bound"
+    assert "Op1 (8.00 ms a batch), which has no device build." in found.text
+
+
+def test_an_op_behind_the_cut_is_not_blamed() -> None:
+    assert "Op0" in diagnose(planted_report(decode=1.0), raced(1, 2, 30.0)).text
+
+
+@pytest.mark.parametrize(("stage", "cause"), [("decode", "decode_bound"), ("collate", "transport_bound")])
+def test_what_is_not_augmentation(stage, cause) -> None:
+    found = diagnose(planted_report(**{stage: 90.0}), raced(3, 2, 80.0))
+    assert found.id == cause
+    assert stage in found.text and "(90.0 ms a batch)" in found.text and " % of a worker's time" in found.text
+
+
+def test_where_no_stage_was_measured_nothing_is_blamed() -> None:
+    found = diagnose(replace(planted_report(), stages=()), raced(3, 2, 40.0), cell(0, 2))
+    assert found.id == "unverified" and "75 %" in found.text

@@ -1,0 +1,199 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audioaug.decide.predict import device_ms, loader_ms, predict, with_prediction, worker_ms
+from audioaug.decide.shortlist import all_cells
+from audioaug.records import Cell, StageCost
+from tests.decide.planted import COLLATE, CPU, DECODE, around, cell, crowding, planted_report
+
+
+def test_where_the_loader_is_slower_it_sets_the_pace() -> None:
+    report = planted_report(worker=(20.0, 80.0, 10.0), model=10.0)
+    found = predict(report, cell(3, 2))
+    assert found is not None and found.binds == "loader"
+    assert found.ms == pytest.approx((110 + DECODE + COLLATE) * crowding(2) / 2)
+
+
+def test_where_the_device_is_slower_it_sets_the_pace() -> None:
+    found = predict(planted_report(model=100.0), cell(1, 4))
+    assert found is not None and found.binds == "device"
+    assert found.ms == pytest.approx(100 + 0.5 + 0.2)
+
+
+def test_without_a_gpu_all_work_shares_the_cores() -> None:
+    report = planted_report(worker=(30.0, 30.0, 30.0), model=50.0, host=replace(CPU, usable_cores=2.0, torch_threads=2))
+    found = predict(report, cell(3, 8))
+    assert found is not None and found.binds == "cores"
+    assert found.ms == pytest.approx((90 + DECODE + COLLATE + 2 * 50) / 2)
+
+
+def test_with_a_gpu_the_cores_are_no_bound_of_their_own() -> None:
+    report = planted_report(worker=(30.0, 30.0, 30.0), model=50.0)
+    few = replace(report, host=replace(report.host, usable_cores=2.0))
+    assert predict(few, cell(3, 8)) == predict(report, cell(3, 8))
+
+
+@pytest.mark.parametrize("host", [CPU, None])
+def test_without_workers_the_times_add_up(host) -> None:
+    report = planted_report(host=host) if host else planted_report()
+    found = predict(report, cell(1, 0))
+    assert found is not None and found.ms == pytest.approx((DECODE + COLLATE + 2) + (10 + 0.5 + 0.2))
+
+
+def test_between_the_two_cuts_that_were_measured_the_loader_follows_the_workers_share() -> None:
+    report = planted_report(worker=(2.0, 6.0, 2.0))
+    ends = [next(c.ms_per_batch for c in report.loader_costs if (c.cut, c.num_workers) == (cut, 2)) for cut in (0, 3)]
+    between = [loader_ms(report, cell(cut, 2))[1] for cut in range(4)]
+    assert between == pytest.approx([ends[0] + share * (ends[1] - ends[0]) for share in (0, 0.2, 0.8, 1)])
+
+
+def test_between_worker_counts_a_workers_own_time_changes_evenly() -> None:
+    report = planted_report(workers=(2, 8))
+    batch = DECODE + COLLATE + 11
+    own = {w: batch * crowding(w) for w in (2, 8)}
+    assert loader_ms(report, cell(3, 5))[1] == pytest.approx((own[2] + own[8]) / 2 / 5)
+    assert loader_ms(report, cell(3, 1))[1] == pytest.approx(own[2])  # fewer than measured: as with the fewest
+    assert loader_ms(report, cell(3, 16))[1] == pytest.approx(own[8] / 16)  # more: as with the most
+
+
+def test_a_chain_that_costs_nothing_in_workers_is_predicted_too() -> None:
+    found = predict(planted_report(worker=(0.0, 0.0, 0.0)), cell(2, 1))
+    assert found is not None and found.ms == pytest.approx(10.2)
+
+
+def test_what_was_not_measured_is_not_predicted() -> None:
+    report = planted_report()
+    assert predict(replace(report, ceiling=None), cell(3, 1)) is None
+    assert predict(replace(report, loader_costs=()), cell(3, 1)) is None
+    assert predict(planted_report(workers=(1, 2)), cell(3, 0)) is None  # nobody knows what no workers would be like
+    assert predict(planted_report(device=(0.1, None, 0.2)), cell(1, 1)) is None
+    assert predict(planted_report(device=(0.1, None, 0.2)), cell(2, 1)) is not None
+    failed = StageCost("Op1", "device", None, op=1, engine="batched", reason="out of memory")
+    assert (
+        predict(
+            replace(report, stages=(*(s for s in report.stages if (s.where, s.op) != ("device", 1)), failed)),
+            cell(1, 1),
+        )
+        is None
+    )
+    assert with_prediction(replace(report, ceiling=None), cell(3, 1)) == cell(3, 1)
+
+
+def test_the_stock_engine_falls_back_to_ours_where_it_has_no_counterpart() -> None:
+    report = planted_report(stock=(None, 7.0, None))
+    assert device_ms(report, cell(0, 1, device_engine="torch-audiomentations"))[1] == pytest.approx(10 + 0.1 + 7 + 0.2)
+    assert device_ms(report, cell(0, 1))[1] == pytest.approx(10 + 0.1 + 0.5 + 0.2)
+
+
+def test_a_worker_runs_decode_collate_and_the_ops_before_the_cut() -> None:
+    report = planted_report()
+    assert [worker_ms(report, cut)[1] for cut in range(4)] == pytest.approx([5, 7, 15, 16])
+
+
+times = st.floats(0.01, 200)
+machines = st.fixed_dictionaries(
+    {
+        "worker": st.lists(times, min_size=3, max_size=3),
+        "device": st.lists(times, min_size=3, max_size=3),
+        "model": times,
+        "host": st.sampled_from([CPU, replace(CPU, torch_threads=4), None]),
+    }
+)
+always = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def build(machine, **change):
+    known = {name: value for name, value in (machine | change).items() if value is not None}
+    return planted_report(**known)
+
+
+def predictions(report) -> dict[str, float]:
+    cells = all_cells(report, (0, 1, 2, 3, 8, 12), (), pin_memory=False)
+    return {it.name: it.predicted_ms for it in cells}
+
+
+def dearer(costs, op, factor):
+    return [cost * factor if place == op else cost for place, cost in enumerate(costs)]
+
+
+@given(machines, st.integers(0, 2), st.floats(1, 20), st.sampled_from(["worker", "device", "model", "cores"]))
+@always
+def test_nothing_that_costs_more_is_predicted_to_be_faster(machine, op, factor, what) -> None:
+    report = build(machine)
+    if what == "cores":
+        slower = replace(report, host=replace(report.host, usable_cores=report.host.usable_cores / factor))
+    elif what == "model":
+        slower = build(machine, model=machine["model"] * factor)
+    else:
+        slower = build(machine, **{what: dearer(machine[what], op, factor)})
+    before, after = predictions(report), predictions(slower)
+    assert before.keys() == after.keys() and None not in before.values()
+    assert all(after[name] >= before[name] * (1 - 1e-9) for name in before)
+
+
+@given(machines)
+@always
+def test_intervals_hold_the_prediction(machine) -> None:
+    report = build(machine)
+    for it in all_cells(report, (0, 1, 3, 12), (), pin_memory=False):
+        low, high = it.predicted_ci_ms
+        assert 0 <= low <= it.predicted_ms <= high
+
+
+def best_cut(report, workers: int, last: bool) -> int:
+    """The cut with the smallest prediction; of equals the first or the last."""
+    found = {cut: predict(report, cell(cut, workers)).ms for cut in range(4)}
+    equal = [cut for cut, ms in found.items() if ms <= min(found.values()) * (1 + 1e-9)]
+    return equal[-1 if last else 0]
+
+
+@given(machines, st.integers(0, 2), st.floats(1, 20), st.sampled_from([0, 1, 2, 8]))
+@always
+def test_an_op_that_gets_dearer_somewhere_moves_the_best_cut_away_from_there(machine, op, factor, workers) -> None:
+    machine = machine | {"host": None}  # with a GPU
+    report = build(machine)
+    heavier = build(machine, worker=dearer(machine["worker"], op, factor))
+    assert best_cut(heavier, workers, last=False) <= best_cut(report, workers, last=False)
+    slower = build(machine, device=dearer(machine["device"], op, factor))
+    assert best_cut(slower, workers, last=True) >= best_cut(report, workers, last=True)
+
+
+def test_a_heavy_op_in_the_middle_is_put_where_it_is_cheap() -> None:
+    heavy_worker = planted_report(worker=(1.0, 400.0, 1.0), device=(1.0, 1.0, 1.0))
+    heavy_device = planted_report(worker=(1.0, 1.0, 1.0), device=(1.0, 400.0, 1.0))
+    assert best_cut(heavy_worker, 2, last=True) <= 1
+    assert best_cut(heavy_device, 2, last=False) >= 2
+
+
+def test_all_cells_keeps_the_impossible_with_a_reason() -> None:
+    report = planted_report(device=(None, 0.5, 0.2), device_from=1)
+    cells = all_cells(report, (0, 2), (0, 2), pin_memory=True)
+    assert {(c.cut, c.device_engine, c.num_workers) for c in cells if c.status == "predicted"} == {
+        *((cut, "batched", workers) for cut in (1, 2, 3) for workers in (0, 2)),
+        (2, "torch-audiomentations", 0),
+        (2, "torch-audiomentations", 2),
+    }
+    assert [(c.placement, c.cut, c.reason) for c in cells if c.status == "infeasible"] == [
+        ("gpu", 0, "Op0: it has a codec")
+    ]
+    assert all(c.pin_memory for c in cells if c.status == "predicted")
+
+
+def test_all_cells_says_why_there_is_no_stock_engine() -> None:
+    cells = all_cells(planted_report(), (0,), (0, 1, 2), pin_memory=False, why_no_stock="not installed")
+    stock = [c for c in cells if c.device_engine == "torch-audiomentations"]
+    assert [(c.status, c.reason) for c in stock] == [("infeasible", "not installed")]
+
+
+def test_the_empty_chain_has_one_cut() -> None:
+    report = planted_report(worker=(), device=())
+    cells = all_cells(report, (0, 1), (), pin_memory=False)
+    assert [(c.placement, c.cut, c.num_workers) for c in cells] == [("cpu", 0, 0), ("cpu", 0, 1)]
+    assert predict(report, Cell("cpu", 0)).ms == pytest.approx(10 + DECODE + COLLATE)
+
+
+def test_the_planted_intervals_are_what_they_say() -> None:
+    assert around(10.0) == (10.0, (9.0, 11.0))

@@ -1,0 +1,121 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from audioaug.decide.race import MARGIN, _t_quantile, hopeless, leader, losers, paired_ratio, ties
+from tests.decide.planted import blocks
+
+TRIALS = 200
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 20, 200])
+@pytest.mark.parametrize("probability", [0.9, 0.975, 0.99, 1 - 0.05 / 30])
+def test_quantiles_of_students_t(freedom, probability) -> None:
+    tolerance = 0.02 if freedom < 5 else 0.003
+    assert _t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=tolerance)
+
+
+def test_drift_that_hits_both_cancels() -> None:
+    drift = np.exp(np.linspace(0, 2, 8))
+    ratio = paired_ratio(blocks("a", 12 * drift), blocks("b", 10 * drift))
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.2, 1.2, 1.2))
+    shuffled = paired_ratio(blocks("a", 12 * drift), blocks("b", 10 * drift[::-1]))
+    assert shuffled.high / shuffled.low > 2  # the same times, not in pairs, say nothing
+
+
+def test_only_rounds_that_both_ran_in_are_compared() -> None:
+    assert paired_ratio(blocks("a", [20, 20]), blocks("b", [10, 10, 99, 99])).value == pytest.approx(2)
+
+
+def test_one_round_says_nothing_for_sure() -> None:
+    ratio = paired_ratio(blocks("a", [20]), blocks("b", [10]))
+    assert (ratio.value, ratio.low, ratio.high) == (2.0, 0.0, math.inf)
+    assert losers({"a": blocks("a", [20]), "b": blocks("b", [10])}) == []
+    assert hopeless({"a": blocks("a", [90]), "b": blocks("b", [10])}) == []
+
+
+def test_more_comparisons_make_wider_intervals() -> None:
+    a, b = blocks("a", [10.1, 10.4, 9.9, 10.2]), blocks("b", [10, 10, 10, 10])
+    widths = [paired_ratio(a, b, n).high - paired_ratio(a, b, n).low for n in (1, 2, 5, 15)]
+    assert widths == sorted(widths) and widths[0] < widths[-1]
+
+
+def noisy(rng, ms, rounds, spread):
+    return ms * np.exp(rng.normal(0, spread, rounds))
+
+
+@pytest.mark.parametrize("rounds", [3, 4, 6, 12])
+def test_the_interval_covers_the_planted_ratio(rounds) -> None:
+    rng = np.random.default_rng(rounds)
+    covered = 0
+    for _ in range(2000):
+        drift = noisy(rng, 1, rounds, 0.3)
+        ratio = paired_ratio(
+            blocks("a", drift * noisy(rng, 11, rounds, 0.05)), blocks("b", drift * noisy(rng, 10, rounds, 0.05))
+        )
+        covered += ratio.low <= 1.1 <= ratio.high
+    assert 0.935 <= covered / 2000 <= 0.965  # 0.95, and three standard errors of 0.005
+
+
+def test_the_leader_has_the_smallest_median() -> None:
+    assert leader({"a": blocks("a", [9, 11, 30]), "b": blocks("b", [10, 10, 10]), "c": blocks("c", [1, 12, 13])}) == "b"
+
+
+def test_planted_losers_and_ties() -> None:
+    arms = {
+        name: blocks(name, [ms * wiggle for wiggle in (1.0, 1.002, 0.998, 1.001)])
+        for name, ms in (("best", 10.0), ("close", 10.2), ("slow", 11.0), ("crawl", 30.0))
+    }
+    assert losers(arms) == ["slow", "crawl"]
+    assert ties(arms) == ["best", "close"]
+    assert hopeless(arms) == ["crawl", "slow"]
+
+
+def test_a_difference_within_the_margin_does_not_matter_however_sure() -> None:
+    arms = {"a": blocks("a", [10.0] * 50), "b": blocks("b", [10.0 * (1 + MARGIN / 2)] * 50)}
+    assert losers(arms) == [] and ties(arms) == ["a", "b"]
+
+
+def test_a_large_difference_in_the_noise_is_a_tie() -> None:
+    arms = {"a": blocks("a", [10, 30, 10]), "b": blocks("b", [22, 11, 24])}
+    assert losers(arms) == [] and ties(arms) == ["a", "b"]
+
+
+def test_what_crawls_in_both_of_two_rounds_is_hopeless() -> None:
+    arms = {"a": blocks("a", [10, 12]), "b": blocks("b", [20, 30]), "c": blocks("c", [40, 13])}
+    assert hopeless(arms) == ["b"]
+
+
+def test_one_arm_alone_leads_and_ties_with_nobody() -> None:
+    arms = {"a": blocks("a", [10, 10])}
+    assert (leader(arms), losers(arms), hopeless(arms), ties(arms)) == ("a", [], [], ["a"])
+
+
+def race_among_equals(rng, arms: int, spread: float, rounds: int = 8) -> set[str]:
+    """Run a race as the advisor does, dropping after each round; return who is in the tie at the end."""
+    drift = noisy(rng, 1, rounds, 0.2)
+    times = {str(arm): drift * noisy(rng, 10, rounds, spread) for arm in range(arms)}
+    running, known = set(times), {}
+    for count in range(1, rounds + 1):
+        known |= {name: blocks(name, times[name][:count]) for name in running}
+        running -= set(hopeless({name: known[name] for name in running}))
+    return set(ties(known))
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.05, 0.15])
+@pytest.mark.parametrize("arms", [2, 6])
+def test_a_plan_that_races_itself_ties(arms, spread) -> None:
+    rng = np.random.default_rng(arms)
+    false_winners = sum("0" not in race_among_equals(rng, arms, spread) for _ in range(TRIALS))
+    assert false_winners <= 0.05 * TRIALS
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.05])
+def test_an_arm_that_is_twice_as_slow_never_ties(spread) -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(TRIALS):
+        arms = {name: blocks(name, noisy(rng, ms, 5, spread)) for name, ms in (("a", 10), ("b", 20))}
+        assert ties(arms) == ["a"]
+        assert hopeless(arms) == ["b"]

@@ -1,0 +1,117 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audioaug.decide.recommend import allocation, leave_as_it_is, may_leave, recommend
+from tests.decide.planted import blocks, planted_report, raced, steady
+
+
+def decided(today, *others, cost_seconds=60.0, **machine):
+    """The advice where these cells took what they say."""
+    cells = (today, *others)
+    report = replace(planted_report(**machine), cells=cells, current=today, cost_seconds=cost_seconds)
+    return recommend(report, steady(cells))
+
+
+TODAY = raced(3, 0, 40.0)
+
+
+def test_a_clear_winner() -> None:
+    report = decided(TODAY, raced(1, 2, 20.0), raced(0, 2, 30.0))
+    assert report.recommendation.name == "split at 1, 2 workers" and report.recommendation.tie_with == ()
+    assert report.verdict.startswith(
+        "Use split at 1, 2 workers: 20.0 ms a step instead of 40.0 ms, 2.00 times as fast (2.00 .. 2.00); 50 % of it"
+    )
+    assert "tie" not in report.verdict
+    assert report.cause == "augment_cpu_bound" and "Op1" in report.recommendation.because
+
+
+def test_equals_are_called_a_tie_and_the_simplest_is_taken() -> None:
+    report = decided(TODAY, raced(1, 2, 20.0), raced(0, 2, 20.1), raced(0, 4, 20.0))
+    assert report.recommendation.name == "all on the device, 2 workers"
+    assert set(report.recommendation.tie_with) == {"split at 1, 2 workers", "all on the device, 4 workers"}
+    assert report.verdict.endswith("It is a tie with split at 1, 2 workers and all on the device, 4 workers.") or (
+        report.verdict.endswith("It is a tie with all on the device, 4 workers and split at 1, 2 workers.")
+    )
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        (raced(0, 1, 20.0, device_engine="torch-audiomentations"), raced(0, 2, 20.0)),  # inexact, though fewer workers
+        (raced(0, 4, 20.0, cpu_seconds_per_step=0.01), raced(0, 2, 20.0, cpu_seconds_per_step=0.5)),
+        (raced(0, 2, 20.0, cpu_seconds_per_step=0.5), raced(1, 2, 20.0, cpu_seconds_per_step=0.01)),
+        (raced(1, 2, 20.0), raced(0, 2, 20.0)),
+    ],
+)
+def test_ties_are_broken_by_exactness_then_workers_then_cpu_then_simplicity(worse, better) -> None:
+    for pair in ((worse, better), (better, worse)):
+        assert decided(TODAY, *pair).recommendation.name == better.name
+
+
+def test_what_the_user_has_wins_every_tie() -> None:
+    report = decided(TODAY, raced(0, 1, 39.5), raced(3, 2, 80.0))
+    assert report.recommendation.name == TODAY.name
+    assert report.verdict.startswith(
+        "Leave it as it is (all in the loader, 0 workers): nothing that was raced is faster"
+    )
+    assert "75 % of a step is more than the model alone needs" in report.verdict
+    assert report.verdict.endswith("It is a tie with all on the device, 1 worker.")
+    assert report.break_even_steps is None
+    assert report.before == report.after
+
+
+def test_today_at_the_ceiling_is_left_alone() -> None:
+    report = decided(raced(3, 0, 10.1), raced(1, 2, 10.05))
+    assert report.verdict.startswith(
+        "Leave it as it is: data loading is not your bottleneck; the most you could gain is"
+    )
+    assert report.cause == "model_bound"
+
+
+def test_break_even() -> None:
+    assert decided(TODAY, raced(1, 2, 20.0), cost_seconds=60.0).break_even_steps == 3000
+    assert decided(TODAY, raced(1, 2, 20.0), cost_seconds=0.5).break_even_steps == 25
+    assert decided(raced(3, 0, 30.0), raced(1, 2, 20.0), cost_seconds=60.0).break_even_steps == 6000
+
+
+def test_an_early_exit_recommends_what_there_is() -> None:
+    today = raced(3, 0, 10.1)
+    report = leave_as_it_is(replace(planted_report(), current=today))
+    assert report.recommendation.name == today.name and report.recommendation.tie_with == ()
+    assert report.cells == (today,)
+    assert report.cause == "model_bound" and "1.0 %" in report.verdict
+    assert report.before == report.after and report.before.total_ms == pytest.approx(10.1)
+
+
+@pytest.mark.parametrize(
+    ("today", "leave"),
+    [
+        ([10.0, 10.0, 10.0], True),
+        ([10.1, 10.1, 10.1], True),
+        ([10.3, 10.3, 10.3], False),
+        ([10.0, 12.0, 8.5], False),  # it might be 2 % or more
+        ([9.0, 9.0, 9.0], True),
+    ],
+)
+def test_leaving_early_needs_certainty(today, leave) -> None:
+    assert may_leave(blocks("today", today), blocks("ceiling", [10.0] * 3)) is leave
+
+
+def test_an_allocation_names_model_augmentation_and_waiting() -> None:
+    report = planted_report(device=(1.0, 5.0, 2.0), model=10.0)
+    found = allocation(report, raced(1, 2, 30.0))
+    assert (found.model_ms, found.augment_ms, found.wait_ms) == pytest.approx((10.0, 7.0, 13.0))
+    whole = allocation(report, raced(3, 2, 30.0))
+    assert (whole.augment_ms, whole.wait_ms) == pytest.approx((0.0, 20.0))
+    assert allocation(replace(report, ceiling=None), raced(1, 2, 30.0)) is None
+
+
+@given(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.floats(0, 1e4), st.integers(0, 3))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_an_allocation_adds_up_and_has_nothing_negative(model, step, op, cut) -> None:
+    found = allocation(planted_report(model=model, device=(op, op, op)), raced(cut, 1, step))
+    assert found.total_ms == pytest.approx(step)
+    assert min(found.model_ms, found.augment_ms, found.wait_ms) >= 0

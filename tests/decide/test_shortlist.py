@@ -1,0 +1,77 @@
+from dataclasses import replace
+
+import pytest
+
+from audioaug.decide.shortlist import all_cells, placement_of, shortlist
+from tests.decide.planted import cell, planted_report
+
+
+def predicted(cut, workers, ms, **more):
+    return cell(cut, workers, predicted_ms=ms, **more)
+
+
+TODAY = cell(3, 0)
+
+
+def names(cells):
+    return [it.name for it in cells]
+
+
+def test_a_cut_is_named_by_its_ends() -> None:
+    assert [placement_of(cut, 3) for cut in range(4)] == ["gpu", "split", "split", "cpu"]
+    assert placement_of(0, 0) == "cpu"
+
+
+def test_today_and_the_best_of_both_ends_always_race() -> None:
+    cells = [predicted(1, w, 10.0 + w) for w in (1, 2)]
+    cells += [predicted(2, 1, 11.0), predicted(3, 1, 900.0), predicted(3, 2, 800.0), predicted(0, 1, 700.0)]
+    found = names(shortlist(cells, TODAY, 4))
+    assert found[0] == TODAY.name
+    assert set(found[1:3]) == {cell(3, 2).name, cell(0, 1).name}
+    assert cell(1, 1).name in found
+
+
+@pytest.mark.parametrize("at_most", [1, 2, 3, 4, 6, 50])
+def test_no_more_than_asked_for_and_none_twice(at_most) -> None:
+    report = planted_report(stock=(1.0, 1.0, 1.0))
+    found = shortlist(all_cells(report, (0, 1, 2, 4, 8), (0, 1, 2), pin_memory=False), cell(3, 0), at_most)
+    assert 1 <= len(found) <= at_most
+    assert len(set(names(found))) == len(found)
+
+
+def test_the_fewest_workers_within_two_percent_stand_for_all() -> None:
+    cells = [predicted(2, 1, 12.0), predicted(2, 2, 10.15), predicted(2, 4, 10.0), predicted(2, 8, 10.01)]
+    cells += [predicted(3, 1, 5.0)]
+    found = [it for it in shortlist(cells, TODAY, 10) if it.cut == 2]
+    assert names(found) == [cell(2, 2).name]
+    cells[1] = replace(cells[1], predicted_ms=10.25)
+    assert names(it for it in shortlist(cells, TODAY, 10) if it.cut == 2) == [cell(2, 4).name]
+
+
+def test_the_favourite_brings_its_neighbours() -> None:
+    cells = [predicted(2, 1, 12.0), predicted(2, 2, 10.15), predicted(2, 4, 10.0), predicted(3, 1, 50.0)]
+    found = {it.num_workers for it in shortlist(cells, TODAY, 10) if it.cut == 2}
+    assert found == {2, 4}
+
+
+def test_the_impossible_and_the_unpredicted_never_race() -> None:
+    cells = [
+        predicted(0, 1, 1.0, status="infeasible", reason="a codec"),
+        cell(1, 1),
+        predicted(2, 1, 9.0),
+        predicted(3, 1, 12.0),
+    ]
+    assert {it.cut for it in shortlist(cells, TODAY, 10)} == {2, 3}
+
+
+def test_without_any_prediction_only_today_is_left() -> None:
+    assert shortlist([cell(1, 1), cell(0, 0)], TODAY, 5) == [TODAY]
+    assert shortlist([], TODAY, 5) == [TODAY]
+
+
+def test_both_engines_get_their_best() -> None:
+    cells = [predicted(0, 1, 10.0), predicted(0, 1, 11.0, device_engine="torch-audiomentations"), predicted(3, 1, 20.0)]
+    assert {it.device_engine for it in shortlist(cells, TODAY, 5) if it.cut == 0} == {
+        "batched",
+        "torch-audiomentations",
+    }

@@ -1,0 +1,89 @@
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from audioaug.decide.what_if import crossovers, parse, what_if
+from audioaug.errors import UsageError
+from tests.decide.planted import CPU, planted_report
+
+
+def test_values_are_read() -> None:
+    assert parse("cores=16, step_ms=12.5") == {"cores": 16.0, "step_ms": 12.5}
+    assert parse("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("core=16", r"--what-if knows no 'core'. Did you mean cores\?"),
+        ("step=3", r"knows no 'step'. Did you mean step_ms\?"),
+        ("nonsense", "knows no 'nonsense'. Known: cores, step_ms."),
+        ("cores=", "cores=: it must be a finite number above 0"),
+        ("cores", "cores=: it must be"),
+        ("cores=many", "cores=many"),
+        ("cores=0", "cores=0"),
+        ("step_ms=-3", "step_ms=-3"),
+        ("cores=inf", "cores=inf"),
+        ("cores=nan", "cores=nan"),
+        ("cores=8,step_ms=x", "step_ms=x"),
+    ],
+)
+def test_what_cannot_be_read_is_told(text, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(text)
+
+
+def best_ms(report, **values) -> float:
+    found = [float(re.search(r"would take ([\d.,]+) ms", line)[1].replace(",", "")) for line in what_if(report, values)]
+    assert found == sorted(found)
+    return found[0]
+
+
+@pytest.mark.parametrize("host", [CPU, None])
+def test_more_cores_never_hurt_and_help_a_loader(host) -> None:
+    report = planted_report(worker=(20, 80, 10), device=(60, 60, 60), **({"host": host} if host else {}))
+    times = [best_ms(report, cores=cores) for cores in (0.5, 1, 2, 4, 8, 16)]
+    assert times == sorted(times, reverse=True) and times[0] > times[-1]
+
+
+def test_a_slower_step_takes_longer() -> None:
+    times = [best_ms(planted_report(), step_ms=ms) for ms in (1, 5, 20, 100)]
+    assert times == sorted(times) and times[-1] == pytest.approx(100, rel=0.02)
+
+
+def test_each_sentence_repeats_the_question_and_says_that_it_is_a_prediction() -> None:
+    lines = what_if(planted_report(), {"cores": 16.0, "step_ms": 12.0})
+    assert len(lines) == 3  # all in the loader, split, all on the device
+    assert all(line.startswith("With cores = 16, step_ms = 12, ") and line.endswith("(predicted).") for line in lines)
+
+
+def test_a_huge_machine_is_answered_at_once() -> None:
+    assert what_if(planted_report(), {"cores": 1e12})
+
+
+def test_without_stages_it_says_so() -> None:
+    empty = replace(planted_report(), stages=(), loader_costs=())
+    for report in (empty, replace(empty, ceiling=None)):
+        (line,) = what_if(report, {"cores": 4.0})
+        assert "nothing can be predicted" in line
+
+
+def test_from_how_many_cores_up_the_loader_keeps_up() -> None:
+    report = planted_report(worker=(20.0, 80.0, 10.0), device=(0.0, 0.0, 0.0), model=30.0)
+    (line,) = crossovers(report)
+    cores = int(re.search(r"as fast as anything from (\d+) cores up \(predicted\)", line)[1])
+    batch = 115.0
+    needed = next(w for w in range(1, 64) if batch * (1 + 0.05 * (min(w, 8) - 1)) / w <= 1.03 * 30)
+    assert math.isclose(cores, needed, abs_tol=1)
+
+
+def test_a_loader_that_never_keeps_up() -> None:
+    (line,) = crossovers(planted_report(worker=(9e5, 1.0, 1.0), model=1.0))
+    assert line == "All in the loader would be slower on any machine of up to 64 cores (predicted)."
+
+
+def test_without_a_gpu_there_is_no_crossover() -> None:
+    assert crossovers(planted_report(host=CPU)) == ()
+    assert crossovers(replace(planted_report(), ceiling=None)) == ()

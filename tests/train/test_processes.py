@@ -1,0 +1,173 @@
+"""Workers end with their loader, whatever ends it; a dead worker is an error, not a hang."""
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from audioaug import Chain, Loader, Plan, ops
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 8.0
+"""Seconds in which both workers must be gone; where torch does not ask them to end, it waits 5 s for each."""
+
+
+def loader_of(workers: int, **knobs: Any) -> Loader:
+    chain = Chain([ops.Gain(p=1.0)], sample_rate=16000)
+    plan = Plan(cut=1, num_workers=workers, **knobs)
+    return Loader([torch.ones(100)] * 400, chain, plan, batch_size=2, device="cpu")
+
+
+class Watch:
+    """Knows the processes that were started since; as a context, checks that none of them is left soon after."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self.before = self._children()
+        self.started: list[psutil.Process] = []
+
+    def look(self) -> None:
+        self.started = list(self._children() - self.before)
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert len(self.started) > 0
+        assert not psutil.wait_procs(self.started, timeout=PATIENCE)[1]
+
+    def _children(self) -> set[psutil.Process]:
+        return set(psutil.Process().children(recursive=True))
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_deleting_a_loader_mid_epoch_ends_its_workers(persistent):
+    with Watch() as watch:
+        loader = loader_of(2, persistent_workers=persistent)
+        batches = iter(loader)
+        next(batches)
+        watch.look()
+        assert len(watch.started) == 2
+        del batches, loader
+
+
+def test_a_loader_in_a_reference_cycle_ends_its_workers_at_once():
+    with Watch() as watch:
+        loader = loader_of(2)
+        loader.itself = loader  # type: ignore[attr-defined]
+        for _ in loader:
+            pass
+        watch.look()
+        start = time.perf_counter()
+        del loader
+        gc.collect()
+        assert time.perf_counter() - start < PATIENCE
+
+
+def test_an_exception_in_the_training_loop_ends_the_workers():
+    def train(watch: Watch) -> None:
+        for _ in loader_of(2):
+            watch.look()
+            raise ZeroDivisionError
+
+    with Watch() as watch, contextlib.suppress(ZeroDivisionError):
+        train(watch)
+
+
+def test_workers_leave_ctrl_c_to_the_training_process():
+    with Watch() as watch:
+        batches = iter(loader_of(2))
+        next(batches)
+        watch.look()
+        for worker in watch.started:
+            worker.send_signal(signal.SIGINT)
+        assert len(list(batches)) == 199
+        del batches
+
+
+def test_a_killed_worker_is_an_error_and_not_a_hang():
+    with Watch() as watch:
+        batches = iter(loader_of(2))
+        next(batches)
+        watch.look()
+        watch.started[0].send_signal(signal.SIGKILL)
+        start = time.perf_counter()
+        with pytest.raises(RuntimeError, match=r"DataLoader worker .* (killed by signal|exited unexpectedly)"):
+            list(batches)
+        assert time.perf_counter() - start < 15
+        del batches
+
+
+TRAINING = """
+import torch
+from audioaug import Chain, Loader, Plan, ops
+
+chain = Chain([ops.Gain(p=1.0), ops.Reverse(p=0.5)], sample_rate=16000)
+loader = Loader([(torch.ones(1, 4000), 0)] * 64, chain, Plan(cut=1, num_workers=2), batch_size=4, device="cpu")
+model = torch.nn.Linear(4000, 1)
+for epoch in range(1 if {once} else 1_000_000):
+    for step, (wave, label) in enumerate(loader):
+        model(wave).mean().backward()
+        if epoch == 0 and step == 2:
+            print("ready", flush=True)
+"""
+
+PINNED = """
+# What torch does for pinned memory and persistent workers, but only where there is a GPU: it waits for them at exit.
+import atexit
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
+
+plain = Iterator.__init__
+
+def as_if_pinned(self, loader):
+    plain(self, loader)
+    for worker in self._workers:
+        atexit.register(Iterator._clean_up_worker, worker)
+
+Iterator.__init__ = as_if_pinned
+"""
+
+
+@contextlib.contextmanager
+def script(text: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program in a process group of its own, until it says "ready"."""
+    command = [sys.executable, "-c", text]
+    pipe = subprocess.PIPE
+    program = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    try:
+        assert program.stdout is not None and program.stdout.readline() == "ready\n"
+        yield program
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
+
+
+def test_ctrl_c_ends_training_and_its_workers_without_a_word_from_them():
+    with script(TRAINING.format(once=False)) as program:
+        workers = psutil.Process(program.pid).children(recursive=True)
+        assert len(workers) == 2
+        os.killpg(program.pid, signal.SIGINT)  # a terminal sends it to the whole group
+        _, errors = program.communicate(timeout=30)
+        assert program.returncode == -signal.SIGINT
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+        assert not [frame for frame in ("_worker_loop", "_bootstrap", "start_worker") if frame in errors]
+        assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
+
+
+def test_a_script_that_ends_does_not_wait_for_its_workers():
+    with script(PINNED + TRAINING.format(once=True)) as program:
+        start = time.perf_counter()
+        _, errors = program.communicate(timeout=30)
+        assert time.perf_counter() - start < PATIENCE
+        assert program.returncode == 0 and errors == ""
