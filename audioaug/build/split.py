@@ -1,10 +1,12 @@
 """Split: both parts of a chain at a plan's cut, for those who keep their own DataLoader."""
 
+import typing
+
 from audioaug.build.cpu import WorkerChain, build_cpu
 from audioaug.build.device import DeviceChain, build_device
 from audioaug.core import Chain
-from audioaug.errors import PlanError
-from audioaug.records import Plan
+from audioaug.errors import PlanError, did_you_mean
+from audioaug.records import DeviceEngine, Plan
 
 
 def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceChain]:
@@ -34,4 +36,9 @@ def check_plan(chain: Chain, plan: Plan) -> None:
         )
     if plan.worker_engine != "audiomentations":
         raise PlanError(f"There is no worker engine {plan.worker_engine!r} yet.", "Use 'audiomentations'.")
+    if plan.device_engine not in typing.get_args(DeviceEngine):
+        raise PlanError(
+            f"There is no device engine {plan.device_engine!r}.",
+            did_you_mean(plan.device_engine, typing.get_args(DeviceEngine)),
+        )
     chain.checked_cut(plan.cut)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -65,13 +65,20 @@ def _batched(op: Op, sample_rate: int) -> Batched:
     def apply(x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         every = torch.ones(len(x_RCT), dtype=torch.bool, device=x_RCT.device)
         transform.transform_parameters = {"should_apply": every, **stock.parameters(x_RCT, params, clips)}
-        with _random_state_kept(x_RCT.device):
+        with _seeded(x_RCT.device, params.get("noise_key")):
             result: Any = transform(x_RCT, clips.sample_rate)
         return result.samples
 
     return apply
 
 
-def _random_state_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Keep the library's noise from moving torch's global generators on."""
-    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+@contextlib.contextmanager
+def _seeded(device: torch.device, key: torch.Tensor | None) -> Iterator[None]:
+    """Seed torch's global generators for the library's noise, and put them back as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if key is not None:
+            seed = int(key[0])
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+        yield

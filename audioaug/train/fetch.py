@@ -4,8 +4,10 @@ The sampler yields keys (epoch, index), so that workers which live through many 
 """
 
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -166,5 +168,12 @@ def start_worker(worker_id: int) -> None:
     from threadpoolctl import threadpool_limits
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = _print_unless_hung_up
     threadpool_limits(1)
     torch.set_num_threads(1)
+
+
+def _print_unless_hung_up(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an exception of a thread that hands over batches, unless the training process hung up: it was Ctrl-C."""
+    if not isinstance(error, ConnectionError):
+        sys.__excepthook__(kind, error, trace)

@@ -146,5 +146,6 @@ def test_draws_of_another_chain_are_refused(speech):
 )
 def test_a_clip_that_the_reference_refuses_is_one_sentence(op):
     worker = build_cpu(Chain([op], 16000))
-    with pytest.raises(DataError, match=rf"^{op.name}: audiomentations refuses a clip of 5 samples: .*on the device\.$"):
+    sentence = rf"^{op.name}: audiomentations refuses a clip of 5 samples: .*on the device\.$"
+    with pytest.raises(DataError, match=sentence):
         worker(np.ones(5, np.float32))

@@ -326,4 +326,5 @@ def test_gradients_flow_through_a_filter_as_its_transpose(zero_phase, batch):
 def test_gradients_are_finite_on_speech(kind, batch):
     x = batch[..., :4000].clone().requires_grad_()
     build_device(always(kind))(x).square().sum().backward()
-    assert x.grad.isfinite().all() and x.grad.any()
+    assert x.grad.isfinite().all()
+    assert x.grad.any() != (kind.__name__ == "BitCrush")  # a staircase: its slope is 0

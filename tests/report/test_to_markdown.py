@@ -45,11 +45,13 @@ def test_a_reader_of_markdown_sees_the_name_as_it_is(name):
 def test_it_says_what_the_text_says(race):
     text = render(race)
     for part in (
-        "| **use** | **split at 2, 4 workers, prefetch 4, pinned** | **2** | **audiomentations + batched** | **4** | **41 ±3** |",
+        "| **use** | **split at 2, 4 workers, prefetch 4, pinned** | **2** "
+        "| **audiomentations + batched** | **4** | **41 ±3** |",
         "| today | all in the loader, 2 workers |",
         "```python\nimport audioaug\n",
         "today: 284 ms = model 38.0 ms + waiting 246 ms",
-        "- **infeasible**: all on the device, 2 workers; all on the device, 4 workers: Mp3Compression runs only on the CPU",
+        "- **infeasible**: all on the device, 2 workers; all on the device, 4 workers: "
+        "Mp3Compression runs only on the CPU",
     ):
         assert part in text
 

@@ -109,6 +109,10 @@ def test_the_dataset_is_not_changed_and_may_be_read_only(cut):
         out = torch.cat(list(loader_of(dataset, chain, Plan(cut=4 * cut))))
         assert not torch.equal(out, torch.stack(tones()))
         assert all(np.array_equal(wave, tone) for wave, tone in zip(dataset, tones()))
+    for form in ("list", "dict"):
+        examples = [FORMS[form](wave, 0) for wave in waves]
+        assert len(list(loader_of(examples, chain, Plan(cut=4 * cut)))) == 2
+        assert all(get_wave(example) is wave for example, wave in zip(examples, waves))
 
 
 # Lengths
@@ -313,13 +317,28 @@ def test_the_other_device_engine(workers):
     chain = Chain([ops.TimeMask(p=0.5), ops.Gain(p=1.0), ops.PolarityInversion(p=0.5)], RATE)
     plan = Plan(cut=1, device_engine="torch-audiomentations", num_workers=workers)
     loader = loader_of(waves, chain, plan)
-    state = torch.get_rng_state()
     for epoch in range(2):
         loader.set_epoch(epoch)
         stock = dict(enumerate(torch.cat(list(loader)).numpy()))
         alone = build_cpu(chain)
         assert_same_audio(stock, {k: alone(wave.numpy(), index=k, epoch=epoch) for k, wave in enumerate(waves)}, 1e-5)
+
+
+STOCK = Plan(cut=0, device_engine="torch-audiomentations")
+STOCK_NOISE = Chain([ops.AddGaussianSNR(min_snr_db=10.0, max_snr_db=10.0, p=1.0)], RATE)
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+def test_the_other_engine_leaves_the_global_random_state_alone():
+    loader, state = loader_of(Words(4), STOCK_NOISE, STOCK), torch.get_rng_state()
+    assert len(list(loader)) == 2
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+def test_the_other_engine_adds_other_noise_to_every_batch():
+    first, second = loader_of([torch.ones(1, 400)] * 4, STOCK_NOISE, STOCK, batch_size=2)
+    assert not torch.allclose(first, second)
 
 
 # Refusals
@@ -333,6 +352,7 @@ def test_the_other_device_engine(workers):
         (Plan(cut=0), "The chain cannot be cut at 0. Mp3Compression: LAME encodes one clip at a time"),
         (Plan(cut=2, worker_engine="batched"), "There is no worker engine 'batched' yet"),
         (Plan(cut=2, worker_engine="nonsense"), "There is no worker engine 'nonsense' yet"),  # type: ignore[arg-type]
+        (Plan(cut=2, device_engine="batchd"), "There is no device engine 'batchd'. Did you mean batched?"),  # type: ignore[arg-type]
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(plan, sentence):

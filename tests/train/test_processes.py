@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -87,24 +88,11 @@ def test_an_exception_in_the_training_loop_ends_the_workers():
 def test_workers_leave_ctrl_c_to_the_training_process():
     with Watch() as watch:
         batches = iter(loader_of(2))
-        next(batches)
+        next(batches), next(batches)  # both have started
         watch.look()
         for worker in watch.started:
             worker.send_signal(signal.SIGINT)
-        assert len(list(batches)) == 199
-        del batches
-
-
-def test_a_killed_worker_is_an_error_and_not_a_hang():
-    with Watch() as watch:
-        batches = iter(loader_of(2))
-        next(batches)
-        watch.look()
-        watch.started[0].send_signal(signal.SIGKILL)
-        start = time.perf_counter()
-        with pytest.raises(RuntimeError, match=r"DataLoader worker .* (killed by signal|exited unexpectedly)"):
-            list(batches)
-        assert time.perf_counter() - start < 15
+        assert len(list(batches)) == 198
         del batches
 
 
@@ -162,6 +150,17 @@ def test_ctrl_c_ends_training_and_its_workers_without_a_word_from_them():
         assert program.returncode == -signal.SIGINT
         assert errors.rstrip().endswith("KeyboardInterrupt")
         assert not [frame for frame in ("_worker_loop", "_bootstrap", "start_worker") if frame in errors]
+        assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
+
+
+def test_a_killed_worker_is_an_error_and_not_a_hang():
+    with script(TRAINING.format(once=False)) as program:
+        workers = psutil.Process(program.pid).children(recursive=True)
+        workers[0].kill()
+        _, errors = program.communicate(timeout=30)
+        assert program.returncode == 1
+        # The second is what torch says if the worker dies while it hands over a batch.
+        assert re.search(r"DataLoader worker \(pid|ConnectionResetError|ConnectionRefusedError|EOFError", errors)
         assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
 
 

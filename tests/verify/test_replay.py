@@ -58,7 +58,7 @@ def test_an_op_with_an_argument_that_verify_does_not_know_is_told_so(monkeypatch
 
 
 def test_missing_demo_audio_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(material, "DEMO", tmp_path)
+    monkeypatch.setattr(material.demo, "FOLDER", tmp_path)
     with pytest.raises(DataError, match="checkout"):
         verify_op(ops.AddBackgroundNoise)
 
