@@ -12,17 +12,22 @@ Without a GPU, "device" is the same batched ops in the training process, on the 
 so that training and workers have cores of their own, as they have beside a GPU.
 """
 
+import math
+import multiprocessing
 import pickle
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from multiprocessing.pool import Pool
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -33,14 +38,14 @@ import torch
 from audioaug import Chain, ops
 from audioaug.advise.arms import CLIPS, cached_batches, device_works, open_loader, stock_of, worker_works
 from audioaug.advise.progress import Progress
-from audioaug.advise.racing import CEILING, Racer
+from audioaug.advise.racing import Usage
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target, load_module, load_target
 from audioaug.build.stock import why_unavailable
-from audioaug.decide.predict import predict, with_prediction
+from audioaug.decide.predict import predict, with_prediction, worker_ms
 from audioaug.decide.shortlist import placement_of
-from audioaug.errors import AudioaugError
-from audioaug.measure import clock_for, host_facts, interleave, measure_loader, measure_steps
+from audioaug.errors import AudioaugError, MeasurementError
+from audioaug.measure import clock_for, host_facts, interleave, measure_steps, race
 from audioaug.records import (
     Ceiling,
     Cell,
@@ -61,8 +66,8 @@ from audioaug.units import format_bytes, format_interval, format_ms, format_perc
 MODEL = Path(__file__).parent / "models" / "keyword_cnn.py"
 BATCH_SIZE = 16
 FILTERS_AND_ROOMS = ("ApplyImpulseResponse", "LowPassFilter", "HighPassFilter", "BandPassFilter", "BandStopFilter")
-BLOCK_BUDGET = 20.0
-"""Seconds of budget that make a race's blocks a fifth of a second long."""
+BLOCK_MS = 200.0
+"""How long a block of training steps is to be."""
 
 STALLED = 0.05
 """A step that waits for data for more than this share of it is stalled."""
@@ -87,7 +92,7 @@ class Size:
 
 SIZES = {
     "small": Size(5, 2, 1, (1,), (0.1, 1.0), 1.5),
-    "full": Size(40, 10, 3, (1, 4), (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 12),
+    "full": Size(32, 9, 3, (1, 4), (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 12),
 }
 
 
@@ -184,18 +189,30 @@ def survey(target: Target, seconds: float, workers: Sequence[int], say: Say = la
     report = Survey(target, Options(seconds), Progress(quiet=True), lambda _: None).report
     clock = clock_for(target.device)
     batches = cached_batches(target, _cell(report, len(target.chain), 0))
+    cores = free_cores(1 + max(workers))
+    report = replace(report, host=replace(report.host, usable_cores=min(cores, report.host.usable_cores)))
     say("the model's own step")
     step = measure_steps(target.step, batches, clock, seconds=0.1 * seconds, block_steps=3)
     ceiling = Ceiling(step.ms, step.ci_ms, target.batch_size / step.median)
     say("every op on both sides")
     stages = _stages(target, get_wave(batches[0]), 0.5 * seconds)
     report = replace(report, ceiling=ceiling, stages=stages)
-    cells = [_cell(report, cut, n) for cut in (report.chain.device_from, len(target.chain)) for n in workers]
-    costs = []
-    for cell in cells:
-        say(f"the loader alone: {cell.name}")
-        costs.append(_loader_cost(target, cell, 0.4 * seconds / len(cells)))
-    return replace(report, loader_costs=tuple(costs), complete=True)
+    say("loaders alone")
+    costs = _loader_costs(target, report, workers, 0.4 * seconds)
+    return replace(report, loader_costs=costs, complete=True)
+
+
+def free_cores(processes: int) -> float:
+    """Return how many cores so many busy processes get: fewer than there are where other programs use them too."""
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        gains = [processes * _busy_seconds(pool, 1) / _busy_seconds(pool, processes) for _ in range(3)]
+    return median(gains)
+
+
+def _busy_seconds(pool: Pool, processes: int) -> float:
+    begin = time.perf_counter()
+    pool.map(sum, [range(4_000_000)] * processes, chunksize=1)
+    return time.perf_counter() - begin
 
 
 def _stages(target: Target, wave: torch.Tensor, seconds: float) -> tuple[StageCost, ...]:
@@ -222,18 +239,33 @@ def _stage(target: Target, key: tuple[Where, str, str], timing: Timing) -> Stage
     return StageCost(label, where, timing.ms * factor, (low * factor, high * factor), op, engine)
 
 
-def _loader_cost(target: Target, cell: Cell, seconds: float) -> LoaderCost:
-    block = max(2, cell.num_workers)
-    result = measure_loader(
-        open_loader(target, cell),
+def _loader_costs(target: Target, report: Report, workers: Sequence[int], seconds: float) -> tuple[LoaderCost, ...]:
+    """Let loaders take turns at delivering, with the whole chain in them or as little of it as can be.
+
+    What would run on the device is left out: its time is that of the device's stages.
+    """
+    ends = {(cut, count): _cell(report, cut, count) for cut in _ends(report) for count in workers}
+    feeders = {}
+    for (cut, _), cell in ends.items():
+        part = replace(target, chain=Chain(target.chain.ops[:cut], target.chain.sample_rate))
+        feeders[cell.name] = iter(open_loader(part, cell))
+        next(feeders[cell.name])
+    result = race(
+        feeders,
+        lambda batch: None,
         clock_for(target.device),
+        block_steps=2 * max(1, *workers),
+        discard={cell.name: stock_of(cell) for cell in ends.values()},
+        rounds=100,
         seconds=seconds,
-        discard=stock_of(cell),
-        block_batches=block,
-        at_least=3 * block,
+        at_least_rounds=5,
     )
-    timing = result.per_batch
-    return LoaderCost(cell.cut, cell.num_workers, timing.ms, timing.ci_ms, result.first_batch_seconds)
+    times = {key: result.measurements[cell.name].step for key, cell in ends.items()}
+    return tuple(LoaderCost(cut, count, timing.ms, timing.ci_ms) for (cut, count), timing in times.items())
+
+
+def _ends(report: Report) -> tuple[int, int]:
+    return report.chain.device_from, len(report.chain.ops)
 
 
 def _on_one_thread(work: Callable[[], object]) -> None:
@@ -302,14 +334,14 @@ def best_ms(report: Report, workers: int) -> dict[str, float]:
 
 
 def predicted_map(
-    report: Report, workers: int, steps_ms: Sequence[float], factors: Sequence[float]
+    report: Report, workers: int, steps_ms: Sequence[float], factors: Sequence[float], cores: float | None = None
 ) -> dict[str, np.ndarray]:
     """Return predicted step times in milliseconds by placement, one row a chain factor, one column a model step.
 
-    Where there are fewer cores than workers and training need, it is predicted for a machine that has enough.
+    With ``cores`` they are for a machine that has so many free ones.
     """
-    cores = max(report.host.usable_cores, workers + 1)
-    report = replace(report, host=replace(report.host, usable_cores=cores))
+    if cores is not None:
+        report = replace(report, host=replace(report.host, usable_cores=cores))
     grid = [[best_ms(scaled(report, factor, step_ms), workers) for step_ms in steps_ms] for factor in factors]
     return {name: np.array([[best[name] for best in row] for row in grid]) for name in ("cpu", "split", "gpu")}
 
@@ -319,23 +351,52 @@ def measure_point(
 ) -> Point:
     """Train a model of that width with both ends of the chain and its best split; real loaders, real steps."""
     runner = with_width(with_repeats(target, repeats), width)
-    batches = cached_batches(runner, _cell(report, len(runner.chain), 0))
     clock = clock_for(target.device)
-    alone = measure_steps(runner.step, batches, clock, seconds=0.1 * seconds, block_steps=2)
-    guess = scaled(report, repeats, alone.ms)
-    arms = {cell: replace(cell, cut=cell.cut * repeats) for cell in _worth_racing(guess, workers)}
-    expected = {arm.name: (predict(guess, cell) or alone).ms / 1e3 for cell, arm in arms.items()}
-    racer = Racer(runner, clock, BLOCK_BUDGET, lambda _, why: None)
-    result = racer.run(list(arms.values()), expected | {CEILING: alone.median}, seconds, lambda: None, cached=batches)
-    step = result[CEILING].step
-    ceiling = Ceiling(step.ms, step.ci_ms, target.batch_size / step.median)
+    batches = cached_batches(runner, _cell(report, len(runner.chain), 0))
+    alone = measure_steps(runner.step, batches, clock, seconds=0.2 * seconds, block_steps=2, at_least=5)
+    ceiling = Ceiling(alone.ms, alone.ci_ms, target.batch_size / alone.median)
     guess = scaled(report, repeats, ceiling.step_ms)
-    cells = []
-    for cell, arm in arms.items():
-        found = with_prediction(guess, cell)
-        arm = replace(arm, predicted_ms=found.predicted_ms, predicted_ci_ms=found.predicted_ci_ms)
-        cells.append(racer.measured(arm, result[arm.name]))
-    return Point(width, sum(p.numel() for p in runner.model.parameters()), repeats, ceiling, tuple(cells))
+    cells = [with_prediction(guess, cell) for cell in _worth_racing(guess, workers)]
+    arms = {cell.name: replace(cell, cut=cell.cut * repeats) for cell in cells}  # every op is there so many times
+    feeders = {name: iter(open_loader(runner, arm)) for name, arm in arms.items()}
+    for feeder in feeders.values():
+        runner.step(next(feeder))
+    usage = Usage(target.device, discard := {cell.name: _settled(guess, cell) for cell in cells})
+    result = race(
+        feeders,
+        runner.step,
+        clock,
+        block_steps={cell.name: max(3, round(BLOCK_MS / (cell.predicted_ms or BLOCK_MS))) for cell in cells},
+        discard=discard,
+        rounds=20,
+        seconds=0.8 * seconds,
+        on_block=usage.note,
+    )
+    if result.failures:
+        raise MeasurementError(f"Training failed: {result.failures}")
+    raced = tuple(_raced(cell, result.measurements[cell.name].step, usage, target.batch_size) for cell in cells)
+    return Point(width, sum(p.numel() for p in runner.model.parameters()), repeats, ceiling, raced)
+
+
+def _settled(report: Report, cell: Cell) -> int:
+    """Return how many steps to leave out before a block.
+
+    That is the cell's own stock, and what it takes the workers of the cell before it to fill theirs: they use cores.
+    """
+    refill_ms = 3 * worker_ms(report, len(report.chain.ops))[1]
+    return max(stock_of(cell), math.ceil(refill_ms / (cell.predicted_ms or refill_ms)))
+
+
+def _raced(cell: Cell, timing: Timing, usage: Usage, batch_size: int) -> Cell:
+    return replace(
+        cell,
+        status="raced",
+        measured_ms=timing.ms,
+        measured_ci_ms=timing.ci_ms,
+        clips_per_second=batch_size / timing.median,
+        vram_bytes=usage.vram.get(cell.name),
+        cpu_seconds_per_step=usage.cpu_per_step.get(cell.name),
+    )
 
 
 def _worth_racing(report: Report, workers: Sequence[int]) -> list[Cell]:
@@ -359,6 +420,12 @@ def _cell(report: Report, cut: int, workers: int) -> Cell:
 def measured(cell: Cell) -> float:
     """Return the measured step time in milliseconds; endless for a cell that was not measured."""
     return inf if cell.measured_ms is None else cell.measured_ms
+
+
+def clearly_faster(cell: Cell, other: Cell) -> bool:
+    """Return whether a measured cell is faster than another, and their intervals do not meet."""
+    ours, theirs = cell.measured_ci_ms, other.measured_ci_ms
+    return ours is not None and theirs is not None and ours[1] < theirs[0]
 
 
 # Convolution
@@ -490,9 +557,12 @@ def _no_tensor_library(chain: Chain) -> Claim:
 def _faster_for_small_models(experiment: Experiment) -> Claim:
     least = min(point.repeats for point in experiment.points)
     points = sorted((p for p in experiment.points if p.repeats == least), key=lambda point: point.width)
-    gains = [measured(point.of("cpu")) / measured(point.of("gpu")) for point in points]
+    pairs = [(point.of("gpu"), point.of("cpu")) for point in points]
+    gains = [measured(cpu) / measured(gpu) for gpu, cpu in pairs]
     found = ", ".join(f"{gain:.2f} x ({_model(point)})" for gain, point in zip(gains, points, strict=True))
-    holds = "not tested" if len(points) < 2 else "yes" if gains[0] > max(1.03, gains[-1]) else "no"
+    clear = [clearly_faster(gpu, cpu) for gpu, cpu in pairs]
+    holds = "yes" if clear[0] and gains[0] > gains[-1] else "in part" if any(clear) else "no"
+    holds = holds if len(points) > 1 else "not tested"
     return Claim.about_gpu(
         experiment,
         "Augmenting on the GPU is faster when the model does not fill the GPU.",
@@ -535,7 +605,7 @@ def _removes_bottleneck(experiment: Experiment) -> Claim:
         f"model's own with the chain in the loader ({_spread(cpu)}), {format_percent(after)} with it on the device "
         f"({_spread(gpu)})."
     )
-    holds = "yes" if after <= STALLED < before else "in part" if measured(gpu) < 0.97 * measured(cpu) else "no"
+    holds = "yes" if after <= STALLED < before else "in part" if clearly_faster(gpu, cpu) else "no"
     return Claim.about_gpu(experiment, "Augmenting on the GPU removes a data loading bottleneck.", found, holds)
 
 
@@ -595,7 +665,8 @@ def to_text(experiment: Experiment) -> str:
     """Lay the results out in lines."""
     report = experiment.report
     assert report.ceiling is not None
-    rows = ["What each stage costs alone (ms for a batch, 95 % interval)"]
+    rows = [f"Cores that training and workers get: {report.host.usable_cores:.1f}", ""]
+    rows += ["What each stage costs alone (ms for a batch, 95 % interval)"]
     for stage in report.stages:
         where = f"{stage.where} {stage.engine}".strip()
         rows.append(f"  {stage.name:24} {where:30} {_ms(stage.ms_per_batch, stage.ci_ms)}")

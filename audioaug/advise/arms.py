@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from audioaug.advise.target import Target, in_one_line
-from audioaug.build import Preparer, build_cpu, build_device
+from audioaug.build import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.build.stock import has_counterpart
 from audioaug.core import Chain, Op
 from audioaug.errors import AudioaugError, DataError
@@ -97,7 +97,7 @@ def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     works: dict[str, Callable[[], object]] = {"decode": lambda: [dataset[index] for index in indices]}
     for place, op in enumerate(chain.ops):
         works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
-    fetcher = Fetcher(dataset, build_cpu(chain, 0), raise_errors=True)
+    fetcher = Fetcher(dataset, WorkerChain(chain, 0, seed=0), raise_errors=True)
     collate = Collate(Preparer(chain, chain.device_from), target.collate_fn, target.pad)
     fetched = fetcher.__getitems__([(0, index) for index in indices])
     works["collate"] = lambda: collate(fetched)

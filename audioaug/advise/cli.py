@@ -18,6 +18,7 @@ from audioaug.records import Plan, Report, read_record
 if TYPE_CHECKING:
     from audioaug.advise.outputs import Outputs
 
+PRECISIONS = ("fp32", "bf16", "fp16")
 DEFAULT_BUDGET = 120.0
 QUICK_BUDGET = 30.0
 
@@ -31,7 +32,7 @@ QUICK_BUDGET = 30.0
 @click.option("--clip-seconds", type=click.FloatRange(0, min_open=True), help="Length of a clip, in seconds.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
-@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), default="fp32", show_default=True)
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="To train with.")
 @click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
@@ -86,6 +87,7 @@ def show(report: Report, json: str | None = None) -> None:
 
 def _measure(options: dict[str, Any]) -> None:
     """Load the target, survey it, and write what was found, also when interrupted."""
+    from audioaug.advise.interrupt import Interrupt
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.target import load_target
@@ -101,10 +103,11 @@ def _measure(options: dict[str, Any]) -> None:
         name: options[name] for name in ("augment", "data", "batch_size", "sample_rate", "clip_seconds", "precision")
     }
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
+    warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
     target = load_target(options["model"], as_device(options["device"]), **named)
     if verify is not None:
         check_plan(target.chain, verify)
-    with Progress() as progress:
+    with Interrupt() as interrupt, Progress(interrupt.check) as progress:
         survey = Survey(target, Options(budget, workers, verify), progress, outputs.update)
         report = survey.run()
     _conclude(report, outputs, options)

@@ -11,11 +11,11 @@ from audioaug.errors import AudioaugWarning
 
 
 class Progress:
-    """Shows which stage is being measured. ``quiet`` shows nothing."""
+    """Shows which stage is being measured, and calls ``check`` as it goes on. ``quiet`` shows nothing."""
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None, quiet: bool = False) -> None:
         self._bars: Any = None
-        self._quiet = quiet
+        self._check, self._quiet = check, quiet
         if not quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -37,14 +37,19 @@ class Progress:
     def stage(self, name: str, seconds: float) -> Iterator[Callable[..., None]]:
         """Show a stage that may take so many seconds; call what is yielded whenever some of it is done."""
         begin = time.monotonic()
-        if self._bars is None:
-            if not self._quiet:
-                print(f"{name} ...", file=sys.stderr, flush=True)
-            yield lambda *_: None
-            return
-        task = self._bars.add_task(name, total=seconds)
-        yield lambda *_: self._bars.update(task, completed=min(seconds, time.monotonic() - begin))
-        self._bars.update(task, completed=seconds)
+        task = None if self._bars is None else self._bars.add_task(name, total=seconds)
+        if task is None and not self._quiet:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+
+        def tick(*_: object) -> None:
+            self._check()
+            if task is not None:
+                self._bars.update(task, completed=min(seconds, time.monotonic() - begin))
+
+        yield tick
+        self._check()
+        if task is not None:
+            self._bars.update(task, completed=seconds)
 
 
 @contextmanager

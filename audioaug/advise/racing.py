@@ -1,5 +1,6 @@
 """Racing: loaders (and batches that already lie on the device) take turns at feeding one training loop."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -49,6 +50,7 @@ class Racer:
         """
         feeders: dict[str, Iterator[Any]] = {cell.name: iter(open_loader(self.target, cell)) for cell in arms}
         discard = {cell.name: stock_of(cell) for cell in arms}
+        workers = {cell.name: cell.num_workers for cell in arms}
         if cached:
             feeders[CEILING], discard[CEILING] = cycle(cached), 1
         failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
@@ -63,7 +65,7 @@ class Racer:
             feeders,
             self.target.step,
             self.clock,
-            block_steps={name: self.block_steps(expected[name]) for name in feeders},
+            block_steps={name: self.block_steps(expected[name], workers.get(name, 0)) for name in feeders},
             discard=discard,
             rounds=1000,
             seconds=seconds,
@@ -90,10 +92,14 @@ class Racer:
             cpu_seconds_per_step=self.usage.cpu_per_step.get(cell.name),
         )
 
-    def block_steps(self, step_seconds: float) -> int:
-        """Return how many steps make a block of about a second (less under a small budget)."""
+    def block_steps(self, step_seconds: float, workers: int) -> int:
+        """Return how many steps make a block of about a second (less under a small budget).
+
+        Workers that started together deliver together, so a block is a multiple of their number.
+        """
         aim = min(1.0, self.budget / 100)
-        return max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
+        steps = max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
+        return math.ceil(steps / max(1, workers)) * max(1, workers)
 
     def _warm(self, feeder: Iterator[Any]) -> str:
         """Train on an arm's first batch, which starts its workers and loads its banks; say why if that fails."""

@@ -134,7 +134,8 @@ class Survey:
         timing = result[CEILING].step
         rate = self.target.batch_size / timing.median
         self.today = self.racer.measured(self.today, result[self.today.name])
-        self._grow(ceiling=Ceiling(timing.ms, timing.ci_ms, rate), current=self.today)
+        ceiling = Ceiling(timing.ms, timing.ci_ms, rate)
+        self._grow(ceiling=ceiling, current=self.today, measurements=(result[self.today.name],))
         self._grow(current=self._with_stall(self.today))
         return result
 
@@ -209,7 +210,7 @@ class Survey:
         chosen: list[Cell] = []
         for cell in candidates:
             step = (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3
-            left -= ROUNDS * step * (stock_of(cell) + self.racer.block_steps(step))
+            left -= ROUNDS * step * (stock_of(cell) + self.racer.block_steps(step, cell.num_workers))
             processes -= cell.num_workers
             if len(chosen) < 4 or (left > 0 and processes > 0):
                 chosen.append(cell)

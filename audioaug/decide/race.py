@@ -39,8 +39,8 @@ def paired_ratio(arm: Measurement, other: Measurement, comparisons: int = 1) -> 
 
 
 def leader(measurements: Mapping[str, Measurement]) -> str:
-    """Return the name of the arm with the smallest median step time."""
-    return min(measurements, key=lambda name: measurements[name].step.median)
+    """Return the name of the arm with the smallest median step time, of those that ran in all rounds."""
+    return min(_finishers(measurements), key=lambda name: measurements[name].step.median)
 
 
 def losers(measurements: Mapping[str, Measurement], looks: int = 1) -> list[str]:
@@ -49,30 +49,38 @@ def losers(measurements: Mapping[str, Measurement], looks: int = 1) -> list[str]
 
 
 def hopeless(measurements: Mapping[str, Measurement]) -> list[str]:
-    """Return the arms not worth another round: beyond doubt slower, or in both of two rounds by half.
+    """Return the arms not worth another round: beyond doubt slower, or twice as slow in each of two rounds or more.
 
-    This is asked after every round. The error allowed in round n is 1 / n (n - 1) of the whole, which sums to one.
+    This is asked after every round. Half of the error allowed is for these looks, 1 / n (n - 1) of it in round n (which
+    sums to one), and half for the verdict.
     """
     first = measurements[leader(measurements)].step.seconds
     crawling = [
         name
         for name, arm in measurements.items()
-        if len(first) >= 2 and all(a > 1.5 * b for a, b in zip(arm.step.seconds, first, strict=False))
+        if len(first) >= 2 and all(a > 2 * b for a, b in zip(arm.step.seconds, first, strict=False))
     ]
-    return sorted({*crawling, *losers(measurements, max(1, len(first) * (len(first) - 1)))})
+    return sorted({*crawling, *losers(measurements, looks=2 * max(1, len(first) * (len(first) - 1)))})
 
 
 def ties(measurements: Mapping[str, Measurement]) -> list[str]:
     """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first.
 
-    An arm is told apart if it is slower beyond doubt, however little, and by more than the margin as far as is known.
+    An arm is told apart if it left the race before its end, or is slower beyond doubt and, as far as is known, by more
+    than the margin.
     """
-    ratios = _behind(measurements)
+    ratios = _behind(measurements, looks=2)
     slower = {name for name, ratio in ratios.items() if ratio.low > 1 and ratio.value > 1 + MARGIN}
-    return sorted(measurements.keys() - slower, key=lambda name: (name in ratios, measurements[name].step.median))
+    close = [name for name in _finishers(measurements) if name not in slower]
+    return sorted(close, key=lambda name: (name in ratios, measurements[name].step.median))
 
 
-def _behind(measurements: Mapping[str, Measurement], looks: int = 1) -> dict[str, Ratio]:
+def _finishers(measurements: Mapping[str, Measurement]) -> list[str]:
+    rounds = max(len(arm.step.seconds) for arm in measurements.values())
+    return [name for name, arm in measurements.items() if len(arm.step.seconds) == rounds]
+
+
+def _behind(measurements: Mapping[str, Measurement], looks: int) -> dict[str, Ratio]:
     """Return how far all others are behind the leader."""
     first = leader(measurements)
     others = [name for name in measurements if name != first]

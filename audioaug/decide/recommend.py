@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, diagnose, stall
 from audioaug.decide.predict import device_ms
-from audioaug.decide.race import Ratio, paired_ratio, ties
+from audioaug.decide.race import MARGIN, Ratio, paired_ratio, ties
 from audioaug.records import Allocation, Cell, Measurement, Recommendation, Report
 from audioaug.units import format_interval, format_ms, format_percent
 
@@ -18,7 +18,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report
     assert report.current is not None and report.ceiling is not None
     raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
     close = [name for name in ties(measurements) if name in raced]
-    chosen = _first_of_ties([raced[name] for name in close], report.current)
+    chosen = _pick([raced[name] for name in close], report.current)
     cause = diagnose(report, report.current, raced[close[0]])
     ratio = paired_ratio(measurements[report.current.name], measurements[chosen.name])
     found = Recommendation(
@@ -68,8 +68,12 @@ def allocation(report: Report, cell: Cell) -> Allocation | None:
     return Allocation(model, augment, cell.measured_ms - model - augment)
 
 
-def _first_of_ties(close: list[Cell], current: Cell) -> Cell:
-    """Pick among equals: what the user has, then the exact engine, fewer CPU seconds, less VRAM, the simplest."""
+def _pick(ties: list[Cell], current: Cell) -> Cell:
+    """Pick among the ties (fastest first) that are as fast as the fastest as far as is known, not just undecided.
+
+    In this order: what the user has, the exact engine, fewer workers, fewer CPU seconds, the simplest.
+    """
+    close = [cell for cell in ties if (cell.measured_ms or 0.0) <= (1 + 2 * MARGIN) * (ties[0].measured_ms or 0.0)]
     same = [cell for cell in close if cell.name == current.name]
     if same:
         return same[0]

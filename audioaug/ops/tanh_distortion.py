@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
-from audioaug.dsp.levels import order_statistic
+from audioaug.dsp.levels import at_rank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class TanhDistortion(Op):
         return {"distortion_amount": params["distortion_amount"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        sizes = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1)
-        threshold_B = order_statistic(sizes, params["rank"], params["rank_fraction"])
+        ordered_BN = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1).sort(dim=-1).values
+        threshold_B = at_rank(ordered_BN, params["rank"], params["rank_fraction"])
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
         before_B, after_B = clips.rms_B(x_BCT), clips.rms_B(bent)
         return bent * torch.where(before_B > 1e-9, before_B / after_B, 1.0)[:, None, None]

@@ -77,9 +77,12 @@ def equal_lengths(clips: list[NDArray[np.float32]], samples: int) -> list[NDArra
     return [np.pad(x_CT, ((0, 0), (0, max(0, samples - x_CT.shape[1]))), "wrap")[:, :samples] for x_CT in clips]
 
 
-GOES_WITH: dict[Any, dict[str, Any]] = {
-    "seconds": {"min_shift": -0.09, "max_shift": 0.09},  # the reference raises where a clip is shorter than its shift
-    "samples": {"min_shift": -700, "max_shift": 700},
+GOES_WITH: dict[tuple[str, Any], dict[str, Any]] = {
+    # The reference raises where a clip is shorter than its shift.
+    ("shift_unit", "seconds"): {"min_shift": -0.09, "max_shift": 0.09},
+    ("shift_unit", "samples"): {"min_shift": -700, "max_shift": 700},
+    ("duration_unit", "samples"): {"min_duration": 2, "max_duration": 9000},
+    ("duration_unit", "fraction"): {"min_duration": 0.1, "max_duration": 1.5},
 }
 """What an option needs besides itself to make sense on these clips."""
 
@@ -115,7 +118,7 @@ def variants(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> Iterator[Op
         for option in options:
             if option != field.default:
                 try:
-                    variant = kind(**arguments, **{field.name: option}, **GOES_WITH.get(option, {}))
+                    variant = kind(**arguments, **{field.name: option}, **GOES_WITH.get((field.name, option), {}))
                 except ChainError:
                     continue
                 if not variant.why_not_on_device():

@@ -8,6 +8,7 @@ import pytest
 
 from audioaug.advise.cli import main
 from audioaug.advise.survey import Survey
+from audioaug.advise.target import MODULE_NAME
 from audioaug.decide.recommend import recommend
 from audioaug.records import Report, write_record
 from tests.decide.planted import planted_report, raced, steady
@@ -44,12 +45,9 @@ class Ran:
 @pytest.fixture(autouse=True)
 def clean_imports(monkeypatch):
     """A model file's folder is put on the path and the file among the modules: take both away again."""
-    modules = dict(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    for name in set(sys.modules) - set(modules):
-        if name.startswith("audioaug_model_file"):
-            del sys.modules[name]
+    sys.modules.pop(MODULE_NAME, None)
 
 
 @pytest.fixture

@@ -58,6 +58,8 @@ def _candidates(value: Any, name: str, hint: Any) -> list[Any]:
         "transforms": [(ops.PolarityInversion(), ops.Gain(p=0.25))],
         "num_transforms": [(1, 2)],
         "weights": [(0.25, 0.75)],
+        "min_temperature": [20.0],
+        "max_temperature": [10.0],
     }
     if name in named:
         return named[name]

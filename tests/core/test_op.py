@@ -53,6 +53,16 @@ REFUSED = [
         lambda: ops.Mp3Compression(backend="lameenc"),
         "Mp3Compression: backend 'lameenc' does not support preserve_delay=False. Use 'fast-mp3-augment'.",
     ),
+    (lambda: ops.BitCrush(max_bit_depth=33), "BitCrush: max_bit_depth is 33, but it must be between 1 and 32."),
+    (
+        lambda: ops.GainTransition(min_duration=0.0),
+        "GainTransition: min_duration is 0, but it must be greater than 0.",
+    ),
+    (
+        lambda: ops.GainTransition(min_duration=2, max_duration=2.5, duration_unit="samples"),
+        "GainTransition: max_duration is 2.5, but it must be a whole number of samples.",
+    ),
+    (lambda: ops.Aliasing(min_sample_rate=1), "Aliasing: min_sample_rate is 1, but it must be at least 2."),
     (lambda: ops.OneOf([]), "OneOf: transforms is empty. Give it at least one transform."),
     (lambda: ops.OneOf([3]), "OneOf: 3 is not an audioaug op."),
     (lambda: ops.OneOf(3), "OneOf: transforms is 3, but it must be a list of ops."),

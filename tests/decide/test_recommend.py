@@ -63,6 +63,10 @@ def test_what_the_user_has_wins_every_tie() -> None:
     assert report.before == report.after
 
 
+def test_what_the_user_has_wins_even_if_it_is_not_the_simplest() -> None:
+    assert decided(raced(2, 4, 40.0), raced(0, 0, 39.9)).recommendation.name == "split at 2, 4 workers"
+
+
 def test_today_at_the_ceiling_is_left_alone() -> None:
     report = decided(raced(3, 0, 10.1), raced(1, 2, 10.05))
     assert report.verdict.startswith(
@@ -115,3 +119,11 @@ def test_an_allocation_adds_up_and_has_nothing_negative(model, step, op, cut) ->
     found = allocation(planted_report(model=model, device=(op, op, op)), raced(cut, 1, step))
     assert found.total_ms == pytest.approx(step)
     assert min(found.model_ms, found.augment_ms, found.wait_ms) >= 0
+
+
+def test_an_undecided_arm_is_a_tie_but_not_the_advice() -> None:
+    today, best, noisy = raced(3, 0, 40.0), raced(0, 2, 20.0), raced(1, 1, 26.0)
+    report = replace(planted_report(), cells=(today, best, noisy), current=today, cost_seconds=60.0)
+    measurements = {**steady((today, best)), noisy.name: blocks(noisy.name, [18.0, 26.0, 34.0, 26.0, 18.0, 34.0])}
+    found = recommend(report, measurements).recommendation
+    assert found.name == best.name and found.tie_with == (noisy.name,)

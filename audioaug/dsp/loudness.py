@@ -1,0 +1,97 @@
+"""Integrated loudness of whole batches: ITU-R BS.1770-4, as the package ``loudness`` (libloudness 0.2) measures it.
+
+A clip is weighted for the ear (a treble shelf, a high-pass: "K") and cut into blocks of 0.4 s, a new one every 0.1 s.
+The energy is averaged of those blocks that lie above -70 LUFS and, of these, above a tenth of their mean. The package
+sorts blocks by level into bins of 0.1 dB and reckons with the middles of the bins, and so must its twin: a block at the
+edge of a bin makes a difference of 0.1 dB. Therefore everything here is float64, which lets no rounding decide.
+
+Shapes: B examples, C channels, T samples, F frequencies, K blocks.
+"""
+
+import math
+
+import torch
+
+from audioaug.dsp.fft import fast_length
+
+OFFSET_DB = 0.691
+GATE_LUFS = -70.0
+BIN_DB = 0.1
+BINS = 1000
+RELATIVE_GATE = 0.1
+RINGING_S = 0.2
+"""How long the high-pass rings: exp(-2 pi 38 Hz 0.2 s) is 2e-21."""
+
+SURROUND = 1.41
+CHANNEL_WEIGHTS = {4: (1.0, 1.0, SURROUND, SURROUND), 5: (1.0, 1.0, 1.0, SURROUND, SURROUND)}
+CHANNEL_ORDER = (1.0, 1.0, 1.0, 0.0, SURROUND, SURROUND)
+"""Left, right, centre, bass (which does not count), two surround channels; all others do not count either."""
+
+
+def k_weighting(sample_rate: int, n: int, device: torch.device) -> torch.Tensor:
+    """Return the complex response (F,) of the K weighting at the frequencies of an FFT of n samples.
+
+    Reference: ITU-R BS.1770-4, annex 1, whose coefficients are for 48 kHz; at other rates the bilinear transform of the
+    analog filters behind them, with the corner frequencies, gain and qualities of libebur128.
+    """
+    angle_F = torch.arange(n // 2 + 1, device=device, dtype=torch.float64) * (-2 * math.pi / n)
+    z_F = torch.polar(torch.ones_like(angle_F), angle_F)
+    high, quality = 10 ** (3.999843853973347 / 20), 0.7071752369554196
+    k = math.tan(math.pi * 1681.974450955533 / sample_rate)
+    middle = high**0.4996667741545416 * k / quality
+    shelf_F = _quadratic(z_F, high + middle + k * k, 2 * (k * k - high), high - middle + k * k)
+    response_F = shelf_F / _quadratic(z_F, 1 + k / quality + k * k, 2 * (k * k - 1), 1 - k / quality + k * k)
+    k, quality = math.tan(math.pi * 38.13547087602444 / sample_rate), 0.5003270373238773
+    a0 = 1 + k / quality + k * k
+    poles_F = _quadratic(z_F, 1.0, 2 * (k * k - 1) / a0, (1 - k / quality + k * k) / a0)
+    return response_F * (1 - z_F).square() / poles_F
+
+
+def _quadratic(z_F: torch.Tensor, c0: float, c1: float, c2: float) -> torch.Tensor:
+    return (c2 * z_F + c1) * z_F + c0
+
+
+def integrated_loudness(x_BCT: torch.Tensor, lengths_B: torch.Tensor, sample_rate: int) -> torch.Tensor:
+    """Return the loudness of each clip in LUFS, (B,) float64; -inf if no block of it lies above -70 LUFS.
+
+    Args:
+        x_BCT: the samples; what lies behind the end of a clip does not matter if it is finite.
+        lengths_B: in samples.
+        sample_rate: in Hz.
+    """
+    step = (sample_rate + 5) // 10
+    steps = x_BCT.shape[-1] // step
+    if steps < 4:
+        return torch.full((len(x_BCT),), -torch.inf, dtype=torch.float64, device=x_BCT.device)
+    energy_BT = _weighted_energy(x_BCT, sample_rate)
+    step_BN = energy_BT[:, : steps * step].unflatten(-1, (steps, step)).sum(dim=-1)
+    energy_BK = step_BN.unfold(-1, 4, 1).sum(dim=-1) / (4 * step)
+    inside_BK = torch.arange(4, steps + 1, device=x_BCT.device) * step <= lengths_B[:, None]
+    bin_BK = ((to_lufs(energy_BK) - GATE_LUFS) / BIN_DB).floor().clamp(0, BINS - 1)
+    middle_BK = 10 ** ((bin_BK * BIN_DB + BIN_DB / 2 + GATE_LUFS + OFFSET_DB) / 10)
+    loud_BK = inside_BK & (energy_BK >= 10 ** ((GATE_LUFS + OFFSET_DB) / 10))
+    gate_B = RELATIVE_GATE * _mean(middle_BK, loud_BK)
+    return to_lufs(_mean(middle_BK, loud_BK & (middle_BK >= gate_B[:, None])))
+
+
+def to_lufs(energy: torch.Tensor) -> torch.Tensor:
+    """Return the level of a mean square after K weighting; -inf of 0."""
+    return 10 * energy.log10() - OFFSET_DB
+
+
+def _weighted_energy(x_BCT: torch.Tensor, sample_rate: int) -> torch.Tensor:
+    """Return the squares after K weighting, added up over the channels by their weights, (B, T)."""
+    channels, samples = x_BCT.shape[1:]
+    n = fast_length(samples + int(RINGING_S * sample_rate))
+    spectrum_BCF = torch.fft.rfft(x_BCT.double(), n) * k_weighting(sample_rate, n, x_BCT.device)
+    y_BCT = torch.fft.irfft(spectrum_BCF, n)[..., :samples]
+    weights = CHANNEL_WEIGHTS.get(channels, (*CHANNEL_ORDER, *[0.0] * channels)[:channels])
+    energy_BT = torch.zeros_like(y_BCT[:, 0])
+    for channel, weight in enumerate(weights):
+        energy_BT = energy_BT + weight * y_BCT[:, channel].square()
+    return energy_BT
+
+
+def _mean(value_BK: torch.Tensor, chosen_BK: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the chosen values of each row, 0 if none are."""
+    return torch.where(chosen_BK, value_BK, 0.0).sum(dim=1) / chosen_BK.sum(dim=1).clamp(min=1)

@@ -1,0 +1,56 @@
+"""What shelves, peaking filter and equaliser share: draws to sections of a cascade, limits, the filter itself.
+
+Shapes: B examples, C channels, T samples, S sections.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from audioaug.core import DeviceClips, Distribution, HostClips, MelUniform, Params, Uniform
+from audioaug.dsp import biquads
+
+DRAWN = ("center_freq", "gain_db", "q_factor")
+INF = float("inf")
+SHELF_LIMITS = {"min_center_freq": (1e-3, INF), "min_q": (1e-3, 1.0), "max_q": (1e-3, 1.0)}
+PEAKING_LIMITS = {"min_center_freq": (1e-3, INF), "min_q": (1e-3, INF)}
+
+
+def distributions(op: Any) -> dict[str, Distribution]:
+    """Return what the centre, gain and quality of a filter come from."""
+    return {
+        "center_freq": MelUniform(op.min_center_freq, op.max_center_freq),
+        "gain_db": Uniform(op.min_gain_db, op.max_gain_db),
+        "q_factor": Uniform(op.min_q, op.max_q),
+    }
+
+
+def resolved(kinds: Sequence[biquads.Kind], draw: Params, clips: HostClips, prefixes: Sequence[str] = ("",)) -> Params:
+    """Add the sections: one flat array, row by row, of all their numbers. Centres are moved below Nyquist."""
+    sections = list[biquads.Section]()
+    for kind, prefix in zip(kinds, prefixes):
+        centre_hz, gain_db, q = (draw[prefix + name] for name in DRAWN)
+        centre_hz = biquads.below_nyquist(centre_hz, clips.sample_rate)
+        sections.append(biquads.section(kind, centre_hz, gain_db, q, clips.sample_rate))
+    plan = biquads.plan(sections, int(np.max(clips.lengths)))
+    cuts = {f"cut_{number}": cut for number, cut in enumerate(plan.cuts)}
+    return {**draw, "sections": plan.sections, "steady": plan.steady_R, "tail": plan.tail, **cuts}
+
+
+def replayed(
+    kinds: Sequence[biquads.Kind], params: Params, sample_rate: int, prefixes: Sequence[str] = ("",)
+) -> dict[str, float]:
+    """Return the reference's own parameters. It moves the centres of shelves; those of peaking filters it does not."""
+    found = {prefix + name: params[prefix + name] for prefix in prefixes for name in DRAWN}
+    for kind, prefix in zip(kinds, prefixes):
+        name = f"{prefix}center_freq"
+        found[name] = float(biquads.below_nyquist(found[name], sample_rate)) if kind == "peaking" else found[name]
+    return found
+
+
+def run(sections: int, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    """Filter each example with its own cascade."""
+    cuts = [params[f"cut_{number}"] for number in range(sections)]
+    return biquads.run(x_BCT, clips.lengths_B, params["sections"], params["steady"], cuts, params["tail"])

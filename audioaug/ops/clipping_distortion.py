@@ -1,0 +1,58 @@
+"""ClippingDistortion: hard clipping of a random share of the samples.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.dsp.levels import at_rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippingDistortion(Op):
+    """Clip an example at two percentiles of its samples (of all channels together).
+
+    Half the drawn share, rounded down to a whole percentage, is clipped on each side: of 30 %, the samples below the
+    15th and above the 85th percentile; shares of 0 and 1 % change nothing.
+
+    Args:
+        min_percentile_threshold: least share that is clipped, in percent, 0 to 100.
+        max_percentile_threshold: greatest share that is clipped, in percent, 0 to 100.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.ClippingDistortion``.
+    """
+
+    min_percentile_threshold: int = 0
+    max_percentile_threshold: int = 40
+
+    contract = Contract.exact(rtol=1e-6)
+    limits = {"min_percentile_threshold": (0, 100), "max_percentile_threshold": (0, 100)}
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"percentile_threshold": UniformInt(self.min_percentile_threshold, self.max_percentile_threshold)}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        last = np.maximum(clips.lengths * clips.channels - 1, 0)
+        params = dict(draw)
+        side = draw["percentile_threshold"] // 2
+        for name, percentage in (("low", side), ("high", 100 - side)):
+            rank = percentage / 100 * last
+            params |= {f"{name}_rank": rank.astype(np.int64), f"{name}_fraction": rank % 1}
+        return params
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"percentile_threshold": int(params["percentile_threshold"])}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        ordered_BN = clips.masked(x_BCT, value=torch.inf).flatten(1).sort(dim=-1).values
+        low_B, high_B = (
+            at_rank(ordered_BN, params[f"{name}_rank"], params[f"{name}_fraction"]) for name in ("low", "high")
+        )
+        return x_BCT.clamp(low_B[:, None, None], high_B[:, None, None])

@@ -1,0 +1,79 @@
+"""GainTransition: a fade from one random gain to another.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.dsp.levels import db_to_ratio
+from audioaug.errors import ChainError
+
+SHORTEST_FADE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class GainTransition(Op):
+    """Hold a first gain, go to a second one evenly in dB, and hold that.
+
+    The transition may begin before the clip and end behind it; at least two of its samples lie inside (one, in a clip
+    of one). It is never shorter than three samples.
+
+    Args:
+        min_gain_db: lowest gain, in dB, of both.
+        max_gain_db: highest gain, in dB, of both.
+        min_duration: least length of the transition, in ``duration_unit``; greater than 0.
+        max_duration: greatest length of the transition.
+        duration_unit: ``"seconds"``, ``"samples"`` (whole numbers) or ``"fraction"`` of the clip.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.GainTransition``.
+    """
+
+    min_gain_db: float = -24.0
+    max_gain_db: float = 6.0
+    min_duration: float = 0.2
+    max_duration: float = 6.0
+    duration_unit: Literal["fraction", "samples", "seconds"] = "seconds"
+
+    contract = Contract.exact(rtol=2e-6)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_duration <= 0:
+            raise ChainError(f"GainTransition: min_duration is {self.min_duration:g}, but it must be greater than 0.")
+        for name in ("min_duration", "max_duration") if self.duration_unit == "samples" else ():
+            value = getattr(self, name)
+            if value != int(value):
+                raise ChainError(f"GainTransition: {name} is {value:g}, but it must be a whole number of samples.")
+            object.__setattr__(self, name, int(value))
+
+    def distributions(self) -> dict[str, Distribution]:
+        gain_db = Uniform(self.min_gain_db, self.max_gain_db)
+        return {"start_gain_db": gain_db, "end_gain_db": gain_db, "length_share": FRACTION, "start_share": FRACTION}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        units: dict[str, Any] = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}
+        unit = units[self.duration_unit]
+        least, most = (np.rint(duration * unit) for duration in (self.min_duration, self.max_duration))
+        fade = np.maximum(SHORTEST_FADE, least + np.floor(draw["length_share"] * (most - least + 1))).astype(np.int64)
+        first = 2 - fade
+        t0 = first + np.floor(draw["start_share"] * (clips.lengths - 2 - first + 1)).astype(np.int64)
+        gains = {name: draw[name] for name in ("start_gain_db", "end_gain_db")}
+        return {**gains, "fade_time_samples": fade, "t0": t0}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return dict(params)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        start_B1, end_B1, fade_B1, t0_B1 = (
+            params[name][:, None] for name in ("start_gain_db", "end_gain_db", "fade_time_samples", "t0")
+        )
+        into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device) - t0_B1
+        gain_db_BT = torch.lerp(start_B1, end_B1, (into_BT / (fade_B1 - 1)).clamp(0.0, 1.0))
+        return x_BCT * db_to_ratio(gain_db_BT)[:, None]

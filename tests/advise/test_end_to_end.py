@@ -1,0 +1,276 @@
+"""Real runs with real audio, a model of a few parameters and a few seconds."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from audioaug import Chain, Loader
+from audioaug.audio.folder import AudioFolder
+from audioaug.records import Plan, Report, from_json, read_record
+
+BRIEF = ("--budget", "2", "--workers", "0,1")
+KEYS = {
+    "schema_version",
+    "verdict",
+    "cause",
+    "host",
+    "chain",
+    "ceiling",
+    "stages",
+    "cells",
+    "current",
+    "recommendation",
+    "cost_seconds",
+    "break_even_steps",
+    "notices",
+}
+CELL_KEYS = {
+    "placement",
+    "cut",
+    "worker_engine",
+    "device_engine",
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "predicted_ms",
+    "predicted_ci_ms",
+    "measured_ms",
+    "measured_ci_ms",
+    "clips_per_second",
+    "stall",
+    "vram_bytes",
+    "cpu_seconds_per_step",
+    "status",
+    "reason",
+}
+IN_MEMORY = "dataset = [torch.randn(1, 4000) for _ in range(16)]\n"
+CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
+
+
+def has_the_keys_of_the_contract(content) -> None:
+    assert KEYS <= content.keys() and next(iter(content)) == "schema_version"
+    assert {"step_ms", "clips_per_second"} <= content["ceiling"].keys()
+    assert all({"name", "where", "ms_per_batch", "ci_ms"} <= stage.keys() for stage in content["stages"])
+    assert content["cells"] and all(content["cells"][i].keys() >= CELL_KEYS for i in range(len(content["cells"])))
+    assert content["current"].keys() >= CELL_KEYS
+    assert content["recommendation"].keys() >= CELL_KEYS | {"tie_with", "because"}
+
+
+def makes_sense(report: Report) -> None:
+    """What must hold of every finished report."""
+    assert report.complete and report.verdict.endswith((".", ")")) and report.cause
+    raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
+    assert report.recommendation.name in raced and report.current.name in raced
+    assert set(report.recommendation.tie_with) <= raced.keys()
+    assert {arm.cell for arm in report.measurements} == raced.keys()
+    for arm in report.measurements:
+        assert len(arm.step.seconds) == len(arm.wait.seconds) >= 1 and min(arm.step.seconds) > 0
+        assert raced[arm.cell].measured_ms == pytest.approx(arm.step.ms)
+    for cell in report.cells:
+        assert (cell.measured_ms is not None) == (cell.status == "raced")
+        assert bool(cell.reason) == (cell.status == "infeasible")
+        for ms, ci in ((cell.predicted_ms, cell.predicted_ci_ms), (cell.measured_ms, cell.measured_ci_ms)):
+            assert (ms is None) == (ci is None) and (ms is None or 0 < ci[0] <= ms <= ci[1])
+    for part in (report.before, report.after):
+        assert min(part.model_ms, part.augment_ms, part.wait_ms) >= 0
+    assert report.before.total_ms == pytest.approx(report.current.measured_ms)
+    assert report.after.total_ms == pytest.approx(report.recommendation.measured_ms)
+
+
+def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -> None:
+    files = ("--json", "report.json", "--plan", "plan.json", "--html", "page.html", "--markdown", "page.md")
+    ran = advise("--model", model(), *BRIEF, *files, "--what-if", "cores=16")
+    assert ran.code == 0
+    assert ran.err.splitlines()[:4] == [
+        "ceiling, and what you do today ...",
+        "each transform in a worker ...",
+        "each transform on the device ...",
+        "the loader alone ...",
+    ]
+    report = read_record(here / "report.json", Report)
+    assert ran.out.startswith(report.verdict[:60]) and " ..." not in ran.out.splitlines()[0]
+    has_the_keys_of_the_contract(json.loads((here / "report.json").read_text()))
+    makes_sense(report)
+    assert report.workload.sources["dataset"] == "demo data" and report.workload.clips == len(
+        AudioFolder(demo / "speech", 1)
+    )
+    assert {stage.name for stage in report.stages} >= {
+        "decode",
+        "collate",
+        "ApplyImpulseResponse",
+        "AddBackgroundNoise",
+    }
+    assert {(rate.cut, rate.num_workers) for rate in report.loader_costs} == {(0, 0), (0, 1), (6, 0), (6, 1)}
+    assert any("With cores = 16" in line for line in report.what_if)
+    assert report.verdict in (here / "page.html").read_text() and report.verdict in (here / "page.md").read_text()
+    again = advise("--load", "report.json")
+    assert again.out == ran.out
+
+    chain, plan = Chain.from_dict(report.chain.declaration), Plan.load(here / "plan.json")
+    assert plan.chain_hash == chain.hash and plan.cut == report.recommendation.cut
+    loader = Loader(AudioFolder(demo / "speech", 16000, 0.25), chain, plan, batch_size=4, device="cpu")
+    wave, _ = next(iter(loader))
+    assert wave.shape == (4, 1, 4000) and bool(wave.isfinite().all())
+
+    ran = advise("--model", "mymodel.py", *BRIEF, "--verify", "plan.json", "--json", "-")
+    assert ran.code == 0 and ran.err.count(" ...\n") == 2
+    verified = from_json(ran.out, Report)  # nothing else on stdout
+    makes_sense(verified)
+    raced = {(cell.cut, cell.num_workers) for cell in verified.cells}
+    assert raced == {(6, 0), (plan.cut, plan.num_workers)}
+
+
+@pytest.fixture
+def mixed(here, demo):
+    """A folder with real speech at several rates and channel counts."""
+    (here / "mixed").mkdir()
+    speech = sorted((demo / "speech").rglob("*.flac"))[:4]
+    for file, rate, channels in zip(speech, (8000, 16000, 44100, 48000), (1, 2, 1, 6), strict=True):
+        x, _ = soundfile.read(file)
+        soundfile.write(here / "mixed" / f"{rate}.wav", np.repeat(x[:, None], channels, axis=1), rate)
+    return here / "mixed"
+
+
+def test_a_corrupt_file_among_others_of_all_kinds(advise, model, mixed, here) -> None:
+    (mixed / "broken.wav").write_bytes(b"RIFF and nothing more")
+    ran = advise("--model", model(CHEAP), *BRIEF, "--data", mixed, "--json", "report.json")
+    assert ran.code == 0 and "Traceback" not in ran.err
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    told = [notice.text for notice in report.notices if "broken.wav" in notice.text]
+    assert told and len(told) == len(set(told)) and "cannot be decoded" in told[0]
+    assert "broken.wav" in ran.out.replace("\n", "")
+    assert report.workload.clips == 5
+
+
+def test_only_corrupt_files(advise, model, here) -> None:
+    (here / "audio").mkdir()
+    (here / "audio" / "broken.wav").write_bytes(b"RIFF and nothing more")
+    ran = advise("--model", model(CHEAP), *BRIEF, "--data", "audio")
+    assert ran.code == 2 and "No example of the dataset could be used" in ran.err and "broken.wav" in ran.err
+    assert "Traceback" not in ran.err
+
+
+SLEEPING_STEP = """
+import time
+
+batch_size = 1
+
+def loss(output, batch):
+    time.sleep(0.06)  # planted: a step that takes 60 ms whatever feeds it
+    return output.square().mean()
+
+"""
+
+
+def test_a_cheap_chain_beside_a_planted_slow_step_is_left_as_it_is(advise, model, here) -> None:
+    ran = advise(
+        "--model", model(CHEAP + IN_MEMORY + SLEEPING_STEP), *BRIEF, "--json", "report.json", "--plan", "p.json"
+    )
+    assert ran.code == 0
+    assert ran.out.startswith("Leave it as it is")
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    assert report.break_even_steps is None and report.before == report.after
+    assert Plan.load(here / "p.json").num_workers == 0
+
+
+SLOW_STORAGE = """
+import time
+
+class Slow:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.02)  # planted: storage that takes 20 ms a clip, during which a core is free
+        return torch.full((1, 4000), 0.1)
+
+dataset = Slow()
+num_workers = 0
+"""
+
+
+def test_planted_slow_storage_wants_workers(advise, model, here) -> None:
+    ran = advise("--model", model(CHEAP + SLOW_STORAGE), "--budget", "4", "--workers", "0,4", "--json", "report.json")
+    assert ran.code == 0
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    assert report.recommendation.num_workers == 4
+    assert report.verdict.startswith("Use ") and report.break_even_steps > 0
+    assert report.cause in ("too_few_workers", "decode_bound")
+    assert report.recommendation.measured_ms < 0.5 * report.current.measured_ms
+    assert report.stages[0].name == "decode" and report.stages[0].ms_per_batch == pytest.approx(80, rel=0.5)
+
+
+def test_a_codec_keeps_the_start_of_the_chain_in_the_workers(advise, model, here, demo) -> None:
+    rooms = str(demo / "rooms")
+    chain = (
+        "from audioaug import ops\n"
+        f"augment = [ops.Gain(p=1.0), ops.Mp3Compression(p=1.0), ops.ApplyImpulseResponse(ir_path={rooms!r}, p=1.0)]\n"
+    )
+    ran = advise("--model", model(chain + IN_MEMORY), *BRIEF, "--json", "report.json")
+    assert ran.code == 0
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    assert report.chain.device_from == 2
+    impossible = {cell.cut: cell.reason for cell in report.cells if cell.status == "infeasible" and cell.cut < 2}
+    assert impossible.keys() == {0, 1} and all("Mp3Compression" in reason for reason in impossible.values())
+    assert min(cell.cut for cell in report.cells if cell.status != "infeasible") == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("model = nn.Linear(7, 2)\n", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("def loss(output, batch):\n    raise ValueError('no loss')\n", "ValueError: no loss (line"),
+        ("def loss(output, batch):\n    return 3.0\n", "no attribute 'backward'"),
+        ("def train_step(model, batch, optimizer):\n    raise ValueError('no step')\n", "ValueError: no step (line"),
+    ],
+)
+def test_a_model_that_rejects_the_batch(advise, model, more, words) -> None:
+    ran = advise("--model", model(CHEAP + IN_MEMORY + more), *BRIEF)
+    assert (ran.code, ran.out) == (2, "") and "Traceback" not in ran.err
+    assert "mymodel.py: the first step, on a batch of shape (4, 1, 4000), torch.float32, fails: " in ran.err
+    assert words in ran.err and "time last" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("dataset = []\n", "The dataset is empty."),
+        ("dataset = [None] * 9\n", "An example is a NoneType, but it must be a wave"),
+        ("dataset = [{'wav': torch.zeros(1, 8)}] * 9\n", "the audio must be under 'audio'. Rename the column."),
+        ("def collate_fn(examples):\n    raise ValueError('no batch')\n", "ValueError: no batch (line"),
+        ("def collate_fn(examples):\n    return None\n", "NoneType"),
+        (
+            "class Data(list):\n    def __getitem__(self, i):\n        return {}['x']\ndataset = Data([1])\n",
+            "KeyError: 'x'",
+        ),
+    ],
+)
+def test_data_that_cannot_be_loaded(advise, model, more, words) -> None:
+    ran = advise("--model", model(CHEAP + IN_MEMORY + more), *BRIEF)
+    assert (ran.code, ran.out) == (2, "") and "Traceback" not in ran.err
+    assert words in ran.err
+
+
+def test_training_that_fails_half_way_fails_in_one_sentence(advise, model, here) -> None:
+    later = (
+        "calls = []\ndef loss(output, batch):\n    calls.append(1)\n"
+        "    if len(calls) > 20:\n        raise ValueError('tired')\n    return output.mean()\n"
+    )
+    ran = advise("--model", model(CHEAP + IN_MEMORY + later), *BRIEF, "--json", "report.json")
+    assert (ran.code, ran.out) == (1, "") and "Traceback" not in ran.err
+    assert "ValueError: tired" in ran.err
+    assert read_record(here / "report.json", Report).complete is False
+
+
+def test_torch_is_as_it_was(advise, model) -> None:
+    threads, state = torch.get_num_threads(), np.random.get_state()[1].tolist()
+    assert advise("--model", model(CHEAP + IN_MEMORY), *BRIEF).code == 0
+    assert torch.get_num_threads() == threads
+    assert np.random.get_state()[1].tolist() == state

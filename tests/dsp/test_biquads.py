@@ -1,0 +1,125 @@
+"""Shelves and peaking filters against scipy and the cookbook's own formulas."""
+
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+
+from audioaug.dsp import biquads
+
+RATE = 16000
+SAMPLES = 3000
+KINDS = ("low_shelf", "high_shelf", "peaking")
+CENTRES_HZ = [1.0, 42.0, 300.0, 1000.0, 4000.0, 7500.0, 0.9999 * RATE / 2]
+ROWS = [(gain_db, q) for gain_db in (-24.0, -1.0, 0.0, 18.0) for q in (0.1, 0.7, 5.0)]
+
+
+def cookbook(kind, centre_hz, gain_db, q, rate=RATE):
+    """The formulas of https://www.w3.org/TR/audio-eq-cookbook/, word for word."""
+    w, a = 2 * np.pi * centre_hz / rate, 10 ** (gain_db / 40)
+    cos, alpha = np.cos(w), np.sin(w) / (2 * q)
+    if kind == "peaking":
+        sos = [1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a]
+    else:
+        sign = 1 if kind == "low_shelf" else -1
+        bend, root = sign * (a - 1) * cos, 2 * np.sqrt(a) * alpha
+        sos = [a * (a + 1 - bend + root), sign * 2 * a * (a - 1 - sign * (a + 1) * cos), a * (a + 1 - bend - root)]
+        sos += [a + 1 + bend + root, -sign * 2 * (a - 1 + sign * (a + 1) * cos), a + 1 + bend - root]
+    return np.asarray([sos]) / sos[3]
+
+
+def sections(kind, centre_hz, rows=ROWS, rate=RATE):
+    gain_db, q = np.asarray(rows).T
+    return biquads.section(kind, np.full(len(rows), centre_hz), gain_db, q, rate)
+
+
+def filtered(cascade, x, lengths):
+    plan = biquads.plan(cascade, int(max(lengths)))
+    numbers, steady = (torch.from_numpy(each).float() for each in (plan.sections, plan.steady_R))
+    signal = torch.from_numpy(x).float()
+    return biquads.run(signal, torch.as_tensor(lengths), numbers, steady, plan.cuts, plan.tail).numpy()
+
+
+def expected(sos_list, clip):
+    for sos in sos_list:
+        clip, _ = scipy.signal.sosfilt(sos, clip, zi=scipy.signal.sosfilt_zi(sos) * clip[0])
+    return clip
+
+
+def noise(rows, channels=1, samples=SAMPLES):
+    """Noise on a constant: the constant shows whether the filter starts in its steady state."""
+    return np.random.default_rng(3).standard_normal((rows, channels, samples)) * 0.1 + 0.3
+
+
+def assert_rows_equal(cascade, sos_rows, x, lengths):
+    padded = np.where(np.arange(x.shape[-1]) < np.asarray(lengths)[:, None, None], x, 9.0)  # must not matter
+    result = filtered(cascade, padded, lengths)
+    assert np.isfinite(result).all()
+    for row, length in enumerate(lengths):
+        for channel, clip in enumerate(x[row, :, :length]):
+            wanted = expected(sos_rows[row], clip)
+            error = np.abs(result[row, channel, :length] - wanted).max()
+            assert error < 5e-6 * max(np.abs(wanted).max(), np.abs(clip).max()), (row, channel)
+
+
+@pytest.mark.parametrize("centre_hz", CENTRES_HZ)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_row_equals_scipy_in_one_ragged_batch(kind, centre_hz):
+    lengths = [SAMPLES - 217 * row for row in range(len(ROWS))]
+    sos_rows = [[cookbook(kind, centre_hz, *row)] for row in ROWS]
+    assert_rows_equal([sections(kind, centre_hz)], sos_rows, noise(len(ROWS), 2), lengths)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("centre_hz", CENTRES_HZ)
+def test_coefficients_are_the_cookbooks(kind, centre_hz):
+    b, a, _ = sections(kind, centre_hz).digital()
+    wanted = np.concatenate([cookbook(kind, centre_hz, *row) for row in ROWS])
+    np.testing.assert_allclose(np.concatenate([b, a], axis=1), wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5, 3000])
+def test_cascades_with_filters_that_ring_longer_than_the_clip(samples):
+    parts = [("low_shelf", 5.0), ("peaking", 60.0), ("peaking", 6000.0), ("high_shelf", 0.9999 * RATE / 2)]
+    cascade = [sections(kind, hz) for kind, hz in parts]
+    plan = biquads.plan(cascade, samples)
+    assert [cut > 0 for cut in plan.cuts] == [True, True, samples < 100, True]
+    sos_rows = [[cookbook(kind, hz, *row) for kind, hz in parts] for row in ROWS]
+    assert_rows_equal(cascade, sos_rows, noise(len(ROWS), 1, samples), [samples] * len(ROWS))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_the_cut_a_long_ring_would_come_round(kind):
+    """The canary: the same plan without its cut is wrong, so the tests above can see one that is missing."""
+    each, x = sections(kind, 5.0, [(18.0, 0.9)]), noise(1)
+    plan = biquads.plan([each], SAMPLES)
+    numbers, steady = (torch.from_numpy(part).float() for part in (plan.sections, plan.steady_R))
+    result = biquads.run(torch.from_numpy(x).float(), torch.tensor([SAMPLES]), numbers, steady, [0], plan.tail)
+    wanted = expected([cookbook(kind, 5.0, 18.0, 0.9)], x[0, 0])
+    assert plan.cuts[0] and np.abs(result.numpy()[0, 0] - wanted).max() > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "at_0_hz"), [("low_shelf", 4.0), ("high_shelf", 1.0), ("peaking", 1.0)])
+def test_a_constant_keeps_its_level_from_the_first_sample_on(kind, at_0_hz):
+    each = sections(kind, 500.0, [(20 * np.log10(4.0), 0.7)])
+    result = filtered([each], np.full((1, 1, 500), 0.2), [500])
+    np.testing.assert_allclose(result, 0.2 * at_0_hz, rtol=1e-6)
+
+
+def test_silence_stays_silence():
+    assert not filtered([sections(kind, 300.0) for kind in KINDS], np.zeros((len(ROWS), 1, 200)), [200] * 12).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tail_is_where_the_filter_has_rung_out(kind):
+    for row in ROWS:
+        tail = sections(kind, 300.0, [row]).tail_samples()
+        impulse = np.abs(scipy.signal.sosfilt(cookbook(kind, 300.0, *row), np.eye(1, 4 * tail)[0]))
+        assert impulse[tail:].max() < 1e-6 * impulse.max() and tail & (tail - 1) == 0
+    alone = [sections(kind, 300.0, [row]).tail_samples() for row in ROWS]
+    assert sections(kind, 300.0).tail_samples() == max(alone) > min(alone)
+
+
+def test_centres_above_nyquist_are_moved():
+    moved = biquads.below_nyquist(np.asarray([100.0, 4000.0, 4000.1, 9000.0]), 8000)
+    np.testing.assert_allclose(moved, [100.0, 4000.0, 3999.6, 3999.6])
