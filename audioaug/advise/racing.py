@@ -50,9 +50,12 @@ class Racer:
         """
         feeders: dict[str, Iterator[Any]] = {cell.name: iter(open_loader(self.target, cell)) for cell in arms}
         discard = {cell.name: stock_of(cell) for cell in arms}
+        # While the ceiling runs, the workers of the arm before it still refill its stock: wait that long.
+        refill = max((stock_of(cell) * expected[cell.name] for cell in arms if cell.num_workers), default=0.0)
         workers = {cell.name: cell.num_workers for cell in arms}
         if cached:
-            feeders[CEILING], discard[CEILING] = cycle(cached), 1
+            feeders[CEILING] = cycle(cached)
+            discard[CEILING] = 1 + min(LONGEST_BLOCK, round(refill / expected[CEILING]))
         failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
         self.usage = Usage(self.target.device, discard)

@@ -169,7 +169,7 @@ class Survey:
         self._grow(stages=(*self.report.stages, *stages))
 
     def _measure_loader(self) -> None:
-        """Time the loader alone, for the whole chain and for as little of it as can be, at several worker counts."""
+        """Time the loader without the device part, for the whole chain and for as little of it as can be."""
         ops, first = len(self.target.chain), self.report.chain.device_from
         cells = [self._cell(cut, count) for cut in sorted({first, ops}) for count in self._worker_counts()]
         seconds = self._seconds("loader")
@@ -179,8 +179,9 @@ class Survey:
                 tick()
 
     def _loader_cost(self, cell: Cell, seconds: float) -> LoaderCost:
+        loader = open_loader(self.target, cell)  # kept, since its workers end with it
         result = measure_loader(
-            open_loader(self.target, cell),
+            loader.messages(),
             self.clock,
             seconds=seconds,
             discard=stock_of(cell),

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,8 +130,8 @@ class Chain:
 
     @property
     def hash(self) -> str:
-        """16 hexadecimal digits that change whenever the declaration does."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        """16 hexadecimal digits that change whenever the declaration does; where its files lie does not count."""
+        return hashlib.sha256(json.dumps(_placeless(self.to_dict()), sort_keys=True).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as plain values, as the YAML file has it."""
@@ -190,6 +191,15 @@ def _whole_hertz(value: Any) -> int:
     if not real or not float(value).is_integer() or value <= 0:
         raise ChainError(f"The chain's sample_rate is {value!r}, but it must be a whole number of hertz.")
     return int(value)
+
+
+def _placeless(value: Any) -> Any:
+    """Return plain values with every path reduced to its last part, which is the same on every machine."""
+    if isinstance(value, dict):
+        return {key: _placeless(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_placeless(item) for item in value]
+    return os.path.basename(value.rstrip(os.sep)) if isinstance(value, str) else value
 
 
 def _number(ops: Sequence[Op], prefix: str, start: int) -> tuple[list[Node], int]:

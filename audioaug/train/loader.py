@@ -134,9 +134,10 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return prefetch(self._messages(epoch), self.device, self._finish)
+        return prefetch(self.messages(epoch), self.device, self._finish)
 
-    def _messages(self, epoch: int) -> Iterator[Message]:
+    def messages(self, epoch: int = 0) -> Iterator[Message]:
+        """Yield what the workers send in an epoch, before it is copied and the device part runs."""
         self._keys.epoch = epoch
         self._shuffle_generator.manual_seed(int(uniforms(self._seed, epoch, [0], [2**31], [0])[0, 0] * 2**53))
         usable, skipped_before = 0, self.skipped

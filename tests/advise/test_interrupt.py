@@ -129,11 +129,29 @@ def test_an_interruption_that_python_dropped_is_raised_at_the_next_occasion() ->
             pass
 
 
-def test_the_signal_is_given_back() -> None:
-    before = signal.getsignal(signal.SIGINT)
+def test_what_python_drops_is_not_printed_unless_it_is_something_else(monkeypatch) -> None:
+    class Dropping:
+        def __init__(self, work):
+            self.work = work
+
+        def __del__(self):
+            self.work()
+
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: seen.append(dropped.exc_type))
+    with Interrupt() as interrupt:
+        Dropping(lambda: signal.raise_signal(signal.SIGINT))
+        Dropping(lambda: 1 / 0)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()
+    assert seen == [ZeroDivisionError]
+
+
+def test_what_was_there_before_is_given_back() -> None:
+    before = signal.getsignal(signal.SIGINT), sys.unraisablehook
     with Interrupt():
-        assert signal.getsignal(signal.SIGINT) is not before
-    assert signal.getsignal(signal.SIGINT) is before
+        assert signal.getsignal(signal.SIGINT) is not before[0] and sys.unraisablehook is not before[1]
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

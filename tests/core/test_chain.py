@@ -258,3 +258,12 @@ def test_paths_and_positions_number_the_nodes_depth_first():
     assert [node.path for node in nodes][:6] == ["0", "0.0", "0.0.0", "0.0.1", "0.0.2", "0.1"]
     assert [node.position for node in nodes] == list(range(len(nodes)))
     assert len(set(NESTED.columns)) == len(NESTED.columns)
+
+
+def test_where_files_lie_is_no_part_of_the_hash(monkeypatch):
+    monkeypatch.chdir(DEMO)
+    absolute, relative = (
+        Chain([ops.AddBackgroundNoise(sounds_path=path)], 16000) for path in (str(DEMO / "noise"), "noise/")
+    )
+    other = Chain([ops.AddBackgroundNoise(sounds_path="rooms")], 16000)
+    assert absolute.hash == relative.hash != other.hash
