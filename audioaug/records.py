@@ -30,7 +30,11 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What this machine is and what this process may use of it."""
+    """What this machine is and what this process may use of it.
+
+    ``usable_cores`` is what it is allowed to use, ``effective_cores`` how many times the work of one core they did
+    together when that was measured.
+    """
 
     platform: str
     cpu: str
@@ -46,7 +50,13 @@ class HostFacts:
     start_method: str
     torch_threads: int
     local_ranks: int = 1
+    effective_cores: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cores(self) -> float:
+        """The cores to reckon with: those that were measured, else those that may be used."""
+        return self.usable_cores if self.effective_cores is None else min(self.usable_cores, self.effective_cores)
 
     @property
     def has_gpu(self) -> bool:

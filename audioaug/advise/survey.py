@@ -31,6 +31,7 @@ from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import (
     clock_for,
+    effective_cores,
     host_facts,
     interleave,
     measure_loader,
@@ -59,6 +60,9 @@ CPU_TRAINING = (
     'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
     "means whole batches in the training process."
 )
+BUSY = 0.75
+"""Below this share of the usable cores the reader is told."""
+
 ROUNDS = 4
 MOST_ARMS = 16
 
@@ -82,7 +86,9 @@ class Survey:
         self.clock = clock_for(target.device)
         self.racer = Racer(target, self.clock, options.budget, self._notice)
         self._began = time.monotonic()
-        self.report = Report(host_facts(target.device), _chain_facts(target), _workload(target))
+        host = host_facts(target.device)
+        host = replace(host, effective_cores=effective_cores(int(host.usable_cores), self.clock))
+        self.report = Report(host, _chain_facts(target), _workload(target))
         self.today = self._cell(len(target.chain), target.num_workers)
         self._batches: list[Any] = []
 
@@ -99,6 +105,7 @@ class Survey:
     def _run(self) -> Report:
         if not self.report.host.has_gpu:
             self._notice("cpu_training", CPU_TRAINING)
+        self._notice_busy_cores()
         measurements = self._measure_today()
         if self.options.verify is not None:
             return self._finish(self._race_plan(self.options.verify))
@@ -109,6 +116,15 @@ class Survey:
         self._measure_loader()
         self._predict()
         return self._finish(self._race(self._arms()))
+
+    def _notice_busy_cores(self) -> None:
+        host = self.report.host
+        if host.cores < BUSY * host.usable_cores:
+            self._notice(
+                "noisy_neighbour",
+                f"The {host.usable_cores:g} usable cores together do only {host.cores:.1f} times the work of one: they "
+                "share hardware, or something else is running. Workers gain less than they would otherwise.",
+            )
 
     # What is measured
 

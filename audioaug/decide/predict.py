@@ -44,7 +44,7 @@ def predict(report: Report, cell: Cell) -> Prediction | None:
         return Prediction(total[1], (total[0], total[2]), "loader" if loader[1] > device[1] else "device")
     if not report.host.has_gpu:
         work = _sum((worker_ms(report, cell.cut), _scale(device, report.host.torch_threads)))
-        bounds["cores"] = _scale(work, 1 / report.host.usable_cores)
+        bounds["cores"] = _scale(work, 1 / report.host.cores)
     low, middle, high = (max(bound[end] for bound in bounds.values()) for end in range(3))
     binds = max(bounds, key=lambda name: bounds[name][1])
     return Prediction(middle, (low, high), binds)

@@ -36,7 +36,7 @@ def what_if(report: Report, values: dict[str, float]) -> tuple[str, ...]:
     unknown = (f"With {asked}: nothing can be predicted, since not every stage was measured.",)
     if report.ceiling is None:
         return unknown
-    changed = replace(report, host=replace(report.host, usable_cores=values.get("cores", report.host.usable_cores)))
+    changed = report if "cores" not in values else _with_cores(report, values["cores"])
     if "step_ms" in values:
         changed = replace(changed, ceiling=_ceiling(report.ceiling, values["step_ms"]))
     workers = max(1, int(min(MOST_WORKERS, changed.host.usable_cores)))
@@ -56,12 +56,16 @@ def crossovers(report: Report) -> tuple[str, ...]:
     if report.ceiling is None or not report.host.has_gpu:
         return ()
     for cores in range(1, MOST_WORKERS + 1):
-        machine = replace(report, host=replace(report.host, usable_cores=float(cores)))
+        machine = _with_cores(report, float(cores))
         ours, others = _best(machine, "cpu", cores), [_best(machine, kind, cores) for kind in ("split", "gpu")]
         rest = [found[0] for found in others if found]
         if ours and rest and ours[0] <= CLOSE * min(rest):
             return (f"All in the loader would be as fast as anything from {plural(cores, 'core')} up (predicted).",)
     return (f"All in the loader would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
+
+
+def _with_cores(report: Report, cores: float) -> Report:
+    return replace(report, host=replace(report.host, usable_cores=cores, effective_cores=None))
 
 
 def _best(report: Report, kind: str, most_workers: int) -> tuple[float, Cell] | None:

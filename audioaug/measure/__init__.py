@@ -10,6 +10,7 @@ transfer   ``measure_transfer``: copying a batch to the device
 feeders    ``race``: one training loop that swaps feeders
 cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
 host       ``host_facts``, ``usable_cores``: what this machine is and what this process may use
+cores      ``effective_cores``: how much the usable cores really do together
 usage      ``cpu_seconds``, ``peak_vram``, ``sample``: what is being used now
 ========== ===================================================================================================
 
@@ -19,6 +20,7 @@ it is overrun. Nothing here reads the time but through a ``Clock``.
 
 from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit
 from audioaug.measure.clock import Clock, CudaClock, FakeClock, MpsClock, WallClock, clock_for
+from audioaug.measure.cores import effective_cores
 from audioaug.measure.feeders import RaceResult, race
 from audioaug.measure.host import host_facts, usable_cores
 from audioaug.measure.loader import LoaderRate, measure_loader
@@ -40,6 +42,7 @@ __all__ = [
     "clock_for",
     "cpu_quota",
     "cpu_seconds",
+    "effective_cores",
     "host_facts",
     "interleave",
     "measure_loader",

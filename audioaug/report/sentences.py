@@ -99,12 +99,17 @@ def machine(report: Report) -> str:
     facts = (
         f"{host.device_name or host.device}{vram}" if host.has_gpu else "no GPU",
         host.cpu,
-        f"{host.usable_cores:g} of {plural(host.logical_cores, 'core')} usable",
+        f"{host.usable_cores:g} of {plural(host.logical_cores, 'core')} usable{together(host.effective_cores)}",
         f"{format_bytes(host.ram_bytes)} RAM",
         host.platform,
         f"workers by {host.start_method}",
     )
     return ", ".join(filter(None, facts))
+
+
+def together(effective_cores: float | None) -> str:
+    """What the cores did together when that was measured: `` (together 1.6 times the work of one)``."""
+    return "" if effective_cores is None else f" (together {effective_cores:.1f} times the work of one)"
 
 
 def training(report: Report) -> str:

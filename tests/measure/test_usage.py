@@ -24,7 +24,7 @@ def burn(seconds: float) -> None:
 def test_cpu_seconds_are_those_burnt() -> None:
     before = cpu_seconds(children=False)
     burn(0.1)
-    assert 0.1 <= cpu_seconds(children=False) - before < 0.5
+    assert 0.09 <= cpu_seconds(children=False) - before < 0.5  # the clock ticks every 0.01 s
 
 
 def test_live_children_count() -> None:

@@ -1,0 +1,50 @@
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from audioaug.advise.arms import CLIPS, EndlessBatches, readable
+from audioaug.advise.progress import told_once
+from audioaug.advise.racing import LONGEST_BLOCK, Racer
+from audioaug.errors import AudioaugWarning
+from audioaug.measure import FakeClock
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 8, 64])
+@pytest.mark.parametrize("seconds", [0.0, 1e-3, 0.03, 10.0])
+def test_a_block_is_a_multiple_of_the_workers(workers, seconds) -> None:
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 120.0, notice=lambda *_: None)
+    steps = racer.block_steps(seconds, workers)
+    assert steps % max(1, workers) == 0
+    assert max(3, workers) <= steps < max(3, min(LONGEST_BLOCK, 1 / max(seconds, 1e-4))) + max(1, workers) + 1
+
+
+def test_batches_without_end_go_through_the_dataset_in_turn() -> None:
+    batches = iter(EndlessBatches(10, 4))
+    first = [index for _ in range(5) for index in next(batches)]
+    assert sorted(first[:10]) == sorted(first[10:]) == list(range(10)) and first[:10] != first[10:]
+    assert len(next(iter(EndlessBatches(2, 7)))) == 7
+
+
+def test_examples_that_cannot_be_read_are_passed_over() -> None:
+    class Data:
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            return {0: torch.zeros(1, 8), 3: torch.ones(1, 8)}[index]
+
+    indices, clips = readable(Data(), 16000)
+    assert indices == [0, 3] * (CLIPS // 2)
+    assert [float(clip.max()) for clip in clips[:2]] == [0.0, 1.0]
+
+
+def test_our_warnings_are_told_once_and_others_shown() -> None:
+    told: list[str] = []
+    with pytest.warns(UserWarning, match="another's") as seen, told_once(told.append):
+        for text in ("one", "two", "one"):
+            warnings.warn(text, AudioaugWarning, stacklevel=1)
+        warnings.warn("another's", UserWarning, stacklevel=1)
+    assert told == ["one", "two"]
+    assert len(seen) == 1
