@@ -17,6 +17,8 @@ from audioaug.records import Cell, Measurement, Timing
 
 CEILING = "ceiling"
 LONGEST_BLOCK = 50
+ROUNDS = 4
+"""A race of fewer rounds tells too little apart."""
 
 
 class Racer:
@@ -72,7 +74,7 @@ class Racer:
             discard=discard,
             rounds=1000,
             seconds=seconds,
-            at_least_rounds=3,
+            at_least_rounds=ROUNDS,
             on_block=on_block,
             drop=None if cached else hopeless,
         )

@@ -20,7 +20,7 @@ from audioaug.advise.arms import (
     worker_works,
 )
 from audioaug.advise.progress import Progress, told_once
-from audioaug.advise.racing import CEILING, Racer
+from audioaug.advise.racing import CEILING, ROUNDS, Racer
 from audioaug.advise.target import Target, in_one_line
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
@@ -63,7 +63,6 @@ CPU_TRAINING = (
 BUSY = 0.75
 """Below this share of the usable cores the reader is told."""
 
-ROUNDS = 4
 MOST_ARMS = 16
 
 

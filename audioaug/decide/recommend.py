@@ -21,9 +21,10 @@ def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report
     chosen = _pick([raced[name] for name in close], report.current)
     cause = diagnose(report, report.current, raced[close[0]])
     ratio = paired_ratio(measurements[report.current.name], measurements[chosen.name])
+    beaten = {report.current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
     found = Recommendation(
         **asdict(chosen),
-        tie_with=tuple(name for name in close if name != chosen.name),
+        tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
         because=cause.text,
     )
     verdict = _leave(report) if chosen.name == report.current.name else _use(report, chosen, ratio)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audioaug.decide.race import ties
 from audioaug.decide.recommend import allocation, leave_as_it_is, may_leave, recommend
 from tests.decide.planted import blocks, planted_report, raced, steady
 
@@ -127,3 +128,15 @@ def test_an_undecided_arm_is_a_tie_but_not_the_advice() -> None:
     measurements = {**steady((today, best)), noisy.name: blocks(noisy.name, [18.0, 26.0, 34.0, 26.0, 18.0, 34.0])}
     found = recommend(report, measurements).recommendation
     assert found.name == best.name and found.tie_with == (noisy.name,)
+
+
+def test_advice_that_surely_beats_today_is_no_tie_with_it() -> None:
+    today, best = raced(3, 0, 23.0), raced(0, 2, 20.0)
+    report = replace(planted_report(), cells=(today, best), current=today, cost_seconds=60.0)
+    measurements = {
+        today.name: blocks(today.name, [21.5, 24.5, 22.0, 24.0]),
+        best.name: blocks(best.name, [20.0, 20.0, 20.0, 20.0]),
+    }
+    assert today.name in ties(measurements)  # corrected for the looks that all arms were given
+    found = recommend(report, measurements)
+    assert found.recommendation.tie_with == () and "tie" not in found.verdict
