@@ -272,6 +272,8 @@ class Plan:
         for name in ("cut", "num_workers"):
             if getattr(self, name) < 0:
                 raise PlanError(f"Plan: {name} is {getattr(self, name)}, but it cannot be negative.")
+        if self.prefetch_factor is not None and self.prefetch_factor < 1:
+            raise PlanError(f"Plan: prefetch_factor is {self.prefetch_factor}, but it must be at least 1.")
 
     def save(self, path: str | Path) -> None:
         """Write this plan as JSON."""

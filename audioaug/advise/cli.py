@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        print("interrupted: what was measured so far is in the files that were asked for", file=sys.stderr)
+        print("interrupted: what was measured so far is in the files that were asked for, if any", file=sys.stderr)
         return 130
     return 0
 

@@ -126,7 +126,7 @@ def load_target(
         precision=precision,
         num_workers=int(_number("num_workers", _pick("num_workers", None, given, 0, sources), least=0)),
         collate_fn=given.get("collate_fn"),
-        loss=_pick("loss", None, given, usual_loss, sources),
+        loss=_pick("loss", None, given, UsualLoss(), sources),
         optimizer=_optimizer(given, network, path, sources),
         own_step=given.get("train_step"),
         pad=_lengths_differ(dataset),
@@ -161,18 +161,29 @@ def load_module(path: str) -> ModuleType:
     return module
 
 
-def usual_loss(output: Any, batch: Any) -> torch.Tensor:
-    """Return cross entropy for class scores and whole-number labels, and the mean square of the output otherwise."""
-    if isinstance(output, Mapping):
-        output = output.get("loss", next(iter(output.values())))
-    if isinstance(output, tuple | list):
-        output = output[0]
-    labels = batch.get("label", batch.get("labels")) if isinstance(batch, Mapping) else None
-    if isinstance(batch, tuple | list) and len(batch) > 1:
-        labels = batch[1]
-    if isinstance(labels, torch.Tensor) and _are_scores_of(output, labels):
-        return torch.nn.functional.cross_entropy(output.float(), labels)
-    return output.float().square().mean()
+class UsualLoss:
+    """Cross entropy for class scores and whole-number labels, and the mean square of the output otherwise.
+
+    Which of the two it is, is decided on the first batch: looking at labels makes the host wait for the device.
+    """
+
+    def __init__(self) -> None:
+        self._classifies: bool | None = None
+
+    def __call__(self, output: Any, batch: Any) -> torch.Tensor:
+        """Return the number to minimise."""
+        if isinstance(output, Mapping):
+            output = output.get("loss", next(iter(output.values())))
+        if isinstance(output, tuple | list):
+            output = output[0]
+        labels = batch.get("label", batch.get("labels")) if isinstance(batch, Mapping) else None
+        if isinstance(batch, tuple | list) and len(batch) > 1:
+            labels = batch[1]
+        if self._classifies is None:
+            self._classifies = isinstance(labels, torch.Tensor) and _are_scores_of(output, labels)
+        if self._classifies and isinstance(labels, torch.Tensor):
+            return torch.nn.functional.cross_entropy(output.float(), labels)
+        return output.float().square().mean()
 
 
 def _are_scores_of(output: torch.Tensor, labels: torch.Tensor) -> bool:

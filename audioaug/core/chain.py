@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from audioaug.core.draws import Draws, uniforms
 from audioaug.core.op import Op, build_op, op_class, ops_from_list
 from audioaug.core.params import Distribution, Uniform
-from audioaug.errors import ChainError, OutputError, PlanError, did_you_mean
+from audioaug.errors import ChainError, DataError, OutputError, PlanError, did_you_mean
 
 COIN = Uniform(0.0, 1.0)
 
@@ -167,8 +167,8 @@ class Chain:
             raise ChainError(f"Cannot read the chain {path}: {error.strerror}.") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ChainError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-        except ChainError as error:
-            raise ChainError(f"{path}: {error.message}", error.next_step) from None
+        except (ChainError, DataError) as error:
+            raise type(error)(f"{path}: {error.message}", error.next_step) from None
 
     @classmethod
     def from_audiomentations(cls, compose: Any, sample_rate: int) -> "Chain":
@@ -208,8 +208,15 @@ def _number(ops: Sequence[Op], prefix: str, start: int) -> tuple[list[Node], int
     for place, op in enumerate(ops):
         path, position = f"{prefix}{place}", start
         children, start = _number(op.children, f"{path}.", start + 1)
-        nodes.append(Node(path, position, op, tuple(children), op.distributions()))
+        nodes.append(Node(path, position, op, tuple(children), _distributions(op)))
     return nodes, start
+
+
+def _distributions(op: Op) -> Mapping[str, Distribution]:
+    try:
+        return op.distributions()
+    except DataError as error:
+        raise DataError(f"{op.name}: {error.message}", error.next_step) from None
 
 
 def _op_from_reference(reference: Any) -> Op:

@@ -76,6 +76,8 @@ def as_device(device: str | torch.device | None) -> torch.device:
         chosen = torch.device(str(device))
     except RuntimeError:
         raise DeviceError(f"There is no device {device!r}.", "Use auto, cpu, cuda, cuda:N or mps.") from None
+    if chosen.type not in ("cpu", "cuda", "mps"):
+        raise DeviceError(f"Audio cannot be augmented on {chosen}.", "Use auto, cpu, cuda, cuda:N or mps.")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
             "This machine has no usable CUDA device.", "Use --device cpu; python -m audioaug.doctor tells more."

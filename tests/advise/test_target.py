@@ -6,7 +6,7 @@ import soundfile
 import torch
 from torch.nn.functional import cross_entropy
 
-from audioaug.advise.target import in_one_line, load_module, load_target, usual_loss
+from audioaug.advise.target import UsualLoss, in_one_line, load_module, load_target
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
@@ -104,10 +104,10 @@ def test_the_default_optimizer_leaves_frozen_parameters_alone(model) -> None:
 def test_a_step_with_labels_trains(model) -> None:
     target = load(model())
     batch = (torch.randn(4, 1, 4000), torch.arange(4))
-    before = usual_loss(target.model(batch[0]), batch)
+    before = UsualLoss()(target.model(batch[0]), batch)
     for _ in range(50):
         target.step(batch)
-    assert usual_loss(target.model(batch[0]), batch) < before
+    assert UsualLoss()(target.model(batch[0]), batch) < before
 
 
 SCORES, LABELS = torch.randn(4, 7), torch.tensor([0, 6, 3, 3])
@@ -125,7 +125,7 @@ SCORES, LABELS = torch.randn(4, 7), torch.tensor([0, 6, 3, 3])
     ],
 )
 def test_scores_and_labels_give_cross_entropy(output, batch) -> None:
-    assert torch.equal(usual_loss(output, batch), cross_entropy(SCORES, LABELS))
+    assert torch.equal(UsualLoss()(output, batch), cross_entropy(SCORES, LABELS))
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_scores_and_labels_give_cross_entropy(output, batch) -> None:
     ],
 )
 def test_anything_else_gives_the_mean_square(batch) -> None:
-    assert torch.equal(usual_loss(SCORES, batch), SCORES.square().mean())
+    assert torch.equal(UsualLoss()(SCORES, batch), SCORES.square().mean())
 
 
 def test_a_model_that_returns_its_loss_is_believed_first() -> None:
-    assert usual_loss({"logits": SCORES, "loss": torch.tensor(3.0)}, torch.zeros(1)) == 9.0
+    assert UsualLoss()({"logits": SCORES, "loss": torch.tensor(3.0)}, torch.zeros(1)) == 9.0
 
 
 def test_precision(model) -> None:

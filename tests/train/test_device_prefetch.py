@@ -145,3 +145,9 @@ def test_a_device_that_nobody_has(name):
     assert str(caught.value) == f"There is no device {name!r}. Use auto, cpu, cuda, cuda:N or mps."
     with pytest.raises(DeviceError):
         Loader(Words(1), exact_chain(), device=name)
+
+
+@pytest.mark.parametrize("name", ["xla", "meta"])
+def test_a_device_that_cannot_augment_is_refused(name):
+    with pytest.raises(DeviceError, match=f"cannot be augmented on {name}"):
+        as_device(name)
