@@ -1,16 +1,15 @@
-# `make` lists the targets. Variables: PYTHON (which Python makes .venv), DEMO, BENCH, PYTEST_FLAGS; pip reads its own
+# `make` lists the targets. Variables: PYTHON (which Python makes .venv), DEMO, PYTEST_FLAGS; pip reads its own
 # from the environment, e.g. `make setup PIP_INDEX_URL=...`.
 SHELL := bash
 PYTHON ?= python3
 DEMO ?= --model scripts/models/keyword_cnn.py --quick
-BENCH ?= scripts/bench.py
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test demo bench verify-long notebooks clean
+.PHONY: help setup check test demo verify-long notebooks clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -44,9 +43,6 @@ test: setup check  ## what must pass before a change lands: check, then the test
 
 demo: setup  ## the advisor on the example model and the bundled audio
 	@$(BIN)/python -m audioaug.advise $(DEMO)
-
-bench: setup  ## the benchmarks behind the README's numbers
-	@$(BIN)/python $(BENCH)
 
 verify-long: setup  ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -m long $(PYTEST_FLAGS)

@@ -194,7 +194,10 @@ def test_containers_run_their_children_as_audiomentations_does(name: str, monkey
     assert len(seen) > 1 or name == "Compose"
 
 
-@pytest.mark.parametrize("seed", range(10))
+LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 100)]
+
+
+@pytest.mark.parametrize("seed", [*range(10), *LONG])
 def test_random_chains_do_the_same_wherever_they_are_cut(seed: int) -> None:
     """By the loosest contract of any op. What a filter leaves of a constant is rounding, which the next op may blow up:
     so no constants, and no clicks in silence, here."""
