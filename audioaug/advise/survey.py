@@ -222,7 +222,8 @@ class Survey:
         """Return the cells to race: as many as get ``ROUNDS`` rounds in the time and do not crowd the machine."""
         assert self.report.current is not None
         candidates = shortlist(self.report.cells, self.report.current, MOST_ARMS)
-        left, processes = self._seconds("race"), 4 * self.report.host.logical_cores
+        left = self._seconds("race")
+        processes = max(4 * self.report.host.logical_cores, round(self.options.budget / 10))
         chosen: list[Cell] = []
         for cell in candidates:
             step = (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3
