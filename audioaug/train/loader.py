@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.build import Preparer, build_device, check_plan
+from audioaug.build import build_device, check_plan
 from audioaug.build.cpu import build_cpu
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
@@ -100,8 +100,8 @@ class Loader:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self._keys = Keys(batch_sampler)
         fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), raise_errors=on_error == "raise")
-        collate = Collate(Preparer(chain, self.plan.cut), collate_fn, pad)
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
+        collate = Collate(self._module.prepare, collate_fn, pad)
         self._batches = self._data_loader(fetcher, collate)
         self._end = weakref.finalize(self, _end_workers, self._batches)
 
