@@ -81,11 +81,9 @@ class WorkerChain:
         draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
         clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
         params = {name: _single(value) for name, value in node.op.resolve(draw, clips).items()}
-        replayed = node.op.replay(params, samples, sample_rate)
-        reference.parameters = {"should_apply": True, **replayed}
         with numpy_seeded(params.get("noise_key")):
             try:
-                return np.asarray(reference(samples, sample_rate))
+                return np.asarray(node.op.play(reference, params, samples, sample_rate))
             except ValueError as error:  # some references refuse clips shorter than their filter or shift
                 reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
                 raise DataError(

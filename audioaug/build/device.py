@@ -7,6 +7,7 @@ Shapes: B examples, R rows that an op touches, C channels, T samples.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +40,8 @@ class DeviceChain(torch.nn.Module):
         sample_rate: int | None = None,
         lengths: torch.Tensor | Sequence[int] | None = None,
         draws: Draws | None = None,
-    ) -> torch.Tensor:
+        return_lengths: bool = False,
+    ) -> Any:
         """Augment a batch.
 
         Args:
@@ -47,55 +49,61 @@ class DeviceChain(torch.nn.Module):
             sample_rate: in Hz; the chain's by default.
             lengths: of the clips, in samples, if the batch is padded; on the CPU (a CUDA tensor makes it wait).
             draws: for these B examples, instead of drawing here.
+            return_lengths: return (batch, lengths), for chains that make clips longer or shorter.
 
         Shape:
-            returns the shape, type and device of x; x itself is not changed. Behind the end of a clip is silence.
+            returns the shape, type and device of x; x itself is not changed. Behind the end of a clip is silence. T is
+            another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
 
         Raises:
             DataError: x is no batch of audio, or draws or lengths are not for B examples.
         """
-        if not self.training:
+        if not self.training and not return_lengths:
             return x
         x_BCT = _as_batch(x)
+        if not self.training:
+            return x, _given_lengths(lengths, x)
         if draws is None:
             draws = self.chain.draw(np.arange(self.drawn, self.drawn + len(x)), seed=self.seed)
             self.drawn += len(x)
-        return self.augment(x, self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths))
+        y, length_B = self.augment(x, self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths))
+        return (y, length_B) if return_lengths else y
 
-    def augment(self, x: torch.Tensor, prepared: Prepared) -> torch.Tensor:
-        """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode."""
-        return self.run(_as_batch(x), prepared).reshape(x.shape)
+    def augment(self, x: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+        """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode. Also return lengths."""
+        y_BCT, length_B = self.run(_as_batch(x), prepared)
+        return (y_BCT if x.ndim == 3 else y_BCT[:, 0]), length_B
 
-    def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> torch.Tensor:
-        """Apply prepared steps to a batch (B, C, T); in float32, also under autocast."""
+    def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+        """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
         buffers = {name: getattr(prepared, name).to(x_BCT.device, non_blocking=True) for name in ("floats", "ints")}
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
-            every_length = _lengths(prepared, buffers, y_BCT)
+            length_B = _lengths(prepared, buffers, y_BCT)
             if prepared.lengths is not None:
-                y_BCT = y_BCT.masked_fill(~_mask(every_length, y_BCT), 0.0)
+                y_BCT = y_BCT.masked_fill(~_mask(length_B, y_BCT), 0.0)
             for step in prepared.steps:
-                y_BCT = self._run_step(step, y_BCT, x_BCT, every_length, buffers, prepared)
-        return y_BCT.to(x_BCT.dtype)
+                y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate)
+        return y_BCT.to(x_BCT.dtype), length_B
 
     def _run_step(
-        self,
-        step: Step,
-        y_BCT: torch.Tensor,
-        x_BCT: torch.Tensor,
-        length_B: torch.Tensor,
-        buffers: dict[str, torch.Tensor],
-        prepared: Prepared,
-    ) -> torch.Tensor:
+        self, step: Step, y_BCT: torch.Tensor, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT[rows], length_B[rows])
-        mask = None if prepared.lengths is None else _mask(length_R, y_BCT)
-        clips = DeviceClips(prepared.sample_rate, length_R, mask)
-        params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
+        clips = DeviceClips(rate, length_R, _mask(length_R, y_RCT) if step.padded else None)
         op = self.prepare.ops[step.op]
+        drawn = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
+        params = op.measure(y_RCT, drawn, clips)
         batched = op.batched if self._stock is None else self._stock.get(step.op, op)
-        y_RCT = clips.masked(batched(y_RCT, params, clips))
-        return y_RCT if rows is None else y_BCT.index_copy(0, rows, y_RCT)
+        y_RCT = batched(y_RCT, params, clips)
+        if step.width is None:
+            y_RCT = clips.masked(y_RCT)
+        else:
+            length_R, y_BCT, y_RCT = params["length_out"], _fit(y_BCT, step.width), _fit(y_RCT, step.width)
+            y_RCT = y_RCT.masked_fill(~_mask(length_R, y_RCT), 0.0)
+            length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
+        return (y_RCT if rows is None else y_BCT.index_copy(0, rows, y_RCT)), length_B
 
     def get_extra_state(self) -> dict[str, int]:
         """Return the random state: the seed and how many examples were drawn."""
@@ -141,6 +149,18 @@ def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.
     if prepared.lengths is not None:
         return _view(buffers, prepared.lengths)
     return torch.full((len(y_BCT),), y_BCT.shape[-1], device=y_BCT.device)
+
+
+def _given_lengths(lengths: torch.Tensor | Sequence[int] | None, x: torch.Tensor) -> torch.Tensor:
+    """Return the clips' lengths on the batch's device; those of full clips if there are none."""
+    every = [x.shape[-1]] * len(x) if lengths is None else lengths
+    return torch.as_tensor(every, dtype=torch.int64).to(x.device)
+
+
+def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:
+    """Cut the batch, or put silence behind it, so that it has that many samples."""
+    spare = width - x_BCT.shape[-1]
+    return x_BCT if not spare else torch.nn.functional.pad(x_BCT, (0, spare))
 
 
 def _mask(length_R: torch.Tensor, y_BCT: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ Shapes: B examples, C channels, T samples.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,19 +24,26 @@ Span = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Step:
-    """An op on some rows. ``rows`` says where their numbers lie in the ints buffer; ``None`` is all rows."""
+    """An op on some rows. ``rows`` says where their numbers lie in the ints buffer; ``None`` is all rows.
+
+    ``padded``: some of these clips do not fill the batch. ``width``: how many samples the batch has afterwards, if the
+    op changes lengths; else ``None``.
+    """
 
     op: int
     rows: Span | None
     params: dict[str, Span]
     static: dict[str, int]
+    padded: bool
+    width: int | None
 
 
 @dataclass(frozen=True)
 class Prepared:
     """What the device needs to know of one batch: steps, and all their numbers in two tensors.
 
-    ``lengths`` is where the clips' lengths lie, ``None`` if every clip fills the batch.
+    ``lengths`` is where the clips' lengths lie, ``None`` if every clip fills the batch. ``ragged``: whether clips may
+    differ in length afterwards.
     """
 
     steps: tuple[Step, ...]
@@ -44,18 +51,35 @@ class Prepared:
     ints: torch.Tensor
     sample_rate: int
     lengths: Span | None
+    ragged: bool
+
+    @property
+    def resizes(self) -> bool:
+        """Whether a step changes the clips' lengths."""
+        return any(step.width is not None for step in self.steps)
 
     def pin_memory(self) -> "Prepared":
         """Return a copy in page-locked memory (called by torch's DataLoader)."""
-        return Prepared(self.steps, self.floats.pin_memory(), self.ints.pin_memory(), self.sample_rate, self.lengths)
+        return replace(self, floats=self.floats.pin_memory(), ints=self.ints.pin_memory())
 
 
-class _Packer:
-    """Collects arrays into two flat buffers: float32 for real numbers, int64 for whole ones."""
+class _Work:
+    """What becomes known while a batch is prepared: its steps, their numbers, and how long the clips are by then.
 
-    def __init__(self) -> None:
+    Numbers are packed into two flat buffers: float32 for real ones, int64 for whole ones. ``lengths`` are upper bounds
+    once ``measured`` is true (an op has found the lengths on the device).
+    """
+
+    def __init__(self, sample_rate: int, channels: int, lengths: NDArray[np.int64], width: int) -> None:
+        self.sample_rate, self.channels = sample_rate, channels
+        self.lengths, self.width, self.measured = lengths, width, False
+        self.steps: list[Step] = []
         self.parts: dict[str, list[NDArray[Any]]] = {"floats": [], "ints": []}
         self.sizes = {"floats": 0, "ints": 0}
+
+    def padded(self, rows: NDArray[np.int64]) -> bool:
+        """Return whether any of these clips does not, or may not, fill the batch."""
+        return self.measured or bool((self.lengths[rows] < self.width).any())
 
     def add(self, values: NDArray[Any], whole: bool) -> Span:
         buffer = "ints" if whole else "floats"
@@ -63,6 +87,17 @@ class _Packer:
         self.parts[buffer].append(values)
         self.sizes[buffer] += len(values)
         return buffer, start, self.sizes[buffer]
+
+    def resize(self, op: Op, rows: NDArray[np.int64], lengths: NDArray[np.int64] | None) -> int | None:
+        """Note what an op makes of the lengths; return the width of the batch afterwards if it may change any."""
+        if op.measures:
+            self.measured = True
+            return self.width
+        if lengths is None:
+            return None
+        self.lengths[rows] = lengths
+        self.width = max(1, int(self.lengths.max()))
+        return self.width
 
     def tensor(self, buffer: str) -> torch.Tensor:
         dtype = np.int64 if buffer == "ints" else np.float32
@@ -95,53 +130,58 @@ class Preparer:
         batch, channels, samples = shape
         if len(draws) != batch:
             raise DataError(f"There are draws for {len(draws)} examples, but the batch has {batch}.")
-        host = HostClips(sample_rate or self.chain.sample_rate, _host_lengths(lengths, batch, samples), channels)
-        packer, steps = _Packer(), list[Step]()
-        padded = bool((host.lengths < samples).any())
-        where = packer.add(host.lengths, whole=True) if padded else None
+        host_lengths = _host_lengths(lengths, batch, samples)
+        work = _Work(sample_rate or self.chain.sample_rate, channels, host_lengths, samples)
+        rows = np.arange(batch)
+        where = work.add(host_lengths.copy(), whole=True) if work.padded(rows) else None
         for node in self.nodes if batch and samples else ():
-            self._plan(node, np.arange(batch), draws, host, packer, steps)
-        return Prepared(tuple(steps), packer.tensor("floats"), packer.tensor("ints"), host.sample_rate, where)
+            self._plan(node, rows, draws, work)
+        return Prepared(
+            tuple(work.steps),
+            work.tensor("floats"),
+            work.tensor("ints"),
+            work.sample_rate,
+            where,
+            work.measured or len(set(work.lengths.tolist())) > 1,
+        )
 
-    def _plan(
-        self, node: Node, rows: NDArray[np.int64], draws: Draws, host: HostClips, packer: _Packer, steps: list[Step]
-    ) -> None:
+    def _plan(self, node: Node, rows: NDArray[np.int64], draws: Draws, work: _Work) -> None:
         """Append the steps of a node for those of the rows whose coin fell its way."""
         rows = rows[draws[f"{node.path}:apply"][rows] > 0]
         if not len(rows):
             return
         draw = {name: draws[f"{node.path}:{name}"][rows] for name in ("apply", *node.distributions)}
         if not node.children:
-            steps.append(self._step(node, rows, draw, host, packer))
+            draw.pop("apply")
+            work.steps.append(self._step(node, rows, draw, work))
             return
         order = node.op.order(draw)
         for slot in range(order.shape[1]):
             for child in np.unique(order[:, slot][order[:, slot] >= 0]):
-                self._plan(node.children[child], rows[order[:, slot] == child], draws, host, packer, steps)
+                self._plan(node.children[child], rows[order[:, slot] == child], draws, work)
 
-    def _step(
-        self, node: Node, rows: NDArray[np.int64], draw: dict[str, Any], host: HostClips, packer: _Packer
-    ) -> Step:
-        check_channels(node.op, host.channels)
-        draw.pop("apply")
-        params = node.op.resolve(draw, HostClips(host.sample_rate, host.lengths[rows], host.channels))
-        every_row = len(rows) == len(host.lengths)
+    def _step(self, node: Node, rows: NDArray[np.int64], draw: dict[str, Any], work: _Work) -> Step:
+        check_channels(node.op, work.channels)
+        params = node.op.resolve(draw, HostClips(work.sample_rate, work.lengths[rows], work.channels))
+        padded = work.padded(rows)
         return Step(
             op=self._place[node.path],
-            rows=None if every_row else packer.add(rows, whole=True),
+            rows=None if len(rows) == len(work.lengths) else work.add(rows, whole=True),
             params={
-                name: packer.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
+                name: work.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
                 for name, value in params.items()
                 if isinstance(value, np.ndarray)
             },
             static={name: value for name, value in params.items() if isinstance(value, int)},
+            padded=padded,
+            width=work.resize(node.op, rows, params.get("length_out")),
         )
 
 
 def _host_lengths(lengths: torch.Tensor | Sequence[int] | None, batch: int, samples: int) -> NDArray[np.int64]:
     if lengths is None:
         return np.full(batch, samples, dtype=np.int64)
-    host = torch.as_tensor(lengths).cpu().numpy().astype(np.int64)
+    host = torch.as_tensor(lengths).cpu().numpy().astype(np.int64)  # a copy, which ops may change
     if host.shape != (batch,) or (batch and not (0 <= host.min() and host.max() <= samples)):
         raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {host.tolist()}.")
     return host

@@ -1,7 +1,7 @@
 """The torch-audiomentations engine: that library's transforms, fed with our draws, where it has a counterpart."""
 
 import contextlib
-import functools
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,21 +10,9 @@ import torch
 
 from audioaug.core import DeviceClips, Op, Params
 from audioaug.errors import UsageError
+from audioaug.ops._torch_reference import why_unavailable
 
 Batched = Callable[[torch.Tensor, Params, DeviceClips], torch.Tensor]
-
-
-@functools.cache
-def why_unavailable() -> str:
-    """Return why torch-audiomentations cannot be used here, or an empty string. Imports it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import torch_audiomentations  # noqa: F401
-    except Exception as error:  # whatever a broken pair of torch and torchaudio raises
-        lines = str(error).strip().splitlines() or [""]
-        return f"torch-audiomentations cannot be imported ({type(error).__name__}: {lines[0][:200]})."
-    return ""
 
 
 def has_counterpart(op: Op) -> bool:
@@ -56,7 +44,7 @@ def _batched(op: Op, sample_rate: int) -> Batched:
 
     stock = op.stock()
     assert stock is not None
-    kind = getattr(torch_audiomentations, stock.name)
+    kind = operator.attrgetter(stock.name)(torch_audiomentations)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         transform = kind(**stock.arguments, p=1.0, mode="per_example", sample_rate=sample_rate, output_type="dict")
@@ -65,7 +53,8 @@ def _batched(op: Op, sample_rate: int) -> Batched:
     def apply(x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         every = torch.ones(len(x_RCT), dtype=torch.bool, device=x_RCT.device)
         transform.transform_parameters = {"should_apply": every, **stock.parameters(x_RCT, params, clips)}
-        with _seeded(x_RCT.device, params.get("noise_key")):
+        with _seeded(x_RCT.device, params.get("noise_key")), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of mono, where channels are shuffled
             result: Any = transform(x_RCT, clips.sample_rate)
         return result.samples
 

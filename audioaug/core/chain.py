@@ -47,7 +47,7 @@ class Chain:
         sample_rate: of the audio it will see, in Hz.
 
     Raises:
-        ChainError: something else than an op in the list, or a sample rate that is none.
+        ChainError: something else than an op in the list, no place to cut it, or a sample rate that is none.
         DataError: an op names files that are not there.
 
     >>> from audioaug import ops
@@ -70,6 +70,11 @@ class Chain:
                     "Chain.from_audiomentations takes an audiomentations Compose.",
                 )
         object.__setattr__(self, "sample_rate", _whole_hertz(self.sample_rate))
+        if all(self.why_not_cut(cut) for cut in range(len(self) + 1)):
+            raise ChainError(
+                f"This chain cannot be cut anywhere. {self.why_not_cut(0)} {self.why_not_cut(len(self))}",
+                "Put what has to run in a worker before what has to run on the device.",
+            )
         self.columns  # noqa: B018  (draws once from nothing, so that a missing noise folder is told here)
 
     def __len__(self) -> int:
@@ -113,19 +118,28 @@ class Chain:
     @property
     def device_from(self) -> int:
         """The smallest cut there can be: everything before it has to run in a worker."""
-        return max((k + 1 for k, op in enumerate(self.ops) if op.why_not_on_device()), default=0)
+        return next(cut for cut in range(len(self) + 1) if not self.why_not_cut(cut))
+
+    @property
+    def worker_until(self) -> int:
+        """The largest cut there can be: everything behind it has to run on the device."""
+        return next(cut for cut in range(len(self), -1, -1) if not self.why_not_cut(cut))
 
     def why_not_cut(self, cut: int) -> str:
         """Return why the chain cannot be cut there, or an empty string."""
         if not 0 <= cut <= len(self):
             return f"The chain has {len(self)} ops, so a cut lies between 0 and {len(self)}, not at {cut}."
-        return next((reason for reason in (op.why_not_on_device() for op in self.ops[cut:]) if reason), "")
+        reasons = [op.why_not_in_worker() for op in self.ops[:cut]]
+        reasons += [op.why_not_on_device() for op in self.ops[cut:]]
+        return next((reason for reason in reasons if reason), "") or _why_lengths_are_missing(self.ops[cut:])
 
     def checked_cut(self, cut: int | None) -> int:
         """Return the cut (the end of the chain for ``None``); raise ``PlanError`` if there cannot be one there."""
         cut = len(self) if cut is None else cut
         if reason := self.why_not_cut(cut):
-            raise PlanError(f"The chain cannot be cut at {cut}. {reason}", f"Cut at {self.device_from} or later.")
+            first, last = self.device_from, self.worker_until
+            later = f"Cut at {first} or later" + (f", up to {last}." if last < len(self) else ".")
+            raise PlanError(f"The chain cannot be cut at {cut}. {reason}", later)
         return cut
 
     @property
@@ -180,9 +194,15 @@ class Chain:
         return cls(op.children if plain else [op], sample_rate)
 
     def to_audiomentations(self) -> Any:
-        """Return the chain as an audiomentations ``Compose``, which then draws for itself."""
+        """Return the chain as an audiomentations ``Compose``, which then draws for itself.
+
+        Raises ``ChainError`` if an op has another library's transform as its reference.
+        """
         import audiomentations
 
+        for op in (leaf for top in self.ops for leaf in top.leaves()):
+            if op.library != "audiomentations":
+                raise ChainError(f"audiomentations has no {op.name}, which is a transform of {op.library}.")
         return audiomentations.Compose([op.reference() for op in self.ops])
 
 
@@ -200,6 +220,21 @@ def _placeless(value: Any) -> Any:
     if isinstance(value, list):
         return [_placeless(item) for item in value]
     return os.path.basename(value.rstrip(os.sep)) if isinstance(value, str) else value
+
+
+def _why_lengths_are_missing(ops: Sequence[Op]) -> str:
+    """Return which op needs lengths that are known only on the device, because of which one before it; or nothing.
+
+    In a container any op may come before any other.
+    """
+    measuring = ""
+    for op in ops:
+        leaves = list(op.leaves())
+        measuring = next((leaf.name for leaf in leaves if leaf.measures), measuring)
+        needing = next((leaf.name for leaf in leaves if leaf.needs_length), "")
+        if measuring and needing:
+            return f"{needing} needs each clip's length on the host, but {measuring} finds it on the device."
+    return ""
 
 
 def _number(ops: Sequence[Op], prefix: str, start: int) -> tuple[list[Node], int]:

@@ -62,6 +62,19 @@ def _words(number: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     return np.asarray(number & 0xFFFFFFFF, dtype=np.uint64), np.asarray(number >> 32, dtype=np.uint64)
 
 
+def legacy_generator(key: float) -> np.random.RandomState:
+    """Return a generator that yields what numpy's global one does, once it is seeded with this key of 52 bits.
+
+    Some references draw while they apply, from the global generator: this one tells what they will draw.
+    """
+    return np.random.RandomState(seed_words(key))
+
+
+def seed_words(key: float) -> list[int]:
+    """Return a key of 52 bits as the two words that numpy takes for a seed."""
+    return [int(key) & 0xFFFFFFFF, int(key) >> 32]
+
+
 @dataclass(frozen=True, eq=False)
 class Draws:
     """A table of decisions: a row for each example, a column for each ``"path:name"``, such as ``"2:gain_db"``.

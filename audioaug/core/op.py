@@ -3,7 +3,8 @@
 An op is a frozen dataclass whose fields are exactly the constructor arguments of the audiomentations class of the same
 name. A subclass registers itself; it lies in one file of ``audioaug.ops`` and states
 
-* ``distributions``: what its random parameters come from, and ``resolve``, where a parameter needs the clip's length;
+* ``distributions``: what its random parameters come from, and ``resolve``, where a parameter needs the clip's length
+  (then ``needs_length`` is true);
 * ``replay``: the same decisions in the reference's own ``parameters``;
 * ``batched``: the same effect on a batch of tensors, on any device;
 * ``contract``: how equal the two are, and ``stock``: what torch-audiomentations has instead.
@@ -16,7 +17,7 @@ import functools
 import inspect
 import typing
 from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -40,12 +41,15 @@ class Contract:
 
     ``kind`` is ``"exact"`` (sample for sample after replay, error at most ``tolerance`` times the larger peak of input
     and reference), ``"statistical"`` (the added noise differs; level within ``tolerance`` dB, spectrum, whiteness and
-    independence are checked) or ``"cpu_only"`` (there is no device build, for ``reason``).
+    independence are checked) or ``"cpu_only"`` (there is no device build, for ``reason``). Noise that is not white is
+    compared sample for sample too, up to ``given`` times the peak, with a reference that is given the same random
+    numbers (``Op.numpy_draws``): that settles spectrum and level.
     """
 
     kind: Literal["exact", "statistical", "cpu_only"]
     tolerance: float = 0.0
     reason: str = ""
+    given: float = 0.0
 
     @classmethod
     def exact(cls, rtol: float) -> "Contract":
@@ -53,9 +57,12 @@ class Contract:
         return cls("exact", rtol)
 
     @classmethod
-    def statistical(cls, level_db: float) -> "Contract":
-        """Promise noise of the same level (within ``level_db`` for one second of audio), spectrum and independence."""
-        return cls("statistical", level_db)
+    def statistical(cls, level_db: float, given: float = 0.0) -> "Contract":
+        """Promise noise of the same level (within ``level_db`` for one second of audio), spectrum and independence.
+
+        With ``given``: equality sample for sample, up to that share of the peak, once the reference is given our noise.
+        """
+        return cls("statistical", level_db, given=given)
 
     @classmethod
     def cpu_only(cls, reason: str) -> "Contract":
@@ -121,6 +128,7 @@ class Op(ABC):
     p: float = 0.5
 
     contract: ClassVar[Contract]
+    library: ClassVar[str] = "audiomentations"
     multichannel: ClassVar[bool] = True
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
@@ -146,20 +154,45 @@ class Op(ABC):
         """The ops inside a container; none for others."""
         return ()
 
+    def leaves(self) -> "Iterator[Op]":
+        """Yield the ops that do something: this one, or those inside it."""
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
     def distributions(self) -> dict[str, Distribution]:
         """Return what each random parameter comes from. Raises ``DataError`` if files it draws from are missing."""
         return {}
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        """Turn draws into parameters that depend on the clips (shares into samples), for B examples at once."""
+        """Turn draws into parameters that depend on the clips (shares into samples), for B examples at once.
+
+        An op that changes the clips' lengths returns the new ones, in samples, as ``"length_out"``; its ``batched``
+        may then return a batch of any width, which is cut or padded to the longest clip of the batch.
+        """
         return draw
+
+    @property
+    def needs_length(self) -> bool:
+        """Whether ``resolve`` needs the clips' lengths, not only an upper bound of them."""
+        return False
+
+    @property
+    def measures(self) -> bool:
+        """Whether only the audio itself tells how long the clips become."""
+        return type(self).measure is not Op.measure
+
+    def measure(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> Params:
+        """Add what only the audio itself tells (``"length_out"``), on the device. The clips cannot become longer."""
+        return params
 
     def order(self, draw: Mapping[str, FloatArray]) -> NDArray[np.int64]:
         """Return, for a container, which child runs in which slot: (B, slots), -1 for none."""
         raise NotImplementedError
 
     def reference(self) -> Any:
-        """Build the audiomentations transform that this op must equal."""
+        """Build the transform that this op must equal: audiomentations' own, or what behaves like one of those."""
         import audiomentations
 
         arguments = self.arguments()
@@ -171,8 +204,26 @@ class Op(ABC):
         """Return the reference's own ``parameters`` for the same decisions; ``params`` holds one clip's numbers."""
         return dict(params)
 
+    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+        """Let the reference, frozen, do it to one clip, with what ``replay`` returns as its parameters."""
+        reference.parameters = {"should_apply": True, **self.replay(params, samples, sample_rate)}
+        return reference(samples, sample_rate)
+
+    def numpy_draws(self, params: Params, shape: tuple[int, ...]) -> dict[str, NDArray[np.float32]]:
+        """Return what numpy's random functions must give the reference, by name, to make its noise ours: for checks.
+
+        ``shape`` is that of the clip, as the reference has it: (T,) or (C, T).
+        """
+        return {}
+
+    def play_together(
+        self, reference: Any, params: Params, clips: Sequence[NDArray[np.float32]], sample_rate: int
+    ) -> list[NDArray[np.float32]]:
+        """Let the reference do it to clips (C, T) of one batch: for an op that no worker can run."""
+        raise NotImplementedError
+
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        """Return the effect on a float32 batch, same shape and device, never in place."""
+        """Return the effect on a float32 batch, same device, never in place; same shape but for ``"length_out"``."""
         raise NotImplementedError
 
     def stock(self) -> Stock | None:
@@ -184,6 +235,10 @@ class Op(ABC):
         return next((reason for reason in (child.why_not_on_device() for child in self.children) if reason), "") or (
             f"{self.name}: {self.contract.reason}" if self.contract.kind == "cpu_only" else ""
         )
+
+    def why_not_in_worker(self) -> str:
+        """Return why this op has to run on the device, or an empty string."""
+        return next((reason for reason in (child.why_not_in_worker() for child in self.children) if reason), "")
 
     def arguments(self) -> dict[str, Any]:
         """Return the constructor arguments by name, children as ops."""
@@ -249,6 +304,8 @@ def _plain(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, str | int | float | bool | type(None)) else str(value)

@@ -66,6 +66,7 @@ class AddBackgroundNoise(Op):
 
     contract = Contract.exact(rtol=1e-5)
     multichannel = False
+    needs_length = True
     limits = {"max_absolute_rms_db": (-float("inf"), 0.0)}
 
     def __post_init__(self) -> None:

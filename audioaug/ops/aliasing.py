@@ -32,6 +32,7 @@ class Aliasing(Op):
     max_sample_rate: int = 30000
 
     contract = Contract.exact(rtol=1e-6)
+    needs_length = True
     limits = {"min_sample_rate": (2, float("inf")), "max_sample_rate": (2, float("inf"))}
 
     def distributions(self) -> dict[str, Distribution]:

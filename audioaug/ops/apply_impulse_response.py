@@ -31,7 +31,7 @@ class ApplyImpulseResponse(Op):
         ir_path: a file or folder of impulse responses, or a list of them.
         p: probability of applying it, 0 to 1.
         lru_cache_size: how many decoded responses the reference keeps.
-        leave_length_unchanged: cut the tail off. With ``False`` clips get longer, which only a worker can do.
+        leave_length_unchanged: cut the tail off; otherwise clips get longer.
 
     Raises:
         DataError: there is no audio at ``ir_path``.
@@ -49,14 +49,17 @@ class ApplyImpulseResponse(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"file": UniformInt(0, len(find_audio(as_paths(self.ir_path))) - 1)}
 
-    def why_not_on_device(self) -> str:
-        return "" if self.leave_length_unchanged else f"{self.name}: leave_length_unchanged=False makes clips longer."
+    @property
+    def needs_length(self) -> bool:
+        return not self.leave_length_unchanged
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         where = layout(as_paths(self.ir_path), clips.sample_rate, mono=clips.channels == 1)
         file_B = draw["file"].astype(np.int64)
         length_B = where.lengths_F[file_B]
+        tail = {} if self.leave_length_unchanged else {"length_out": clips.lengths + length_B - 1}
         return {
+            **tail,
             "file": file_B,
             "place": where.offsets_F[file_B],
             "length": length_B,
@@ -70,7 +73,8 @@ class ApplyImpulseResponse(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips))
         peak_B11 = full.abs().amax(dim=(1, 2), keepdim=True)
-        return full[..., : x_BCT.shape[-1]] * torch.where(peak_B11 > 0, 0.5 / peak_B11, 1.0)
+        kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
+        return kept * torch.where(peak_B11 > 0, 0.5 / peak_B11, 1.0)
 
     def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return each channel's response, zero-padded; (B, C, L)."""

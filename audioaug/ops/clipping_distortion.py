@@ -33,6 +33,7 @@ class ClippingDistortion(Op):
     max_percentile_threshold: int = 40
 
     contract = Contract.exact(rtol=1e-6)
+    needs_length = True
     limits = {"min_percentile_threshold": (0, 100), "max_percentile_threshold": (0, 100)}
 
     def distributions(self) -> dict[str, Distribution]:

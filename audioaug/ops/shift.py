@@ -39,6 +39,7 @@ class Shift(Op):
     fade_duration: float = 0.005
 
     contract = Contract.exact(rtol=1e-6)
+    needs_length = True
     limits = {"fade_duration": (0.0, float("inf"))}
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ class TanhDistortion(Op):
 
     # The reference adds up squares in float32: the level of one second of a constant is off by 2e-5 there, not here.
     contract = Contract.exact(rtol=1e-4)
+    needs_length = True
     limits = {"min_distortion": (0.0, 1.0), "max_distortion": (0.0, 1.0)}
 
     def distributions(self) -> dict[str, Distribution]:

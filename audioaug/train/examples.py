@@ -80,3 +80,8 @@ def add_lengths(batch: Any, length_B: torch.Tensor) -> Any:
     if isinstance(batch, tuple | list):
         return [*batch, length_B]
     return [batch, length_B]
+
+
+def with_lengths(batch: Any, length_B: torch.Tensor) -> Any:
+    """Return a batch that ``add_lengths`` gave lengths with other ones."""
+    return {**batch, "lengths": length_B} if isinstance(batch, Mapping) else [*batch[:-1], length_B]

@@ -134,24 +134,35 @@ class Collate:
             )
         shape = tuple(audio.shape) if audio.ndim == 3 else (len(audio), 1, audio.shape[-1])
         prepared = self.preparer(fetched.draws, shape, lengths=np.minimum(lengths, shape[-1]).tolist())
+        self._check_lengths(prepared, lengths)
         if self.pad and self.collate_fn is None:
             batch = add_lengths(batch, torch.tensor(lengths))
         return Message(batch, prepared, fetched.skipped)
 
+    def _check_lengths(self, prepared: Prepared, lengths: list[int]) -> None:
+        """Raise ``DataError`` if the clips end up with lengths that nobody would be told of."""
+        if self.collate_fn is not None:
+            if prepared.resizes:
+                raise DataError(
+                    "On the device the clips would change their lengths, which collate_fn cannot know.",
+                    "Cut the chain behind the ops that do so, or give Loader pad=True instead of a collate_fn.",
+                )
+        elif prepared.ragged and not self.pad:
+            raise DataError(
+                f"Clips of different lengths ({min(lengths)} and {max(lengths)} samples) cannot be one batch."
+                if min(lengths) < max(lengths)
+                else "On the device the clips would get different lengths, which cannot be one batch.",
+                "Give Loader pad=True, or cut them to one length.",
+            )
+
     def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int]) -> Any:
         if self.collate_fn is not None:
             return self.collate_fn(examples)
-        longest = max(lengths)
-        if min(lengths) < longest:
-            if not self.pad:
-                raise DataError(
-                    f"Clips of different lengths ({min(lengths)} and {longest} samples) cannot be one batch.",
-                    "Give Loader pad=True, or cut them to one length.",
-                )
-            waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
         shapes = {tuple(wave.shape[:-1]) for wave in waves}
         if len(shapes) > 1:
             raise DataError(f"Clips with different channels {sorted(shapes)} cannot be one batch.", "Mix them down.")
+        longest = max(lengths)
+        waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
         return default_collate([with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)])
 
 

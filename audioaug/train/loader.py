@@ -17,7 +17,7 @@ from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError
 from audioaug.records import Plan
 from audioaug.train.device_prefetch import as_device, prefetch, to_device
-from audioaug.train.examples import get_wave, with_wave
+from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
 
 GIVE_UP_AFTER = 64
@@ -93,6 +93,7 @@ class Loader:
             raise UsageError(f"on_error is {on_error!r}, but it must be 'skip' or 'raise'.")
         self.device = as_device(device)
         self.skipped, self._last_skipped = 0, ""
+        self._gives_lengths = pad and collate_fn is None
         self._seed, self._epoch = seed, 0
         self._shuffle_generator = torch.Generator()
         if batch_sampler is None:
@@ -170,8 +171,10 @@ class Loader:
         assert message.prepared is not None
         if not message.prepared.steps:
             return batch
-        wave = get_wave(batch)
-        return with_wave(batch, self._module.augment(wave, message.prepared))
+        wave, length_B = self._module.augment(get_wave(batch), message.prepared)
+        if message.prepared.resizes and self._gives_lengths:
+            batch = with_lengths(batch, length_B)
+        return with_wave(batch, wave)
 
 
 def _end_workers(batches: "DataLoader[Any]") -> None:

@@ -87,6 +87,13 @@ GOES_WITH: dict[tuple[str, Any], dict[str, Any]] = {
 """What an option needs besides itself to make sense on these clips."""
 
 
+ALSO: dict[str, dict[str, Any]] = {
+    "AdjustDuration": {"duration_seconds": 0.45},  # longer than some clips, shorter than others
+    "RepeatPart": {"min_part_duration": 0.05, "max_part_duration": 0.3},  # clips are short here
+}
+"""What ops are given although there is a default."""
+
+
 def demo_arguments(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> dict[str, Any]:
     """Return values for the arguments that an op cannot do without; raise ``ChainError`` if one is not known here."""
     inner = (ops.PolarityInversion(p=0.7), ops.Reverse(p=0.7), ops.Clip(a_min=-0.1, a_max=0.05, p=0.7))
@@ -103,7 +110,7 @@ def demo_arguments(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> dict[
                 f"{kind.__name__} needs {name!r}, and verify has no example of that.",
                 "Add one to audioaug.verify.material.demo_arguments.",
             )
-    return {name: known[name]() for name in needed}
+    return {**{name: known[name]() for name in needed}, **ALSO.get(kind.__name__, {})}
 
 
 def variants(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> Iterator[Op]:

@@ -3,11 +3,13 @@
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T; padded, it is one array (B, C, T).
 """
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
@@ -15,13 +17,13 @@ from numpy.typing import NDArray
 
 from audioaug.build import build_cpu, build_device
 from audioaug.build.stock import has_counterpart, why_unavailable
-from audioaug.core import Chain, Draws, HostClips, Op
+from audioaug.core import Chain, Draws, HostClips, Op, Params
 from audioaug.errors import ContractError, UsageError
 from audioaug.records import DeviceEngine
 from audioaug.verify import material
 from audioaug.verify.contracts import Clips, Verdict, check, check_fresh, worst
 
-STANDARD_DEVIATIONS = ("noise_std", "amplitude")
+STANDARD_DEVIATIONS = ("noise_std", "amplitude", "desired_noise_rms")
 """What references call the level of the noise they add."""
 
 SAMPLE_RATES = (16000, 8000, 44100)
@@ -92,10 +94,12 @@ def on_device(
     x_BCT = torch.from_numpy(padded(clips)).to(device)
     before_BCT = x_BCT.clone()
     with torch.no_grad():
-        y_BCT = module(x_BCT, sample_rate, lengths if min(lengths) < max(lengths) else None, draws)
+        y_BCT, length_B = module(
+            x_BCT, sample_rate, lengths if min(lengths) < max(lengths) else None, draws, return_lengths=True
+        )
     if not torch.equal(x_BCT, before_BCT):
         raise ContractError(f"The device build of {chain.ops} changes its input in place.")
-    return [trimmed(y_CT, n) for y_CT, n in zip(y_BCT.cpu().numpy(), lengths)]
+    return [trimmed(y_CT, n) for y_CT, n in zip(y_BCT.cpu().numpy(), length_B.tolist())]
 
 
 def padded(clips: Clips) -> NDArray[np.float32]:
@@ -182,20 +186,42 @@ def judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
         reason = f"raises {type(error).__name__}: {' '.join(str(error).split())[:80]}"
         return Verdict(op.name, engine, op.contract.kind, float("inf"), op.contract.tolerance, "failed", reason)
     intended = intended_levels(op, clips, case.sample_rate, case.seed) if noisy else None
-    return check(op.contract, dry, reference, built, op=op.name, engine=engine, intended=intended, again=again)
+    given = engine == "batched" and op.contract.given > 0
+    fed = fed_reference(op, clips, case.sample_rate, case.seed) if given else None
+    return check(op.contract, dry, reference, built, op=op.name, engine=engine, intended=intended, again=again, fed=fed)
 
 
 def intended_levels(op: Op, clips: Clips, sample_rate: int, seed: int) -> list[float | None]:
     """Return the standard deviation of the noise that an op's draws ask for, clip by clip."""
+    levels = list[float | None]()
+    for x_CT, _, params in _drawn(op, clips, sample_rate, seed):
+        replayed = op.replay(params, x_CT[0] if len(x_CT) == 1 else x_CT, sample_rate)
+        levels.append(next((float(replayed[name]) for name in STANDARD_DEVIATIONS if name in replayed), None))
+    return levels
+
+
+def fed_reference(op: Op, clips: Clips, sample_rate: int, seed: int) -> Clips:
+    """Return what the reference makes of the clips if numpy's random functions give it the op's own noise."""
+    worker, outputs = build_cpu(Chain([op], sample_rate)), list[NDArray[np.float32]]()
+    for x_CT, draw, params in _drawn(op, clips, sample_rate, seed):
+        x = x_CT[0] if len(x_CT) == 1 else x_CT
+        with contextlib.ExitStack() as stack:
+            for name, numbers in op.numpy_draws(params, x.shape).items():
+                numbers = numbers.astype(np.float64)
+                stack.enter_context(mock.patch.object(np.random, name, lambda *_, numbers=numbers, **__: numbers))
+            outputs.append(np.atleast_2d(worker(x, sample_rate, draws=draw)))
+    return outputs
+
+
+def _drawn(op: Op, clips: Clips, sample_rate: int, seed: int) -> Iterator[tuple[NDArray[np.float32], Draws, Params]]:
+    """Yield each clip with its draws and its parameters."""
     chain = Chain([op], sample_rate)
-    node, levels = chain.nodes[0], list[float | None]()
+    node = chain.nodes[0]
     for x_CT, draw in zip(clips, chain.draw(np.arange(len(clips)), seed=seed)):
         host = HostClips(sample_rate, np.asarray([x_CT.shape[1]]), len(x_CT))
         params = op.resolve({name: draw[f"0:{name}"] for name in node.distributions}, host)
         single = {name: value[0].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
-        replayed = op.replay(single, x_CT[0] if len(x_CT) == 1 else x_CT, sample_rate)
-        levels.append(next((float(replayed[name]) for name in STANDARD_DEVIATIONS if name in replayed), None))
-    return levels
+        yield x_CT, draw, single
 
 
 def _freshness(op: Op) -> Verdict:

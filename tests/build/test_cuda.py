@@ -24,7 +24,7 @@ def test_an_op_never_waits_for_the_device_and_does_what_it_does_on_the_cpu(name)
         module.augment(x_cuda, prepared)  # banks are copied and FFT plans made the first time
         torch.cuda.set_sync_debug_mode("error")
         try:
-            y = module.augment(x_cuda, prepared)
+            y, _ = module.augment(x_cuda, prepared)
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert torch.allclose(y.cpu(), on_cpu, atol=1e-4 * float(on_cpu.abs().max())), name

@@ -24,10 +24,15 @@ def example(kind: type[Op], **changes: Any) -> Op:
         "transforms": (ops.Gain(p=0.25), ops.PolarityInversion()),
         "num_transforms": 1,
     }
+    also = {"AdjustDuration": {"duration_samples": 3000}}.get(kind.__name__, {})
     required = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
     unknown = set(required) - set(needed) - set(changes)
     assert not unknown, f"tests/core/examples.py: say what {kind.__name__} may take for {sorted(unknown)}"
-    return kind(**{**{name: needed[name] for name in required if name in needed}, **changes})
+    return kind(**{**{name: needed[name] for name in required if name in needed}, **also, **changes})
+
+
+TOGETHER: dict[str, dict[str, Any]] = {"duration_seconds": {"duration_samples": None}}
+"""What has to change with a field."""
 
 
 @functools.cache
@@ -46,7 +51,7 @@ def _with_another(op: Op, name: str, hint: Any) -> Iterator[Op]:
     for value in _candidates(getattr(op, name), name, hint):
         if value != getattr(op, name):
             try:
-                yield dataclasses.replace(op, **{name: value})
+                yield dataclasses.replace(op, **{name: value, **TOGETHER.get(name, {})})
             except ChainError:
                 continue
 
@@ -60,6 +65,7 @@ def _candidates(value: Any, name: str, hint: Any) -> list[Any]:
         "weights": [(0.25, 0.75)],
         "min_temperature": [20.0],
         "max_temperature": [10.0],
+        "duration_seconds": [0.25],
     }
     if name in named:
         return named[name]

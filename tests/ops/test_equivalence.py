@@ -68,6 +68,9 @@ SPECIAL: list[Op] = [
     ops.Aliasing(min_sample_rate=2, max_sample_rate=20),
     ops.Aliasing(min_sample_rate=16000, max_sample_rate=16000),
     ops.Aliasing(min_sample_rate=90000, max_sample_rate=96000),
+    ops.Limiter(min_threshold_db=-60.0, threshold_mode="absolute"),
+    ops.Limiter(min_attack=1e-6, max_attack=1e-5, min_release=1e-6, max_release=1e-4),
+    ops.Limiter(min_threshold_db=0.0, max_threshold_db=6.0, max_attack=2.0),
     ops.LoudnessNormalization(min_lufs=-90.0, max_lufs=-60.0),
     ops.LoudnessNormalization(min_lufs=0.0, max_lufs=9.0),
     ops.LowPassFilter(min_cutoff_freq=20.0, max_cutoff_freq=60.0, max_rolloff=48),
@@ -208,7 +211,7 @@ def test_random_chains_do_the_same_wherever_they_are_cut(seed: int) -> None:
     loosest = max(kind.contract.tolerance for kind in REGISTRY.values() if kind.contract.kind == "exact")
     draws = chain.draw(np.arange(len(clips)), epoch=1, seed=seed)
     reference = on_cpu(chain, clips, RATE, draws)
-    for cut in range(len(chain) + 1):
+    for cut in (cut for cut in range(len(chain) + 1) if not chain.why_not_cut(cut)):
         begun = on_cpu(chain, clips, RATE, draws, cut)
         built = on_device(chain, begun, RATE, draws, cut)
         assert_kept(Contract.exact(loosest), Replayed(clips, reference, built))

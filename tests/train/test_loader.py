@@ -167,6 +167,42 @@ def test_clips_of_different_lengths_need_pad(cut):
     )
 
 
+ONE_LENGTH = Chain([ops.Gain(p=0.5), ops.AdjustDuration(duration_samples=4000, p=1.0)], sample_rate=RATE)
+MANY_LENGTHS = Chain([ops.AdjustDuration(duration_samples=4000), ops.Reverse(), ops.Trim(p=0.7)], sample_rate=RATE)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+@pytest.mark.parametrize("pad", [True, False])
+def test_clips_that_become_one_length_need_no_padding(cut, pad):
+    (wave, *_), last = list(loader_of(uneven(), ONE_LENGTH, Plan(cut=cut), pad=pad))
+    assert wave.shape == (3, 1, 4000) and len(last) == (3 if pad else 2)
+    assert not pad or last[-1].tolist() == [4000] * 3
+    expected = build_cpu(ONE_LENGTH)(uneven()[0][0], index=0)
+    assert_same_audio({0: wave[0].numpy()}, {0: expected}, 1e-6)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("form", ["bare wave", "tuple", "dict"])
+def test_new_lengths_come_with_the_batch(form, cut):
+    clips, alone, place = uneven(), build_cpu(MANY_LENGTHS), 0
+    for batch in loader_of([FORMS[form](*clip) for clip in clips], MANY_LENGTHS, Plan(cut=cut), pad=True):
+        lengths = batch["lengths"] if form == "dict" else batch[-1]
+        wave = batch["audio"] if form == "dict" else batch[0]
+        for out, length in zip(wave.numpy(), lengths.tolist(), strict=True):
+            assert_same_audio({0: out[:, :length]}, {0: alone(clips[place][0], index=place)}, 1e-6)
+            assert not out[:, length:].any()
+            place += 1
+    assert place == 6
+
+
+def test_lengths_that_nobody_would_be_told_of_are_refused():
+    even = [torch.ones(5000) for _ in range(6)]
+    with pytest.raises(DataError, match="On the device the clips would get different lengths"):
+        list(loader_of(even, MANY_LENGTHS))
+    with pytest.raises(DataError, match=r"which collate_fn cannot know\. Cut the chain behind"):
+        list(loader_of(even, ONE_LENGTH, collate_fn=default_collate))
+
+
 def test_clips_with_different_channels_are_refused():
     with pytest.raises(DataError, match=r"Clips with different channels \[\(\), \(2,\)\] cannot be one batch"):
         list(loader_of([torch.ones(400), torch.ones(2, 400)]))

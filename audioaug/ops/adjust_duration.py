@@ -1,0 +1,78 @@
+"""AdjustDuration: every clip cut or padded to one duration.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core.draws import legacy_generator
+from audioaug.dsp.pad import PadMode, pad
+from audioaug.errors import ChainError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdjustDuration(Op):
+    """Cut a random excerpt out of a clip that is too long, pad one that is too short. The length changes.
+
+    Args:
+        duration_samples: the new length in samples, at least 1; or
+        duration_seconds: in seconds, more than 0.
+        padding_mode: ``"silence"``, ``"wrap"`` (the clip again) or ``"reflect"`` (mirrored).
+        padding_position: where a clip that is too short is padded, ``"start"`` or ``"end"``.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.AdjustDuration``.
+    """
+
+    duration_samples: int | None = None
+    duration_seconds: float | None = None
+    padding_mode: PadMode = "silence"
+    padding_position: Literal["start", "end"] = "end"
+
+    contract = Contract.exact(rtol=0.0)
+    needs_length = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.duration_samples is None) == (self.duration_seconds is None):
+            raise ChainError("AdjustDuration takes either duration_samples or duration_seconds, and one of them.")
+        if (self.duration_samples or self.duration_seconds or 0) <= 0:
+            raise ChainError(f"AdjustDuration: {self.duration_samples or self.duration_seconds} is no duration.")
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"noise_key": NOISE_KEY}  # the reference draws from numpy's global generator, which takes a seed
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        target = self.duration_samples or int((self.duration_seconds or 0.0) * clips.sample_rate)
+        spare = clips.lengths - target
+        start = [
+            int(legacy_generator(key).randint(0, count)) if count > 0 else 0
+            for key, count in zip(draw["noise_key"].tolist(), spare.tolist(), strict=True)
+        ]
+        return {
+            **draw,
+            "start": np.asarray(start, dtype=np.int64),
+            "length_out": np.full_like(clips.lengths, target),
+            "target": target,
+        }
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        target, length_B = params["target"], clips.lengths_B
+        kept_B = length_B.clamp(max=target)
+        place_B = target - kept_B if self.padding_position == "start" else torch.zeros_like(kept_B)
+        return pad(x_BCT, params["start"], kept_B, place_B, target, self.padding_mode)
+
+    @classmethod
+    def arguments_of(cls, reference: Any) -> dict[str, Any]:
+        arguments = super().arguments_of(reference)
+        mode = arguments["padding_mode"]
+        return {**arguments, "padding_mode": "silence" if mode == "constant" else mode}

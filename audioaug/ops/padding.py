@@ -1,0 +1,54 @@
+"""Padding: the start or the end of a clip replaced by silence, or by the rest of it again.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.dsp.pad import PadMode, pad
+
+
+@dataclass(frozen=True, kw_only=True)
+class Padding(Op):
+    """Replace a random share of a clip, at one end, by padding. The length stays.
+
+    Args:
+        mode: ``"silence"``, ``"wrap"`` (the rest again, from its other end) or ``"reflect"`` (mirrored).
+        min_fraction: least share of the clip to replace, 0 to 1.
+        max_fraction: largest share.
+        pad_section: which end, ``"start"`` or ``"end"``.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.Padding``, which fails or doubles the clip when it has nothing left to wrap or reflect:
+    here one sample is always left in these two modes.
+    """
+
+    mode: PadMode = "silence"
+    min_fraction: float = 0.01
+    max_fraction: float = 0.7
+    pad_section: Literal["start", "end"] = "end"
+
+    contract = Contract.exact(rtol=0.0)
+    limits = {"min_fraction": (0.0, 1.0), "max_fraction": (0.0, 1.0)}
+    needs_length = True
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"share": FRACTION}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        low, high = (np.rint(share * clips.lengths) for share in (self.min_fraction, self.max_fraction))
+        length = (low + np.floor(draw["share"] * (high - low + 1))).astype(np.int64)
+        most: NDArray[np.int64] = clips.lengths if self.mode == "silence" else np.maximum(clips.lengths - 1, 0)
+        return {"padding_length": np.minimum(length, most)}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        missing_B, left_B = params["padding_length"], clips.lengths_B - params["padding_length"]
+        if self.pad_section == "end":
+            return pad(x_BCT, torch.zeros_like(left_B), left_B, torch.zeros_like(left_B), x_BCT.shape[-1], self.mode)
+        return pad(x_BCT, missing_B, left_B, missing_B, x_BCT.shape[-1], self.mode)

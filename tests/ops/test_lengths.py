@@ -1,0 +1,76 @@
+"""Ops that make clips longer or shorter: what comes behind them sees the new lengths, wherever the chain is cut."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from audioaug import build_device, ops
+from audioaug.core import REGISTRY, Chain, Contract, Op
+from audioaug.errors import PlanError
+from audioaug.verify import material
+from audioaug.verify.contracts import check
+from audioaug.verify.replay import replay
+
+RATE = 16000
+SOUNDS = (0, 1, 2, 7)
+LEAVES = [
+    dataclasses.replace(next(material.variants(kind)), p=1.0)
+    for _, kind in sorted(REGISTRY.items())
+    if kind.contract.kind == "exact" and "transforms" not in kind.__dataclass_fields__
+]
+LEAVES = [op for op in LEAVES if not op.why_not_on_device()]
+FIRST = {
+    "Trim": ops.Trim(top_db=20.0, p=0.8),
+    "AdjustDuration": ops.AdjustDuration(duration_seconds=0.4, p=0.6),
+    "RepeatPart": ops.RepeatPart(min_part_duration=0.05, max_part_duration=0.2, p=0.7),
+}
+
+
+def verdict_of(chain: Chain, cut: int = 0) -> str:
+    clips = [material.signals(RATE)[place] for place in SOUNDS]
+    tolerance = 2 * max(node.op.contract.tolerance for node in chain.nodes)
+    return check(Contract.exact(tolerance), *replay(chain, clips, RATE, cut=cut, seed=4)).reason
+
+
+@pytest.mark.parametrize("op", LEAVES, ids=lambda op: op.name)
+@pytest.mark.parametrize("first", FIRST)
+def test_every_op_behind_one_that_changes_lengths(first: str, op: Op) -> None:
+    chain = Chain([FIRST[first], op], RATE)
+    if first == "Trim" and op.needs_length:
+        with pytest.raises(PlanError, match=f"{op.name} needs each clip's length on the host, but Trim finds it on"):
+            build_device(chain)
+        assert chain.device_from == 1
+    else:
+        assert verdict_of(chain) == ""
+
+
+def test_an_op_that_says_wrongly_that_it_needs_no_lengths_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops.Shift, "needs_length", False)
+    assert "off by" in verdict_of(Chain([FIRST["Trim"], ops.Shift(p=1.0)], RATE))
+
+
+def test_in_a_container_any_op_may_come_before_any_other() -> None:
+    inside = Chain([ops.SomeOf((1, None), [ops.Shift(), ops.Trim()]), ops.Gain()], RATE)
+    assert inside.why_not_cut(0).startswith("Shift needs each clip's length")
+    assert inside.device_from == 1
+    assert Chain([ops.OneOf([ops.Gain(), ops.Trim()]), ops.Reverse()], RATE).device_from == 0
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_the_tail_of_a_room_is_kept_where_it_is_asked_for(channels: int) -> None:
+    op = ops.ApplyImpulseResponse(ir_path=material.folder_at("rooms", RATE), leave_length_unchanged=False, p=0.7)
+    clips = material.signals(RATE, channels)
+    replayed = replay(op, clips, RATE, seed=2)
+    assert check(op.contract, *replayed).status == "passed"
+    assert max(len(y_CT.T) - len(x_CT.T) for x_CT, y_CT in zip(clips, replayed.reference)) > 1000
+
+
+def test_a_batch_is_as_wide_as_its_longest_clip() -> None:
+    module = build_device(Chain([ops.AdjustDuration(duration_samples=700, p=0.5)], RATE))
+    draws = module.chain.draw(np.arange(8))
+    y_BCT, length_B = module(torch.ones(8, 1, 500), draws=draws, return_lengths=True)
+    applied = draws["0:apply"] > 0
+    assert applied.any() and not applied.all()
+    assert y_BCT.shape == (8, 1, 700) and length_B.tolist() == np.where(applied, 700, 500).tolist()
