@@ -96,7 +96,8 @@ def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     indices, clips = readable(dataset, chain.sample_rate)
     works: dict[str, Callable[[], object]] = {"decode": lambda: [dataset[index] for index in indices]}
     for place, op in enumerate(chain.ops):
-        works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
+        if not op.why_not_in_worker():
+            works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
     fetcher = Fetcher(dataset, WorkerChain(chain, 0, seed=0), raise_errors=True)
     collate = Collate(Preparer(chain, chain.device_from), target.collate_fn, target.pad)
     fetched = fetcher.__getitems__([(0, index) for index in indices])

@@ -20,6 +20,10 @@ LONGEST_BLOCK = 50
 ROUNDS = 4
 """A race of fewer rounds tells too little apart."""
 
+HEAT_ROUNDS = 2
+HEAT_BLOCK = 0.25
+"""A heat's block, as a share of a race's."""
+
 
 class Racer:
     """Runs races and notes what CPU and device memory each arm took.
@@ -50,6 +54,26 @@ class Racer:
         Raises:
             MeasurementError: the ceiling or an arm beside it failed.
         """
+        return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(ROUNDS, 1000), block=1.0)
+
+    def heat(
+        self, arms: Sequence[Cell], expected: Mapping[str, float], tick: Callable[..., None]
+    ) -> dict[str, Measurement]:
+        """Give each arm two short blocks, in turn: enough to see which of them belong into a race."""
+        rounds = (HEAT_ROUNDS, HEAT_ROUNDS)
+        return self._race(arms, expected, tick, (), seconds=math.inf, rounds=rounds, block=HEAT_BLOCK)
+
+    def _race(
+        self,
+        arms: Sequence[Cell],
+        expected: Mapping[str, float],
+        tick: Callable[..., None],
+        cached: Sequence[Any],
+        *,
+        seconds: float,
+        rounds: tuple[int, int],
+        block: float,
+    ) -> dict[str, Measurement]:
         feeders: dict[str, Iterator[Any]] = {cell.name: iter(open_loader(self.target, cell)) for cell in arms}
         discard = {cell.name: stock_of(cell) for cell in arms}
         # While the ceiling runs, the workers of the arm before it still refill its stock: wait that long.
@@ -70,11 +94,11 @@ class Racer:
             feeders,
             self.target.step,
             self.clock,
-            block_steps={name: self.block_steps(expected[name], workers.get(name, 0)) for name in feeders},
+            block_steps={name: self.block_steps(expected[name], workers.get(name, 0), block) for name in feeders},
             discard=discard,
-            rounds=1000,
+            rounds=rounds[1],
             seconds=seconds,
-            at_least_rounds=ROUNDS,
+            at_least_rounds=rounds[0],
             on_block=on_block,
             drop=None if cached else hopeless,
         )
@@ -97,12 +121,12 @@ class Racer:
             cpu_seconds_per_step=self.usage.cpu_per_step.get(cell.name),
         )
 
-    def block_steps(self, step_seconds: float, workers: int) -> int:
-        """Return how many steps make a block of about a second (less under a small budget).
+    def block_steps(self, step_seconds: float, workers: int, share: float = 1.0) -> int:
+        """Return how many steps make a block of about a second (less under a small budget), or that share of it.
 
         Workers that started together deliver together, so a block is a multiple of their number.
         """
-        aim = min(1.0, self.budget / 100)
+        aim = share * min(1.0, self.budget / 100)
         steps = max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
 

@@ -20,13 +20,13 @@ from audioaug.advise.arms import (
     worker_works,
 )
 from audioaug.advise.progress import Progress, told_once
-from audioaug.advise.racing import CEILING, ROUNDS, Racer
+from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
 from audioaug.advise.target import Target, in_one_line
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
-from audioaug.decide.shortlist import all_cells, placement_of, shortlist
+from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import (
@@ -53,7 +53,7 @@ from audioaug.records import (
 )
 from audioaug.train.examples import get_wave
 
-SHARES = {"today": 0.15, "workers": 0.1, "device": 0.1, "loader": 0.2, "race": 0.45}
+SHARES = {"today": 0.1, "workers": 0.06, "device": 0.06, "loader": 0.13, "heats": 0.3, "race": 0.35}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
 CPU_TRAINING = (
@@ -63,7 +63,15 @@ CPU_TRAINING = (
 BUSY = 0.75
 """Below this share of the usable cores the reader is told."""
 
-MOST_ARMS = 16
+MOST_RACED = 9
+"""Cells in the race, today's and the best of both ends among them."""
+
+MOST_IN_HEAT = 8
+MOST_PROCESSES = 32
+"""Workers that are alive at once, most of them waiting."""
+
+STARTING = 0.5
+"""Seconds that a loader takes to start, about."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class Survey:
         host = host_facts(target.device)
         host = replace(host, effective_cores=effective_cores(int(host.usable_cores), self.clock))
         self.report = Report(host, _chain_facts(target), _workload(target))
-        self.today = self._cell(len(target.chain), target.num_workers)
+        self.today = self._cell(target.chain.worker_until, target.num_workers)
         self._batches: list[Any] = []
 
     def run(self) -> Report:
@@ -114,6 +122,7 @@ class Survey:
         self._measure_device()
         self._measure_loader()
         self._predict()
+        self._run_heats()
         return self._finish(self._race(self._arms()))
 
     def _notice_busy_cores(self) -> None:
@@ -185,8 +194,8 @@ class Survey:
 
     def _measure_loader(self) -> None:
         """Time the loader without the device part, for the whole chain and for as little of it as can be."""
-        ops, first = len(self.target.chain), self.report.chain.device_from
-        cells = [self._cell(cut, count) for cut in sorted({first, ops}) for count in self._worker_counts()]
+        cuts = self.report.chain.cuts
+        cells = [self._cell(cut, count) for cut in sorted({cuts[0], cuts[-1]}) for count in self._worker_counts()]
         seconds = self._seconds("loader")
         with self.progress.stage("the loader alone", seconds) as tick:
             for cell in cells:
@@ -218,26 +227,76 @@ class Survey:
         )
         self._grow(cells=tuple(cells), current=with_prediction(self.report, self.report.current or self.today))
 
-    def _arms(self) -> list[Cell]:
-        """Return the cells to race: as many as get ``ROUNDS`` rounds in the time and do not crowd the machine."""
+    def _run_heats(self) -> None:
+        """Give every cut, with either engine, a few training steps beside what is done today."""
         assert self.report.current is not None
-        candidates = shortlist(self.report.cells, self.report.current, MOST_ARMS)
-        left = self._seconds("race")
-        processes = max(4 * self.report.host.logical_cores, round(self.options.budget / 10))
+        today, waiting = self.report.current, best_of_each(self.report.cells)
+        waiting = [cell for cell in waiting if cell.name != today.name]
+        seconds = self._seconds("heats")
+        end = time.monotonic() + seconds
+        with self.progress.stage(f"heats of {len(waiting)}, with training steps", seconds) as tick:
+            while heat := self._as_many_as_fit(waiting, end - time.monotonic()):
+                waiting = waiting[len(heat) :]
+                arms = [today, *heat]
+                self._note_heat(heat, self.racer.heat(arms, self._expected(arms), tick))
+        if waiting:
+            self._notice(
+                "only_predicted",
+                f"There was no time for heats of {len(waiting)} of the ways to cut the chain: they are only predicted. "
+                "A larger --budget measures them.",
+            )
+
+    def _as_many_as_fit(self, cells: Sequence[Cell], seconds: float) -> list[Cell]:
+        """Return the first of the cells that a heat beside today's configuration has time and processes for."""
+        assert self.report.current is not None
+        seconds -= self._arm_seconds(self.report.current, HEAT_ROUNDS, HEAT_BLOCK)
+        processes, heat = MOST_PROCESSES, list[Cell]()
+        for cell in cells[:MOST_IN_HEAT]:
+            seconds -= self._arm_seconds(cell, HEAT_ROUNDS, HEAT_BLOCK)
+            processes -= cell.num_workers
+            if seconds < 0 or (heat and processes < 0):
+                break
+            heat.append(cell)
+        return heat
+
+    def _arm_seconds(self, cell: Cell, rounds: int, block: float) -> float:
+        """Return about how long an arm takes."""
+        step = self._expected([cell])[cell.name]
+        return STARTING + rounds * step * (stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block))
+
+    def _expected(self, cells: Sequence[Cell]) -> dict[str, float]:
+        """Return by name how many seconds a step takes, as well as it is known."""
+        today = self.today.measured_ms or 0.0
+        return {cell.name: (cell.measured_ms or cell.predicted_ms or today) / 1e3 for cell in cells}
+
+    def _note_heat(self, heat: Sequence[Cell], measurements: Mapping[str, Measurement]) -> None:
+        """Replace the cells of a heat by what was measured of them; those that failed cannot be run."""
+        found = {cell.name: self._judged(cell, measurements) for cell in heat}
+        cells = tuple(found.get(cell.name, cell) for cell in self.report.cells)
+        blocks = tuple(measurements[name] for name in found if name in measurements)
+        self._grow(cells=cells, measurements=(*self.report.measurements, *blocks))
+
+    def _judged(self, cell: Cell, measurements: Mapping[str, Measurement]) -> Cell:
+        if cell.name in measurements:
+            return self._with_stall(self.racer.measured(cell, measurements[cell.name]))
+        return replace(cell, status="infeasible", reason="It failed when it was tried; see the notices.")
+
+    def _arms(self) -> list[Cell]:
+        """Return the cells to race: as many as get ``ROUNDS`` rounds in the time."""
+        assert self.report.current is not None
+        left, processes = self._seconds("race"), MOST_PROCESSES
         chosen: list[Cell] = []
-        for cell in candidates:
-            step = (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3
-            left -= ROUNDS * step * (stock_of(cell) + self.racer.block_steps(step, cell.num_workers))
+        for cell in shortlist(self.report.cells, self.report.current, MOST_RACED):
+            left -= self._arm_seconds(cell, ROUNDS, 1.0)
             processes -= cell.num_workers
             if len(chosen) < 4 or (left > 0 and processes > 0):
                 chosen.append(cell)
         return chosen
 
     def _race(self, arms: Sequence[Cell]) -> Report:
-        expected = {cell.name: (cell.predicted_ms or self.today.measured_ms or 0.0) / 1e3 for cell in arms}
         seconds = self._seconds("race")
         with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
-            measurements = self.racer.run(arms, expected, seconds, tick)
+            measurements = self.racer.run(arms, self._expected(arms), seconds, tick)
         return self._decide(arms, measurements)
 
     def _race_plan(self, plan: Plan) -> Report:
@@ -266,7 +325,8 @@ class Survey:
         current = self._with_stall(raced[self.today.name])
         rest = tuple(cell for cell in self.report.cells if cell.name not in raced)
         cells = tuple(self._with_stall(cell) for cell in raced.values())
-        self._grow(cells=(*cells, *rest), current=current, measurements=tuple(measurements.values()))
+        earlier = (one for one in self.report.measurements if one.cell not in measurements)
+        self._grow(cells=(*cells, *rest), current=current, measurements=(*measurements.values(), *earlier))
         return recommend(self._with_cost(), measurements)
 
     # How it is measured
@@ -351,14 +411,16 @@ class _one_thread:
 
 def _chain_facts(target: Target) -> ChainFacts:
     chain = target.chain
-    first = chain.device_from
+    first, last = chain.device_from, chain.worker_until
     return ChainFacts(
         ops=tuple(op.name for op in chain.ops),
         sample_rate=int(chain.sample_rate),
         hash=chain.hash,
-        declaration=chain.to_dict(),
+        declaration=chain.describe(),
         device_from=first,
-        device_from_reason=chain.ops[first - 1].why_not_on_device() if first else "",
+        device_from_reason=chain.why_not_cut(first - 1) if first else "",
+        worker_until=last if last < len(chain) else None,
+        worker_until_reason=chain.why_not_cut(last + 1) if last < len(chain) else "",
     )
 
 

@@ -1,26 +1,30 @@
 """Bank: noise or impulse responses, decoded once and kept as one flat array that draws address by file and offset.
 
-Resident on the device up to a byte cap. Beyond it the bank stays in main memory, the excerpts a batch needs are
-gathered there and copied over: slower, but the draws, and so the training, stay the same.
+Resident on the device up to a byte cap. Of a larger bank nothing is kept: whoever prepares a batch (the workers, if
+there are any) reads the excerpts it needs from the files and sends them along as a shard, a little bank of its own.
+The draws, and so the training, stay the same.
 
 Shapes: F files, R rows of a batch, N samples of an excerpt, S samples of the whole bank.
 """
 
 import functools
 import math
+import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.files import find_audio, read_audio, read_header
+from audioaug.audio.files import find_audio, read_audio, read_frames, read_header
 from audioaug.errors import AudioaugWarning, DataError
 from audioaug.units import format_bytes
 
-DEVICE_BYTES = 2 * 2**30
-"""The largest bank that is kept on a device."""
+MOST_BYTES = int(os.environ.get("AUDIOAUG_BANK_BYTES", 2 * 2**30))
+"""The largest bank that is kept on a device; the environment variable changes it, also in the workers."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,43 @@ class Layout:
     of the file at its own rate (every one if that is the same).
     """
 
+    sample_rate: int
+    mono: bool
     files: tuple[str, ...]
     lengths_F: NDArray[np.int64]
     channels_F: NDArray[np.int64]
     offsets_F: NDArray[np.int64]
     steps_F: NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all samples."""
+        return 4 * int((self.lengths_F * self.channels_F).sum())
+
+    def excerpts(
+        self, file_R: NDArray[np.int64], start_R: NDArray[np.int64], span_R: NDArray[np.int64]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the parameters by which ``bank_of`` finds an excerpt of a file for each row.
+
+        ``"place"`` is where the excerpt begins in the bank, in its first channel. If the bank is over the cap there is
+        a ``"shard"`` too, which then is the bank: channel c of an excerpt lies c spans behind the first.
+        """
+        if self.nbytes <= MOST_BYTES:
+            return {"place": self.offsets_F[file_R] + start_R}
+        parts = [
+            self._read(file, start, span).reshape(-1)
+            for file, start, span in zip(file_R.tolist(), start_R.tolist(), span_R.tolist(), strict=True)
+        ]
+        place_R = np.cumsum([0, *(len(part) for part in parts[:-1])])
+        return {"place": place_R, "shard": np.concatenate(parts)}
+
+    def _read(self, file: int, start: int, span: int) -> NDArray[np.float32]:
+        """Return an excerpt (C, N); a file at another rate is converted whole, as for the bank."""
+        path = self.files[file]
+        if read_header(path).sample_rate == self.sample_rate:
+            return read_frames(path, start, span, self.mono)
+        whole_CT = _fit(_converted(path, self.sample_rate, self.mono), int(self.lengths_F[file]))
+        return whole_CT[:, start : start + span]
 
 
 @functools.lru_cache(maxsize=32)
@@ -50,56 +86,42 @@ def layout(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Layou
     steps_F = np.asarray(
         [sample_rate // math.gcd(sample_rate, header.sample_rate) for header in headers], dtype=np.int64
     )
-    return Layout(files, lengths_F, channels_F, np.concatenate([[0], np.cumsum(lengths_F * channels_F)[:-1]]), steps_F)
+    offsets_F = np.concatenate([[0], np.cumsum(lengths_F * channels_F)[:-1]])
+    return Layout(sample_rate, mono, files, lengths_F, channels_F, offsets_F, steps_F)
+
+
+@functools.lru_cache(maxsize=16)
+def _converted(path: str, sample_rate: int, mono: bool) -> NDArray[np.float32]:
+    return read_audio(path, sample_rate, mono)
 
 
 class Bank:
-    """All samples of a layout, decoded.
+    """All samples of a layout decoded, or a shard: the excerpts that one batch needs.
 
-    Args:
-        where: the files and where they lie.
-        sample_rate: that all files are converted to, in Hz.
-        mono: mix the channels of each file down to one.
-
-    Raises:
-        DataError: a file cannot be decoded.
+    Shape:
+        flat_S: (S,), float32.
     """
 
-    def __init__(self, where: Layout, sample_rate: int, mono: bool = True) -> None:
-        clips = (
-            _fit(read_audio(path, sample_rate, mono), int(length))
-            for path, length in zip(where.files, where.lengths_F, strict=True)
-        )
-        self.flat_S = torch.from_numpy(np.concatenate([clip.reshape(-1) for clip in clips]))
-        self._files = len(where.files)
-        self._resident: dict[torch.device, torch.Tensor] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all samples."""
-        return self.flat_S.nbytes
-
-    def resident(self, device: torch.device) -> torch.Tensor:
-        """Return the samples (S,) on the device, or in main memory if they are over the cap."""
-        if device not in self._resident:
-            fits = self.nbytes <= DEVICE_BYTES
-            if not fits:
-                warnings.warn(
-                    f"A bank of {self._files} files takes {format_bytes(self.nbytes)}, more than the "
-                    f"{format_bytes(DEVICE_BYTES)} that are kept on a device: it stays in main memory, and each batch "
-                    "copies what it needs. Use fewer or shorter files, or raise audioaug.audio.bank.DEVICE_BYTES.",
-                    AudioaugWarning,
-                    stacklevel=2,
-                )
-            self._resident[device] = self.flat_S.to(device) if fits else self.flat_S
-            if device.type == "cuda":  # once, so that no other stream reads before the copy is there
-                torch.cuda.synchronize(device)
-        return self._resident[device]
+    def __init__(self, flat_S: torch.Tensor) -> None:
+        self.flat_S = flat_S
+        self._resident = {flat_S.device: flat_S}
 
     def take(self, place_RN: torch.Tensor) -> torch.Tensor:
-        """Return the samples at these places of the flat array, on the places' device."""
-        flat_S = self.resident(place_RN.device)
-        return flat_S[place_RN.to(flat_S.device)].to(place_RN.device, non_blocking=True)
+        """Return the samples at these places, on the places' device, where the bank stays from then on."""
+        device = place_RN.device
+        if device not in self._resident:
+            self._resident[device] = self.flat_S.to(device)
+            if device.type == "cuda":  # once, so that no other stream reads before the copy is there
+                torch.cuda.synchronize(device)
+        return self._resident[device][place_RN]
+
+
+def bank_of(params: Mapping[str, Any], paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:
+    """Return what the places in ``params`` (see ``Layout.excerpts``) belong to: the bank, or the batch's own shard."""
+    if "shard" not in params:
+        return open_bank(paths, sample_rate, mono)
+    _warn_of_size(paths, sample_rate, mono)
+    return Bank(params["shard"])
 
 
 def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
@@ -110,5 +132,23 @@ def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=32)
 def open_bank(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:
-    """Return the bank of these files, decoded once in this process."""
-    return Bank(layout(paths, sample_rate, mono), sample_rate, mono)
+    """Return the bank of these files, decoded once in this process; raise ``DataError`` if one cannot be decoded."""
+    where = layout(paths, sample_rate, mono)
+    clips = (
+        _fit(read_audio(path, sample_rate, mono), int(length))
+        for path, length in zip(where.files, where.lengths_F, strict=True)
+    )
+    return Bank(torch.from_numpy(np.concatenate([clip.reshape(-1) for clip in clips])))
+
+
+@functools.lru_cache(maxsize=32)
+def _warn_of_size(paths: tuple[str, ...], sample_rate: int, mono: bool) -> None:
+    """Say once that a bank is not kept."""
+    where = layout(paths, sample_rate, mono)
+    warnings.warn(
+        f"A bank of {len(where.files)} files takes {format_bytes(where.nbytes)}, more than the "
+        f"{format_bytes(MOST_BYTES)} that are kept on a device: what a batch needs of it is read from the files each "
+        "time. Use fewer or shorter files, or set AUDIOAUG_BANK_BYTES to more.",
+        AudioaugWarning,
+        stacklevel=3,
+    )

@@ -89,18 +89,21 @@ def read_audio(
     Raises:
         DataError: the file is missing, not audio, or broken.
     """
+    rate = read_header(path).sample_rate
+    frames = -1 if seconds is None else math.ceil(seconds * rate)
+    return resample(read_frames(path, int(start * rate), frames, mono), rate, sample_rate)
+
+
+def read_frames(path: str, start: int, frames: int, mono: bool) -> NDArray[np.float32]:
+    """Decode that many frames of a file (-1: all) at its own rate. Shape and errors are ``read_audio``'s."""
     import soundfile
 
-    header = read_header(path)
-    frames = -1 if seconds is None else math.ceil(seconds * header.sample_rate)
     try:
-        x_TC, _ = soundfile.read(
-            path, frames=frames, start=int(start * header.sample_rate), dtype="float32", always_2d=True
-        )
+        x_TC, _ = soundfile.read(path, frames=frames, start=start, dtype="float32", always_2d=True)
     except (OSError, soundfile.SoundFileError) as error:
         raise DataError(f"{path} cannot be decoded: {_reason(error)}") from None
     x_CT = x_TC.T.mean(axis=0, keepdims=True) if mono else x_TC.T
-    return resample(np.ascontiguousarray(x_CT, dtype=np.float32), header.sample_rate, sample_rate)
+    return np.ascontiguousarray(x_CT, dtype=np.float32)
 
 
 def resample(x_CT: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:

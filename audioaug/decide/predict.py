@@ -72,7 +72,7 @@ def device_ms(report: Report, cell: Cell) -> Triple | None:
 
 def loader_ms(report: Report, cell: Cell) -> Triple | None:
     """Return the time between batches from the loader alone, at that cut, with these workers."""
-    first, last = report.chain.device_from, len(report.chain.ops)
+    first, last = report.chain.cuts[0], report.chain.cuts[-1]
     ends = [_rate(report.loader_costs, cut, cell.num_workers) for cut in (first, last)]
     if ends[0] is None or ends[1] is None:
         return None

@@ -25,9 +25,9 @@ def all_cells(
         pin_memory: whether batches go through page-locked memory.
         why_no_stock: the reason why torch-audiomentations cannot be used at all.
     """
-    ops, first = len(report.chain.ops), report.chain.device_from
-    engines: list[tuple[int, DeviceEngine]] = [(cut, "batched") for cut in range(first, ops + 1)]
-    engines += [(cut, "torch-audiomentations") for cut in stock_cuts if first <= cut < ops and not why_no_stock]
+    ops, cuts = len(report.chain.ops), report.chain.cuts
+    engines: list[tuple[int, DeviceEngine]] = [(cut, "batched") for cut in cuts]
+    engines += [(cut, "torch-audiomentations") for cut in stock_cuts if cut in cuts and cut < ops and not why_no_stock]
     cells = [
         with_prediction(
             report, Cell(placement_of(cut, ops), cut, device_engine=engine, num_workers=count, pin_memory=pin_memory)
@@ -36,29 +36,38 @@ def all_cells(
         for count in workers
     ]
     impossible = [
-        Cell(placement_of(cut, ops), cut, status="infeasible", reason=report.chain.device_from_reason)
-        for cut in range(first)
+        Cell(placement_of(cut, ops), cut, status="infeasible", reason=reason)
+        for reason, beyond in (
+            (report.chain.device_from_reason, range(cuts.start)),
+            (report.chain.worker_until_reason, range(cuts.stop, ops + 1)),
+        )
+        for cut in beyond
     ]
     if why_no_stock:
         impossible.append(
-            Cell("gpu", first, device_engine="torch-audiomentations", status="infeasible", reason=why_no_stock)
+            Cell("gpu", cuts.start, device_engine="torch-audiomentations", status="infeasible", reason=why_no_stock)
         )
     return cells + impossible
+
+
+def best_of_each(cells: Iterable[Cell]) -> list[Cell]:
+    """Return one cell for every cut and device engine, fastest first; those that were measured before the others.
+
+    It is the fastest that was measured, else the one with the fewest workers within 2 % of the best prediction.
+    """
+    best = (min(group, key=_known) if _is_measured(group) else _fewest(group) for group in _groups(cells).values())
+    return sorted(best, key=_known)
 
 
 def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     """Return the cells to race: today's, the best with none and with all of the chain on the device, and so on.
 
-    Then follow the best of every cut and engine, fastest first. Of the worker counts of one cut and engine, the fewest
-    within 2 % of the best prediction stands for all; the overall favourite also brings its neighbours.
+    Then follow the best of every cut and engine; the favourite also brings its neighbour with other workers.
     """
-    feasible = [cell for cell in cells if cell.status != "infeasible" and cell.predicted_ms is not None]
-    groups: dict[tuple[int, str], list[Cell]] = {}
-    for cell in feasible:
-        groups.setdefault((cell.cut, cell.device_engine), []).append(cell)
-    best = sorted((_fewest(group) for group in groups.values()), key=_predicted)
+    best = best_of_each(cells)
     controls = [next((cell for cell in best if cell.placement == kind), None) for kind in ("cpu", "gpu")]
-    neighbours = sorted(groups[best[0].cut, best[0].device_engine], key=_predicted)[:2] if best else []
+    group = _groups(cells)[best[0].cut, best[0].device_engine] if best else []
+    neighbours = sorted(group, key=_predicted)[:2]
     chosen = [current]
     for candidate in filter(None, [*controls, *best[:2], *neighbours, *best[2:]]):
         if len(chosen) < at_most and candidate.name not in {cell.name for cell in chosen}:
@@ -66,9 +75,27 @@ def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     return chosen
 
 
+def _groups(cells: Iterable[Cell]) -> dict[tuple[int, str], list[Cell]]:
+    """Sort the cells that can be raced by cut and device engine."""
+    groups: dict[tuple[int, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.status != "infeasible" and cell.predicted_ms is not None:
+            groups.setdefault((cell.cut, cell.device_engine), []).append(cell)
+    return groups
+
+
+def _is_measured(group: Iterable[Cell]) -> bool:
+    return any(cell.measured_ms is not None for cell in group)
+
+
 def _fewest(group: Sequence[Cell]) -> Cell:
     limit = min(_predicted(cell) for cell in group) * (1 + SAME)
     return min((cell for cell in group if _predicted(cell) <= limit), key=lambda cell: cell.num_workers)
+
+
+def _known(cell: Cell) -> tuple[bool, float]:
+    """Order by measurement; what is only predicted comes behind, since predictions may be off all together."""
+    return (False, cell.measured_ms) if cell.measured_ms is not None else (True, _predicted(cell))
 
 
 def _predicted(cell: Cell) -> float:

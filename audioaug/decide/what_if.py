@@ -71,7 +71,7 @@ def _with_cores(report: Report, cores: float) -> Report:
 def _best(report: Report, kind: str, most_workers: int) -> tuple[float, Cell] | None:
     ops = len(report.chain.ops)
     found = []
-    for cut in range(report.chain.device_from, ops + 1):
+    for cut in report.chain.cuts:
         if placement_of(cut, ops) != kind:
             continue
         for workers in range(1, most_workers + 1):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.bank import layout, open_bank
+from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio, read_header
 from audioaug.core import (
     FRACTION,
@@ -91,13 +91,14 @@ class AddBackgroundNoise(Op):
         spare_B = np.maximum(where.lengths_F[file_B] - clips.lengths, 0)
         start_B = (draw["start_share"] * spare_B).astype(np.int64)
         start_B -= start_B % where.steps_F[file_B]  # the reference can only start on a sample of the file
+        span_B = np.minimum(where.lengths_F[file_B], np.maximum(clips.lengths, 1))
         return {
             "snr_db": draw["snr_db"],
             "rms_db": draw["rms_db"],
             "file": file_B,
             "start": start_B,
-            "place": where.offsets_F[file_B] + start_B,
-            "span": np.minimum(where.lengths_F[file_B], np.maximum(clips.lengths, 1)),
+            "span": span_B,
+            **where.excerpts(file_B, start_B, span_B),
         }
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class AddBackgroundNoise(Op):
 
     def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return the excerpts at level 1, repeated to the batch's length; (B, T)."""
-        bank = open_bank(as_paths(self.sounds_path), clips.sample_rate)
+        bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
         time_T, span_B1 = torch.arange(x_BCT.shape[-1], device=x_BCT.device), params["span"][:, None]
         noise_BT = bank.take(params["place"][:, None] + time_T % span_B1)
         rms_B1 = (torch.where(time_T < span_B1, noise_BT, 0.0).square().sum(1, keepdim=True) / span_B1).sqrt()

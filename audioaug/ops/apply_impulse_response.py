@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.bank import layout, open_bank
+from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, UniformInt
 from audioaug.dsp.fft import convolve
@@ -61,7 +61,7 @@ class ApplyImpulseResponse(Op):
         return {
             **tail,
             "file": file_B,
-            "place": where.offsets_F[file_B],
+            **where.excerpts(file_B, np.zeros_like(file_B), length_B),
             "length": length_B,
             "channels": where.channels_F[file_B],
             "longest": -(-int(length_B.max()) // TAP_STEP) * TAP_STEP,
@@ -79,7 +79,7 @@ class ApplyImpulseResponse(Op):
     def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return each channel's response, zero-padded; (B, C, L)."""
         channels = x_BCT.shape[1]
-        bank = open_bank(as_paths(self.ir_path), clips.sample_rate, mono=channels == 1)
+        bank = bank_of(params, as_paths(self.ir_path), clips.sample_rate, mono=channels == 1)
         time_L = torch.arange(params["longest"], device=x_BCT.device)
         length_B1, place_B1 = params["length"][:, None], params["place"][:, None]
         channel_BC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]

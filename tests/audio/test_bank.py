@@ -8,21 +8,24 @@ import pytest
 import soundfile
 import torch
 
+from audioaug import ops
 from audioaug.audio import bank as bank_module
-from audioaug.audio.bank import Bank, layout, open_bank
+from audioaug.audio.bank import bank_of, layout, open_bank
 from audioaug.audio.files import as_paths, read_audio
+from audioaug.core import Chain
 from audioaug.errors import AudioaugWarning, DataError
+from audioaug.verify import material
+from audioaug.verify.replay import on_device, replay
 
 DEMO = Path(__file__).parents[2] / "datasets" / "demo"
 ODD = as_paths(DEMO / "odd")
-CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("rate", [16000, 44100])
 @pytest.mark.parametrize("mono", [True, False])
 def test_every_channel_lies_where_the_layout_says(rate, mono):
     where = layout(ODD, rate, mono)
-    flat = Bank(where, rate, mono).flat_S.numpy()
+    flat = open_bank(ODD, rate, mono).flat_S.numpy()
     assert [Path(file).name for file in where.files] == ["mono_8000.wav", "stereo_44100.ogg", "stereo_48000.flac"]
     assert where.channels_F.tolist() == ([1, 1, 1] if mono else [1, 2, 2])
     assert len(flat) == int((where.lengths_F * where.channels_F).sum())
@@ -40,10 +43,10 @@ def test_the_layout_is_known_before_anything_is_decoded(monkeypatch):
 
 
 def test_take_returns_the_samples_at_these_places():
-    bank = Bank(layout(ODD, 16000), 16000)
+    bank = open_bank(ODD, 16000)
     places = torch.tensor([[0, 5, 2], [100, 100, 7]])
     assert torch.equal(bank.take(places), bank.flat_S[places])
-    assert bank.nbytes == 4 * len(bank.flat_S)
+    assert layout(ODD, 16000).nbytes == 4 * len(bank.flat_S)
 
 
 def test_a_rate_conversion_that_ends_early_is_filled_up_with_silence(tmp_path, monkeypatch):
@@ -52,7 +55,10 @@ def test_a_rate_conversion_that_ends_early_is_filled_up_with_silence(tmp_path, m
     assert where.lengths_F.tolist() == [2000]
     for decoded in (1998, 2003):
         monkeypatch.setattr(bank_module, "read_audio", lambda *_, n=decoded: np.ones((1, n), dtype=np.float32))
-        assert Bank(where, 16000).flat_S.sum() == min(decoded, 2000) and len(Bank(where, 16000).flat_S) == 2000
+        open_bank.cache_clear()
+        flat_S = open_bank(as_paths(tmp_path), 16000).flat_S
+        assert flat_S.sum() == min(decoded, 2000) and len(flat_S) == 2000
+    open_bank.cache_clear()
 
 
 def test_a_file_without_samples_is_refused(tmp_path):
@@ -74,23 +80,60 @@ def test_a_bank_is_opened_once():
     assert open_bank(ODD, 16000) is not open_bank(ODD, 8000)
 
 
-def test_a_bank_over_the_cap_warns_once_and_gives_the_same(monkeypatch):
-    where, places = layout(ODD, 16000), torch.arange(0, 20000, 7).reshape(2, -1)[:, :1000]
-    expected = Bank(where, 16000).take(places)
-    monkeypatch.setattr(bank_module, "DEVICE_BYTES", 1000)
-    bank = Bank(where, 16000)
-    with pytest.warns(
-        AudioaugWarning, match=r"bank of 3 files takes .* KiB, more than the 1000 B .*DEVICE_BYTES"
-    ) as seen:
-        first = bank.take(places)
-        second = bank.take(places)
-    assert len(seen) == 1
-    assert torch.equal(first, expected) and torch.equal(second, expected)
+@pytest.fixture
+def tiny_cap(monkeypatch):
+    monkeypatch.setattr(bank_module, "MOST_BYTES", 1000)
+    bank_module._warn_of_size.cache_clear()
 
 
-def test_a_bank_under_the_cap_is_silent():
-    bank = Bank(layout(ODD, 16000), 16000)
+@pytest.mark.parametrize("rate", [16000, 8000, 44100])
+@pytest.mark.parametrize("mono", [True, False])
+def test_a_shard_holds_what_the_bank_does(rate, mono, monkeypatch):
+    where, files = layout(ODD, rate, mono), np.array([2, 0, 1, 2])
+    start = np.array([0, 100, 1201, 500])
+    span = np.minimum([4000, 900, 1, 2500], where.lengths_F[files] - start)
+    within = torch.arange(900).clamp(max=torch.tensor(span)[:, None] - 1)
+    found = {}
+    for cap in (1000, 2**31):
+        monkeypatch.setattr(bank_module, "MOST_BYTES", cap)
+        params = {name: torch.from_numpy(value) for name, value in where.excerpts(files, start, span).items()}
+        assert ("shard" in params) == (cap == 1000)
+        second = torch.tensor(span if cap == 1000 else where.lengths_F[files]) * torch.tensor(
+            where.channels_F[files] - 1
+        )
+        bank_module._warn_of_size.cache_clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            bank = bank_of(params, ODD, rate, mono)
+        found[cap] = [bank.take(params["place"][:, None] + within + step[:, None]) for step in (0 * second, second)]
+    assert all(torch.equal(a, b) for a, b in zip(*found.values()))
+    assert all(part.any() for part in found[1000])
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_ops_do_the_same_with_a_bank_over_the_cap(channels, tiny_cap):
+    clips = material.signals(16000, channels)
+    some = [ops.ApplyImpulseResponse(ir_path=material.folder_at("rooms", 16000), p=0.7)]
+    if channels == 1:
+        some.append(ops.AddBackgroundNoise(sounds_path=material.folder_at("noise", 16000), p=0.7))
+    chain = Chain(some, 16000)
+    with pytest.warns(AudioaugWarning, match=r"than the 1000 B .*: what a batch needs .*AUDIOAUG_BANK_BYTES") as seen:
+        replayed = replay(chain, clips, 16000)
+        replay(chain, clips, 16000)
+    assert len(seen) == len(some)
+    for expected, got in zip(replayed.reference, replayed.built):
+        assert np.abs(expected - got).max() < 2e-5 * max(1.0, np.abs(expected).max())
+
+
+def test_nothing_of_a_bank_over_the_cap_is_kept(tiny_cap, monkeypatch):
+    monkeypatch.setattr(bank_module, "open_bank", None)
+    chain = Chain([ops.AddBackgroundNoise(sounds_path=material.folder_at("noise", 16000), p=1.0)], 16000)
+    with pytest.warns(AudioaugWarning, match="what a batch needs"):
+        on_device(chain, material.signals(16000), 16000, chain.draw(range(8)))
+
+
+def test_a_bank_under_the_cap_is_silent_and_stays_on_the_device():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        resident = bank.resident(CPU)
-    assert not seen and resident is bank.resident(CPU)
+        bank = bank_of({}, ODD, 16000)
+    assert not seen and bank is open_bank(ODD, 16000, True)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from audioaug.decide.shortlist import all_cells, placement_of, shortlist
+from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
 from tests.decide.planted import cell, planted_report
 
 
@@ -75,3 +75,18 @@ def test_both_engines_get_their_best() -> None:
         "batched",
         "torch-audiomentations",
     }
+
+
+def test_what_was_measured_stands_for_its_cut_and_comes_first() -> None:
+    cells = [predicted(1, 1, 5.0), predicted(2, 1, 9.0), predicted(2, 2, 8.0, measured_ms=30.0)]
+    cells += [predicted(3, 2, 20.0, measured_ms=12.0), predicted(3, 1, 19.0)]
+    assert names(best_of_each(cells)) == [cell(3, 2).name, cell(2, 2).name, cell(1, 1).name]
+    assert names(shortlist(cells, TODAY, 4)) == [TODAY.name, cell(3, 2).name, cell(2, 2).name, cell(3, 1).name]
+
+
+def test_there_is_one_for_every_cut_and_engine_that_can_run() -> None:
+    report = planted_report(stock=(1.0, 1.0, 1.0))
+    cells = all_cells(report, (0, 1, 2, 4, 8), (0, 1, 2), pin_memory=False)
+    found = [(it.cut, it.device_engine) for it in best_of_each(cells)]
+    assert sorted(found) == sorted({(it.cut, it.device_engine) for it in cells if it.status != "infeasible"})
+    assert len(found) == 7

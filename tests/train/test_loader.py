@@ -10,8 +10,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from audioaug import Chain, Loader, Plan, build_cpu, ops
+from audioaug.audio import bank
 from audioaug.build.stock import why_unavailable
-from audioaug.errors import DataError, PlanError, UsageError
+from audioaug.errors import AudioaugWarning, DataError, PlanError, UsageError
 from audioaug.train.examples import get_wave
 from tests.train.material import DEMO, RATE, Words, assert_same_audio, by_index, exact_chain
 
@@ -230,6 +231,18 @@ def test_a_collate_fn_that_loses_the_audio_is_told():
         list(loader_of(tones(), collate_fn=lambda examples: (examples, 0)))
     with pytest.raises(DataError, match=r"collate_fn made Tensor \(2, 400\) of 3 clips"):
         list(loader_of(tones(), collate_fn=lambda examples: default_collate(examples[:2])))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bank_over_the_cap_gives_the_same_batches(workers, monkeypatch):
+    chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=0.8)], sample_rate=RATE)
+    options = {"dataset": Words(6), "chain": chain, "plan": Plan(cut=0, num_workers=workers)}
+    expected = [batch[0] for batch in loader_of(**options)]
+    monkeypatch.setattr(bank, "MOST_BYTES", 1000)
+    bank._warn_of_size.cache_clear()
+    with pytest.warns(AudioaugWarning, match="read from the files each time"):
+        found = [batch[0] for batch in loader_of(**options)]
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
 
 
 # Which examples, in which order
