@@ -211,6 +211,13 @@ class ChainFacts:
     declaration: dict[str, Any] = field(default_factory=dict)
     device_from: int = 0
     device_from_reason: str = ""
+    worker_until: int | None = None
+    worker_until_reason: str = ""
+
+    @property
+    def cuts(self) -> range:
+        """Where the chain can be cut; a ``worker_until`` of ``None`` stands for its end."""
+        return range(self.device_from, 1 + (len(self.ops) if self.worker_until is None else self.worker_until))
 
 
 @dataclass(frozen=True)

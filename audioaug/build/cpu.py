@@ -1,13 +1,16 @@
 """The CPU build: audiomentations itself, clip by clip, fed with our draws."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, HostClips, Node, Op
+from audioaug.core import Chain, Draws, HostClips, Node, Op, Params
+from audioaug.core.draws import seed_words
 from audioaug.errors import DataError
 
 
@@ -72,6 +75,7 @@ class WorkerChain:
         return samples
 
     def _replay(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+        samples = np.require(samples, requirements=["C", "W"])  # some references end the process over other views
         channels = 1 if samples.ndim == 1 else len(samples)
         check_channels(node.op, channels)
         reference = self._references.get(node.path)
@@ -81,10 +85,12 @@ class WorkerChain:
         draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
         clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
         params = {name: _single(value) for name, value in node.op.resolve(draw, clips).items()}
-        with numpy_seeded(params.get("noise_key")):
+        with seeded(params):
             try:
                 return np.asarray(node.op.play(reference, params, samples, sample_rate))
             except ValueError as error:  # some references refuse clips shorter than their filter or shift
+                if "code_key" in params:  # your own code, which knows better what is wrong
+                    raise
                 reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
                 raise DataError(
                     f"{node.op.name}: {reason}", "Leave such clips out, or run this op on the device."
@@ -117,21 +123,29 @@ def check_channels(op: Op, channels: int) -> None:
 
 
 @contextmanager
-def numpy_seeded(seed: float | None) -> Iterator[None]:
-    """Seed numpy's global generator for a while and put it back as it was. Nothing happens for ``None``.
+def seeded(params: Params) -> Iterator[None]:
+    """Seed global generators for a while, if these parameters hold a key to do it with, and put them back as they were.
 
-    Two of the references draw their noise from the global generator; there is no other way to hand them a seed.
+    ``noise_key`` is for references that draw their noise from numpy's, ``code_key`` for code of yours, which may also
+    draw from Python's and from torch's. There is no other way to hand them a seed.
     """
-    if seed is None:
+    key = params.get("code_key", params.get("noise_key"))
+    if key is None:
         yield
         return
     before = np.random.get_state()
-    number = int(seed)
-    np.random.seed([number & 0xFFFFFFFF, number >> 32])
+    others = (random.getstate(), torch.get_rng_state()) if "code_key" in params else None
+    np.random.seed(seed_words(key))
+    if others:
+        random.seed(int(key))
+        torch.default_generator.manual_seed(int(key))
     try:
         yield
     finally:
         np.random.set_state(before)
+        if others:
+            random.setstate(others[0])
+            torch.set_rng_state(others[1])
 
 
 def _checked(samples: Any) -> NDArray[np.float32]:

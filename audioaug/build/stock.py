@@ -1,7 +1,6 @@
 """The torch-audiomentations engine: that library's transforms, fed with our draws, where it has a counterpart."""
 
 import contextlib
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,7 +9,8 @@ import torch
 
 from audioaug.core import DeviceClips, Op, Params
 from audioaug.errors import UsageError
-from audioaug.ops._torch_reference import why_unavailable
+from audioaug.ops._torch_reference import transform_class
+from audioaug.ops._torch_reference import why_unavailable as why_unavailable
 
 Batched = Callable[[torch.Tensor, Params, DeviceClips], torch.Tensor]
 
@@ -40,11 +40,9 @@ class StockEngine:
 
 
 def _batched(op: Op, sample_rate: int) -> Batched:
-    import torch_audiomentations
-
     stock = op.stock()
     assert stock is not None
-    kind = operator.attrgetter(stock.name)(torch_audiomentations)
+    kind = transform_class(stock.name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         transform = kind(**stock.arguments, p=1.0, mode="per_example", sample_rate=sample_rate, output_type="dict")

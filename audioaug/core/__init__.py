@@ -2,13 +2,14 @@
 
 from audioaug.core.chain import Chain, Node
 from audioaug.core.draws import Draws
-from audioaug.core.op import REGISTRY, Contract, DeviceClips, HostClips, Op, Params, Stock
+from audioaug.core.op import REGISTRY, YOURS, Contract, DeviceClips, HostClips, Op, Params, Stock
 from audioaug.core.params import FRACTION, NOISE_KEY, Choice, Distribution, MelUniform, Uniform, UniformInt
 
 __all__ = [
     "FRACTION",
     "NOISE_KEY",
     "REGISTRY",
+    "YOURS",
     "Chain",
     "Choice",
     "Contract",

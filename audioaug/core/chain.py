@@ -14,11 +14,14 @@ import yaml
 from numpy.typing import ArrayLike
 
 from audioaug.core.draws import Draws, uniforms
-from audioaug.core.op import Op, build_op, op_class, ops_from_list
+from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list
 from audioaug.core.params import Distribution, Uniform
 from audioaug.errors import ChainError, DataError, OutputError, PlanError, did_you_mean
 
 COIN = Uniform(0.0, 1.0)
+
+YOUR_CODE = ("noise_transform", "part_transform")
+"""Arguments of audiomentations' transforms that hold code of yours: with them a transform is taken as it is."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +148,18 @@ class Chain:
     @property
     def hash(self) -> str:
         """16 hexadecimal digits that change whenever the declaration does; where its files lie does not count."""
-        return hashlib.sha256(json.dumps(_placeless(self.to_dict()), sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(_placeless(self.describe()), sort_keys=True).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the declaration as plain values, as the YAML file has it."""
+        """Return the declaration as plain values, as the YAML file has it.
+
+        Raises ``ChainError`` if it holds code of yours that a file cannot name.
+        """
         return {"sample_rate": int(self.sample_rate), "transforms": [op.to_dict() for op in self.ops]}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what ``to_dict`` does, for hashes and reports: code of yours stands there by its bare name."""
+        return {"sample_rate": int(self.sample_rate), "transforms": [op.describe() for op in self.ops]}
 
     @classmethod
     def from_dict(cls, content: Any) -> "Chain":
@@ -186,11 +196,15 @@ class Chain:
 
     @classmethod
     def from_audiomentations(cls, compose: Any, sample_rate: int) -> "Chain":
-        """Take over an audiomentations ``Compose``, list of transforms, or single transform, unchanged."""
+        """Take over an audiomentations ``Compose``, list of transforms, or single transform, unchanged.
+
+        Transforms that you have written yourself are copied, and run only in the workers. Raises ``ChainError`` for
+        what is no transform.
+        """
         if isinstance(compose, list | tuple):
             return cls([_op_from_reference(item) for item in compose], sample_rate)
         op = _op_from_reference(compose)
-        plain = op.name == "Compose" and op.p == 1.0 and not getattr(op, "shuffle", False)
+        plain = op.name == "Compose" and op.children and op.p == 1.0 and not getattr(op, "shuffle", False)
         return cls(op.children if plain else [op], sample_rate)
 
     def to_audiomentations(self) -> Any:
@@ -256,9 +270,21 @@ def _distributions(op: Op) -> Mapping[str, Distribution]:
 
 def _op_from_reference(reference: Any) -> Op:
     kind = type(reference)
-    if not kind.__module__.startswith("audiomentations."):
-        raise ChainError(f"{kind.__module__}.{kind.__qualname__} is not a transform of audiomentations.")
+    if not kind.__module__.startswith("audiomentations.") or any(getattr(reference, name, None) for name in YOUR_CODE):
+        return _op_of_yours(reference)
     arguments = op_class(kind.__name__).arguments_of(reference)
     if "transforms" in arguments:
         arguments["transforms"] = tuple(_op_from_reference(child) for child in arguments["transforms"])
     return build_op(op_class(kind.__name__), arguments)
+
+
+def _op_of_yours(reference: Any) -> Op:
+    from audiomentations.core.transforms_interface import BaseWaveformTransform
+
+    if not isinstance(reference, BaseWaveformTransform):
+        kind = type(reference)
+        raise ChainError(
+            f"{kind.__module__}.{kind.__qualname__} is not a transform of audiomentations.",
+            "Wrap a function in audiomentations.Lambda, or make it a subclass of BaseWaveformTransform.",
+        )
+    return build_op(YOURS["Custom"], YOURS["Custom"].arguments_of(reference))

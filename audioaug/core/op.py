@@ -34,6 +34,9 @@ Params = Mapping[str, Any]
 REGISTRY: dict[str, type["Op"]] = {}
 """Every op there is, by the name it shares with its reference. Filled when ``audioaug.ops`` is imported."""
 
+YOURS: dict[str, type["Op"]] = {}
+"""Ops for transforms of your own, which no file can name and which have nothing to be compared with."""
+
 
 @dataclass(frozen=True)
 class Contract:
@@ -43,18 +46,53 @@ class Contract:
     and reference), ``"statistical"`` (the added noise differs; level within ``tolerance`` dB, spectrum, whiteness and
     independence are checked) or ``"cpu_only"`` (there is no device build, for ``reason``). Noise that is not white is
     compared sample for sample too, up to ``given`` times the peak, with a reference that is given the same random
-    numbers (``Op.numpy_draws``): that settles spectrum and level.
+    numbers (``Op.numpy_draws``): that settles spectrum and level. ``"spectral"`` is exact but next to the Nyquist
+    frequency of the lower rate, before and after (from ``band`` to ``2 - band`` times it), and there within ``rest``.
+    ``"perceptual"`` is equal to the ear only: spectrum within ``tolerance`` dB, and level, timing, attacks, pitch and
+    stereo image within what ``perceptual`` says.
     """
 
-    kind: Literal["exact", "statistical", "cpu_only"]
+    kind: Literal["exact", "spectral", "perceptual", "statistical", "cpu_only"]
     tolerance: float = 0.0
     reason: str = ""
     given: float = 0.0
+    band: float = 1.0
+    rest: float = 0.0
 
     @classmethod
     def exact(cls, rtol: float) -> "Contract":
         """Promise equality sample for sample, up to ``rtol`` times the peak."""
         return cls("exact", rtol)
+
+    @classmethod
+    def spectral(cls, rtol: float, band: float, rest: float) -> "Contract":
+        """Promise of resampled audio: equal sample for sample up to ``rtol`` times the peak, but for a band.
+
+        It reaches from ``band`` to ``2 - band`` times the lower Nyquist frequency; with it, up to ``rest`` of the peak.
+        """
+        return cls("spectral", rtol, band=band, rest=rest)
+
+    @classmethod
+    def perceptual(cls, spectrum_db: float) -> "Contract":
+        """Promise of stretched or shifted audio: every sample may differ, but what is heard may not.
+
+        Promised for rates from 0.7 to 1.4 and shifts up to 6 semitones: beyond, references differ from themselves.
+
+        * The duration is exact, to the sample, and silence stays silence.
+        * Level: within 0.75 dB, each clip and channel.
+        * Spectrum: bands a third of an octave wide, over 50 ms, differ by up to ``spectrum_db`` (root mean square over
+          all that lie within 40 dB of the loudest).
+        * Timing: each clip is in place within 8 ms (where its envelope has no edges, nobody can tell better), half of
+          them within 2 ms, and half of their second halves within 4 ms.
+        * Attacks: where most energy lies within 5 ms of attacks, no more than 0.4 of it is smeared away.
+        * Pitch: within 5 cents, where most of the sound has one.
+        * Image: correlations between channels, band by band, within 0.15.
+
+        Clips under a quarter of a second, which are a few frames, and clicks, which overlap in one, have 3 dB, twice
+        ``spectrum_db``, an image within 0.3 and no pitch. Of what nobody hears (a constant) only the level is promised,
+        within 6 dB. Of noise, too, only level and spectrum are: it has neither edges nor pitch.
+        """
+        return cls("perceptual", spectrum_db)
 
     @classmethod
     def statistical(cls, level_db: float, given: float = 0.0) -> "Contract":
@@ -130,10 +168,11 @@ class Op(ABC):
     contract: ClassVar[Contract]
     library: ClassVar[str] = "audiomentations"
     multichannel: ClassVar[bool] = True
+    yours: ClassVar[bool] = False
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def __init_subclass__(cls) -> None:
-        REGISTRY[cls.__name__] = cls
+        (YOURS if cls.yours else REGISTRY)[cls.__name__] = cls
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -250,9 +289,20 @@ class Op(ABC):
         return {field.name: getattr(reference, field.name, field.default) for field in dataclasses.fields(cls)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{name: arguments}``, without arguments that have their default value; children nested."""
+        """Return ``{name: arguments}``, without arguments that have their default value; children nested.
+
+        Raises ``ChainError`` if it holds code of yours that a file cannot name.
+        """
+        return {self.name: self._declared("to_dict")}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what ``to_dict`` does, for hashes and reports: code of yours stands there by its bare name."""
+        return {self.name: self._declared("describe")}
+
+    def _declared(self, children: str) -> dict[str, Any]:
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {self.name: {k: _plain(v) for k, v in self.arguments().items() if v is not None and v != defaults[k]}}
+        told = {k: v for k, v in self.arguments().items() if v is not None and v != defaults[k]}
+        return {k: plain(v, children) for k, v in told.items()}
 
 
 def op_from_dict(content: Any) -> Op:
@@ -298,14 +348,17 @@ def op_class(name: str) -> type[Op]:
     return REGISTRY[name]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON and YAML know it; equal numbers come out alike (6 and 6.0), so that hashes do too."""
+def plain(value: Any, children: str = "to_dict") -> Any:
+    """Return a value as JSON and YAML know it; equal numbers come out alike (6 and 6.0), so that hashes do too.
+
+    ``children`` is the method that turns ops into plain values.
+    """
     if isinstance(value, Op):
-        return value.to_dict()
+        return getattr(value, children)()
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain(item, children) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item, children) for key, item in value.items()}
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, str | int | float | bool | type(None)) else str(value)

@@ -11,20 +11,27 @@ digital axis, with s = sin(w/2), c = cos(w/2), t = tan(w_edge/2) of each band ed
 and the response is the product of v / (j u - p_k v): nothing is divided by zero at any frequency. The filter starts in
 the steady state of its first sample, as ``sosfilt(zi=sosfilt_zi * x[0])`` does: filter x - x[0], then add H(0) x[0].
 
+A filter with an edge next to 0 Hz or to Nyquist rings for longer than most clips. The same filter as a
+``cascade`` can be cut at the clip's end (``biquads``).
+
 Shapes: R rows, C channels, T samples, F frequencies.
 """
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audioaug.dsp.biquads import Section
 from audioaug.dsp.fft import apply_response, fast_length
 
 Kind = Literal["lowpass", "highpass", "bandpass", "bandstop"]
+FloatArray = NDArray[np.float64]
+Whole = TypeVar("Whole", int, torch.Tensor, NDArray[np.int64])
 LONGEST_TAIL = 2**19
 TAIL_ERROR = 1e-7
 
@@ -76,17 +83,31 @@ class Butterworth:
         return apply_response(moving, response_RF, n) + first_RC1 * response_RF[:, None, :1].real
 
     def zero_phase(self, x_RCT: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
-        """Filter forward, then backward, with odd extension at both ends, as ``scipy.signal.sosfiltfilt`` does."""
-        taps = 1 if self.kind in ("lowpass", "highpass") else 2
-        edge_R = 3 * (taps * self.order_R.long() + 1)
-        longest = 3 * (taps * self.highest_order + 1)
-        place_RN = torch.arange(x_RCT.shape[-1] + 2 * longest, device=x_RCT.device) - edge_R[:, None]
-        extended = _odd_extension(x_RCT, place_RN, length_R)
-        total_R = length_R + 2 * edge_R
-        for _ in range(2):
-            extended = _reversed(self(extended, total_R), total_R)
-        place_RT = torch.arange(x_RCT.shape[-1], device=x_RCT.device) + edge_R[:, None]
-        return extended.gather(-1, place_RT[:, None].expand_as(x_RCT))
+        """Filter forward, then backward; see ``zero_phase``."""
+        edge_R = extension(self.kind, self.order_R.long())
+        return zero_phase(self, x_RCT, length_R, edge_R, extension(self.kind, self.highest_order))
+
+
+def extension(kind: Kind, order: Whole) -> Whole:
+    """Return how many samples ``scipy.signal.sosfiltfilt`` puts at each end of a clip."""
+    return 3 * ((1 if kind in ("lowpass", "highpass") else 2) * order + 1)
+
+
+def zero_phase(
+    forward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    x_RCT: torch.Tensor,
+    length_R: torch.Tensor,
+    edge_R: torch.Tensor,
+    longest_edge: int,
+) -> torch.Tensor:
+    """Filter forward, then backward, with odd extension at both ends, as ``scipy.signal.sosfiltfilt`` does."""
+    place_RN = torch.arange(x_RCT.shape[-1] + 2 * longest_edge, device=x_RCT.device) - edge_R[:, None]
+    extended = _odd_extension(x_RCT, place_RN, length_R)
+    total_R = length_R + 2 * edge_R
+    for _ in range(2):
+        extended = _reversed(forward(extended, total_R), total_R)
+    place_RT = torch.arange(x_RCT.shape[-1], device=x_RCT.device) + edge_R[:, None]
+    return extended.gather(-1, place_RT[:, None].expand_as(x_RCT))
 
 
 def _odd_extension(x_RCT: torch.Tensor, place_RN: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
@@ -134,3 +155,67 @@ def _pole_radii(kind: Kind, order: int, low_R: NDArray[np.float64], high_R: NDAr
         root = np.sqrt(half**2 - (low_R * high_R)[:, None])
         poles = np.concatenate([half + root, half - root], axis=1)
     return np.abs((1 + poles) / (1 - poles))
+
+
+def cascade(kind: Kind, order_R: NDArray[np.int64], low_R: FloatArray, high_R: FloatArray) -> list[Section]:
+    """Return the same filters as sections for ``biquads``; in rows of lower order some sections change nothing."""
+    found = list[Section]()
+    single = _single(kind, low_R, high_R)
+    for pair in range((int(order_R.max()) + 1) // 2):
+        angle_R = np.pi * (2 * pair + 1) / (2 * order_R)
+        pole_R = -np.sin(angle_R) + 1j * np.cos(angle_R)
+        for number, section in enumerate(_pair(kind, pole_R, low_R, high_R)):
+            last_R = (order_R == 2 * pair + 1) & (number == 0)
+            found.append(_where(order_R >= 2 * pair + 2, section, _where(last_R, single, NOTHING)))
+    return found
+
+
+def _pair(kind: Kind, pole_R: NDArray[np.complex128], low_R: FloatArray, high_R: FloatArray) -> Iterator[Section]:
+    """Yield the sections of a pole of the prototype and its conjugate: two-sided kinds have two."""
+    one, zero = np.ones_like(low_R), np.zeros_like(low_R)
+    if kind in ("lowpass", "highpass"):
+        numerator = (one, zero, zero) if kind == "lowpass" else (zero, zero, one)
+        yield _section(low_R, one, numerator, (one, -2 * pole_R.real, one))
+        return
+    half_R, square_R = (high_R - low_R) * pole_R / 2, low_R * high_R
+    root_R = np.sqrt(half_R**2 - square_R)
+    larger_R = np.where(np.abs(half_R + root_R) > np.abs(half_R - root_R), half_R + root_R, half_R - root_R)
+    for mapped_R in (larger_R, square_R / larger_R):
+        tan_R = np.abs(mapped_R)
+        gain_R = (high_R - low_R) / tan_R if kind == "bandpass" else one
+        numerator = (zero, one, zero) if kind == "bandpass" else (square_R / tan_R**2, zero, one)
+        yield _section(tan_R, gain_R, numerator, (one, -2 * mapped_R.real / tan_R, one))
+
+
+def _single(kind: Kind, low_R: FloatArray, high_R: FloatArray) -> Section:
+    """Return the section of the prototype's real pole, -1.
+
+    That of a one-sided kind is of first order. Both sides are multiplied by c + j s, which is nowhere 0.
+    """
+    one, zero = np.ones_like(low_R), np.zeros_like(low_R)
+    if kind in ("lowpass", "highpass"):
+        numerator = (low_R, low_R, zero) if kind == "lowpass" else (zero, one, one)
+        return _section(one, one, numerator, (low_R, 1 + low_R, one))
+    tan_R = np.sqrt(low_R * high_R)
+    width_R = (high_R - low_R) / tan_R
+    return _section(tan_R, one, (zero, width_R, zero) if kind == "bandpass" else (one, zero, one), (one, width_R, one))
+
+
+def _section(
+    tan_R: FloatArray, gain_R: FloatArray, numerator: tuple[FloatArray, ...], denominator: tuple[FloatArray, ...]
+) -> Section:
+    return Section(tan_R, gain_R, np.stack(numerator, axis=1), np.stack(denominator, axis=1))
+
+
+def _where(chosen_R: NDArray[np.bool_], section: Section, other: Section) -> Section:
+    """Return one section in the chosen rows, the other elsewhere."""
+    return Section(
+        np.where(chosen_R, section.tan_R, other.tan_R),
+        np.where(chosen_R, section.gain_R, other.gain_R),
+        np.where(chosen_R[:, None], section.numerator_R3, other.numerator_R3),
+        np.where(chosen_R[:, None], section.denominator_R3, other.denominator_R3),
+    )
+
+
+NOTHING = Section(np.ones(1), np.ones(1), np.asarray([[1.0, 2.0, 1.0]]), np.asarray([[1.0, 2.0, 1.0]]))
+"""A section that changes nothing."""

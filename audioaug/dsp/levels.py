@@ -11,6 +11,28 @@ def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
     return torch.pow(10.0, decibels / 20.0)
 
 
+def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square of each row's first ``count`` values; the others are 0. Silence has gradient 0."""
+    power_R = x_RN.square().sum(dim=-1) / count_R.clamp(min=1)
+    return power_R.masked_fill(power_R == 0, 1.0).sqrt().masked_fill(power_R == 0, 0.0)
+
+
+def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) -> torch.Tensor:
+    """Return the root mean square of those windows that are at most 28 dB (a factor of 25) softer than the loudest.
+
+    Only windows that end before the row's first ``count`` values do are looked at; the values behind these must be 0.
+    Where there is no such window, or all are silent, it is that of the whole.
+
+    Reference: ``audiomentations.core.utils.calculate_rms_without_silence``.
+    """
+    windows_RWN = torch.nn.functional.pad(x_RN, (0, -x_RN.shape[-1] % window)).unflatten(-1, (-1, window))
+    end_W = torch.arange(1, windows_RWN.shape[1] + 1, device=x_RN.device) * window
+    power_RW = torch.where(end_W < count_R[:, None], windows_RWN.square().mean(dim=-1), 0.0)
+    heard_RW = power_RW > power_RW.amax(dim=-1, keepdim=True) / 25**2
+    power_R = torch.where(heard_RW, power_RW, 0.0).sum(dim=-1) / heard_RW.sum(dim=-1).clamp(min=1)
+    return torch.where(heard_RW.any(dim=-1), power_R.masked_fill(power_R == 0, 1.0).sqrt(), rms(x_RN, count_R))
+
+
 def at_rank(ordered_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) -> torch.Tensor:
     """Return the value at rank ``rank + fraction`` of each sorted row, between neighbours linearly, as numpy does.
 

@@ -42,3 +42,36 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     angle = (bits_RCH & 0xFFFFFFFF).float() * (2.0 * math.pi * 2.0**-32)
     # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1).flatten(-2)[..., :samples]
+
+
+def uniform(key_R: torch.Tensor, count: int) -> torch.Tensor:
+    """Return numbers in [0, 1), evenly spread, (R, count), float32; unrelated to the Gaussian noise of the same keys.
+
+    Args:
+        key_R: an integer for each row, below 2**52; equal keys give equal numbers.
+        count: how many numbers for each row.
+    """
+    stream_R = hash_64(hash_64(key_R) - 1)  # channel c of the Gaussian noise has the stream of hash + c, c = 1, 2, ...
+    bits_RN = hash_64(stream_R[:, None] + torch.arange(count, device=key_R.device))
+    return _shift_right(bits_RN, 40).float() * 2.0**-24
+
+
+def taps_of(magnitude_RF: torch.Tensor, phase_RF: torch.Tensor) -> torch.Tensor:
+    """Return the impulse responses (R, 2 * F - 2) whose spectra have these magnitudes and phases.
+
+    The first and the last bin of a real signal's spectrum are real: only the cosine of their phase counts.
+    """
+    real_RF, imaginary_RF = magnitude_RF * phase_RF.cos(), magnitude_RF * phase_RF.sin()
+    inner_F = torch.ones_like(imaginary_RF[0])
+    inner_F[:: max(1, len(inner_F) - 1)] = 0.0
+    return torch.fft.irfft(torch.complex(real_RF, imaginary_RF * inner_F), 2 * magnitude_RF.shape[-1] - 2)
+
+
+def a_weighting(frequency_hz_F: torch.Tensor) -> torch.Tensor:
+    """Return the magnitude of the A-weighting filter at these frequencies (0.794 at 1 kHz: not yet normalised to 1).
+
+    Reference: IEC 61672-1:2013, annex E.
+    """
+    square_F = frequency_hz_F.square()
+    low_F = (square_F + 20.6**2) * ((square_F + 107.7**2) * (square_F + 737.9**2)).sqrt()
+    return 12194.0**2 / (square_F + 12194.0**2) * (square_F / low_F) * square_F

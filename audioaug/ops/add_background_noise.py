@@ -44,7 +44,7 @@ class AddBackgroundNoise(Op):
         noise_rms: ``"relative"`` to the example's level, or ``"absolute"``.
         min_absolute_rms_db: lowest level of the noise, in dB of full scale; only for ``noise_rms="absolute"``.
         max_absolute_rms_db: highest level of the noise, in dB, at most 0.
-        noise_transform: not supported: transform the recordings beforehand.
+        noise_transform: not here; ``Chain.from_audiomentations`` takes it, and runs the transform in the workers.
         p: probability of applying it, 0 to 1.
         lru_cache_size: without effect, as in the reference.
 
@@ -73,7 +73,8 @@ class AddBackgroundNoise(Op):
         super().__post_init__()
         if self.noise_transform is not None:
             raise ChainError(
-                "AddBackgroundNoise: noise_transform is not supported.", "Transform the noise files first."
+                "AddBackgroundNoise: noise_transform is not supported here.",
+                "Transform the noise files first, or use Chain.from_audiomentations, which keeps it in the workers.",
             )
 
     def distributions(self) -> dict[str, Distribution]:

@@ -32,7 +32,7 @@ class RepeatPart(Op):
         max_part_duration: longest part.
         mode: ``"insert"`` or ``"replace"``.
         crossfade_duration: of the fades at each seam, in seconds, at most half the shortest part; 0 for none.
-        part_transform: not supported.
+        part_transform: not here; ``Chain.from_audiomentations`` takes it, and runs the transform in the workers.
         p: probability of applying it, 0 to 1.
 
     Reference: ``audiomentations.RepeatPart``, which fails if the part ends less than half a crossfade before the clip
@@ -58,7 +58,10 @@ class RepeatPart(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.part_transform is not None:
-            raise ChainError("RepeatPart: part_transform is not supported.")
+            raise ChainError(
+                "RepeatPart: part_transform is not supported here.",
+                "Use Chain.from_audiomentations, which keeps it in the workers.",
+            )
         if 0 < self.crossfade_duration < SHORTEST or self.crossfade_duration > self.min_part_duration / 2:
             raise ChainError(
                 f"RepeatPart: crossfade_duration is {self.crossfade_duration}, but it must be 0, or at least "

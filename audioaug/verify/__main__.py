@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from audioaug import ops  # noqa: F401  (fills the registry)
-from audioaug.core import REGISTRY
+from audioaug.core import REGISTRY, YOURS
 from audioaug.core.op import op_class
 from audioaug.errors import AudioaugError, DeviceError
 from audioaug.records import SCHEMA_VERSION, DeviceEngine, write_record
@@ -76,6 +76,8 @@ def run(names: tuple[str, ...], device: str, json_file: Path | None) -> list[Ver
             took = time.perf_counter() - start
             click.echo(f"{kind.__name__}, {engine}: {verdicts[-1].status} ({took:.1f} s)", err=True)
         _write(json_file, verdicts, device, began, complete=kind is kinds[-1])
+    for kind in YOURS.values() if not names else ():
+        click.echo(f"{kind.__name__}: not compared with anything: {kind.contract.reason}", err=True)
     return verdicts
 
 

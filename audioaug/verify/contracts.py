@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.core import Contract
-from audioaug.verify import noise
+from audioaug.verify import noise, perceptual, spectral
 
 Clips: TypeAlias = Sequence[NDArray[np.float32]]
 
@@ -56,6 +56,8 @@ def check(
     engine: str = "batched",
     intended: Sequence[float | None] | None = None,
     again: Clips | None = None,
+    fed: Clips | None = None,
+    sample_rate: int = 16000,
 ) -> Verdict:
     """Compare a build with the reference, both made from the same clips with the same draws.
 
@@ -68,6 +70,8 @@ def check(
         engine: which build it is, for the verdict.
         intended: for noise: the standard deviation that the parameters ask for, one for each clip.
         again: for noise: what the build made of the same clips with other draws.
+        fed: for coloured noise: what the reference made of the same clips, given the build's random numbers.
+        sample_rate: of the clips, in Hz, for what is compared as the ear does.
     """
     verdict = Verdict(op, engine, contract.kind)
     if contract.kind == "cpu_only":
@@ -76,9 +80,14 @@ def check(
         return dataclasses.replace(verdict, error=math.inf, limit=contract.tolerance, status="failed", reason=reason)
     if contract.kind == "exact":
         return exact(verdict, contract.tolerance, dry, reference, built)
-    finding = noise.compare(dry, reference, built, contract.tolerance, intended, again)
+    if contract.kind == "spectral":
+        finding = spectral.compare(contract, dry, reference, built)
+    elif contract.kind == "perceptual":
+        finding = perceptual.compare(reference, built, contract.tolerance, sample_rate)
+    else:
+        finding = noise.compare(dry, reference, built, contract.tolerance, intended, again, coloured=contract.given > 0)
     reason = f"{finding.what} ({finding.error:.2g} {finding.unit}, limit {finding.limit:.2g})"
-    return dataclasses.replace(
+    judged = dataclasses.replace(
         verdict,
         error=finding.error,
         limit=finding.limit,
@@ -86,6 +95,14 @@ def check(
         status="passed" if finding.passed else "failed",
         reason="" if finding.passed else reason,
     )
+    return judged if fed is None else worst([judged, _given(verdict, contract, dry, fed, built)])
+
+
+def _given(verdict: Verdict, contract: Contract, dry: Clips, fed: Clips, built: Clips) -> Verdict:
+    """Compare coloured noise with what the reference makes of the same random numbers, sample for sample."""
+    alike = check(Contract.exact(contract.given), dry, fed, built)
+    reason = alike.reason and f"given the same random numbers, {alike.reason}"
+    return dataclasses.replace(alike, op=verdict.op, engine=verdict.engine, contract=verdict.contract, reason=reason)
 
 
 def misfit(dry: Clips, reference: Clips, built: Clips) -> str:

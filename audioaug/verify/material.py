@@ -22,6 +22,7 @@ from audioaug.audio import demo
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.core import Op
 from audioaug.errors import ChainError
+from audioaug.ops.lambda_ import on_device
 
 INSTEAD = "Run this in a checkout of audioaug's repository."
 WORDS = ("speech/go", "speech/left", "speech/rear", "speech/center")
@@ -72,9 +73,25 @@ def _widened(x_T: NDArray[np.float32], channels: int) -> NDArray[np.float32]:
     return np.stack(copies).astype(np.float32)
 
 
+def tones(sample_rate: int, channels: int = 1) -> list[NDArray[np.float32]]:
+    """Return sounds with a pitch, a second each: a chord of two notes, and a voice with vibrato and tremolo."""
+    t_T = np.arange(sample_rate) / sample_rate
+    partials = [np.sin(2 * np.pi * note * k * t_T + k) for note in (220.0, 330.0) for k in range(1, 8)]
+    phase_T = np.cumsum(2 * np.pi * 150 * 2 ** (np.sin(2 * np.pi * 5 * t_T) / 24)) / sample_rate
+    chord = np.sum(partials, axis=0)
+    voice = np.sum([np.sin(k * phase_T) / k for k in range(1, 20)], axis=0) * (0.6 + 0.4 * np.sin(6 * np.pi * t_T))
+    return [_widened((0.1 * x_T).astype(np.float32), channels) for x_T in (chord, voice)]
+
+
 def equal_lengths(clips: list[NDArray[np.float32]], samples: int) -> list[NDArray[np.float32]]:
     """Return the clips cut, or repeated, to one length."""
     return [np.pad(x_CT, ((0, 0), (0, max(0, samples - x_CT.shape[1]))), "wrap")[:, :samples] for x_CT in clips]
+
+
+@on_device(lambda x_BCT, sample_rate, drive=2.0: x_BCT / (1.0 + drive * x_BCT.abs()))
+def softened(samples: NDArray[np.float32], sample_rate: int, drive: float = 2.0) -> NDArray[np.float32]:
+    """Press loud samples down, here and on the device: what Lambda is tried with."""
+    return (samples / (1.0 + drive * np.abs(samples))).astype(np.float32)
 
 
 GOES_WITH: dict[tuple[str, Any], dict[str, Any]] = {
@@ -94,6 +111,13 @@ ALSO: dict[str, dict[str, Any]] = {
 """What ops are given although there is a default."""
 
 
+FURTHER: dict[str, dict[str, Any]] = {
+    "AddColorNoise": {"p_apply_a_weighting": 0.5},
+    "AddShortNoises": {"signal_gain_db_during_noise": -20.0},
+}
+"""Arguments that are no switch, but switch something on."""
+
+
 def demo_arguments(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> dict[str, Any]:
     """Return values for the arguments that an op cannot do without; raise ``ChainError`` if one is not known here."""
     inner = (ops.PolarityInversion(p=0.7), ops.Reverse(p=0.7), ops.Clip(a_min=-0.1, a_max=0.05, p=0.7))
@@ -102,6 +126,7 @@ def demo_arguments(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> dict[
         "ir_path": lambda: folder_at("rooms", sample_rate),
         "transforms": lambda: inner,
         "num_transforms": lambda: (1, None),
+        "transform": lambda: softened,
     }
     needed = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
     for name in needed:
@@ -117,6 +142,8 @@ def variants(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> Iterator[Op
     """Yield an op with its defaults, then once for each other value of its switches and options, where it can be so."""
     arguments = demo_arguments(kind, sample_rate)
     yield kind(**arguments)
+    if further := FURTHER.get(kind.__name__):
+        yield kind(**arguments, **further)
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         options = (True, False) if hints[field.name] is bool else ()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from audioaug.build import build_cpu, build_device
 from audioaug.build.stock import has_counterpart, why_unavailable
-from audioaug.core import Chain, Draws, HostClips, Op, Params
+from audioaug.core import Chain, Contract, Draws, HostClips, Op, Params
 from audioaug.errors import ContractError, UsageError
 from audioaug.records import DeviceEngine
 from audioaug.verify import material
@@ -67,7 +67,22 @@ def replay(
     draws = chain.draw(np.arange(len(clips)), epoch, seed)
     begun = on_cpu(chain, clips, sample_rate, draws, cut)
     built = on_device(chain, begun, sample_rate, draws, cut, engine, device)
-    return Replayed(clips, on_cpu(chain, clips, sample_rate, draws), built)
+    return Replayed(clips, by_reference(chain, clips, sample_rate, draws), built)
+
+
+def by_reference(chain: Chain, clips: Clips, sample_rate: int, draws: Draws) -> Clips:
+    """Return what the references make of the clips; together, for an op alone that no worker can run."""
+    if len(chain) != 1 or chain.worker_until == 1:
+        return on_cpu(chain, clips, sample_rate, draws)
+    node, results = chain.nodes[0], list(clips)
+    rows = np.flatnonzero(draws["0:apply"] > 0)
+    draw = {name: draws[f"0:{name}"][rows] for name in node.distributions}
+    touched = [clips[row] for row in rows.tolist()]
+    host = HostClips(sample_rate, np.asarray([x_CT.shape[1] for x_CT in touched]), len(clips[0]))
+    params = node.op.resolve(draw, host)
+    for row, y_CT in zip(rows.tolist(), node.op.play_together(node.op.reference(), params, touched, sample_rate)):
+        results[row] = y_CT
+    return results
 
 
 def on_cpu(chain: Chain, clips: Clips, sample_rate: int, draws: Draws, cut: int | None = None) -> Clips:
@@ -127,6 +142,8 @@ class Case:
     def clips(self) -> Clips:
         """The audio: of unequal lengths, or all of 0.8 s."""
         clips = material.signals(self.sample_rate, self.channels)
+        if self.op.contract.kind == "perceptual":  # what is about pitch needs sounds that have one
+            clips = [*clips, *material.tones(self.sample_rate, self.channels)]
         return clips if self.ragged else material.equal_lengths(clips, int(0.8 * self.sample_rate))
 
 
@@ -187,8 +204,20 @@ def judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
         return Verdict(op.name, engine, op.contract.kind, float("inf"), op.contract.tolerance, "failed", reason)
     intended = intended_levels(op, clips, case.sample_rate, case.seed) if noisy else None
     given = engine == "batched" and op.contract.given > 0
-    fed = fed_reference(op, clips, case.sample_rate, case.seed) if given else None
-    return check(op.contract, dry, reference, built, op=op.name, engine=engine, intended=intended, again=again, fed=fed)
+    fed, numbers = fed_reference(op, clips, case.sample_rate, case.seed) if given else (None, ())
+    verdict = check(
+        op.contract,
+        dry,
+        reference,
+        built,
+        op=op.name,
+        engine=engine,
+        intended=intended,
+        again=again,
+        fed=fed,
+        sample_rate=case.sample_rate,
+    )
+    return worst([verdict, _judge_numbers(op, numbers, case.seed)]) if given else verdict
 
 
 def intended_levels(op: Op, clips: Clips, sample_rate: int, seed: int) -> list[float | None]:
@@ -200,17 +229,28 @@ def intended_levels(op: Op, clips: Clips, sample_rate: int, seed: int) -> list[f
     return levels
 
 
-def fed_reference(op: Op, clips: Clips, sample_rate: int, seed: int) -> Clips:
-    """Return what the reference makes of the clips if numpy's random functions give it the op's own noise."""
-    worker, outputs = build_cpu(Chain([op], sample_rate)), list[NDArray[np.float32]]()
+def fed_reference(op: Op, clips: Clips, sample_rate: int, seed: int) -> tuple[Clips, Clips]:
+    """Return what the reference makes of the clips if numpy's random functions give it the op's own noise, and that."""
+    worker = build_cpu(Chain([op], sample_rate))
+    outputs, white = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
     for x_CT, draw, params in _drawn(op, clips, sample_rate, seed):
         x = x_CT[0] if len(x_CT) == 1 else x_CT
+        numbers = op.numpy_draws(params, x.shape)
         with contextlib.ExitStack() as stack:
-            for name, numbers in op.numpy_draws(params, x.shape).items():
-                numbers = numbers.astype(np.float64)
-                stack.enter_context(mock.patch.object(np.random, name, lambda *_, numbers=numbers, **__: numbers))
+            for name, given in numbers.items():
+                given = given.astype(np.float64)
+                stack.enter_context(mock.patch.object(np.random, name, lambda *_, given=given, **__: given))
             outputs.append(np.atleast_2d(worker(x, sample_rate, draws=draw)))
-    return outputs
+        white.append(np.atleast_2d(numbers["normal"]))
+    return outputs, white
+
+
+def _judge_numbers(op: Op, white: Clips, seed: int) -> Verdict:
+    """Check that the numbers an op's coloured noise is made of are white Gaussian noise of level 1."""
+    rng, silence = np.random.default_rng(seed), [np.zeros_like(x_CT) for x_CT in white]
+    honest = [rng.standard_normal(x_CT.shape, np.float32) for x_CT in white]
+    standard = Contract.statistical(op.contract.tolerance)
+    return check(standard, silence, honest, white, op=op.name, intended=[1.0] * len(white))
 
 
 def _drawn(op: Op, clips: Clips, sample_rate: int, seed: int) -> Iterator[tuple[NDArray[np.float32], Draws, Params]]:

@@ -11,9 +11,15 @@ import audioaug.ops  # noqa: F401  (fills the registry)
 from audioaug import ops
 from audioaug.core import REGISTRY, Op
 from audioaug.errors import ChainError
+from audioaug.verify import material
 
 DEMO = Path(__file__).parents[2] / "datasets" / "demo"
 OPS = [kind for _, kind in sorted(REGISTRY.items())]
+
+
+def quieter(samples: Any, sample_rate: int) -> Any:
+    """Be another function for Lambda, without a twin on the device."""
+    return samples * 0.5
 
 
 def example(kind: type[Op], **changes: Any) -> Op:
@@ -23,6 +29,7 @@ def example(kind: type[Op], **changes: Any) -> Op:
         "ir_path": str(DEMO / "rooms"),
         "transforms": (ops.Gain(p=0.25), ops.PolarityInversion()),
         "num_transforms": 1,
+        "transform": material.softened,
     }
     also = {"AdjustDuration": {"duration_samples": 3000}}.get(kind.__name__, {})
     required = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
@@ -64,8 +71,13 @@ def _candidates(value: Any, name: str, hint: Any) -> list[Any]:
         "num_transforms": [(1, 2)],
         "weights": [(0.25, 0.75)],
         "min_temperature": [20.0],
+        "ray_tracing_options": [{"n_rays": 1000, "receiver_radius": 0.4}],
         "max_temperature": [10.0],
         "duration_seconds": [0.25],
+        "signal_gain_in_db_during_noise": [-6.0],
+        "signal_gain_db_during_noise": [-6.0],
+        "transform": ["tests.core.examples:quieter"],
+        "kwargs": [{"drive": 0.25}],
     }
     if name in named:
         return named[name]

@@ -47,10 +47,22 @@ def test_every_field_of_every_op_survives_yaml(kind, name, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The .* backend is deprecated:DeprecationWarning")
-@pytest.mark.parametrize(("kind", "name"), EVERY_VARIANT, ids=label)
+@pytest.mark.filterwarnings("ignore:The signal_gain_in_db_during_noise parameter is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, name in EVERY_VARIANT if kind.library == "audiomentations"], ids=label
+)
 def test_every_field_of_every_op_survives_audiomentations(kind, name):
     chain = Chain([declared(kind, name), ops.Gain()], sample_rate=22050)
     assert Chain.from_audiomentations(chain.to_audiomentations(), sample_rate=22050) == chain
+
+
+@pytest.mark.parametrize(
+    "op", [example(kind) for kind in OPS if kind.library != "audiomentations"], ids=lambda op: op.name
+)
+def test_an_op_of_another_library_is_not_given_to_audiomentations(op):
+    for chain in (Chain([ops.Gain(), op], 16000), Chain([ops.OneOf([ops.Gain(), op])], 16000)):
+        with pytest.raises(ChainError, match=f"audiomentations has no {op.name}, which is a transform of torch_audiom"):
+            chain.to_audiomentations()
 
 
 @pytest.mark.parametrize(("kind", "name"), [pair for pair in EVERY_VARIANT if pair[1]], ids=label)
@@ -100,12 +112,11 @@ def test_a_plain_compose_a_list_and_a_single_transform_are_taken_over():
 
 
 def test_what_audiomentations_does_not_have_is_refused():
-    import audiomentations
-
     with pytest.raises(ChainError, match=r"builtins\.function is not a transform of audiomentations"):
         Chain.from_audiomentations([lambda samples, sample_rate: samples], 16000)
-    with pytest.raises(ChainError, match="no transform 'Lambda'"):
-        Chain.from_audiomentations(audiomentations.Lambda(lambda samples, sample_rate: samples), 16000)
+    newer = type("FromTheFuture", (), {"__module__": "audiomentations.augmentations.from_the_future"})
+    with pytest.raises(ChainError, match="no transform 'FromTheFuture'"):
+        Chain.from_audiomentations(newer(), 16000)
 
 
 def test_yaml_as_the_readme_has_it(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from audioaug.dsp.fades import crossfade
-from audioaug.dsp.levels import at_rank, db_to_ratio
+from audioaug.dsp.levels import at_rank, db_to_ratio, rms, rms_without_silence
 
 
 def test_decibels():
@@ -61,3 +61,36 @@ def test_equal_gain_adds_up_to_one_and_equal_energy_in_squares():
     )
     assert (gain[0] + gain[1] - 1).abs().max() < 0.01
     assert (energy[0].square() + energy[1].square() - 1).abs().max() < 0.015
+
+
+WINDOW = 40  # 25 ms at 1600 Hz
+COUNTS = [0, 1, 39, 40, 41, 79, 80, 81, 120, 390, 399, 400]
+
+
+def padded_rows(quiet=0.01):
+    """Return rows of noise with soft stretches, silent from a count on."""
+    x = np.random.default_rng(0).standard_normal((len(COUNTS), 400)).astype(np.float32)
+    x[:, 100:300] *= quiet
+    x[-1, :60] = 0.0
+    return x * (np.arange(400) < np.asarray(COUNTS)[:, None])
+
+
+@pytest.mark.parametrize("quiet", [0.0, 0.01, 0.1, 1.0])
+def test_levels_are_those_of_audiomentations(quiet):
+    from audiomentations.core.utils import calculate_rms, calculate_rms_without_silence
+
+    x, counts = padded_rows(quiet), torch.tensor(COUNTS)
+    parts = [row[:count] for row, count in zip(x, COUNTS)][1:]
+    plain, heard = rms(torch.from_numpy(x), counts), rms_without_silence(torch.from_numpy(x), counts, WINDOW)
+    assert plain.tolist() == pytest.approx([0.0, *(calculate_rms(part) for part in parts)], rel=1e-5)
+    expected = [0.0, *(calculate_rms_without_silence(part, 1600) for part in parts)]
+    assert heard.tolist() == pytest.approx(expected, rel=1e-5)
+    assert (heard[-1] > 1.2 * plain[-1]) == (quiet < 0.04)
+
+
+def test_the_level_of_silence_is_0_and_so_is_its_gradient():
+    x = torch.zeros(2, 100, requires_grad=True)
+    for level in (rms(x, torch.tensor([0, 100])), rms_without_silence(x, torch.tensor([0, 100]), WINDOW)):
+        level.sum().backward()
+        assert not level.any() and not x.grad.any()
+    assert rms(torch.tensor([[float("nan"), 1.0]]), torch.tensor([2])).isnan().all()

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import torch
 
-from audioaug.dsp.noise import gaussian, hash_64
+from audioaug.dsp.noise import a_weighting, gaussian, hash_64, taps_of, uniform
 
 MANY = 2**16
 RARE = 4.5  # standard deviations; the keys are fixed, so a test that passes once passes always
@@ -95,3 +95,34 @@ def test_it_leaves_torchs_generator_alone():
     before = torch.get_rng_state()
     gaussian(KEYS, 1, 100)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_uniform_numbers_are_evenly_spread_and_their_own():
+    u = uniform(KEYS, MANY).double()
+    assert u.min() >= 0.0 and u.max() < 1.0
+    for row in u.numpy():
+        assert scipy.stats.kstest(row, "uniform").pvalue > 1e-4
+        assert largest_correlation(row - 0.5, row - 0.5, skip_zero_lag=True) * 12 < HIGHEST
+    for row, noise in zip(u.numpy(), gaussian(KEYS, 1, MANY)[:, 0].double().numpy()):
+        assert largest_correlation(row - 0.5, noise) * 12**0.5 < HIGHEST
+    for row in u.numpy()[1:]:
+        assert largest_correlation(row - 0.5, u[0].numpy() - 0.5) * 12 < HIGHEST
+    assert torch.equal(uniform(KEYS[3:4], 50)[0], uniform(KEYS, 70)[3, :50])
+
+
+@pytest.mark.parametrize("bins", [2, 3, 65])
+def test_taps_are_what_numpy_makes_of_the_spectrum(bins):
+    rng = np.random.default_rng(bins)
+    magnitude, phase = rng.uniform(0.1, 2.0, (3, bins)), rng.uniform(0.0, 7.0, (3, bins))
+    taps = taps_of(torch.tensor(magnitude), torch.tensor(phase)).numpy()
+    np.testing.assert_allclose(taps, np.fft.irfft(magnitude * np.exp(1j * phase)), atol=1e-12)
+    if bins > 2:
+        np.testing.assert_allclose(np.abs(np.fft.rfft(taps))[:, 1:-1], magnitude[:, 1:-1], atol=1e-12)
+
+
+def test_a_weighting_is_that_of_the_standard():
+    """IEC 61672-1, table 3: relative to 1 kHz, in dB."""
+    hertz = torch.tensor([10.0, 31.623, 125.89, 501.19, 1000.0, 1995.3, 7943.3, 19953.0], dtype=torch.float64)
+    level = 20 * (a_weighting(hertz) / a_weighting(torch.tensor([1000.0]))).log10()
+    assert level.tolist() == pytest.approx([-70.4, -39.4, -16.1, -3.2, 0.0, 1.2, -1.1, -9.3], abs=0.06)
+    assert a_weighting(torch.zeros(1)).item() == 0.0 and a_weighting(torch.tensor([96000.0])).isfinite()

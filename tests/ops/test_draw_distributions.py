@@ -4,27 +4,33 @@ Our draws, mapped by ``resolve`` and ``replay`` to the reference's own ``paramet
 ``randomize_parameters`` leaves there. Numbers: two-sample Kolmogorov-Smirnov, and how many lie beyond the other side's
 extremes; also for the sum of every two parameters, since each alone may be right and their relation wrong. Choices, and
 numbers with few values: chi-square. All comparisons together raise a false alarm with a probability of 0.1 %
-(Bonferroni over at most 800); with the fixed seeds they raise none.
+(Bonferroni over at most 2400); with the fixed seeds they raise none.
 """
 
 import dataclasses
+import functools
+import importlib
 import itertools
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 
 from audioaug import ops
 from audioaug.core import REGISTRY, Chain, HostClips, Op
+from audioaug.ops.add_short_noises import Sound
+from audioaug.ops.room_simulator import simulated
 from audioaug.verify import material
 
 RATE = 16000
 DRAWS = 4000
-AT_MOST = 800
+AT_MOST = 2400
 ALPHA = 1e-3 / AT_MOST
 FEW = 30
 VARIANTS = [op for _, kind in sorted(REGISTRY.items()) for op in material.variants(kind)]
@@ -33,13 +39,42 @@ Table = dict[str, list[Any]]
 
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> Iterator[None]:
-    """Seed what audiomentations draws from, and put it back."""
+    """Seed what the references draw from, and put it back."""
     before = random.getstate(), np.random.get_state()
     random.seed(1)
     np.random.seed(1)
-    yield
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(1)
+        yield
     random.setstate(before[0])
     np.random.set_state(before[1])
+
+
+class EmptyRoom(SimpleNamespace):
+    """A room of pyroomacoustics that is built at once and whose response is an echo: its parameters are what counts."""
+
+    @classmethod
+    def from_corners(cls, corners: np.ndarray, fs: int, **_: Any) -> "EmptyRoom":
+        return cls(fs=fs, rir=[[np.ones(1)]])
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **options: None
+
+
+@pytest.fixture(autouse=True)
+def empty_rooms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let nothing be simulated, on either side: thousands of rooms would take minutes."""
+    monkeypatch.setattr("pyroomacoustics.Room", EmptyRoom)
+    simulated.cache_clear()
+    yield
+    simulated.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what AddShortNoises reads: it has a cache, but does not use it, and would decode thousands of times."""
+    module = importlib.import_module("audiomentations.augmentations.add_short_noises")
+    monkeypatch.setattr(module, "load_sound_file", functools.cache(module.load_sound_file))
 
 
 def ours(op: Op, samples: np.ndarray) -> Table:
@@ -56,7 +91,11 @@ def ours(op: Op, samples: np.ndarray) -> Table:
         }
     params = op.resolve(draw, HostClips(RATE, np.full(DRAWS, samples.shape[-1])))
     rows = (
-        {name: value[row].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
+        {
+            name: value[row].item() if isinstance(value, np.ndarray) else value
+            for name, value in params.items()
+            if not isinstance(value, np.ndarray) or len(value) == DRAWS  # else it is no row's own
+        }
         for row in range(DRAWS)
     )
     return {"should_apply": applied.tolist(), **_columns([op.replay(row, samples, RATE) for row in rows])}
@@ -114,19 +153,56 @@ def _order(reference: Any, samples: np.ndarray) -> str:
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> Table:
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    """Return one list for each parameter. A list of dicts (events) becomes several: see ``_events``."""
+    table: Table = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    for name, values in list(table.items()):
+        if all(isinstance(value, list) for value in values) and any(value and _is_event(value[0]) for value in values):
+            table.update(_events(name, table.pop(name)))
+    return table
 
 
-def p_values(mine: Table, other: Table) -> dict[str, float]:
+def _is_event(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _events(name: str, lists: list[list[dict[str, Any]]]) -> Table:
+    """Return what tells lists of events apart: how many there are, the first, the step to the second, the sums.
+
+    ``None`` stands where there is no such event.
+    """
+    table: Table = {f"number of {name}": [len(events) for events in lists]}
+    for key, value in next(events[0] for events in lists if events).items():
+        columns = [[event[key] for event in events] for events in lists]
+        table[f"{key} of the first of {name}"] = [column[0] if column else None for column in columns]
+        if _is_number([value]):
+            steps = [column[1] - column[0] if len(column) > 1 else None for column in columns]
+            table[f"step in {key} of {name}"] = steps
+            table[f"sum of {key} of {name}"] = [sum(column) if column else None for column in columns]
+    return table
+
+
+def p_values(mine: Table, other: Table, pairs: bool = True) -> dict[str, float]:
     """Compare two tables column by column, and the sums of every two columns of numbers; return the p-values."""
     assert set(mine) == set(other), "the two sides draw other parameters"
-    found = {name: _p_value(mine[name], other[name]) for name in mine}
-    numbers = [name for name in mine if _is_number(other[name]) and len(set(other[name])) > FEW]
-    for one, two in itertools.combinations(numbers, 2):
-        unit = {name: np.ptp(other[name]) for name in (one, two)}
-        sums = [np.asarray(side[one]) / unit[one] + np.asarray(side[two]) / unit[two] for side in (mine, other)]
-        found[f"{one} + {two}"] = _p_value(*(part.tolist() for part in sums))
+    found = {name: _p_value(_there(mine[name]), _there(other[name])) for name in mine}
+    for name in mine:
+        if None in (*mine[name], *other[name]):
+            found[f"{name} is there"] = _p_value(
+                *([value is not None for value in side[name]] for side in (mine, other))
+            )
+    numbers = [name for name in mine if _is_number(_there(other[name])) and len(set(_there(other[name]))) > FEW]
+    for one, two in itertools.combinations(numbers, 2) if pairs else ():
+        unit = {name: np.ptp(_there(other[name])) for name in (one, two)}
+        sums = [
+            [a / unit[one] + b / unit[two] for a, b in zip(side[one], side[two]) if a is not None and b is not None]
+            for side in (mine, other)
+        ]
+        found[f"{one} + {two}"] = _p_value(*sums)
     return found
+
+
+def _there(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
 
 
 def _is_number(values: Sequence[Any]) -> bool:
@@ -134,7 +210,9 @@ def _is_number(values: Sequence[Any]) -> bool:
 
 
 def _p_value(mine: Sequence[Any], other: Sequence[Any]) -> float:
-    values = sorted({*mine, *other}, key=str)
+    if not mine or not other:
+        return float(len(mine) == len(other))
+    values = {*mine, *other}
     if _is_number(mine) and len(set(mine)) == 1 and len(set(other)) == 1:
         return float(np.isclose(mine[0], other[0], rtol=1e-4))
     if len(values) == 1:
@@ -155,7 +233,13 @@ SAMPLES = material.signals(RATE)[7][0, : RATE // 2]
 
 
 def compared(op: Op) -> dict[str, float]:
-    return p_values(ours(op, SAMPLES), theirs(op, SAMPLES))
+    samples = samples_for(op)
+    return p_values(ours(op, samples), theirs(op, samples))
+
+
+def samples_for(op: Op) -> np.ndarray:
+    """Return half a second, or more: longer than all splices together, or time for several sounds and bursts."""
+    return np.tile(SAMPLES, {"SpliceOut": 8, "AddShortNoises": 20}.get(op.name, 1))
 
 
 NAMES: set[str] = set()
@@ -177,6 +261,7 @@ def test_weights(weights: list[float]) -> None:
     assert min(compared(ops.OneOf(inner, weights=weights)).values()) > ALPHA
 
 
+NOISES = {"sounds_path": material.folder_at("noise", RATE)}
 WRONG: dict[str, tuple[Op, Op]] = {
     "range too wide": (ops.Gain(max_gain_db=12.5), ops.Gain()),
     "range too narrow": (ops.Shift(min_shift=-0.49), ops.Shift()),
@@ -187,6 +272,12 @@ WRONG: dict[str, tuple[Op, Op]] = {
     "one bit rate more": (ops.Mp3Compression(max_bitrate=80), ops.Mp3Compression()),
     "no weights": (ops.OneOf([ops.Gain(), ops.Clip()]), ops.OneOf([ops.Gain(), ops.Clip()], weights=[2, 3])),
     "another count": (ops.SomeOf((1, 2), [ops.Gain(), ops.Clip()]), ops.SomeOf(1, [ops.Gain(), ops.Clip()])),
+    "more bursts": (ops.AddShortNoises(**NOISES, burst_probability=0.3), ops.AddShortNoises(**NOISES)),
+    "longer pauses": (ops.AddShortNoises(**NOISES, max_time_between_sounds=9.0), ops.AddShortNoises(**NOISES)),
+    "later bursts": (ops.AddShortNoises(**NOISES, min_pause_factor_during_burst=0.3), ops.AddShortNoises(**NOISES)),
+    "a higher room": (ops.RoomSimulator(max_size_z=3.1), ops.RoomSimulator()),
+    "wider splices": (ops.SpliceOut(max_width=404), ops.SpliceOut()),
+    "louder partners": (ops.Mix(min_snr_in_db=-0.1), ops.Mix()),
     "not shuffled": (ops.Compose([ops.Gain(), ops.Clip()]), ops.Compose([ops.Gain(), ops.Clip()], shuffle=True)),
 }
 
@@ -194,8 +285,36 @@ WRONG: dict[str, tuple[Op, Op]] = {
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_wrong_distribution_is_seen(fault: str) -> None:
     wrong, right = WRONG[fault]
-    found = p_values(ours(wrong, SAMPLES), theirs(right, SAMPLES))
+    found = p_values(ours(wrong, samples_for(wrong)), theirs(right, samples_for(right)))
     assert min(found.values()) < ALPHA, found
+
+
+WRONG_SCHEDULES: dict[str, Callable[[list[Sound]], list[Sound]]] = {
+    "one level for all sounds": lambda sounds: [sound._replace(snr_db=sounds[0].snr_db) for sound in sounds],
+    "nothing from before the clip": lambda sounds: [sound for sound in sounds if sound.start >= 0],
+    "only one sound": lambda sounds: sounds[:1],
+    "a fifth of a second between": lambda sounds: [
+        sound._replace(start=sound.start + 0.2 * place, end=sound.end + 0.2 * place)
+        for place, sound in enumerate(sounds)
+    ],
+    "fades swapped": lambda sounds: [
+        sound._replace(fade_in_time=sound.fade_out_time, fade_out_time=sound.fade_in_time) for sound in sounds
+    ],
+    "a file less": lambda sounds: [sound._replace(file=min(sound.file, 6)) for sound in sounds],
+    "the next sound as loud as the last": lambda sounds: [
+        sound._replace(rms_db=sounds[max(0, place - 1)].rms_db) for place, sound in enumerate(sounds)
+    ],
+}
+
+
+def test_wrong_schedules_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    op, honest = ops.AddShortNoises(**NOISES), ops.AddShortNoises._schedule
+    samples = samples_for(op)
+    other = theirs(op, samples)
+    assert min(p_values(ours(op, samples), other, pairs=False).values()) > ALPHA
+    for fault, spoil in WRONG_SCHEDULES.items():
+        monkeypatch.setattr(ops.AddShortNoises, "_schedule", lambda *args, spoil=spoil: spoil(honest(*args)))
+        assert min(p_values(ours(op, samples), other, pairs=False).values()) < ALPHA, fault
 
 
 def test_hertz_instead_of_mels_are_seen() -> None:

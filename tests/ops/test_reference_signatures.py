@@ -9,18 +9,36 @@ import pytest
 
 import audioaug.ops  # noqa: F401  (fills the registry)
 from audioaug.core import REGISTRY, Op
+from audioaug.ops._torch_reference import transform_class, why_unavailable
 
 REQUIRED = "required"
+OF_THE_ENGINE = {"mode", "p_mode", "sample_rate", "target_rate", "output_type"}
+"""What torch-audiomentations takes at construction and audioaug decides elsewhere."""
+
+
+def reference_class(name: str) -> type:
+    """Return the class that the op of that name must equal; skip where its library cannot be used."""
+    if REGISTRY[name].library == "audiomentations":
+        return getattr(audiomentations, name)
+    if why_unavailable():
+        pytest.skip(why_unavailable())
+    return transform_class(name)
 
 
 def differences(kind: type[Op], reference: type) -> list[str]:
-    """Return in words how an op's fields differ from a class's constructor arguments."""
+    """Return in words how an op's fields differ from a class's constructor arguments.
+
+    Of its ``**kwargs`` an op may make one field of that name, ``None`` by default.
+    """
     ours = {field.name: _default(field.default, dataclasses.MISSING) for field in dataclasses.fields(kind)}
+    parameters = inspect.signature(reference.__init__).parameters
     theirs = {
-        name: _default(parameter.default, inspect.Parameter.empty)
-        for name, parameter in inspect.signature(reference.__init__).parameters.items()
-        if name != "self" and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        name: None if parameter.kind is parameter.VAR_KEYWORD else _default(parameter.default, inspect.Parameter.empty)
+        for name, parameter in parameters.items()
+        if name != "self" and (parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or name in ours)
     }
+    if kind.library != "audiomentations":
+        theirs = {name: default for name, default in theirs.items() if name not in OF_THE_ENGINE}
     said = [f"{kind.__name__} has no {name}" for name in theirs if name not in ours]
     said += [f"{kind.__name__} has {name}, the reference has not" for name in ours if name not in theirs]
     for name in set(ours) & set(theirs):
@@ -35,14 +53,36 @@ def _default(value: Any, missing: Any) -> Any:
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_fields_and_defaults_are_the_reference_arguments(name: str) -> None:
-    assert not differences(REGISTRY[name], getattr(audiomentations, name))
+    assert not differences(REGISTRY[name], reference_class(name))
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_multichannel_is_what_the_reference_supports(name: str) -> None:
     """A container says nothing of that: it supports what its children do."""
-    reference = getattr(audiomentations, name)
+    reference = reference_class(name)
     assert REGISTRY[name].multichannel == getattr(reference, "supports_multichannel", True)
+
+
+def test_a_field_may_hold_the_references_keyword_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audioaug.core.op.REGISTRY", {})  # the classes below register themselves
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Optional(Op):
+        kwargs: dict[str, Any] | None = None
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Required(Op):
+        kwargs: dict[str, Any]
+
+    class Keywords:
+        def __init__(self, p: float = 0.5, **kwargs: Any) -> None: ...
+
+    class Plain:
+        def __init__(self, p: float = 0.5) -> None: ...
+
+    assert not differences(Optional, Keywords)
+    assert differences(Required, Keywords) == ["Required: kwargs is 'required' by default, None in the reference"]
+    assert differences(Optional, Plain) == ["Optional has kwargs, the reference has not"]
 
 
 def test_the_comparison_sees_differences(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,26 @@
 """Every checker must reject planted faults, and accept what is honest: a check that cannot fail proves nothing."""
 
+import importlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.signal
+import torch
 from numpy.typing import NDArray
 
 from audioaug import ops
-from audioaug.core import Chain, Contract
+from audioaug.core import Chain, Contract, Params
 from audioaug.verify import material
 from audioaug.verify.contracts import Verdict, check, check_fresh, worst
-from audioaug.verify.replay import padded, replay, trimmed, verify_op
+from audioaug.verify.replay import Case, judge, padded, replay, trimmed, verify_op
 
 RATE = 16000
 EXACT = Contract.exact(rtol=1e-4)
 NOISE = Contract.statistical(level_db=0.3)
 Clips = list[NDArray[np.float32]]
+Batched = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +254,119 @@ def test_the_worst_verdict_is_the_failed_one() -> None:
     assert worst([passed, failed, close]) is failed
 
 
+def with_params(change: Callable[[Params], Params]) -> Callable[[Batched], Batched]:
+    """A fault in what the op makes of its parameters."""
+    return lambda honest: lambda self, x, params, clips: honest(self, x, {**params, **change(params)}, clips)
+
+
+def with_noise(change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[[Batched], Batched]:
+    """A fault in the noise that is added: a function of the noise and the clips."""
+    return lambda honest: lambda self, x, params, clips: x + change(honest(self, x, params, clips) - x, x)
+
+
+def rms(x: torch.Tensor) -> torch.Tensor:
+    return x.square().mean(dim=-1, keepdim=True).sqrt()
+
+
+def one_level_for_each_channel(noise: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return noise / rms(noise).clamp(min=1e-9) * rms(noise).square().mean(dim=1, keepdim=True).sqrt()
+
+
+COLOUR_FAULTS: dict[str, Callable[[Batched], Batched]] = {
+    "one dB an octave steeper": with_params(lambda params: {"f_decay": params["f_decay"] - 1.0}),
+    "a tenth of a dB an octave steeper": with_params(lambda params: {"f_decay": params["f_decay"] - 0.1}),
+    "the slope the other way round": with_params(lambda params: {"f_decay": -params["f_decay"]}),
+    "white": with_params(lambda params: {"f_decay": 0 * params["f_decay"], "weighted": 0 * params["weighted"]}),
+    "no A-weighting where it was drawn": with_params(lambda params: {"weighted": 0 * params["weighted"]}),
+    "A-weighting where none was drawn": with_params(lambda params: {"weighted": 0 * params["weighted"] + 1}),
+    "one dB too loud": with_params(lambda params: {"snr_db": params["snr_db"] - 1.0}),
+    "same noise on every row": with_params(lambda params: {"noise_key": 0 * params["noise_key"] + 7}),
+    "same noise on both channels": with_noise(lambda noise, x: noise[:, :1].expand_as(noise)),
+    "inverted noise on the second channel": with_noise(lambda noise, x: torch.cat([noise[:, :1], -noise[:, :1]], 1)),
+    "noise scaled for each channel alone": with_noise(one_level_for_each_channel),
+    "each channel's own signal level": with_noise(lambda noise, x: noise * rms(x) / rms(x).mean(1, True).clamp(1e-9)),
+    "one sample late": with_noise(lambda noise, x: noise.roll(1, -1)),
+    "the last rows' noise for the first": with_noise(lambda noise, x: noise.flip(0)),
+    "a tenth of a second repeated": with_noise(
+        lambda noise, x: noise[..., : RATE // 10].repeat(1, 1, 20)[..., : noise.shape[-1]]
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", COLOUR_FAULTS)
+def test_faults_in_coloured_noise_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(ops.AddColorNoise(p_apply_a_weighting=0.5, p=1.0), RATE, channels=2, ragged=False, seed=0)
+    assert judge(case, "batched", "cpu").status == "passed"
+    monkeypatch.setattr(ops.AddColorNoise, "batched", COLOUR_FAULTS[fault](ops.AddColorNoise.batched))
+    verdict = judge(case, "batched", "cpu")
+    assert verdict.status == "failed" and verdict.reason, fault
+
+
+BAD_NUMBERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "uniform": lambda noise: (torch.special.ndtr(noise) - 0.5) * 12**0.5,
+    "too loud": lambda noise: noise * 1.1,
+    "not white": lambda noise: (noise + 0.1 * noise.roll(1, -1)) / 1.01**0.5,
+    "the same for all rows": lambda noise: noise[:1].expand_as(noise),
+    "the same for both channels": lambda noise: noise[:, :1].expand_as(noise),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_NUMBERS)
+def test_coloured_noise_of_bad_random_numbers_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The op and what it gives the reference share this fault, so that their outcomes are equal."""
+    module = importlib.import_module("audioaug.ops.add_color_noise")
+    honest = module.gaussian
+
+    def bad(key: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
+        if fault == "the same for all rows":
+            key = torch.zeros_like(key)
+        return BAD_NUMBERS[fault](honest(key, channels, samples))
+
+    monkeypatch.setattr(module, "gaussian", bad)
+    case = Case(ops.AddColorNoise(p=1.0), RATE, channels=2, ragged=False, seed=0)
+    assert judge(case, "batched", "cpu").status == "failed"
+
+
+COLOURED = Contract.statistical(level_db=0.3, given=1e-4)
+UNRELATED_FAULTS = (
+    "same noise on every row",
+    "another row's noise, 5 samples late",
+    "same noise on both channels",
+    "inverted noise on the second channel",
+    "one clip's noise 1 dB too loud",
+    "all noise 0.5 dB too loud",
+    "one second repeated",
+    "no noise on one row",
+    "the signal instead of noise",
+    "NaN",
+)
+
+
+def brown(noise: Clips) -> Clips:
+    parts = [scipy.signal.lfilter([1.0], [1.0, -0.95], part) for part in noise]
+    return [part / part.std() for part in parts]
+
+
+@pytest.mark.parametrize("fault", UNRELATED_FAULTS)
+def test_level_and_independence_are_judged_whatever_the_colour(fault: str) -> None:
+    scene = Scene()
+    reference = scene.add(brown(noise_like(scene.dry, scene.rng)))
+    noise = NOISE_FAULTS[fault](scene, brown(noise_like(scene.dry, scene.rng)))
+    verdict = check(COLOURED, scene.dry, reference, scene.add(noise), intended=scene.std)
+    assert verdict.status == "failed" and verdict.strain > 1, fault
+
+
+@pytest.mark.parametrize("seconds", [0.15, 1.5])
+def test_honest_coloured_noise_is_accepted(seconds: float) -> None:
+    for seed in range(10):
+        scene = Scene(seed, seconds)
+        scene.reference, built, again = (scene.add(brown(noise_like(scene.dry, scene.rng))) for _ in range(3))
+        verdict = check(COLOURED, scene.dry, scene.reference, built, intended=scene.std, again=again)
+        assert verdict.status == "passed", (seed, verdict.reason)
+        repeated = check(COLOURED, scene.dry, scene.reference, built, again=[*again[:2], built[2], again[3]])
+        assert "the noise of other draws" in repeated.reason
+
+
 class TestVerifyOp:
     """The whole way: a fault planted in an op's batched face must come out as a failed verdict."""
 
@@ -261,6 +379,27 @@ class TestVerifyOp:
     def test_reverse_that_forgets_lengths(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ops.Reverse, "batched", lambda self, x, params, clips: x.flip(-1))
         assert verify_op(ops.Reverse, sample_rates=(RATE,)).status == "failed"
+
+    @pytest.mark.parametrize("fault", ["the envelope falls too fast", "linked channels", "a sample late"])
+    def test_a_limiter_that_is_not_quite_the_reference(self, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        from audioaug.ops import limiter
+
+        honest, envelope = limiter.Limiter.batched, limiter.decaying_max
+        faults: dict[str, tuple[object, str, Callable[..., object]]] = {
+            "the envelope falls too fast": (limiter, "decaying_max", lambda x, log_r: envelope(x, log_r * 1.001)),
+            "linked channels": (
+                limiter,
+                "decaying_max",
+                lambda x, log_r: envelope(x.amax(dim=1, keepdim=True), log_r).expand(x.shape),
+            ),
+            "a sample late": (
+                limiter.Limiter,
+                "batched",
+                lambda self, x, params, clips: honest(self, x, {**params, "delay": params["delay"] - 1}, clips),
+            ),
+        }
+        monkeypatch.setattr(*faults[fault])
+        assert verify_op(limiter.Limiter, sample_rates=(RATE,)).status == "failed"
 
     def test_one_key_for_all_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         honest = ops.AddGaussianNoise.batched

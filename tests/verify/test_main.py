@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from audioaug import ops
 from audioaug.verify.__main__ import main
+from audioaug.verify.contracts import Verdict
 
 
 def test_the_table_is_on_stdout_and_progress_on_stderr(tmp_path: Path) -> None:
@@ -22,6 +23,15 @@ def test_the_table_is_on_stdout_and_progress_on_stderr(tmp_path: Path) -> None:
     assert next(iter(content)) == "schema_version"
     assert content["complete"] is True and content["device"] == "cpu"
     assert {"op": "Gain", "status": "passed"}.items() <= content["verdicts"][0].items()
+
+
+def test_what_cannot_be_compared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "audioaug.verify.__main__.verify_op", lambda kind, engine, device: Verdict(kind.__name__, engine, "")
+    )
+    result = CliRunner().invoke(main, [])
+    assert "Custom: not compared with anything: your own code runs only in the workers." in result.stderr
+    assert "Custom" not in result.stdout and "Lambda" in result.stdout
 
 
 def test_a_broken_contract_exits_with_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""Resampling of whole batches, each row by a real ratio of its own: the twin of soxr in high quality ("HQ").
+
+The band limit is a factor on the spectrum, whose shape is soxr's: flat up to 0.91 of the lower of both Nyquist
+frequencies, below 1e-5 (-100 dB) from there on. soxr chains stages that depend on the ratio, so that its own gain in
+between varies by 0.013 (far more for ratios from 4 to 4.25); ours runs in the middle.
+
+What is left is to evaluate a trigonometric polynomial at evenly spaced, arbitrary times: twice as many samples by FFT,
+then a kernel of 8 samples, whose own spectrum was divided out before (a "non-uniform FFT"). Measured against a sum over
+a windowed sinc of the same band limit, 180 taps a sample (900 for a ratio of 0.2): both are off by 1e-6 of the peak,
+which is rounding, and this takes a fiftieth of the time.
+
+Shapes: R rows, C channels, T samples, F frequencies, K output samples.
+"""
+
+import functools
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.dsp.fft import fast_length
+
+FRACTION_BITS = 36
+"""Time is a whole number of 2**-36 input samples: float32 would be a sample off after a few minutes."""
+
+RINGING = 128
+"""How far the band limit's impulse response reaches (to 1e-7), in samples of the lower rate."""
+
+REACH = 1024
+"""Silence behind each clip, in input samples, into which it may ring: enough for ratios down to 1/8."""
+
+CENTRE, SLOPE, BEND = 0.95686, 2.6116, 0.41
+"""The band limit: half of erfc(z (SLOPE + BEND z^2)), with z = -1 .. 1 from 2 CENTRE - 1 to 1."""
+
+TAPS = 8
+KERNEL_SHAPE = 2.3 * TAPS
+"""Best for twice the rate: 1e-7 (Barnett, Magland, af Klinteberg: "A parallel nonuniform fast Fourier transform library
+based on an 'exponential of semicircle' kernel", 2019)."""
+
+NODES = 16
+
+
+def fixed_ratio(old_rate: NDArray[np.float64], new_rate: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the ratio of two rates as ``resample`` likes it: the input time between output samples. On the host."""
+    return np.rint(np.asarray(old_rate) / np.asarray(new_rate) * 2.0**FRACTION_BITS).astype(np.int64)
+
+
+def reach_of(lowest_ratio: float) -> int:
+    """Return how much silence clips need behind them for ratios down to that one, as one of few sizes."""
+    return max(REACH, 1 << math.ceil(math.log2(RINGING / lowest_ratio)))
+
+
+def resample(
+    x_RCT: torch.Tensor,
+    ratio_R: torch.Tensor,
+    samples_out: int,
+    lengths_R: torch.Tensor,
+    reach: int = REACH,
+    band_limit: bool = True,
+) -> torch.Tensor:
+    """Return (R, C, samples_out): sample k is the row's band-limited value at input time k / ratio; both start at 0.
+
+    Around a clip is silence, as for soxr, so that a clip that begins or ends with a jump rings there. What would lie at
+    or behind its end (k / ratio >= length) is 0. A row whose ratio is 1 stays as it is.
+
+    Args:
+        x_RCT: the clips; what lies behind their ends is ignored.
+        ratio_R: new rate over old rate, above 0: int64 from ``fixed_ratio``. Floating-point numbers will do for short
+            clips; float32 makes the last sample up to T / 2**24 samples late or early.
+        samples_out: how many samples to return.
+        lengths_R: of the clips, in input samples.
+        reach: the silence behind the clips, ``reach_of(lowest_ratio)`` if ratios below 1/8 may occur.
+        band_limit: with ``False``, what lies above the new Nyquist frequency is not kept out: for clips that have none.
+    """
+    step_R = (2.0**FRACTION_BITS / ratio_R).round().long() if ratio_R.is_floating_point() else ratio_R
+    samples = x_RCT.shape[-1]
+    n = fast_length(samples + reach)
+    inside_R1T = torch.arange(samples, device=x_RCT.device) < lengths_R[:, None, None]
+    clips = torch.where(inside_R1T, x_RCT, 0.0)
+    spectrum_RCF = torch.fft.rfft(clips, n) * _gain_RF(step_R, n, band_limit)[:, None]
+    fine = torch.fft.irfft(spectrum_RCF, 2 * n) * 2
+    time_RK = torch.arange(samples_out, device=x_RCT.device) * step_R[:, None]
+    y_RCK = _read(fine, time_RK)
+    same = torch.nn.functional.pad(clips, (0, max(0, samples_out - samples)))[..., :samples_out]
+    y_RCK = torch.where((step_R == 1 << FRACTION_BITS)[:, None, None], same, y_RCK)
+    return torch.where(((time_RK >> FRACTION_BITS) < lengths_R[:, None])[:, None], y_RCK, 0.0)
+
+
+def _gain_RF(step_R: torch.Tensor, n: int, band_limit: bool) -> torch.Tensor:
+    """Return the band limit of each row, if wanted, over the kernel's spectrum, at the frequencies of an FFT of n samples."""
+    place_F = torch.arange(n // 2 + 1, device=step_R.device)
+    lower_R = (step_R.float() * 2.0**-FRACTION_BITS).clamp(min=1.0)  # old Nyquist over the lower one
+    z_RF = (place_F * (2 / n) * lower_R[:, None] - CENTRE) / (1 - CENTRE)
+    limit_RF = 0.5 * torch.erfc(z_RF * (SLOPE + BEND * z_RF.square())) if band_limit else torch.ones_like(z_RF)
+    return limit_RF / _kernel_spectrum(place_F * (TAPS * math.pi / (2 * n)))
+
+
+def _kernel(z: torch.Tensor) -> torch.Tensor:
+    """Return the exponential of a semicircle, on [-1, 1]."""
+    return torch.exp(KERNEL_SHAPE * ((1 - z.square()).clamp(min=0.0).sqrt() - 1))
+
+
+@functools.lru_cache(maxsize=1)
+def _gauss() -> tuple[list[float], list[float]]:
+    nodes, weights = np.polynomial.legendre.leggauss(2 * NODES)
+    return nodes[NODES:].tolist(), weights[NODES:].tolist()
+
+
+def _kernel_spectrum(angle_F: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the kernel's taps times cosines, by quadrature; ``angle``: at the kernel's edge, in radians."""
+    total = torch.zeros_like(angle_F)
+    for node, weight in zip(*_gauss()):
+        height = weight * TAPS * math.exp(KERNEL_SHAPE * (math.sqrt(1 - node * node) - 1))
+        total = total + height * torch.cos(angle_F * node)
+    return total
+
+
+def _read(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor:
+    """Read a periodic signal of twice the rate at times between its samples."""
+    channels, length = fine_RCN.shape[1:]
+    before, half = TAPS // 2 - 1, FRACTION_BITS - 1
+    ringed = torch.cat([fine_RCN[..., -before:], fine_RCN, fine_RCN[..., : TAPS - before]], dim=-1)
+    place_RCK = (time_RK >> half).clamp(max=length - 1)[:, None].expand(-1, channels, -1)
+    between_RK = (time_RK & ((1 << half) - 1)).float() * 2.0**-half
+    total = torch.zeros_like(between_RK)[:, None]
+    for tap in range(TAPS):
+        weight_RK = _kernel((tap - before - between_RK) * (2 / TAPS))
+        total = total + weight_RK[:, None] * ringed[..., tap : tap + length].gather(-1, place_RCK)
+    return total

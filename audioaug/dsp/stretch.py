@@ -1,0 +1,226 @@
+"""Time stretching of whole batches, each row by a real rate of its own: two phase vocoders.
+
+Both cut the clip into overlapping frames, lay the frames out at another distance, and turn the phase of each frequency
+of each frame so that partials go on unbroken where frames overlap. They differ in how: ``phase_vocoder`` is the twin of
+librosa's, which turns each frequency for itself and so loses what belongs together; ``stretch`` keeps it together, in
+the way Laroche and Dolson (1999, phases locked to spectral peaks) and Roebel (2003, phases taken anew at attacks) have
+found.
+
+Shapes: R rows, C channels, T samples in, S samples out, N frames, W samples of a frame, F = W // 2 + 1 frequencies,
+K blocks of a few milliseconds.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from audioaug.dsp.fft import fast_length
+
+FRAME_SECONDS = 0.09
+"""Long enough to tell the partials of a deep voice apart. The hop is a quarter of it."""
+
+LOCK_BINS = 2
+"""A peak is the loudest of so many neighbours on either side: the main lobe of a Hann window."""
+
+BLOCKS, PAST, APART = 24, 6, 4
+"""Attacks are looked for in blocks, so many to a frame (4 ms each), each compared with so many before it; two attacks
+are farther apart than so many."""
+
+ATTACK_RISE = 4.0
+"""An attack is a block with more than so many times the mean power of those before it."""
+
+NEW_SHARE = 0.5
+"""Where more than this share of a frequency's power came with an attack, its phase is taken anew."""
+
+QUIET = 1e-20
+"""Blocks of less power than this attack nothing."""
+
+CLASSIC_FRAME = 2048
+"""What librosa takes, at any sample rate."""
+
+
+def frame_size(sample_rate: int) -> int:
+    """Return W for a sample rate: ``FRAME_SECONDS``, made a fast FFT length."""
+    return 8 * fast_length(math.ceil(FRAME_SECONDS * sample_rate / 8))
+
+
+def stretch(
+    x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, frame: int, kept_R: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Play each row faster by its rate, at the same pitch: result sample k is what sounds at input time ``k * rate``.
+
+    Args:
+        x_RCT: the clips, silent behind their ends.
+        rate_R: above 1 is faster and shorter.
+        samples_out: S, for all rows; behind ``T / rate`` follows silence.
+        frame: W, from ``frame_size``.
+        kept_R: which part of the band to keep, from below; all of it if ``None``.
+
+    Returns (R, C, S). Phases and levels between channels are kept. A rate of 1 changes nothing.
+    """
+    hop = frame // 4
+    window_W = torch.hann_window(frame, device=x_RCT.device)
+    steps_N = torch.arange(samples_out // hop + 3, device=x_RCT.device)
+    centre_RN = (steps_N * (hop * rate_R[:, None])).round().long()
+    here = _spectra(x_RCT, centre_RN, window_W)
+    with torch.no_grad():
+        turn_RNF = _turns(here, _spectra(x_RCT, centre_RN - hop, window_W), _anchors(x_RCT, centre_RN, rate_R, frame))
+    keep_RNF = torch.ones_like(turn_RNF)
+    if kept_R is not None:
+        place_F = torch.arange(turn_RNF.shape[-1], device=x_RCT.device)
+        keep_RNF = keep_RNF * (place_F < kept_R[:, None, None] * len(place_F))
+    turned = here * torch.polar(keep_RNF, turn_RNF)[:, None]
+    return _overlapped(torch.fft.irfft(turned, frame) * window_W, window_W, samples_out, centre_RN >= 0)
+
+
+def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
+    """Play each row faster by its rate, at the same pitch, as ``librosa.effects.time_stretch`` does.
+
+    It is a twin to a few thousandths: librosa adds phases up in float32, hundreds of thousands of radians in a few
+    seconds, and loses that much. See ``stretch`` for the rest; S must reach to the end of the longest result.
+    """
+    hop, window_W = CLASSIC_FRAME // 4, torch.hann_window(CLASSIC_FRAME, device=x_RCT.device)
+    count, steps = x_RCT.shape[-1] // hop + 3, samples_out // hop + 3
+    number_R1 = 1 + torch.div(lengths_R, hop, rounding_mode="floor")[:, None]
+    centre_N = torch.arange(count, device=x_RCT.device)
+    spectra = _spectra(x_RCT, (centre_N * hop).expand(len(x_RCT), -1), window_W)
+    spectra = torch.where((centre_N < number_R1)[:, None, :, None], spectra, 0.0)  # behind its frames a clip has none
+    time_RN = torch.arange(steps, device=x_RCT.device) * rate_R[:, None]
+    place_RN = time_RN.long().clamp(max=count - 2)
+    here, after = (_taken(spectra, place_RN + k) for k in (0, 1))
+    size = torch.lerp(here.abs(), after.abs(), (time_RN - place_RN).clamp(max=1.0)[:, None, :, None])
+    with torch.no_grad():
+        advance = (torch.where(after == 0, 1.0, after) * torch.where(here == 0, 1.0, here).conj()).angle()
+        phase = torch.cat([spectra[:, :, :1].angle(), advance[:, :, :-1]], dim=2).cumsum(2)
+    frames = torch.fft.irfft(torch.polar(size, phase), CLASSIC_FRAME) * window_W
+    return _overlapped(frames, window_W, samples_out, time_RN < number_R1)
+
+
+def _spectra(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
+    """Return the spectra of the frames around these samples, (R, C, N, F); around the clips is silence."""
+    frame, (rows, channels, samples) = len(window_W), x_RCT.shape
+    padded = torch.nn.functional.pad(x_RCT, (frame, frame))
+    time_RNW = (centre_RN + frame // 2)[..., None] + torch.arange(frame, device=x_RCT.device)
+    place_R1M = time_RNW.clamp(min=0, max=samples + 2 * frame - 1).view(rows, 1, -1)
+    windows = padded.gather(-1, place_R1M.expand(-1, channels, -1)).unflatten(-1, (-1, frame))
+    return torch.fft.rfft(windows * window_W)
+
+
+def _turns(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
+    """Return the angle by which each frequency of each frame must be turned, (R, N, F), the same for all channels.
+
+    ``before`` holds the frames one hop earlier in the clip. From one frame to the next a partial must advance by what
+    it does in a hop, but the clip has moved on by rate * hop. What is missing is its advance from ``before`` to the
+    previous frame. Added up over frames, this is the turn; all frequencies around a peak are turned alike.
+    """
+    missing = (here[:, :, :-1] * before[:, :, 1:].conj()).sum(1).angle()
+    missing_RNF = torch.nn.functional.pad(missing, (0, 0, 1, 0))
+    power_RNF = here.abs().square().sum(1)
+    peak_RNF = _peaks(power_RNF)
+    new_RNF, anew_RNF = _anew(missing_RNF, power_RNF, anchors)
+    turns = [missing_RNF[:, 0]]
+    for step in range(1, missing_RNF.shape[1]):  # a step needs the one before it: at most 50 in a second of result
+        on_RF = (turns[-1] + missing_RNF[:, step]).gather(-1, peak_RNF[:, step])
+        turns.append(torch.where(new_RNF[:, step], anew_RNF[:, step], on_RF))
+    return torch.stack(turns, 1)
+
+
+def _peaks(power_RNF: torch.Tensor) -> torch.Tensor:
+    """Return for each frequency the peak that it belongs to: where it leads always to the loudest neighbour."""
+    width = 2 * LOCK_BINS + 1
+    uphill = torch.nn.functional.max_pool1d(power_RNF, width, 1, LOCK_BINS, return_indices=True)[1]
+    for _ in range(2):  # up to 4 * LOCK_BINS away; what lies farther off belongs to no partial
+        uphill = uphill.gather(-1, uphill)
+    return uphill
+
+
+class _Anchors(NamedTuple):
+    """For each frame, of the attack nearest to its centre: (R, N) all.
+
+    ``frame``: whose centre is nearest to it; ``old``: the last frame without it, negative if there is none; ``late``:
+    how many samples it comes too early if that frame is not turned; ``near``: whether this frame has it at all.
+    """
+
+    frame: torch.Tensor
+    old: torch.Tensor
+    late: torch.Tensor
+    near: torch.Tensor
+
+
+def _anchors(x_RCT: torch.Tensor, centre_RN: torch.Tensor, rate_R: torch.Tensor, frame: int) -> _Anchors:
+    """Find for each frame the attack that is nearest to its centre."""
+    time_RN = _nearest(_attacks(x_RCT, frame // BLOCKS), centre_RN, frame // BLOCKS)
+    near_RN = (time_RN - centre_RN).abs() < frame // 2
+    time_RN, last = torch.where(near_RN, time_RN, 0), centre_RN.shape[1] - 1
+    hop_R1 = (frame // 4) * rate_R[:, None]
+    frame_RN = (time_RN / hop_R1).round().long().clamp(max=last)
+    old_RN = ((time_RN - frame // 2) / hop_R1).floor().long().clamp(max=last)
+    late_RN = (1 / rate_R[:, None] - 1) * (time_RN - centre_RN.gather(1, frame_RN))
+    return _Anchors(frame_RN, old_RN, late_RN, near_RN)
+
+
+def _attacks(x_RCT: torch.Tensor, block: int) -> torch.Tensor:
+    """Return which blocks hold an attack, (R, K): their power rises, and rises more than in blocks nearby.
+
+    It is the power of differences between samples, in which deep tones do not hide a click.
+    """
+    pad, samples = torch.nn.functional.pad, x_RCT.shape[-1]
+    steps_RCT = torch.diff(x_RCT, dim=-1, prepend=torch.zeros_like(x_RCT[..., :1]))
+    power_RK = pad(steps_RCT.square().sum(1), (0, -samples % block)).unflatten(-1, (-1, block)).sum(-1)
+    past_RK = torch.nn.functional.avg_pool1d(pad(power_RK, (PAST, -1))[:, None], PAST, 1)[:, 0]
+    rise_RK = torch.where(power_RK > ATTACK_RISE * past_RK + QUIET, power_RK - past_RK, 0.0)
+    highest_RK = torch.nn.functional.max_pool1d(rise_RK[:, None], 2 * APART + 1, 1, APART)[:, 0]
+    return (rise_RK == highest_RK) & (rise_RK > 0)
+
+
+def _nearest(attack_RK: torch.Tensor, centre_RN: torch.Tensor, block: int) -> torch.Tensor:
+    """Return for each frame the time, in samples, of the middle of the nearest attack's block; far off if none."""
+    place_K, far = torch.arange(attack_RK.shape[-1], device=attack_RK.device), 1 << 40
+    earlier_RK = torch.where(attack_RK, place_K, -far).cummax(-1)[0]
+    later_RK = torch.where(attack_RK, place_K, far).flip(-1).cummin(-1)[0].flip(-1)
+    at_RN = torch.div(centre_RN, block, rounding_mode="floor").clamp(max=len(place_K) - 1)
+    earlier_RN, later_RN = (found.gather(-1, at_RN) * block + block // 2 for found in (earlier_RK, later_RK))
+    return torch.where(centre_RN - earlier_RN < later_RN - centre_RN, earlier_RN, later_RN)
+
+
+def _anew(missing_RNF: torch.Tensor, power_RNF: torch.Tensor, anchors: _Anchors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return where turns are counted from an attack, and these turns; (R, N, F) both.
+
+    An attack must sound at one time, whichever frame it is in. So all frames that have it, before and after it, are
+    turned as if the one around it were the first; there, its own phases are right, but for the distance between the
+    attack and the middle of the frame, which should have been stretched as well: a delay.
+    """
+    total_RNF, bins = missing_RNF.cumsum(1), missing_RNF.shape[-1]
+    radians_F = torch.arange(bins, device=missing_RNF.device) * (-math.pi / (bins - 1))
+    turn_RNF = total_RNF - _at(total_RNF, anchors.frame) + anchors.late[..., None] * radians_F
+    width = 2 * LOCK_BINS + 1
+    power_RNF = torch.nn.functional.avg_pool1d(power_RNF, width, 1, LOCK_BINS)
+    old_RNF = torch.where((anchors.old < 0)[..., None], 0.0, _at(power_RNF, anchors.old.clamp(min=0)))
+    new_RNF = old_RNF < (1 - NEW_SHARE) * _at(power_RNF, anchors.frame)
+    return new_RNF & anchors.near[..., None], turn_RNF
+
+
+def _at(values_RNF: torch.Tensor, frame_RN: torch.Tensor) -> torch.Tensor:
+    """Return each row's values of other frames, (R, N, F)."""
+    return values_RNF.gather(1, frame_RN[..., None].expand(-1, -1, values_RNF.shape[-1]))
+
+
+def _taken(spectra: torch.Tensor, frame_RN: torch.Tensor) -> torch.Tensor:
+    """Return each row's spectra of other frames, for all channels, (R, C, N, F)."""
+    return spectra.gather(2, frame_RN[:, None, :, None].expand(-1, spectra.shape[1], -1, spectra.shape[-1]))
+
+
+def _overlapped(
+    frames_RCNW: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor
+) -> torch.Tensor:
+    """Add up frames, each centred on a multiple of a quarter frame, and divide by what their windows add up to."""
+    there, pad = there_RN[:, None, :, None, None], torch.nn.functional.pad
+    quarters = torch.where(there, frames_RCNW.unflatten(-1, (4, -1)), 0.0)
+    weights = there * window_W.square().view(4, -1)
+    total, weight = (
+        sum(pad(part[..., k, :], (0, 0, k, 3 - k)) for k in range(4)).flatten(-2)  # type: ignore[union-attr]
+        for part in (quarters, weights)
+    )
+    wanted = slice(len(window_W) // 2, len(window_W) // 2 + samples_out)
+    return total[..., wanted] / weight[..., wanted].clamp(min=1e-6)

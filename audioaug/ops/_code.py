@@ -1,0 +1,35 @@
+"""What the two ops that run your own code share."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audioaug.errors import DataError
+
+PLAIN = (str, int, float, bool, type(None))
+
+
+def run(code: Callable[..., Any], name: str, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+    """Call code with a copy of a clip, which it may change; raise ``DataError`` if it does not return a clip."""
+    result = np.asarray(code(samples.copy(), sample_rate))
+    if result.ndim not in (1, 2) or not np.issubdtype(result.dtype, np.floating):
+        raise DataError(
+            f"{name} returns shape {result.shape} and type {result.dtype}, "
+            "but must return floating point, (T,) or (C, T)."
+        )
+    result = result.astype(np.float32, copy=False)
+    return result[0] if result.ndim == 2 and len(result) == 1 else result
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a file can hold the value."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
+    return all(is_plain(item) for item in value) if isinstance(value, list | tuple) else isinstance(value, PLAIN)
+
+
+def described(value: Any) -> Any:
+    """Return the value if it is plain, else the name of its class: the same in every process."""
+    return value if is_plain(value) else type(value).__qualname__

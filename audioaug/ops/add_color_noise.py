@@ -1,0 +1,128 @@
+"""AddColorNoise: noise whose spectrum rises or falls, of a random level relative to the example's.
+
+Shapes: B examples, C channels, T samples, F frequencies, L = 2 * F - 2 taps.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import (
+    FRACTION,
+    NOISE_KEY,
+    Contract,
+    DeviceClips,
+    Distribution,
+    HostClips,
+    Op,
+    Params,
+    Stock,
+    Uniform,
+)
+from audioaug.dsp.fft import convolve
+from audioaug.dsp.levels import db_to_ratio
+from audioaug.dsp.noise import a_weighting, gaussian, taps_of, uniform
+
+DB_PER_OCTAVE = 10 * math.log10(2.0)
+"""The slope, in dB an octave, of a power spectrum that is proportional to the frequency."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddColorNoise(Op):
+    """Add noise whose power changes by ``f_decay`` dB an octave, ``snr_db`` below the example's level.
+
+    White noise passes ``n_fft`` taps of random phase. Their spectrum has the slope at multiples of ``sample_rate /
+    n_fft`` only, and in between what the phases make of it. At 0 Hz it has the value of 1 Hz, which is most of the
+    power for falling slopes: they sound like a low-pass at ``sample_rate / n_fft``. All channels share the filter, and
+    their noise together is scaled to the level (the mean of the example's channels' RMS).
+
+    Args:
+        min_snr_db: lowest signal-to-noise ratio, in dB: the most noise.
+        max_snr_db: highest signal-to-noise ratio, in dB.
+        min_f_decay: lowest slope, in dB an octave: -6 is brown, -3 pink, 0 white, 3 blue, 6 violet.
+        max_f_decay: highest slope, in dB an octave.
+        p_apply_a_weighting: probability, 0 to 1, that the slope is multiplied by 2 plus the A-weighting curve.
+        n_fft: number of taps, at least 2; an odd one counts as the even number below, for frequencies of its own.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.AddColorNoise``. It means to add 2 dB to the A-weighting, but adds 2: what is left of
+    the curve is 3.3 dB. Slope and weighting of exactly nothing give white noise, whose level is left to chance.
+    """
+
+    min_snr_db: float = 5.0
+    max_snr_db: float = 40.0
+    min_f_decay: float = -6.0
+    max_f_decay: float = 6.0
+    p_apply_a_weighting: float = 0.0
+    n_fft: int = 128
+
+    contract = Contract.statistical(level_db=0.3, given=2e-6)
+    limits = {"p_apply_a_weighting": (0.0, 1.0), "n_fft": (2, 2**24)}
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {
+            "snr_db": Uniform(self.min_snr_db, self.max_snr_db),
+            "f_decay": Uniform(self.min_f_decay, self.max_f_decay),
+            "weighting_share": FRACTION,
+            "noise_key": NOISE_KEY,
+        }
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        weighted = (draw["weighting_share"] < self.p_apply_a_weighting).astype(np.int64)
+        return {**{name: draw[name] for name in ("snr_db", "f_decay", "noise_key")}, "weighted": weighted}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        rms = np.sqrt(np.mean(np.square(samples, dtype=np.float64), axis=-1)).mean()
+        return {
+            "desired_noise_rms": float(rms / 10 ** (params["snr_db"] / 20)),
+            "f_decay": params["f_decay"],
+            "apply_a_weighting": bool(params["weighted"]),
+        }
+
+    def numpy_draws(self, params: Params, shape: tuple[int, ...]) -> dict[str, NDArray[np.float32]]:
+        key_B = torch.tensor([int(params["noise_key"])])
+        white = gaussian(key_B, int(np.prod(shape[:-1])), shape[-1]).reshape(shape)
+        return {"normal": white.numpy(), "uniform": self._phases(key_B)[0].numpy()}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        channels, samples = x_BCT.shape[1:]
+        white_BCT = clips.masked(gaussian(params["noise_key"], channels, samples))
+        taps_BL = self._taps(params, clips.sample_rate)
+        first = (taps_BL.shape[-1] - 1) // 2
+        noise_BCT = clips.masked(convolve(white_BCT, taps_BL[:, None])[..., first : first + samples])
+        power_B = noise_BCT.square().sum(dim=(1, 2)) / (channels * clips.lengths_B.clamp(min=1))
+        noise_BCT = noise_BCT * torch.where(power_B > 0, power_B, 1.0).rsqrt()[:, None, None]
+        plain_B = (params["f_decay"] == 0) & (params["weighted"] == 0)
+        level_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
+        return x_BCT + torch.where(plain_B[:, None, None], white_BCT, noise_BCT) * level_B[:, None, None]
+
+    def _phases(self, key_B: torch.Tensor) -> torch.Tensor:
+        return uniform(key_B, self.n_fft // 2 + 1) * (2 * math.pi)
+
+    def _taps(self, params: Params, sample_rate: int) -> torch.Tensor:
+        """Return the noise filters up to a factor, (B, L)."""
+        key_B = params["noise_key"]
+        frequency_hz_F = torch.arange(self.n_fft // 2 + 1, device=key_B.device) * (sample_rate / self.n_fft)
+        weighting_BF = torch.where(params["weighted"][:, None] > 0, 2.0 + a_weighting(frequency_hz_F), 1.0)
+        frequency_hz_F[0] = 1.0
+        # Steep slopes have factors beyond float32, but the level is set afterwards: the largest one may be 1.
+        power_BF = params["f_decay"][:, None] / DB_PER_OCTAVE * frequency_hz_F.log()
+        magnitude_BF = ((power_BF - power_BF.amax(dim=1, keepdim=True)) / 2).exp()
+        return taps_of(magnitude_BF * weighting_BF, self._phases(key_B))
+
+    def stock(self) -> Stock | None:
+        if self.p_apply_a_weighting:
+            return None
+        # Its exponent is meant for power, but acts on amplitude: halved, the slope is the one that was drawn.
+        return Stock(
+            "AddColoredNoise",
+            lambda x_BCT, params, clips: {
+                "snr_in_db": params["snr_db"],
+                "f_decay": params["f_decay"] / (-2 * DB_PER_OCTAVE),
+            },
+            differs="one second of noise repeated, the same on all channels; a smooth slope; each channel's own level",
+        )

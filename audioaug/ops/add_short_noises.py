@@ -1,0 +1,267 @@
+"""AddShortNoises: several random recordings, or bursts of them, with pauses between, mixed in at random levels.
+
+Shapes: B examples, C channels (1), T samples, F files, S sounds of all examples together, N samples of a sound.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.audio.bank import layout, open_bank
+from audioaug.audio.files import as_paths, find_audio
+from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.dsp.levels import db_to_ratio, rms, rms_without_silence
+from audioaug.errors import ChainError
+
+SOUND_STEP = 8
+"""The number of sounds in a batch is rounded up to a multiple of this, so that shapes repeat."""
+
+SAMPLE_STEP = 2048
+"""Likewise the number of samples of the longest one."""
+
+
+class Sound(NamedTuple):
+    """One sound of one clip: when it starts and ends, in seconds from the clip's start, its file and its level."""
+
+    fade_in_time: float
+    start: float
+    end: float
+    fade_out_time: float
+    file: int
+    snr_db: float
+    rms_db: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddShortNoises(Op):
+    """Mix in random files, whole, one after the other with pauses between; some are overlapped by a burst of others.
+
+    The first one may have begun before the example does, or long be over. Mono only.
+
+    Args:
+        sounds_path: a file or folder of short sounds, or a list of them.
+        min_snr_db: lowest signal-to-noise ratio of a sound, in dB; not for ``noise_rms="absolute"``.
+        max_snr_db: highest signal-to-noise ratio, in dB.
+        min_time_between_sounds: shortest pause, in seconds, at least 0.
+        max_time_between_sounds: longest pause, in seconds; the first sound starts at most that long before or after
+            the example does.
+        noise_rms: the level of a sound is ``"absolute"``, ``"relative"`` to the stretch of the example that it falls
+            on, or ``"relative_to_whole_input"``.
+        min_absolute_noise_rms_db: lowest level, in dB of full scale; only for ``noise_rms="absolute"``.
+        max_absolute_noise_rms_db: highest level, in dB, below 0.
+        add_all_noises_with_same_level: draw the level once for an example, not for each sound.
+        include_silence_in_noise_rms_estimation: with ``False``, stretches of 25 ms of a sound do not count for its
+            level if they are more than 28 dB softer than its loudest.
+        burst_probability: that the next sound starts during a sound and not after a pause; above 0, at most 1.
+        min_pause_factor_during_burst: when it then starts at the earliest, as a share of the sound; above 0, at most 1.
+        max_pause_factor_during_burst: when it starts at the latest.
+        min_fade_in_time: shortest fade-in, in seconds, at least 0.
+        max_fade_in_time: longest fade-in, in seconds.
+        min_fade_out_time: shortest fade-out, in seconds, at least 0.
+        max_fade_out_time: longest fade-out, in seconds.
+        signal_gain_in_db_during_noise: deprecated name of ``signal_gain_db_during_noise``; not both.
+        signal_gain_db_during_noise: gain of the example, in dB, while there are sounds, faded as they are.
+        noise_transform: not supported: transform the recordings beforehand.
+        p: probability of applying it, 0 to 1.
+        lru_cache_size: without effect, as in the reference, which reads each sound from disk again.
+
+    Raises:
+        DataError: there is no audio at ``sounds_path``.
+
+    Reference: ``audiomentations.AddShortNoises``. It raises where a fade-out is shorter than one sample; here there is
+    none then. Files at another sample rate may be one sample shorter here, which moves the end of a fade-out.
+    """
+
+    sounds_path: str | Path | Iterable[str | Path]
+    min_snr_db: float = -6.0
+    max_snr_db: float = 18.0
+    min_time_between_sounds: float = 2.0
+    max_time_between_sounds: float = 8.0
+    noise_rms: Literal["absolute", "relative", "relative_to_whole_input"] = "relative_to_whole_input"
+    min_absolute_noise_rms_db: float = -50.0
+    max_absolute_noise_rms_db: float = -20.0
+    add_all_noises_with_same_level: bool = False
+    include_silence_in_noise_rms_estimation: bool = True
+    burst_probability: float = 0.22
+    min_pause_factor_during_burst: float = 0.1
+    max_pause_factor_during_burst: float = 1.1
+    min_fade_in_time: float = 0.005
+    max_fade_in_time: float = 0.08
+    min_fade_out_time: float = 0.01
+    max_fade_out_time: float = 0.1
+    signal_gain_in_db_during_noise: float | None = None
+    signal_gain_db_during_noise: float | None = None
+    noise_transform: None = None
+    lru_cache_size: int | None = 64
+
+    contract = Contract.exact(rtol=1e-5)
+    multichannel = False
+    needs_length = True
+    limits = {
+        **{f"min_{name}": (0.0, float("inf")) for name in ("time_between_sounds", "fade_in_time", "fade_out_time")},
+        "min_pause_factor_during_burst": (0.0, 1.0),
+        "burst_probability": (0.0, 1.0),
+        "max_absolute_noise_rms_db": (-float("inf"), 0.0),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("burst_probability", "min_pause_factor_during_burst", "max_absolute_noise_rms_db"):
+            if getattr(self, name) == 0:
+                below = "less" if name.startswith("max") else "greater"
+                raise ChainError(f"AddShortNoises: {name} is 0, but it must be {below} than 0.")
+        for name in ("signal_gain_db_during_noise", "signal_gain_in_db_during_noise"):
+            if not isinstance(gain_db := getattr(self, name), int | float | None):
+                raise ChainError(f"AddShortNoises: {name} is {gain_db!r}, but it must be a number.")
+        if self.signal_gain_db_during_noise is not None and self.signal_gain_in_db_during_noise is not None:
+            raise ChainError(
+                "AddShortNoises: signal_gain_in_db_during_noise is the deprecated name of signal_gain_db_during_noise.",
+                "Use only the latter.",
+            )
+        if self.noise_transform is not None:
+            raise ChainError("AddShortNoises: noise_transform is not supported.", "Transform the noise files first.")
+
+    def distributions(self) -> dict[str, Distribution]:
+        find_audio(as_paths(self.sounds_path))
+        return {"schedule_key": NOISE_KEY}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        sounds = self._heard(draw["schedule_key"], clips)
+        silent = max(1, -(-len(sounds["row"]) // SOUND_STEP)) * SOUND_STEP - len(sounds["row"])
+        longest = -(-int(sounds["count"].max(initial=1)) // SAMPLE_STEP) * SAMPLE_STEP
+        padded = {name: np.pad(values_S, (0, silent)) for name, values_S in sounds.items()}
+        return {"schedule_key": draw["schedule_key"], **padded, "longest": longest}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        paths = as_paths(self.sounds_path)
+        seconds_F = (layout(paths, sample_rate).lengths_F / sample_rate).tolist()
+        sounds = self._schedule(params["schedule_key"], len(samples) / sample_rate, seconds_F)
+        files, named = find_audio(paths), [sound._asdict() for sound in sounds]
+        return {"sounds": [{"file_path": files[sound.pop("file")], **sound} for sound in named]}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        time_N, count_S1 = torch.arange(params["longest"], device=x_BCT.device), params["count"][:, None]
+        inside_SN = time_N < count_S1
+        within_SN = torch.minimum(time_N, (count_S1 - 1).clamp(min=0))
+        fade_SN = torch.where(inside_SN, _fades(within_SN, params), 0.0)
+        bank = open_bank(as_paths(self.sounds_path), clips.sample_rate)
+        noise_SN = bank.take(params["place"][:, None] + within_SN) * fade_SN
+        x_P = x_BCT.reshape(-1)  # all examples behind each other
+        place_SN = (params["row"] * x_BCT.shape[-1] + params["begin"])[:, None] + within_SN
+        rms_S1 = self._rms(noise_SN, params, clips)[:, None]
+        level_S1 = self._level(x_BCT, place_SN, inside_SN, params, clips)[:, None]
+        heard_SN = inside_SN & (rms_S1 > 0)
+        noise_SN = torch.where(heard_SN, noise_SN / rms_S1.masked_fill(rms_S1 == 0, 1.0) * level_S1, 0.0)
+        if gain_db := self.signal_gain_db_during_noise or self.signal_gain_in_db_during_noise:
+            fade_SN = torch.where(heard_SN, fade_SN, 0.0)
+            fade_P = torch.zeros_like(x_P).scatter_reduce(0, place_SN.flatten(), fade_SN.flatten(), "amax")
+            x_P = x_P * db_to_ratio(fade_P * gain_db)
+        return x_P.index_add(0, place_SN.flatten(), noise_SN.flatten()).view_as(x_BCT)
+
+    def _rms(self, noise_SN: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        """Return the level of the sounds as they are."""
+        if self.include_silence_in_noise_rms_estimation:
+            return rms(noise_SN, params["count"])
+        return rms_without_silence(noise_SN, params["count"], max(1, int(0.025 * clips.sample_rate)))
+
+    def _level(
+        self,
+        x_BCT: torch.Tensor,
+        place_SN: torch.Tensor,
+        inside_SN: torch.Tensor,
+        params: Params,
+        clips: DeviceClips,
+    ) -> torch.Tensor:
+        """Return the level that the sounds are to have, which fall on these places."""
+        ratio_S = db_to_ratio(params["level_db"])
+        if self.noise_rms == "relative":
+            return ratio_S * rms(torch.where(inside_SN, x_BCT.reshape(-1)[place_SN], 0.0), params["count"])
+        if self.noise_rms == "relative_to_whole_input":
+            return ratio_S * rms(clips.masked(x_BCT)[:, 0], clips.lengths_B)[params["row"]]
+        return ratio_S
+
+    def _heard(self, keys: NDArray[np.float64], clips: HostClips) -> dict[str, NDArray[Any]]:
+        """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""
+        where, rate = layout(as_paths(self.sounds_path), clips.sample_rate), clips.sample_rate
+        seconds_F = (where.lengths_F / rate).tolist()
+        schedules = [
+            self._schedule(key, seconds, seconds_F)
+            for key, seconds in zip(keys.tolist(), (clips.lengths / rate).tolist())
+        ]
+        row = np.repeat(np.arange(len(schedules)), [len(sounds) for sounds in schedules])
+        flat = np.asarray([sound for sounds in schedules for sound in sounds], dtype=np.float64)
+        table = dict(zip(Sound._fields, flat.reshape(-1, len(Sound._fields)).T, strict=True))
+        file = table["file"].astype(np.int64)
+        start, fade_in, fade_out = (
+            (table[name] * rate).astype(np.int64) for name in ("start", "fade_in_time", "fade_out_time")
+        )
+        begin, played = np.maximum(start, 0), np.maximum(-start, 0)
+        count = np.minimum(start + where.lengths_F[file], clips.lengths[row]) - begin
+        columns = {
+            "row": row,
+            "begin": begin,
+            "count": count,
+            "place": where.offsets_F[file] + played,
+            "played": played,
+            "left": where.lengths_F[file] - 1 - played,
+            "fade_in": fade_in,
+            "fade_out": np.where(fade_out > 1, fade_out, 0),  # the reference's fade-out of one sample is 1
+            "level_db": table["rms_db"] if self.noise_rms == "absolute" else -table["snr_db"],
+        }
+        heard = (table["end"] >= 0) & (count > 0)
+        return {name: column[heard] for name, column in columns.items()}
+
+    def _schedule(self, key: float, seconds: float, seconds_F: list[float]) -> list[Sound]:
+        """Draw the sounds of one clip, as the reference's ``randomize_parameters`` does; files last ``seconds_F``."""
+        rng = random.Random(int(key))  # a fifth of the time that numpy's generators take, which are made for arrays
+        levels = self._levels(rng)
+        now = rng.uniform(-self.max_time_between_sounds, self.max_time_between_sounds)
+        sounds = list[Sound]()
+        while now < seconds:
+            sounds.append(self._sound(rng, now, levels, seconds_F))
+            while rng.random() < self.burst_probability:
+                share = rng.uniform(self.min_pause_factor_during_burst, self.max_pause_factor_during_burst)
+                now = sounds[-1].start + share * seconds_F[sounds[-1].file]
+                if now >= seconds:
+                    return sounds
+                sounds.append(self._sound(rng, now, levels, seconds_F))
+            now += seconds_F[sounds[-1].file]
+            now += rng.uniform(self.min_time_between_sounds, self.max_time_between_sounds)
+        return sounds
+
+    def _levels(self, rng: random.Random) -> tuple[float, float]:
+        snr_db = rng.uniform(self.min_snr_db, self.max_snr_db)
+        return snr_db, rng.uniform(self.min_absolute_noise_rms_db, self.max_absolute_noise_rms_db)
+
+    def _sound(self, rng: random.Random, start: float, levels: tuple[float, float], seconds_F: list[float]) -> Sound:
+        file = rng.randrange(len(seconds_F))
+        fade_in = min(seconds_F[file], rng.uniform(self.min_fade_in_time, self.max_fade_in_time))
+        fade_out = min(seconds_F[file], rng.uniform(self.min_fade_out_time, self.max_fade_out_time))
+        levels = levels if self.add_all_noises_with_same_level else self._levels(rng)
+        return Sound(fade_in, start, start + seconds_F[file], fade_out, file, *levels)
+
+    @classmethod
+    def arguments_of(cls, reference: Any) -> dict[str, Any]:
+        """Read the arguments back; the reference keeps the gain under both names, and no gain as 0."""
+        arguments = super().arguments_of(reference)
+        if arguments["signal_gain_in_db_during_noise"] is not None or not arguments["signal_gain_db_during_noise"]:
+            arguments["signal_gain_db_during_noise"] = None
+        return arguments
+
+
+def _fades(within_SN: torch.Tensor, params: Params) -> torch.Tensor:
+    """Return the gain at each sample, from the sound's own start and end, also where these lie outside the clip."""
+    gains = []
+    for sides_SN, fade in (
+        (params["played"][:, None] + within_SN, "fade_in"),
+        (params["left"][:, None] - within_SN, "fade_out"),
+    ):
+        length_S1 = params[fade][:, None]
+        gains.append(torch.where(sides_SN < length_S1, sides_SN / (length_S1 - 1).clamp(min=1), 1.0))
+    return torch.minimum(*gains)

@@ -1,0 +1,91 @@
+"""Mix: another example of the same batch, at a random level. On the device only.
+
+Shapes: B examples (those of a batch that the op touches), C channels, T samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform
+from audioaug.dsp.levels import db_to_ratio
+from audioaug.ops._torch_reference import TorchReference
+
+SILENCE = 1e-8
+"""What is added to the partner's level before dividing by it, as in the reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix(Op):
+    """Add to an example another one of its batch, ``snr_in_db`` below its level: one of those that the op touches too.
+
+    The partner may be the example itself. It is cut, or padded with silence, to the example's length; levels are those
+    of each channel alone, over that length.
+
+    The result depends on which examples share a batch: the only op of which batch size, shuffling and the number of
+    processes change the audio. No worker can run it, since a worker sees one example at a time. Labels are not mixed
+    yet, whatever ``mix_target`` says.
+
+    Args:
+        min_snr_in_db: lowest level of the example above the partner's, in dB.
+        max_snr_in_db: highest level of the example above the partner's, in dB.
+        mix_target: ``"original"``: labels stay; ``"union"``: they become those of both. Kept, without effect yet.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``torch_audiomentations.augmentations.mix.Mix``.
+    """
+
+    min_snr_in_db: float = 0.0
+    max_snr_in_db: float = 5.0
+    mix_target: Literal["original", "union"] = "union"
+
+    contract = Contract.exact(rtol=2e-6)
+    library = "torch_audiomentations"
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"snr_in_db": Uniform(self.min_snr_in_db, self.max_snr_in_db), "partner_share": FRACTION}
+
+    def why_not_in_worker(self) -> str:
+        return f"{self.name}: it mixes examples of one batch, and a worker sees one example at a time."
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        partner_B = (draw["partner_share"] * len(clips.lengths)).astype(np.int64)
+        return {"snr_in_db": draw["snr_in_db"], "partner": partner_B}
+
+    def reference(self) -> Any:
+        return TorchReference(self.name, self.arguments())
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"snr_in_db": params["snr_in_db"], "sample_idx": 0}  # the only example of a batch of one
+
+    def play_together(
+        self, reference: Any, params: Params, clips: Sequence[NDArray[np.float32]], sample_rate: int
+    ) -> list[NDArray[np.float32]]:
+        mixed = []
+        for x_CT, partner, snr_in_db in zip(clips, params["partner"], params["snr_in_db"]):
+            other_CT = clips[partner][:, : x_CT.shape[1]]
+            other_CT = np.pad(other_CT, ((0, 0), (0, x_CT.shape[1] - other_CT.shape[1])))
+            parameters = {"snr_in_db": torch.tensor([snr_in_db] * 2).float(), "sample_idx": torch.tensor([1, 0])}
+            pair_2CT = torch.from_numpy(np.stack([x_CT, other_CT]))
+            mixed.append(reference.on_batch(pair_2CT, parameters, sample_rate)[0].numpy())
+        return mixed
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        dry_BCT = clips.masked(x_BCT)
+        partner_BCT = clips.masked(dry_BCT[params["partner"]])
+        level_BC1, partner_level_BC1 = (
+            (y_BCT.square().sum(dim=-1, keepdim=True) / clips.lengths_B.clamp(min=1)[:, None, None]).sqrt()
+            for y_BCT in (dry_BCT, partner_BCT)
+        )
+        gain_BC1 = level_BC1 / db_to_ratio(params["snr_in_db"])[:, None, None] / (partner_level_BC1 + SILENCE)
+        return dry_BCT + gain_BC1 * partner_BCT
+
+    def stock(self) -> Stock:
+        return Stock(
+            "Mix",
+            lambda x_BCT, params, clips: {"snr_in_db": params["snr_in_db"], "sample_idx": params["partner"]},
+        )

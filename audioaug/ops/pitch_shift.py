@@ -1,0 +1,68 @@
+"""PitchShift: higher or lower by a random number of semitones, at the same speed.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.dsp.resample import fixed_ratio, resample
+from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
+from audioaug.ops.time_stretch import SAMPLES_STEP, Method, check_channels
+
+
+@dataclass(frozen=True, kw_only=True)
+class PitchShift(Op):
+    """Shift the pitch of an example without changing its duration: stretch it, then play that faster or slower.
+
+    Args:
+        min_semitones: lowest shift, at least -24.
+        max_semitones: highest shift, at most 24.
+        method: ``"signalsmith_stretch"`` (mono or stereo) or ``"librosa_phase_vocoder"``, which is worse: see
+            ``TimeStretch``.
+        p: probability of applying it, 0 to 1.
+
+    Raises:
+        DataError: a clip has more than two channels, which signalsmith_stretch does not take.
+
+    Reference: ``audiomentations.PitchShift``. ``"librosa_phase_vocoder"`` is followed to a few thousandths, up to the
+    resampler's band limit; ``"signalsmith_stretch"`` by ear. torch-audiomentations has a counterpart, but it knows a few
+    shifts only, so that it cannot be given ours.
+    """
+
+    min_semitones: float = -4.0
+    max_semitones: float = 4.0
+    method: Method = "signalsmith_stretch"
+
+    contract = Contract.perceptual(spectrum_db=4.0)
+    needs_length = True
+    limits = {"min_semitones": (-24.0, float("inf")), "max_semitones": (-float("inf"), 24.0)}
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"num_semitones": Uniform(self.min_semitones, self.max_semitones)}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        check_channels(self.name, self.method, clips.channels)
+        rate = 2.0 ** (-draw["num_semitones"] / 12)
+        librosa = self.method == "librosa_phase_vocoder"
+        long_B = (np.rint if librosa else np.ceil)(clips.lengths / rate).astype(np.int64)
+        samples = -(-int(long_B.max()) // SAMPLES_STEP) * SAMPLES_STEP
+        step = fixed_ratio(np.ones_like(rate), rate)
+        return {**draw, "rate": rate, "step": step, "stretched": long_B, "samples": samples}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"num_semitones": params["num_semitones"]}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        rate_B, samples = params["rate"], params["samples"]
+        classic = self.method == "librosa_phase_vocoder"
+        if classic:
+            y_BCT = phase_vocoder(x_BCT, rate_B, samples, clips.lengths_B)
+        else:  # what would land above the Nyquist frequency is left out where that costs nothing
+            y_BCT = stretch(x_BCT, rate_B, samples, frame_size(clips.sample_rate), rate_B.clamp(max=1.0))
+        return resample(y_BCT, params["step"], x_BCT.shape[-1], params["stretched"], band_limit=classic)

@@ -1,0 +1,65 @@
+"""Resample: the same sound in more or fewer samples.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.dsp.resample import fixed_ratio, reach_of, resample
+
+LENGTH_STEP = 1024
+"""Results are computed for a multiple of this many samples, so that shapes repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resample(Op):
+    """Convert an example to a random sample rate. The length changes; who plays it at the old rate hears another pitch.
+
+    Args:
+        min_sample_rate: lowest rate, in Hz, at least 1.
+        max_sample_rate: highest rate, in Hz.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``audiomentations.Resample``, that is soxr (``librosa.resample``). Differs in soxr's transition band (the
+    top tenth below the lower of both Nyquist frequencies; little, but for ratios from 4 to 4.25, where soxr's begins
+    lower) and in the first few samples of a clip that begins with a jump: between its stages soxr forgets what lies
+    before time 0.
+    """
+
+    min_sample_rate: int = 8000
+    max_sample_rate: int = 44100
+
+    contract = Contract.spectral(rtol=5e-4, band=0.9, rest=5e-2)
+    limits = {"min_sample_rate": (1, float("inf"))}
+    needs_length = True
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"target_sample_rate": UniformInt(self.min_sample_rate, self.max_sample_rate)}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        target = draw["target_sample_rate"]
+        # librosa promises the exact length rounded up, soxr returns it rounded: then the last sample is a zero.
+        length = np.ceil(clips.lengths * (target / clips.sample_rate)).astype(np.int64)
+        return {
+            "target_sample_rate": target.astype(np.int64),
+            "ratio": fixed_ratio(np.full_like(target, clips.sample_rate), target),
+            "sounding": np.floor(clips.lengths * target / clips.sample_rate + 0.5).astype(np.int64),
+            "length_out": length,
+            "samples_out": math.ceil(int(length.max(initial=1)) / LENGTH_STEP) * LENGTH_STEP,
+            "reach": reach_of(float(target.min(initial=clips.sample_rate)) / clips.sample_rate),
+        }
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"target_sample_rate": params["target_sample_rate"]}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        y_BCT = resample(x_BCT, params["ratio"], params["samples_out"], clips.lengths_B, params["reach"])
+        sounding_BT = torch.arange(y_BCT.shape[-1], device=y_BCT.device) < params["sounding"][:, None]
+        return torch.where(sounding_BT[:, None], y_BCT, 0.0)

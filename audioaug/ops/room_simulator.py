@@ -1,0 +1,267 @@
+"""RoomSimulator: a simulated box-shaped room around the sound.
+
+Shapes: B examples, C channels, T samples, L samples of the responses.
+"""
+
+import functools
+import importlib.metadata
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core.params import FloatArray
+from audioaug.dsp.fft import convolve
+from audioaug.errors import ChainError, did_you_mean
+
+TAP_STEP = 1024
+"""Responses are padded to a multiple of this many samples, so that FFT sizes repeat."""
+
+SHARES = ("size_x", "size_y", "size_z", "walls", "source_x", "source_y", "source_z", "distance", "azimuth", "elevation")
+"""Where each number lies in its range: in the order in which the reference asks for them."""
+
+RAY_TRACING_OPTIONS = ("n_rays", "receiver_radius", "energy_thres", "time_thres", "hist_bin_size")
+SPEED_OF_SOUND = 343.0
+REMEMBERED = 256
+
+
+class Room(NamedTuple):
+    """A room as the reference has it: its ``parameters``, and the response from the source to the microphone."""
+
+    parameters: dict[str, Any]
+    response: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoomSimulator(Op):
+    """Convolve an example with the response of a random room between a random source and a microphone close to it.
+
+    The response is simulated on the host, where a batch is prepared: some 0.2 s for each example with ray tracing, some
+    0.02 s without (and 1 s for 12 orders of reflections). The last 256 responses are remembered.
+
+    Args:
+        min_size_x: least width of the room, in metres; so for y and z.
+        max_size_x: greatest width.
+        min_absorption_value: least absorption coefficient of the walls, 0 to 1; for ``"absorption"``.
+        max_absorption_value: greatest absorption coefficient.
+        min_target_rt60: shortest reverberation time, in seconds; for ``"rt60"``.
+        max_target_rt60: longest reverberation time.
+        min_source_x: least x of the source, in metres; so for y and z. The source stays ``padding`` off the walls.
+        max_source_x: greatest x of the source.
+        min_mic_distance: least distance of the microphone from the source, in metres.
+        max_mic_distance: greatest distance.
+        min_mic_azimuth: least azimuth of the microphone, seen from the source, in radians; so for the elevation.
+        max_mic_azimuth: greatest azimuth.
+        calculation_mode: whether the walls have a random absorption or one that gives a random reverberation time.
+        use_ray_tracing: trace rays for the late part: slower, and much more accurate.
+        max_order: how many reflections the image sources go back to.
+        leave_length_unchanged: cut the tail off. With ``False`` the clips get longer.
+        padding: least distance from the walls, in metres.
+        p: probability of applying it, 0 to 1.
+        ray_tracing_options: of ``pyroomacoustics.Room.set_ray_tracing``.
+
+    Raises:
+        ChainError: no source, microphone or reverberation time of these ranges fits into the smallest or largest room,
+            or pyroomacoustics is not installed.
+
+    Reference: ``audiomentations.RoomSimulator`` with pyroomacoustics, whose random numbers are seeded with the draw.
+    (The state of its C++ generator cannot be read, hence it is not put back afterwards; its numpy generator is.)
+    """
+
+    min_size_x: float = 3.6
+    max_size_x: float = 5.6
+    min_size_y: float = 3.6
+    max_size_y: float = 3.9
+    min_size_z: float = 2.4
+    max_size_z: float = 3.0
+    min_absorption_value: float = 0.075
+    max_absorption_value: float = 0.4
+    min_target_rt60: float = 0.15
+    max_target_rt60: float = 0.8
+    min_source_x: float = 0.1
+    max_source_x: float = 3.5
+    min_source_y: float = 0.1
+    max_source_y: float = 2.7
+    min_source_z: float = 1.0
+    max_source_z: float = 2.1
+    min_mic_distance: float = 0.15
+    max_mic_distance: float = 0.35
+    min_mic_azimuth: float = -math.pi
+    max_mic_azimuth: float = math.pi
+    min_mic_elevation: float = -math.pi
+    max_mic_elevation: float = math.pi
+    calculation_mode: Literal["rt60", "absorption"] = "absorption"
+    use_ray_tracing: bool = True
+    max_order: int = 1
+    leave_length_unchanged: bool = False
+    padding: float = 0.1
+    ray_tracing_options: dict[str, float] | None = None
+
+    contract = Contract.exact(rtol=3e-6)
+    limits = {
+        "min_absorption_value": (0.0, 1.0),
+        "max_absorption_value": (0.0, 1.0),
+        "max_order": (0, float("inf")),
+        "padding": (0.0, float("inf")),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_places(self)
+        _check_reverberation(self)
+        _check_ray_tracing(self.ray_tracing_options)
+
+    def distributions(self) -> dict[str, Distribution]:
+        check_installed()
+        return {**{f"{name}_share": FRACTION for name in SHARES}, "rays_key": NOISE_KEY}
+
+    @property
+    def needs_length(self) -> bool:
+        return not self.leave_length_unchanged
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        rows = range(len(clips.lengths))
+        responses = [self._room({name: draw[name][row] for name in draw}, clips.sample_rate).response for row in rows]
+        length_B = np.asarray([len(response) for response in responses])
+        longest = -(-int(length_B.max()) // TAP_STEP) * TAP_STEP
+        taps_BL = np.stack([np.pad(response, (0, longest - len(response))) for response in responses])
+        params = {**draw, "taps": taps_BL.ravel(), "longest": longest}
+        if not self.leave_length_unchanged:
+            params["length_out"] = np.where(clips.lengths > 0, clips.lengths + length_B - 1, 0)
+        return params
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return self._room(params, sample_rate).parameters
+
+    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+        reference.room = SimpleNamespace(rir=[[self._room(params, sample_rate).response]])
+        return super().play(reference, params, samples, sample_rate)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        full = convolve(clips.masked(x_BCT), params["taps"].view(len(x_BCT), 1, params["longest"]))
+        return full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
+
+    def _room(self, params: Params, sample_rate: int) -> Room:
+        arguments = {name: value for name, value in self.arguments().items() if name not in ("p", UNUSED)}
+        shares = tuple(float(params[f"{name}_share"]) for name in SHARES)
+        return simulated(json.dumps(arguments), sample_rate, shares, int(params["rays_key"]))
+
+    @classmethod
+    def arguments_of(cls, reference: Any) -> dict[str, Any]:
+        given = super().arguments_of(reference)
+        default = cls().reference().ray_tracing_options
+        return given if given["ray_tracing_options"] != default else {**given, "ray_tracing_options": None}
+
+
+UNUSED = "leave_length_unchanged"
+"""What does not change the room, so that it is simulated once for both."""
+
+
+def check_installed() -> None:
+    """Raise ``ChainError`` if pyroomacoustics is missing, or too old to be seeded."""
+    try:
+        version = importlib.metadata.version("pyroomacoustics")
+    except importlib.metadata.PackageNotFoundError:
+        raise ChainError(
+            "RoomSimulator needs pyroomacoustics, which is not installed.", "Run: pip install pyroomacoustics"
+        ) from None
+    if tuple(int(part) for part in version.split(".")[:2]) < (0, 10):
+        raise ChainError(
+            f"RoomSimulator needs pyroomacoustics 0.10 or later, whose random numbers can be seeded, not {version}.",
+            "Run: pip install --upgrade pyroomacoustics",
+        )
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def simulated(arguments: str, sample_rate: int, shares: tuple[float, ...], key: int) -> Room:
+    """Return the room that the reference builds when its random numbers are these; ``arguments`` are its own, as JSON.
+
+    Its own ``randomize_parameters`` runs here, with another ``random`` among its globals: nothing outside changes.
+    """
+    simulator = _simulator()(**json.loads(arguments))
+    place = iter(shares)
+    numbers = SimpleNamespace(uniform=lambda low, high: low + next(place) * (high - low))
+    theirs = simulator.randomize_parameters.__func__
+    build = FunctionType(theirs.__code__, {**theirs.__globals__, "random": numbers}, closure=theirs.__closure__)
+    with _seeded(key):
+        build(simulator, np.zeros(1, np.float32), sample_rate)
+    del simulator.parameters["should_apply"]
+    return Room(simulator.parameters, simulator.room.rir[0][0])
+
+
+@functools.cache
+def _simulator() -> Any:
+    """Return the reference's class without its coin toss, which would use Python's global generator."""
+    from audiomentations import RoomSimulator as Reference
+    from audiomentations.core.transforms_interface import BaseWaveformTransform
+
+    class Always(BaseWaveformTransform):  # type: ignore[misc]
+        def randomize_parameters(self, samples: NDArray[np.float32], sample_rate: int) -> None:
+            self.parameters = {"should_apply": True}
+
+    class Simulator(Reference, Always):  # type: ignore[misc]
+        """Its base asks ``Always``, next in line, whether to apply."""
+
+    return Simulator
+
+
+@contextmanager
+def _seeded(key: int) -> Iterator[None]:
+    """Seed pyroomacoustics' generators; afterwards put the one of numpy's kind back as it was."""
+    import pyroomacoustics
+
+    generator = pyroomacoustics.random.generator
+    before = generator._rng
+    generator.seed(numpy=key, libroom=key)
+    try:
+        yield
+    finally:
+        generator._rng = before
+
+
+def _check_places(op: RoomSimulator) -> None:
+    """Raise ``ChainError`` if the source, or the microphone, may lie outside of the smallest room."""
+    for axis in "xyz":
+        size, low, high = (getattr(op, f"{name}_{axis}") for name in ("min_size", "min_source", "max_source"))
+        if size <= op.padding:
+            raise ChainError(f"{op.name}: min_size_{axis} is {size:g}, but it must be greater than padding.")
+        if high <= 0:
+            raise ChainError(f"{op.name}: max_source_{axis} is {high:g}, but it must be greater than 0.")
+        if low >= size:
+            raise ChainError(f"{op.name}: min_source_{axis} is {low:g}, but it must be less than min_size_{axis}.")
+
+
+def _check_reverberation(op: RoomSimulator) -> None:
+    """Raise ``ChainError`` if even walls that absorb everything leave more reverberation in the largest room."""
+    # Sabine: rt60 = 24 ln(10) V / (c S a), for a box V / S = 1 / (2 (1/x + 1/y + 1/z)); the absorption a is at most 1.
+    inverse = sum(1.0 / getattr(op, f"max_size_{axis}") for axis in "xyz")
+    shortest = 12.0 * math.log(10.0) / (SPEED_OF_SOUND * inverse)
+    if op.calculation_mode == "rt60" and op.min_target_rt60 < shortest:
+        raise ChainError(
+            f"{op.name}: min_target_rt60 is {op.min_target_rt60:g}, but the largest room has {shortest:.3g} s or more.",
+            "Make max_size_x, max_size_y or max_size_z smaller, or the time longer.",
+        )
+
+
+def _check_ray_tracing(options: Any) -> None:
+    """Raise ``ChainError`` for options that ray tracing has not."""
+    if not isinstance(options, dict | None):
+        raise ChainError(f"RoomSimulator: ray_tracing_options is {options!r}, but it must be a mapping.")
+    for name, value in (options or {}).items():
+        if name not in RAY_TRACING_OPTIONS:
+            raise ChainError(
+                f"RoomSimulator: there is no ray_tracing_options {name!r}.",
+                did_you_mean(str(name), RAY_TRACING_OPTIONS),
+            )
+        if not isinstance(value, int | float) or not value > 0:
+            raise ChainError(f"RoomSimulator: {name} is {value!r}, but it must be a number greater than 0.")
+        if name == "n_rays" and not isinstance(value, int):
+            raise ChainError(f"RoomSimulator: {name} is {value!r}, but it must be a whole number.")

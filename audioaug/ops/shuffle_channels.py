@@ -1,0 +1,55 @@
+"""ShuffleChannels: the channels in a random order.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock
+from audioaug.ops._torch_reference import TorchReference
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleChannels(Op):
+    """Put the channels of an example into a random order, each order equally likely. Mono stays as it is.
+
+    Args:
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``torch_audiomentations.ShuffleChannels``, which warns of mono; this does not.
+    """
+
+    contract = Contract.exact(rtol=0.0)
+    library = "torch_audiomentations"
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {"order_key": NOISE_KEY}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        orders = [_order(key, clips.channels) for key in draw["order_key"]]
+        return {**draw, "orders": np.concatenate(orders)}
+
+    def reference(self) -> Any:
+        return TorchReference(self.name, self.arguments())
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        order = _order(params["order_key"], len(np.atleast_2d(samples)))
+        return {f"permutations_{place}": int(channel) for place, channel in enumerate(order)}
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        return torch.take_along_dim(x_BCT, params["orders"].view(*x_BCT.shape[:2], 1), dim=1)
+
+    def stock(self) -> Stock:
+        return Stock(
+            "ShuffleChannels",
+            lambda x_BCT, params, clips: {"permutations": params["orders"].view(x_BCT.shape[:2])},
+        )
+
+
+def _order(key: float, channels: int) -> NDArray[np.int64]:
+    return np.random.default_rng(int(key)).permutation(channels)

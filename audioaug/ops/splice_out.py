@@ -1,0 +1,101 @@
+"""SpliceOut: short stretches cut out, the ends joined by a crossfade.
+
+Shapes: B examples, C channels, T samples, N splices.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock
+from audioaug.ops._torch_reference import TorchReference
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpliceOut(Op):
+    """Fold random stretches to half their width, one after the other: the second half fades in over the first.
+
+    The example keeps its length: silence follows where it has become shorter.
+
+    Args:
+        num_time_intervals: how many stretches.
+        max_width: upper limit of their widths, in milliseconds; the audio loses at most half of each.
+        p: probability of applying it, 0 to 1.
+
+    Reference: ``torch_audiomentations.SpliceOut`` (Jain et al., "SpliceOut: A Simple and Efficient Audio Augmentation
+    Method", 2021). Deviation: it raises where a stretch is not shorter than what is left of the example; here such
+    a stretch is left out.
+    """
+
+    num_time_intervals: int = 8
+    max_width: float = 400
+
+    contract = Contract.exact(rtol=1e-6)
+    library = "torch_audiomentations"
+    limits = {"num_time_intervals": (1, float("inf")), "max_width": (1.0, float("inf"))}
+
+    @property
+    def needs_length(self) -> bool:
+        return True
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {**{f"width_share_{n}": FRACTION for n in range(self.num_time_intervals)}, "start_key": NOISE_KEY}
+
+    def resolve(self, draw: Params, clips: HostClips) -> Params:
+        shares_BN = np.stack([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)], axis=1)
+        every = zip(shares_BN, draw["start_key"], clips.lengths.tolist())
+        splices_BN2 = np.asarray([self._splices(*example, clips.sample_rate) for example in every])
+        return {**draw, "widths": splices_BN2[..., 0].ravel(), "starts": splices_BN2[..., 1].ravel()}
+
+    def _splices(
+        self, share_N: NDArray[np.float64], key: float, length: int, sample_rate: int
+    ) -> list[tuple[int, int]]:
+        """Return the width and start of every stretch; the starts as torch draws them from the seed ``key``."""
+        generator, splices = torch.Generator().manual_seed(int(key)), []
+        for width in np.floor(share_N * int(sample_rate * self.max_width * 1e-3)).astype(int).tolist():
+            width = width if width < length else 0
+            splices.append((width, int(torch.randint(max(length - width, 1), (1,), generator=generator))))
+            length -= _half(width)
+        return splices
+
+    def reference(self) -> Any:
+        return TorchReference(self.name, self.arguments())
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        share_N = np.asarray([params[f"width_share_{n}"] for n in range(self.num_time_intervals)])
+        splices = self._splices(share_N, params["start_key"], samples.shape[-1], sample_rate)
+        return {f"splice_lengths_{n}": width for n, (width, _) in enumerate(splices)}
+
+    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(int(params["start_key"]))
+            return super().play(reference, params, samples, sample_rate)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        time_T, last = torch.arange(x_BCT.shape[-1], device=x_BCT.device), x_BCT.shape[-1] - 1
+        width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
+        y_BCT = clips.masked(x_BCT)
+        for half_B1, start_B1 in zip(_half(width_BN).split(1, dim=1), start_BN.split(1, dim=1)):
+            source_BT = time_T + half_B1
+            later_BCT = torch.take_along_dim(y_BCT, source_BT.clamp(max=last)[:, None], dim=-1)
+            later_BCT = later_BCT.masked_fill((source_BT > last)[:, None], 0.0)
+            # Both halves of a Hann window of 2 * half samples, which add up to 1: from 0 to 1, and 1 thereafter.
+            into_BT = ((time_T - start_B1) / half_B1.clamp(min=1)).clamp(0.0, 1.0)
+            y_BCT = torch.lerp(y_BCT, later_BCT, (0.5 - 0.5 * torch.cos(torch.pi * into_BT))[:, None])
+        return y_BCT
+
+    def stock(self) -> Stock:
+        return Stock(
+            "SpliceOut",
+            lambda x_BCT, params, clips: {"splice_lengths": params["widths"].view(len(x_BCT), -1).clone()},
+            {"num_time_intervals": self.num_time_intervals, "max_width": self.max_width},
+            differs="it draws the places of the splices itself",
+        )
+
+
+def _half(width: Any) -> Any:
+    """Return how much shorter a splice makes the audio: half of its width, which the reference makes even."""
+    return (width + 1) // 2
