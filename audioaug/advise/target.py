@@ -224,6 +224,11 @@ def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
             raise ModelFileError(f"{path}: the model cannot be built: {in_one_line(error, path)}") from None
     if not isinstance(found, torch.nn.Module):
         raise ModelFileError(f"{path}: the model is {found!r}, but it must be a torch.nn.Module.")
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in found.parameters()):
+        raise ModelFileError(
+            f"{path}: the model has lazy layers, which do not know their sizes yet.",
+            "Call it once on a batch of zeros in the model file.",
+        )
     return found
 
 

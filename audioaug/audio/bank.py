@@ -62,8 +62,8 @@ class Layout:
             self._read(file, start, span).reshape(-1)
             for file, start, span in zip(file_R.tolist(), start_R.tolist(), span_R.tolist(), strict=True)
         ]
-        place_R = np.cumsum([0, *(len(part) for part in parts[:-1])])
-        return {"place": place_R, "shard": np.concatenate(parts)}
+        place_R = np.cumsum([0, *(len(part) for part in parts)])[: len(parts)]
+        return {"place": place_R, "shard": np.concatenate([*parts, np.zeros(1, np.float32)])}  # never empty
 
     def _read(self, file: int, start: int, span: int) -> NDArray[np.float32]:
         """Return an excerpt (C, N); a file at another rate is converted whole, as for the bank."""

@@ -28,8 +28,8 @@ class Header:
     channels: int
 
     def frames_at(self, sample_rate: int) -> int:
-        """Return the length in samples at another rate, rounded down."""
-        return self.frames * sample_rate // self.sample_rate
+        """Return the length in samples at another rate, rounded up, as audiomentations (librosa) does."""
+        return -(-self.frames * sample_rate // self.sample_rate)
 
 
 def as_paths(paths: Paths) -> tuple[str, ...]:

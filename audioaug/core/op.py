@@ -76,13 +76,13 @@ class Contract:
     def perceptual(cls, spectrum_db: float) -> "Contract":
         """Promise of stretched or shifted audio: every sample may differ, but what is heard may not.
 
-        Promised for rates from 0.7 to 1.4 and shifts up to 6 semitones: beyond, references differ from themselves.
+        Promised for rates from 0.7 to 1.4 and shifts up to 5 semitones: beyond, references differ from themselves.
 
         * The duration is exact, to the sample, and silence stays silence.
         * Level: within 0.75 dB, each clip and channel.
         * Spectrum: bands a third of an octave wide, over 50 ms, differ by up to ``spectrum_db`` (root mean square over
           all that lie within 40 dB of the loudest).
-        * Timing: each clip is in place within 8 ms (where its envelope has no edges, nobody can tell better), half of
+        * Timing: each clip is in place within 10 ms (where its envelope has no edges, nobody can tell better), half of
           them within 2 ms, and half of their second halves within 4 ms.
         * Attacks: where most energy lies within 5 ms of attacks, no more than 0.4 of it is smeared away.
         * Pitch: within 5 cents, where most of the sound has one.
@@ -133,9 +133,13 @@ class DeviceClips:
         return x_BCT if self.mask_B1T is None else x_BCT.masked_fill(~self.mask_B1T, value)
 
     def rms_B(self, x_BCT: torch.Tensor) -> torch.Tensor:
-        """Return the level of each clip: the mean over channels of each channel's root mean square."""
-        energy_BC = self.masked(x_BCT).square().sum(dim=-1)
-        return (energy_BC / self.lengths_B[:, None].clamp(min=1)).sqrt().mean(dim=1)
+        """Return the level of each clip: the mean over channels of each channel's root mean square.
+
+        The gradient of silence is 0.
+        """
+        power_BC = self.masked(x_BCT).square().sum(dim=-1) / self.lengths_B[:, None].clamp(min=1)
+        silent_BC = power_BC == 0
+        return power_BC.masked_fill(silent_BC, 1.0).sqrt().masked_fill(silent_BC, 0.0).mean(dim=1)
 
 
 @dataclass(frozen=True)

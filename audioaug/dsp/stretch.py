@@ -27,11 +27,14 @@ BLOCKS, PAST, APART = 24, 6, 4
 """Attacks are looked for in blocks, so many to a frame (4 ms each), each compared with so many before it; two attacks
 are farther apart than so many."""
 
-ATTACK_RISE = 4.0
+ATTACK_RISE = 6.0
 """An attack is a block with more than so many times the mean power of those before it."""
 
-NEW_SHARE = 0.5
+NEW_SHARE = 0.9
 """Where more than this share of a frequency's power came with an attack, its phase is taken anew."""
+
+NEAR = 0.4
+"""... in frames whose centre is not farther off than that part of a frame. More would delay what follows the attack."""
 
 QUIET = 1e-20
 """Blocks of less power than this attack nothing."""
@@ -151,7 +154,7 @@ class _Anchors(NamedTuple):
 def _anchors(x_RCT: torch.Tensor, centre_RN: torch.Tensor, rate_R: torch.Tensor, frame: int) -> _Anchors:
     """Find for each frame the attack that is nearest to its centre."""
     time_RN = _nearest(_attacks(x_RCT, frame // BLOCKS), centre_RN, frame // BLOCKS)
-    near_RN = (time_RN - centre_RN).abs() < frame // 2
+    near_RN = (time_RN - centre_RN).abs() < NEAR * frame
     time_RN, last = torch.where(near_RN, time_RN, 0), centre_RN.shape[1] - 1
     hop_R1 = (frame // 4) * rate_R[:, None]
     frame_RN = (time_RN / hop_R1).round().long().clamp(max=last)

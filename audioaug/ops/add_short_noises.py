@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.bank import layout, open_bank
+from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
 from audioaug.dsp.levels import db_to_ratio, rms, rms_without_silence
@@ -67,7 +67,7 @@ class AddShortNoises(Op):
         max_fade_out_time: longest fade-out, in seconds.
         signal_gain_in_db_during_noise: deprecated name of ``signal_gain_db_during_noise``; not both.
         signal_gain_db_during_noise: gain of the example, in dB, while there are sounds, faded as they are.
-        noise_transform: not supported: transform the recordings beforehand.
+        noise_transform: not here; ``Chain.from_audiomentations`` takes it, and runs the transform in the workers.
         p: probability of applying it, 0 to 1.
         lru_cache_size: without effect, as in the reference, which reads each sound from disk again.
 
@@ -75,7 +75,7 @@ class AddShortNoises(Op):
         DataError: there is no audio at ``sounds_path``.
 
     Reference: ``audiomentations.AddShortNoises``. It raises where a fade-out is shorter than one sample; here there is
-    none then. Files at another sample rate may be one sample shorter here, which moves the end of a fade-out.
+    none then.
     """
 
     sounds_path: str | Path | Iterable[str | Path]
@@ -125,7 +125,10 @@ class AddShortNoises(Op):
                 "Use only the latter.",
             )
         if self.noise_transform is not None:
-            raise ChainError("AddShortNoises: noise_transform is not supported.", "Transform the noise files first.")
+            raise ChainError(
+                "AddShortNoises: noise_transform is not supported here.",
+                "Transform the noise files first, or use Chain.from_audiomentations, which keeps it in the workers.",
+            )
 
     def distributions(self) -> dict[str, Distribution]:
         find_audio(as_paths(self.sounds_path))
@@ -135,8 +138,11 @@ class AddShortNoises(Op):
         sounds = self._heard(draw["schedule_key"], clips)
         silent = max(1, -(-len(sounds["row"]) // SOUND_STEP)) * SOUND_STEP - len(sounds["row"])
         longest = -(-int(sounds["count"].max(initial=1)) // SAMPLE_STEP) * SAMPLE_STEP
+        where = layout(as_paths(self.sounds_path), clips.sample_rate)
+        excerpts = where.excerpts(sounds.pop("file"), sounds["played"], sounds["count"])
+        sounds["place"] = excerpts.pop("place")
         padded = {name: np.pad(values_S, (0, silent)) for name, values_S in sounds.items()}
-        return {"schedule_key": draw["schedule_key"], **padded, "longest": longest}
+        return {"schedule_key": draw["schedule_key"], **padded, **excerpts, "longest": longest}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         paths = as_paths(self.sounds_path)
@@ -150,7 +156,7 @@ class AddShortNoises(Op):
         inside_SN = time_N < count_S1
         within_SN = torch.minimum(time_N, (count_S1 - 1).clamp(min=0))
         fade_SN = torch.where(inside_SN, _fades(within_SN, params), 0.0)
-        bank = open_bank(as_paths(self.sounds_path), clips.sample_rate)
+        bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
         noise_SN = bank.take(params["place"][:, None] + within_SN) * fade_SN
         x_P = x_BCT.reshape(-1)  # all examples behind each other
         place_SN = (params["row"] * x_BCT.shape[-1] + params["begin"])[:, None] + within_SN
@@ -207,7 +213,7 @@ class AddShortNoises(Op):
             "row": row,
             "begin": begin,
             "count": count,
-            "place": where.offsets_F[file] + played,
+            "file": file,
             "played": played,
             "left": where.lengths_F[file] - 1 - played,
             "fade_in": fade_in,

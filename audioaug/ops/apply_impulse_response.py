@@ -74,7 +74,7 @@ class ApplyImpulseResponse(Op):
         full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips))
         peak_B11 = full.abs().amax(dim=(1, 2), keepdim=True)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
-        return kept * torch.where(peak_B11 > 0, 0.5 / peak_B11, 1.0)
+        return kept * torch.where(peak_B11 > 0, 0.5 / peak_B11.masked_fill(peak_B11 == 0, 1.0), 1.0)
 
     def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return each channel's response, zero-padded; (B, C, L)."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform
-from audioaug.dsp.levels import db_to_ratio
+from audioaug.dsp.levels import db_to_ratio, rms
 from audioaug.ops._torch_reference import TorchReference
 
 SILENCE = 1e-8
@@ -78,8 +78,7 @@ class Mix(Op):
         dry_BCT = clips.masked(x_BCT)
         partner_BCT = clips.masked(dry_BCT[params["partner"]])
         level_BC1, partner_level_BC1 = (
-            (y_BCT.square().sum(dim=-1, keepdim=True) / clips.lengths_B.clamp(min=1)[:, None, None]).sqrt()
-            for y_BCT in (dry_BCT, partner_BCT)
+            rms(y_BCT, clips.lengths_B[:, None])[..., None] for y_BCT in (dry_BCT, partner_BCT)
         )
         gain_BC1 = level_BC1 / db_to_ratio(params["snr_in_db"])[:, None, None] / (partner_level_BC1 + SILENCE)
         return dry_BCT + gain_BC1 * partner_BCT

@@ -52,4 +52,5 @@ class TanhDistortion(Op):
         threshold_B = at_rank(ordered_BN, params["rank"], params["rank_fraction"])
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
         before_B, after_B = clips.rms_B(x_BCT), clips.rms_B(bent)
-        return bent * torch.where(before_B > 1e-9, before_B / after_B, 1.0)[:, None, None]
+        heard_B = before_B > 1e-9
+        return bent * torch.where(heard_B, before_B / after_B.masked_fill(~heard_B, 1.0), 1.0)[:, None, None]

@@ -9,19 +9,21 @@ The limits lie above all that our builds show, and in most cases below the media
 audiomentations has show against each other. With default arguments, at 8, 16 and 44.1 kHz, mono and stereo, clicks,
 brief and unheard clips apart:
 
-=================  =======  ==============  ===========  ======================
-measure            limit    build, median   build, worst references, median
-=================  =======  ==============  ===========  ======================
-level              0.75 dB  0.07 dB         0.5 dB       1.4 dB
-spectrum           4.0 dB   1.0 dB          3.2 dB       3.7 dB
-... of PitchShift  5.5 dB   1.0 dB          4.6 dB       3.7 dB
-timing, one clip   10 ms    0.1 ms          4.5 ms       1.9 ms (worst: 51 ms)
-timing, median     1.5 ms   0.1 ms          0.7 ms       1.7 ms
-... second halves  3 ms     0.1 ms          2.3 ms       7.2 ms
-attacks            0.4      0.03            0.29         0.37
-pitch              5 cents  0.2 cents       1.4 cents    0.9 cents (worst: 31)
-image              0.15     0.00            0.06         0.04 (worst: 0.19)
-=================  =======  ==============  ===========  ======================
+================  =======  =============  ============  ======================
+measure           limit    build: median  build: worst  references: median
+================  =======  =============  ============  ======================
+level             0.75 dB  0.07 dB        0.5 dB        1.4 dB
+spectrum          4.0 dB   1.1 dB         3.3 dB        3.7 dB
+... PitchShift    3.0 dB   1.2 dB         2.1 dB        3.9 dB
+timing, one clip  10 ms    0.7 ms         7 ms          7 ms (often over 20)
+timing, typical   2 ms     0.8 ms         1.6 ms        7 ms
+... second half   4 ms     0.6 ms         1.7 ms        14 ms
+attacks           0.4      0.03           0.29          0.37
+pitch             5 cents  0.1 cents      1.4 cents     0.5 cents (worst: 31)
+image             0.15     0.00           0.04          0.04 (worst: 0.19)
+================  =======  =============  ============  ======================
+
+Timing is known no better than that where envelopes have no edges: so the median of a batch is judged as well.
 
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T; N frames, F frequencies or bands, M milliseconds.
 """
@@ -40,7 +42,7 @@ from audioaug.verify.noise import Finding
 Clips: TypeAlias = Sequence[NDArray[np.float32]]
 Floats: TypeAlias = NDArray[np.float64]
 
-LEVEL_DB, LAG_MS, ATTACK_SHARE, PITCH_CENTS, IMAGE = 0.75, 8.0, 0.4, 5.0, 0.15
+LEVEL_DB, LAG_MS, ATTACK_SHARE, PITCH_CENTS, IMAGE = 0.75, 10.0, 0.4, 5.0, 0.15
 """Limits for each clip; the spectrum's is the contract's."""
 
 ROUGH_LEVEL_DB, ROUGH_SPECTRUM, ROUGH_IMAGE, UNHEARD_LEVEL_DB = 3.0, 2.0, 0.3, 6.0

@@ -57,6 +57,7 @@ def test_a_file_that_is_not_python(advise, model) -> None:
         ("def build_model():\n    return None\n", "the model is None, but it must be a torch.nn.Module."),
         ("\ndef build_model():\n    raise KeyError('weights')\n", "cannot be built: KeyError: 'weights' (line 3)."),
         ("import torch\nmodel = torch.nn.ReLU()\n", "mymodel.py: the model has no parameters to train."),
+        ("import torch\nmodel = torch.nn.LazyLinear(12)\n", "mymodel.py: the model has lazy layers, which do not know"),
         (
             HEAD + "class A(nn.Module): ...\nclass B(nn.Module): ...\n",
             "several models (A, B). Name one: --model mymodel.py:A.",

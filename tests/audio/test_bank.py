@@ -116,6 +116,7 @@ def test_ops_do_the_same_with_a_bank_over_the_cap(channels, tiny_cap):
     some = [ops.ApplyImpulseResponse(ir_path=material.folder_at("rooms", 16000), p=0.7)]
     if channels == 1:
         some.append(ops.AddBackgroundNoise(sounds_path=material.folder_at("noise", 16000), p=0.7))
+        some.append(ops.AddShortNoises(sounds_path=some[-1].sounds_path, max_time_between_sounds=2.0, p=0.7))
     chain = Chain(some, 16000)
     with pytest.warns(AudioaugWarning, match=r"than the 1000 B .*: what a batch needs .*AUDIOAUG_BANK_BYTES") as seen:
         replayed = replay(chain, clips, 16000)

@@ -346,3 +346,12 @@ def test_gradients_are_finite_on_speech(kind, batch):
     build_device(always(kind))(x).square().sum().backward()
     assert x.grad.isfinite().all()
     assert x.grad.any() != (kind.__name__ == "BitCrush")  # a staircase: its slope is 0
+
+
+@EVERY_OP
+def test_gradients_are_finite_where_an_example_is_silent(kind, batch):
+    clips = batch[..., :4000].clone()
+    clips[1], clips[3, :, 1000:] = 0.0, 0.0
+    x = clips.requires_grad_()
+    build_device(always(kind))(x).square().sum().backward()
+    assert x.grad.isfinite().all()
