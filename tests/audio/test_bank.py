@@ -121,7 +121,7 @@ def test_ops_do_the_same_with_a_bank_over_the_cap(channels, tiny_cap):
     with pytest.warns(AudioaugWarning, match=r"than the 1000 B .*: what a batch needs .*AUDIOAUG_BANK_BYTES") as seen:
         replayed = replay(chain, clips, 16000)
         replay(chain, clips, 16000)
-    assert len(seen) == len(some)
+    assert len(seen) == (2 if channels == 1 else 1)  # one sentence a bank
     for expected, got in zip(replayed.reference, replayed.built):
         assert np.abs(expected - got).max() < 2e-5 * max(1.0, np.abs(expected).max())
 
