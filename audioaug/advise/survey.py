@@ -53,7 +53,7 @@ from audioaug.records import (
 )
 from audioaug.train.examples import get_wave
 
-SHARES = {"today": 0.1, "workers": 0.06, "device": 0.06, "loader": 0.13, "heats": 0.3, "race": 0.35}
+SHARES = {"today": 0.1, "workers": 0.05, "device": 0.06, "loader": 0.11, "heats": 0.37, "race": 0.31}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
 CPU_TRAINING = (
