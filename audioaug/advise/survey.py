@@ -63,8 +63,8 @@ CPU_TRAINING = (
 BUSY = 0.75
 """Below this share of the usable cores the reader is told."""
 
-MOST_RACED = 9
-"""Cells in the race, today's and the best of both ends among them."""
+FEWEST_RACED, MOST_RACED = 3, 9
+"""Cells in the race, today's and the favourite among them."""
 
 MOST_IN_HEAT = 8
 MOST_PROCESSES = 32
@@ -265,9 +265,14 @@ class Survey:
         return STARTING + rounds * step * (stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block))
 
     def _expected(self, cells: Sequence[Cell]) -> dict[str, float]:
-        """Return by name how many seconds a step takes, as well as it is known."""
-        today = self.today.measured_ms or 0.0
-        return {cell.name: (cell.measured_ms or cell.predicted_ms or today) / 1e3 for cell in cells}
+        """Return by name how many seconds a step takes, as well as it is known.
+
+        Predictions are taken to be as far below the truth as that of today's configuration is.
+        """
+        today = self.report.current or self.today
+        measured = today.measured_ms or 0.0
+        factor = max(1.0, measured / (today.predicted_ms or measured or 1.0))
+        return {cell.name: (cell.measured_ms or factor * (cell.predicted_ms or measured)) / 1e3 for cell in cells}
 
     def _note_heat(self, heat: Sequence[Cell], measurements: Mapping[str, Measurement]) -> None:
         """Replace the cells of a heat by what was measured of them; those that failed cannot be run."""
@@ -289,7 +294,7 @@ class Survey:
         for cell in shortlist(self.report.cells, self.report.current, MOST_RACED):
             left -= self._arm_seconds(cell, ROUNDS, 1.0)
             processes -= cell.num_workers
-            if len(chosen) < 4 or (left > 0 and processes > 0):
+            if len(chosen) < FEWEST_RACED or (left > 0 and processes > 0):
                 chosen.append(cell)
         return chosen
 

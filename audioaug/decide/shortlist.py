@@ -60,7 +60,7 @@ def best_of_each(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
-    """Return the cells to race: today's, the best with none and with all of the chain on the device, and so on.
+    """Return the cells to race: today's, the favourite, the best with all and with none of the chain in the workers.
 
     Then follow the best of every cut and engine; the favourite also brings its neighbour with other workers.
     """
@@ -69,7 +69,7 @@ def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     group = _groups(cells)[best[0].cut, best[0].device_engine] if best else []
     neighbours = sorted(group, key=_predicted)[:2]
     chosen = [current]
-    for candidate in filter(None, [*controls, *best[:2], *neighbours, *best[2:]]):
+    for candidate in filter(None, [*best[:1], *controls, *best[1:2], *neighbours, *best[2:]]):
         if len(chosen) < at_most and candidate.name not in {cell.name for cell in chosen}:
             chosen.append(candidate)
     return chosen

@@ -123,6 +123,22 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     assert raced == {(6, 0), (plan.cut, plan.num_workers)}
 
 
+def test_every_cut_and_both_engines_get_training_steps(advise, model, here) -> None:
+    chain = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.LowPassFilter(p=1.0), ops.Reverse(p=1.0)]\n"
+    path = model(
+        IN_MEMORY
+        + chain
+        + "from time import sleep\ndef loss(output, batch):\n    sleep(0.004)\n    return output.mean()\n"
+    )
+    ran = advise("--model", path, "--budget", "16", "--workers", "0,1", "--json", "report.json")
+    assert ran.code == 0 and "heats of " in ran.err
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    ways = {(cell.cut, cell.device_engine) for cell in report.cells if cell.status == "raced"}
+    assert ways == {*((cut, "batched") for cut in range(4)), *((cut, "torch-audiomentations") for cut in range(3))}
+    assert not [notice for notice in report.notices if notice.id == "only_predicted"]
+
+
 @pytest.fixture
 def mixed(here, demo):
     """A folder with real speech at several rates and channel counts."""
