@@ -20,7 +20,7 @@ LEAVES = [
     for _, kind in sorted(REGISTRY.items())
     if kind.contract.kind == "exact" and "transforms" not in kind.__dataclass_fields__
 ]
-LEAVES = [op for op in LEAVES if not op.why_not_on_device()]
+LEAVES = [op for op in LEAVES if not op.why_not_on_device() and not op.why_not_in_worker()]
 FIRST = {
     "Trim": ops.Trim(top_db=20.0, p=0.8),
     "AdjustDuration": ops.AdjustDuration(duration_seconds=0.4, p=0.6),

@@ -43,7 +43,9 @@ def test_three_channels_are_refused_by_both_builds_but_not_by_librosas_method(ki
 
 
 FAR = [
-    *((ops.TimeStretch, {"min_rate": rate, "max_rate": rate}) for rate in (0.3, 0.5, 2.0, 4.0)),
+    *(
+        (ops.TimeStretch, {"min_rate": rate, "max_rate": rate}) for rate in (0.5, 2.0, 4.0)
+    ),  # slower, signalsmith draws its phases
     *((ops.PitchShift, {"min_semitones": shift, "max_semitones": shift}) for shift in (-24.0, -12.0, 12.0, 24.0)),
 ]
 
