@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test demo verify-long notebooks clean
+.PHONY: help setup check test demo verify verify-long notebooks clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,10 @@ test: setup check  ## what must pass before a change lands: check, then the test
 
 demo: setup  ## the advisor on the example model and the bundled audio
 	@$(BIN)/python -m audioaug.advise $(DEMO)
+
+verify: setup  ## every op through every build; the result goes to datasets/profiles/ and into README's table
+	@$(BIN)/python -m audioaug.verify --json datasets/profiles/verify_cpu.json
+	@$(BIN)/python scripts/update_readme.py datasets/profiles/verify_cpu.json
 
 verify-long: setup  ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -m long $(PYTEST_FLAGS)

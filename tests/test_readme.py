@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from audioaug.core import REGISTRY
+from scripts import update_readme
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,6 +43,14 @@ def test_the_other_python_blocks_run(tmp_path):
     assert others
     for block in others:
         run(sys.executable, "-W", "ignore", "-c", block.replace("chain.yaml", str(tmp_path / "chain.yaml")))
+
+
+def test_the_table_is_the_recorded_result(tmp_path, monkeypatch):
+    copy = tmp_path / "README.md"
+    copy.write_text(re.sub(r"^\| \w+ \| .*passed.*\n", "", TEXT, flags=re.MULTILINE), encoding="utf-8")
+    monkeypatch.setattr(update_readme, "README", copy)
+    update_readme.main([str(ROOT / "datasets/profiles/verify_cpu.json")], standalone_mode=False)
+    assert copy.read_text(encoding="utf-8") == TEXT
 
 
 def test_the_table_has_every_transform_and_no_failure():

@@ -239,13 +239,16 @@ def test_random_chains_do_the_same_wherever_they_are_cut(seed: int) -> None:
 
 
 def assert_last_op_kept(chain: Chain, clips: Clips, draws: Draws, reference: Clips, built: Clips, cut: int) -> None:
-    """Compare what the last op has done: to what came to it in the reference, and to what came to it in the build."""
+    """Compare what the last op has done: to what came to it in the reference, and to what came to it in the build.
+
+    Where the ops before have left a ten-thousandth of full scale or less, rounding is too much of it to compare.
+    """
     head, contract = Chain(chain.ops[:-1], RATE), chain.ops[-1].contract
     dry = on_cpu(head, clips, RATE, draws)
     dry_built = on_device(head, on_cpu(head, clips, RATE, draws, cut), RATE, draws, cut)
     if contract.kind == "statistical":  # noise is what was added, not what rounding has left in silence before
         built = [after - before + x_CT for after, before, x_CT in zip(built, dry_built, dry, strict=True)]
-    sounding = [row for row, x_CT in enumerate(dry) if x_CT.any()]
+    sounding = [row for row, x_CT in enumerate(dry) if np.abs(x_CT).max(initial=0.0) > 1e-4]
     assert_kept(contract, Replayed(*([part[row] for row in sounding] for part in (dry, reference, built))))
 
 
