@@ -121,16 +121,22 @@ class HostClips:
 class DeviceClips:
     """What an op may know of a batch on the device, besides the samples.
 
-    ``mask_B1T`` is true inside each clip and ``None`` where every clip fills the batch, so that nothing needs masking.
+    ``mask`` is what ``mask_B1T`` returns, or makes it when somebody asks for it.
     """
 
     sample_rate: int
     lengths_B: torch.Tensor
-    mask_B1T: torch.Tensor | None = None
+    mask: torch.Tensor | Callable[[], torch.Tensor] | None = None
+
+    @property
+    def mask_B1T(self) -> torch.Tensor | None:
+        """True inside each clip; ``None`` where every clip fills the batch, so that nothing needs masking."""
+        return self.mask() if callable(self.mask) else self.mask
 
     def masked(self, x_BCT: torch.Tensor, value: float = 0.0) -> torch.Tensor:
         """Return the batch with everything behind the end of each clip replaced."""
-        return x_BCT if self.mask_B1T is None else x_BCT.masked_fill(~self.mask_B1T, value)
+        mask_B1T = self.mask_B1T
+        return x_BCT if mask_B1T is None else torch.where(mask_B1T, x_BCT, value)
 
     def rms_B(self, x_BCT: torch.Tensor) -> torch.Tensor:
         """Return the level of each clip: the mean over channels of each channel's root mean square.
@@ -172,6 +178,8 @@ class Op(ABC):
     contract: ClassVar[Contract]
     library: ClassVar[str] = "audiomentations"
     multichannel: ClassVar[bool] = True
+    keeps_silence: ClassVar[bool] = False
+    """Whether what is 0 stays 0, so that nothing has to be silenced behind the ends of clips afterwards."""
     yours: ClassVar[bool] = False
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
@@ -267,6 +275,20 @@ class Op(ABC):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return the effect on a float32 batch, same device, never in place; same shape but for ``"length_out"``."""
+        raise NotImplementedError
+
+    @property
+    def linear(self) -> Literal["", "factor", "filter"]:
+        """What the op is if neighbours like it may become one pass: see ``factor`` and ``sections``."""
+        own = type(self)
+        return "factor" if own.factor is not Op.factor else "filter" if own.sections is not Op.sections else ""
+
+    def factor(self, draw: Params) -> FloatArray | float:
+        """Return the number that each example is multiplied by, if that is all the op does."""
+        raise NotImplementedError
+
+    def sections(self, draw: Params, clips: HostClips) -> Sequence[Any]:
+        """Return the op's sections (``dsp.biquads``), if all it does is to run them from their steady state."""
         raise NotImplementedError
 
     def stock(self) -> Stock | None:

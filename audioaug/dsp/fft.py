@@ -1,6 +1,6 @@
 """FFT passes: a response applied to a batch, and convolution.
 
-Shapes: R rows, C channels, T samples, F = n // 2 + 1 frequencies of an FFT of n samples.
+Shapes: R rows, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of an FFT of n samples.
 """
 
 import functools
@@ -23,10 +23,35 @@ def fast_length(at_least: int) -> int:
     return best
 
 
-def apply_response(x_RCT: torch.Tensor, response_RF: torch.Tensor, n: int) -> torch.Tensor:
-    """Multiply the spectra of all channels by their row's response; n is the FFT length. Returns (R, C, T)."""
-    spectrum_RCF = torch.fft.rfft(x_RCT, n) * response_RF[:, None, :]
-    return torch.fft.irfft(spectrum_RCF, n)[..., : x_RCT.shape[-1]]
+def block_length(samples: int, tail: int, weight: float = 0.0) -> int:
+    """Return the FFT length at which it is cheapest to filter rows of that many samples with ``apply_response``.
+
+    Args:
+        samples: of each row.
+        tail: how long the filter rings.
+        weight: cost of a filter's response, in units of an FFT of the same length and back.
+    """
+    sizes = [fast_length(samples + tail)]
+    sizes += [1 << bits for bits in range((2 * max(tail, 1) - 1).bit_length(), sizes[0].bit_length())]
+    return min(sizes, key=lambda n: n * (_blocks(samples, tail, n) + weight))
+
+
+def _blocks(samples: int, tail: int, n: int) -> int:
+    return 1 if n >= samples + tail else -(-samples // (n - tail))
+
+
+def apply_response(x_RCT: torch.Tensor, response_RF: torch.Tensor, n: int, tail: int) -> torch.Tensor:
+    """Filter all channels of each row by its response at the frequencies of an FFT of n samples. Returns (R, C, T).
+
+    A row that does not fit into n samples with its tail is filtered in overlapping blocks (overlap-save).
+    """
+    samples, step = x_RCT.shape[-1], n - tail
+    blocks = _blocks(samples, tail, n)
+    if blocks == 1:
+        return torch.fft.irfft(torch.fft.rfft(x_RCT, n) * response_RF[:, None], n)[..., :samples]
+    padded = torch.nn.functional.pad(x_RCT, (tail, blocks * step - samples))
+    spectrum_RCKF = torch.fft.rfft(padded.unfold(-1, n, step)) * response_RF[:, None, None]
+    return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples]
 
 
 def convolve(x_RCT: torch.Tensor, taps_RCL: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,9 @@ Shapes: B examples, C channels, T samples, S sections.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from audioaug.core import DeviceClips, Distribution, HostClips, MelUniform, Params, Uniform
+from audioaug.core import Distribution, HostClips, MelUniform, Params, Uniform
 from audioaug.dsp import biquads
 
 DRAWN = ("center_freq", "gain_db", "q_factor")
@@ -27,16 +26,26 @@ def distributions(op: Any) -> dict[str, Distribution]:
     }
 
 
-def resolved(kinds: Sequence[biquads.Kind], draw: Params, clips: HostClips, prefixes: Sequence[str] = ("",)) -> Params:
-    """Add the sections: one flat array, row by row, of all their numbers. Centres are moved below Nyquist."""
-    sections = list[biquads.Section]()
+def sections(
+    kinds: Sequence[biquads.Kind], draw: Params, clips: HostClips, prefixes: Sequence[str] = ("",)
+) -> list[biquads.Section]:
+    """Return the filters that were drawn. Centres are moved below Nyquist."""
+    found = list[biquads.Section]()
     for kind, prefix in zip(kinds, prefixes):
         centre_hz, gain_db, q = (draw[prefix + name] for name in DRAWN)
         centre_hz = biquads.below_nyquist(centre_hz, clips.sample_rate)
-        sections.append(biquads.section(kind, centre_hz, gain_db, q, clips.sample_rate))
-    plan = biquads.plan(sections, int(np.max(clips.lengths)))
-    cuts = {f"cut_{number}": cut for number, cut in enumerate(plan.cuts)}
-    return {**draw, "sections": plan.sections, "steady": plan.steady_R, "tail": plan.tail, **cuts}
+        found.append(biquads.section(kind, centre_hz, gain_db, q, clips.sample_rate))
+    return found
+
+
+def planned(cascade: Sequence[biquads.Section], longest: int) -> Params:
+    """Return what ``run`` needs to know of cascades, for clips of at most that many samples."""
+    found = dict[str, Any]()
+    for number, part in enumerate(biquads.plan(cascade, longest)):
+        found |= {f"rows_{number}": part.rows, f"numbers_{number}": part.numbers, f"steady_{number}": part.steady_R}
+        found |= {f"cut_{number}_{place}": cut for place, cut in enumerate(part.cuts)}
+        found[f"tail_{number}"] = part.tail
+    return found
 
 
 def replayed(
@@ -50,7 +59,12 @@ def replayed(
     return found
 
 
-def run(sections: int, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+def run(x_BCT: torch.Tensor, params: Params) -> torch.Tensor:
     """Filter each example with its own cascade."""
-    cuts = [params[f"cut_{number}"] for number in range(sections)]
-    return biquads.run(x_BCT, clips.lengths_B, params["sections"], params["steady"], cuts, params["tail"])
+    return biquads.run(x_BCT, [_part(params, number) for number in range(2) if f"tail_{number}" in params])
+
+
+def _part(params: Params, number: int) -> biquads.Cascade:
+    rows, numbers, steady_R, tail = (params[f"{name}_{number}"] for name in ("rows", "numbers", "steady", "tail"))
+    cuts = tuple(cut for name, cut in params.items() if name.startswith(f"cut_{number}_"))
+    return biquads.Cascade(rows, numbers, steady_R, cuts, tail)

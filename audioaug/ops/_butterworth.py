@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from audioaug.core import DeviceClips, Distribution, HostClips, Op, Params, UniformInt
-from audioaug.dsp import biquads
-from audioaug.dsp.filters import Butterworth, Kind, cascade, extension, tail_samples, warped, zero_phase
+from audioaug.dsp.biquads import Section
+from audioaug.dsp.filters import Kind, cascade, extension, warped, zero_phase
 from audioaug.errors import ChainError
+from audioaug.ops import _biquads
 
 
 def check_rolloff(op: Any) -> None:
@@ -30,52 +32,39 @@ def order_distribution(op: Any) -> dict[str, Distribution]:
     return {"order": UniformInt(op.min_rolloff // step, op.max_rolloff // step)}
 
 
-def with_edges(kind: Kind, draw: Params, low_hz: Any, high_hz: Any, clips: HostClips) -> Params:
-    """Add band edges, kept below the Nyquist frequency as the reference keeps them, and the filters as numbers.
+def band_hz(draw: Params) -> tuple[Any, Any]:
+    """Return the edges of a band of drawn centre and width."""
+    half_hz = draw["center_freq"] * draw["bandwidth_fraction"] / 2
+    return draw["center_freq"] - half_hz, draw["center_freq"] + half_hz
 
-    Filters that ring longer than the longest clip become cascades, if these, cut at its end, are the shorter way.
-    """
+
+def sections(kind: Kind, draw: Params, low_hz: Any, high_hz: Any, clips: HostClips) -> list[Section]:
+    """Return the filters that were drawn, for one pass forward in time."""
+    low, high = (warped(_below_nyquist(hz, clips), clips.sample_rate) for hz in (low_hz, high_hz))
+    return cascade(kind, draw["order"].astype(np.int64), low, high)
+
+
+def _below_nyquist(edge_hz: NDArray[np.float64], clips: HostClips) -> NDArray[np.float64]:
+    """Move a band's edge below the Nyquist frequency, as the reference does."""
     nyquist_hz = clips.sample_rate // 2
-    low_hz, high_hz = (np.where(hz > nyquist_hz, nyquist_hz * 0.9999, hz) for hz in (low_hz, high_hz))
-    low, high = warped(low_hz, clips.sample_rate), warped(high_hz, clips.sample_rate)
-    order = draw["order"].astype(np.int64)
-    found = {**draw, "low_hz": low_hz, "high_hz": high_hz, "low": low, "high": high}
-    tail, longest = tail_samples(kind, order, low, high), int(clips.lengths.max(initial=1))
-    if tail > longest:
-        # With zero phase the clip is extended; a cut behind its end is as good.
-        plan = biquads.plan(cascade(kind, order, low, high), longest + 2 * extension(kind, int(order.max())))
-        if plan.tail < tail:
-            cuts = {f"cut_{number}": cut for number, cut in enumerate(plan.cuts)}
-            return {**found, "sections": plan.sections, "steady": plan.steady_R, "tail": plan.tail, **cuts}
-    return {**found, "tail": tail}
+    return np.where(edge_hz > nyquist_hz, nyquist_hz * 0.9999, edge_hz)
+
+
+def resolved(op: Any, kind: Kind, draw: Params, low_hz: Any, high_hz: Any, clips: HostClips) -> Params:
+    """Add the band's edges, and the filters as numbers."""
+    # With zero phase the clip is extended; a cut behind its end is as good.
+    extra = 2 * extension(kind, int(draw["order"].max())) if op.zero_phase else 0
+    numbers = _biquads.planned(sections(kind, draw, low_hz, high_hz, clips), int(clips.lengths.max(initial=1)) + extra)
+    return {**draw, "low_hz": _below_nyquist(low_hz, clips), "high_hz": _below_nyquist(high_hz, clips), **numbers}
 
 
 def run(op: Any, kind: Kind, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
     """Filter each example with its own order and edges."""
-    step = 12 if op.zero_phase else 6
-    if "sections" in params:
-        return _run_cascade(op, kind, x_BCT, params, clips)
-    filters = Butterworth(
-        kind,
-        params["order"],
-        params["low"],
-        params["high"],
-        highest_order=op.max_rolloff // step,
-        tail=params["tail"],
-    )
-    return (filters.zero_phase if op.zero_phase else filters)(x_BCT, clips.lengths_B)
-
-
-def _run_cascade(op: Any, kind: Kind, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-    cuts = [params[f"cut_{number}"] for number in range(sum(name.startswith("cut_") for name in params))]
-
-    def forward(x_RCT: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
-        return biquads.run(x_RCT, length_R, params["sections"], params["steady"], cuts, params["tail"])
-
     if not op.zero_phase:
-        return forward(x_BCT, clips.lengths_B)
+        return _biquads.run(x_BCT, params)
     edge_B = extension(kind, params["order"].long())
-    return zero_phase(forward, x_BCT, clips.lengths_B, edge_B, extension(kind, op.max_rolloff // 12))
+    longest_edge = extension(kind, op.max_rolloff // 12)
+    return zero_phase(lambda y_BCT: _biquads.run(y_BCT, params), x_BCT, clips.lengths_B, edge_B, longest_edge)
 
 
 def rolloff(op: Op, params: Params) -> int:

@@ -4,13 +4,14 @@ Shapes: B examples, C channels, T samples.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Stock, Uniform
+from audioaug.dsp.biquads import Section
 from audioaug.ops import _butterworth
 
 
@@ -58,9 +59,14 @@ class BandPassFilter(Op):
         }
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        half_hz = draw["center_freq"] * draw["bandwidth_fraction"] / 2
-        low_hz, high_hz = draw["center_freq"] - half_hz, draw["center_freq"] + half_hz
-        return _butterworth.with_edges("bandpass", draw, low_hz, high_hz, clips)
+        return _butterworth.resolved(self, "bandpass", draw, *_butterworth.band_hz(draw), clips)
+
+    @property
+    def linear(self) -> Literal["", "filter"]:
+        return "" if self.zero_phase else "filter"
+
+    def sections(self, draw: Params, clips: HostClips) -> list[Section]:
+        return _butterworth.sections("bandpass", draw, *_butterworth.band_hz(draw), clips)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {

@@ -29,6 +29,7 @@ class BitCrush(Op):
     max_bit_depth: int = 10
 
     contract = Contract.exact(rtol=1e-6)
+    keeps_silence = True
     limits = {"min_bit_depth": (1, 32), "max_bit_depth": (1, 32)}
 
     def distributions(self) -> dict[str, Distribution]:

@@ -30,12 +30,16 @@ class Gain(Op):
     max_gain_db: float = 12.0
 
     contract = Contract.exact(rtol=1e-6)
+    keeps_silence = True
 
     def distributions(self) -> dict[str, Distribution]:
         return {"gain_db": Uniform(self.min_gain_db, self.max_gain_db)}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"amplitude_ratio": 10 ** (params["gain_db"] / 20)}
+
+    def factor(self, draw: Params) -> NDArray[np.float64]:
+        return np.power(10.0, draw["gain_db"] / 20)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         return x_BCT * db_to_ratio(params["gain_db"])[:, None, None]

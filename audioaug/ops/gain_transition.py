@@ -42,6 +42,7 @@ class GainTransition(Op):
     duration_unit: Literal["fraction", "samples", "seconds"] = "seconds"
 
     contract = Contract.exact(rtol=2e-6)
+    keeps_silence = True
     needs_length = True
 
     def __post_init__(self) -> None:

@@ -23,10 +23,14 @@ class Identity(Op):
     """
 
     contract = Contract.exact(rtol=0.0)
+    keeps_silence = True
     library = "torch_audiomentations"
 
     def reference(self) -> Any:
         return TorchReference(self.name, self.arguments())
+
+    def factor(self, draw: Params) -> float:
+        return 1.0
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         return x_BCT

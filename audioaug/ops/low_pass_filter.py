@@ -4,13 +4,14 @@ Shapes: B examples, C channels, T samples.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Stock
+from audioaug.dsp.biquads import Section
 from audioaug.ops import _butterworth
 
 
@@ -47,7 +48,14 @@ class LowPassFilter(Op):
         return {"cutoff_freq": cutoff, **_butterworth.order_distribution(self)}
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        return _butterworth.with_edges("lowpass", draw, draw["cutoff_freq"], draw["cutoff_freq"], clips)
+        return _butterworth.resolved(self, "lowpass", draw, draw["cutoff_freq"], draw["cutoff_freq"], clips)
+
+    @property
+    def linear(self) -> Literal["", "filter"]:
+        return "" if self.zero_phase else "filter"
+
+    def sections(self, draw: Params, clips: HostClips) -> list[Section]:
+        return _butterworth.sections("lowpass", draw, draw["cutoff_freq"], draw["cutoff_freq"], clips)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"cutoff_freq": params["cutoff_freq"], "rolloff": _butterworth.rolloff(self, params)}

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.dsp.biquads import Section
 from audioaug.ops import _biquads
 
 
@@ -47,10 +48,13 @@ class PeakingFilter(Op):
         return _biquads.distributions(self)
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        return _biquads.resolved(("peaking",), draw, clips)
+        return {**draw, **_biquads.planned(self.sections(draw, clips), int(clips.lengths.max()))}
+
+    def sections(self, draw: Params, clips: HostClips) -> list[Section]:
+        return _biquads.sections(("peaking",), draw, clips)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return _biquads.replayed(("peaking",), params, sample_rate)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return _biquads.run(1, x_BCT, params, clips)
+        return _biquads.run(x_BCT, params)

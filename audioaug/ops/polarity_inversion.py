@@ -21,6 +21,10 @@ class PolarityInversion(Op):
     """
 
     contract = Contract.exact(rtol=0.0)
+    keeps_silence = True
+
+    def factor(self, draw: Params) -> float:
+        return -1.0
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         return -x_BCT

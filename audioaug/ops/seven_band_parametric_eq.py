@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Uniform
 from audioaug.dsp import biquads
+from audioaug.dsp.biquads import Section
 from audioaug.ops import _biquads
 
 EDGES_HZ = ((42, 95), (91, 204), (196, 441), (421, 948), (909, 2045), (1957, 4404), (4216, 9486))
@@ -51,7 +52,10 @@ class SevenBandParametricEQ(Op):
         return dict(zip(NAMES, drawn))
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        return _biquads.resolved(KINDS, draw, clips, PREFIXES)
+        return {**draw, **_biquads.planned(self.sections(draw, clips), int(clips.lengths.max()))}
+
+    def sections(self, draw: Params, clips: HostClips) -> list[Section]:
+        return _biquads.sections(KINDS, draw, clips, PREFIXES)
 
     def reference(self) -> Any:
         """Build the reference so that the parameters of its seven filters are entries of its own."""
@@ -65,7 +69,7 @@ class SevenBandParametricEQ(Op):
         return _biquads.replayed(KINDS, params, sample_rate, PREFIXES)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return _biquads.run(len(KINDS), x_BCT, params, clips)
+        return _biquads.run(x_BCT, params)
 
 
 class _PartOf:

@@ -25,6 +25,7 @@ class ShuffleChannels(Op):
     """
 
     contract = Contract.exact(rtol=0.0)
+    keeps_silence = True
     library = "torch_audiomentations"
 
     def distributions(self) -> dict[str, Distribution]:

@@ -37,6 +37,7 @@ class TimeMask(Op):
     mask_location: Literal["start", "end", "random"] = "random"
 
     contract = Contract.exact(rtol=1e-6)
+    keeps_silence = True
     needs_length = True
     limits = {"min_band_part": (0.0, 1.0), "max_band_part": (0.0, 1.0), "fade_duration": (0.0, float("inf"))}
 

@@ -1,5 +1,7 @@
 """Shelves and peaking filters against scipy and the cookbook's own formulas."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.signal
@@ -11,6 +13,7 @@ RATE = 16000
 SAMPLES = 3000
 KINDS = ("low_shelf", "high_shelf", "peaking")
 CENTRES_HZ = [1.0, 42.0, 300.0, 1000.0, 4000.0, 7500.0, 0.9999 * RATE / 2]
+NUMBERS = ("rows", "numbers", "steady_R")
 ROWS = [(gain_db, q) for gain_db in (-24.0, -1.0, 0.0, 18.0) for q in (0.1, 0.7, 5.0)]
 
 
@@ -34,10 +37,15 @@ def sections(kind, centre_hz, rows=ROWS, rate=RATE):
 
 
 def filtered(cascade, x, lengths):
-    plan = biquads.plan(cascade, int(max(lengths)))
-    numbers, steady = (torch.from_numpy(each).float() for each in (plan.sections, plan.steady_R))
-    signal = torch.from_numpy(x).float()
-    return biquads.run(signal, torch.as_tensor(lengths), numbers, steady, plan.cuts, plan.tail).numpy()
+    return biquads.run(torch.from_numpy(x).float(), on_device(biquads.plan(cascade, int(max(lengths))))).numpy()
+
+
+def on_device(plan):
+    return [replace(part, **{name: as_tensor(getattr(part, name)) for name in NUMBERS}) for part in plan]
+
+
+def as_tensor(numbers):
+    return torch.from_numpy(numbers) if numbers.dtype.kind == "i" else torch.from_numpy(numbers).float()
 
 
 def expected(sos_list, clip):
@@ -52,7 +60,7 @@ def noise(rows, channels=1, samples=SAMPLES):
 
 
 def assert_rows_equal(cascade, sos_rows, x, lengths):
-    padded = np.where(np.arange(x.shape[-1]) < np.asarray(lengths)[:, None, None], x, 9.0)  # must not matter
+    padded = np.where(np.arange(x.shape[-1]) < np.asarray(lengths)[:, None, None], x, 1.0)  # must not matter
     result = filtered(cascade, padded, lengths)
     assert np.isfinite(result).all()
     for row, length in enumerate(lengths):
@@ -83,7 +91,7 @@ def test_cascades_with_filters_that_ring_longer_than_the_clip(samples):
     parts = [("low_shelf", 5.0), ("peaking", 60.0), ("peaking", 6000.0), ("high_shelf", 0.9999 * RATE / 2)]
     cascade = [sections(kind, hz) for kind, hz in parts]
     plan = biquads.plan(cascade, samples)
-    assert [cut > 0 for cut in plan.cuts] == [True, True, samples < 100, True]
+    assert [cut > 0 for cut in plan[-1].cuts] == [True, True, samples < 100, True]
     sos_rows = [[cookbook(kind, hz, *row) for kind, hz in parts] for row in ROWS]
     assert_rows_equal(cascade, sos_rows, noise(len(ROWS), 1, samples), [samples] * len(ROWS))
 
@@ -93,10 +101,9 @@ def test_without_the_cut_a_long_ring_would_come_round(kind):
     """The canary: the same plan without its cut is wrong, so the tests above can see one that is missing."""
     each, x = sections(kind, 5.0, [(18.0, 0.9)]), noise(1)
     plan = biquads.plan([each], SAMPLES)
-    numbers, steady = (torch.from_numpy(part).float() for part in (plan.sections, plan.steady_R))
-    result = biquads.run(torch.from_numpy(x).float(), torch.tensor([SAMPLES]), numbers, steady, [0], plan.tail)
+    result = biquads.run(torch.from_numpy(x).float(), [replace(*on_device(plan), cuts=(0,))])
     wanted = expected([cookbook(kind, 5.0, 18.0, 0.9)], x[0, 0])
-    assert plan.cuts[0] and np.abs(result.numpy()[0, 0] - wanted).max() > 1e-3
+    assert plan[0].cuts[0] and np.abs(result.numpy()[0, 0] - wanted).max() > 1e-3
 
 
 @pytest.mark.parametrize(("kind", "at_0_hz"), [("low_shelf", 4.0), ("high_shelf", 1.0), ("peaking", 1.0)])
@@ -106,18 +113,41 @@ def test_a_constant_keeps_its_level_from_the_first_sample_on(kind, at_0_hz):
     np.testing.assert_allclose(result, 0.2 * at_0_hz, rtol=1e-6)
 
 
+def test_rows_that_ring_far_longer_than_most_are_filtered_apart():
+    centres_hz = np.asarray([1000.0, 20.0, 900.0, 1100.0, 30.0, 1000.0])
+    each = biquads.section("peaking", centres_hz, np.full(6, 12.0), np.full(6, 2.0), RATE)
+    fast, slow = biquads.plan([each], SAMPLES)
+    assert fast.rows.tolist() == [0, 2, 3, 5] and slow.rows.tolist() == [1, 4] and fast.tail < slow.tail / 4
+    sos_rows = [[cookbook("peaking", hz, 12.0, 2.0)] for hz in centres_hz]
+    assert_rows_equal([each], sos_rows, noise(6, 2), [SAMPLES - 100 * row for row in range(6)])
+
+
 def test_silence_stays_silence():
     assert not filtered([sections(kind, 300.0) for kind in KINDS], np.zeros((len(ROWS), 1, 200)), [200] * 12).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_tail_is_where_the_filter_has_rung_out(kind):
+def test_a_section_rings_as_long_as_it_says(kind):
+    for row in (row for row in ROWS if row[0]):
+        [rings] = sections(kind, 300.0, [row]).rings_R()
+        impulse = np.abs(scipy.signal.sosfilt(cookbook(kind, 300.0, *row), np.eye(1, 4 * int(rings))[0]))
+        assert impulse[int(rings) :].max() < 1e-6 * impulse.max()
+        assert impulse[int(rings) // 4 :].max() > 1e-6 * impulse.max()
+
+
+@pytest.mark.parametrize(
+    "centres_hz", [(300.0, 300.0, 300.0, 300.0), (42.0, 90.0, 500.0, 3000.0), (60.0, 7000.0, 7000.0)]
+)
+def test_a_cascade_rings_no_longer_than_it_says_and_far_shorter_than_all_its_sections_together(centres_hz):
     for row in ROWS:
-        tail = sections(kind, 300.0, [row]).tail_samples()
-        impulse = np.abs(scipy.signal.sosfilt(cookbook(kind, 300.0, *row), np.eye(1, 4 * tail)[0]))
-        assert impulse[tail:].max() < 1e-6 * impulse.max() and tail & (tail - 1) == 0
-    alone = [sections(kind, 300.0, [row]).tail_samples() for row in ROWS]
-    assert sections(kind, 300.0).tail_samples() == max(alone) > min(alone)
+        cascade = [sections("peaking", hz, [row]) for hz in centres_hz]
+        alone_RS = np.stack([each.rings_R() for each in cascade], axis=1)
+        [rings] = biquads.cascade_rings_R(alone_RS)
+        impulse = np.eye(1, 4 * int(rings))[0]
+        for hz in centres_hz:
+            impulse = scipy.signal.sosfilt(cookbook("peaking", hz, *row), impulse)
+        assert np.abs(impulse[int(rings) :]).max() < 1e-6 * np.abs(impulse).max()
+        assert alone_RS.max() <= rings < (0.7 if len(set(centres_hz)) == 1 else 1.0) * alone_RS.sum()
 
 
 def test_centres_above_nyquist_are_moved():

@@ -9,7 +9,7 @@ import scipy.fft
 import scipy.signal
 import torch
 
-from audioaug.dsp.fft import apply_response, convolve, fast_length
+from audioaug.dsp.fft import apply_response, block_length, convolve, fast_length
 
 SMOOTH = sorted(2**two * 3**three * 5**five for two, three, five in itertools.product(range(24), range(16), range(11)))
 
@@ -40,7 +40,25 @@ def test_a_response_is_applied_to_all_channels_of_its_row():
     delays = torch.tensor([0, 5, 28])
     frequencies = torch.arange(65) / 128
     response = torch.exp(-2j * torch.pi * frequencies * delays[:, None])
-    result = apply_response(x, response, 128)
+    result = apply_response(x, response, 128, 28)
     for row, delay in enumerate(delays.tolist()):
         expected = torch.nn.functional.pad(x[row], (delay, 0))[:, :100]
         assert torch.allclose(result[row], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("samples", "tail"), [(1, 1), (100, 28), (1000, 7), (1000, 600), (64000, 700), (64000, 1)])
+def test_rows_are_filtered_alike_whole_and_in_blocks(samples, tail):
+    rng = np.random.default_rng(2)
+    x, h = rng.standard_normal((2, 3, samples)), rng.standard_normal((2, tail + 1))
+    expected = scipy.signal.fftconvolve(x, h[:, None], axes=-1)[..., :samples]
+    sizes = {block_length(samples, tail, weight) for weight in (0.0, 1.0, 10.0, 1e6)} | {fast_length(samples + tail)}
+    assert len(sizes) > (samples > 4 * tail)
+    for n in sizes:
+        response = torch.fft.rfft(torch.from_numpy(h), n)
+        result = apply_response(torch.from_numpy(x), response, n, tail).numpy()
+        assert np.abs(result - expected).max() < 1e-9 * np.abs(expected).max()
+
+
+def test_the_dearer_the_response_the_shorter_the_blocks():
+    sizes = [block_length(64000, 900, weight) for weight in (0.0, 0.3, 3.0, 30.0)]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= 1800
