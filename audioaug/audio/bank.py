@@ -113,7 +113,7 @@ class Bank:
             self._resident[device] = self.flat_S.to(device)
             if device.type == "cuda":  # once, so that no other stream reads before the copy is there
                 torch.cuda.synchronize(device)
-        return self._resident[device][place_RN]
+        return torch.take(self._resident[device], place_RN)
 
 
 def bank_of(params: Mapping[str, Any], paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from audioaug.build.fuse import Fused
 from audioaug.build.prepare import Prepared, Preparer, Span, Step
 from audioaug.build.stock import StockEngine
-from audioaug.core import Chain, DeviceClips, Draws
+from audioaug.core import Chain, DeviceClips, Draws, Op, Params
+from audioaug.core.op import inside
 from audioaug.errors import DataError
 from audioaug.records import DeviceEngine
 
@@ -30,9 +32,10 @@ class DeviceChain(torch.nn.Module):
         super().__init__()
         self.chain, self.start, self.engine, self.seed = chain, start, engine, seed
         self.drawn = 0
-        self.prepare = Preparer(chain, start)
         stock = engine == "torch-audiomentations"
-        self._stock = StockEngine(self.prepare.ops, chain.sample_rate) if stock else None
+        self.prepare = Preparer(chain, start, fused=not stock)
+        ops = [op for op in self.prepare.ops if isinstance(op, Op)]
+        self._stock = StockEngine(ops, chain.sample_rate) if stock else None
 
     def forward(
         self,
@@ -81,7 +84,7 @@ class DeviceChain(torch.nn.Module):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)
             if prepared.lengths is not None:
-                y_BCT = y_BCT.masked_fill(~_mask(length_B, y_BCT), 0.0)
+                y_BCT = y_BCT.masked_fill(~inside(length_B, y_BCT.shape[-1]), 0.0)
             for step in prepared.steps:
                 y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate)
         return y_BCT.to(x_BCT.dtype), length_B
@@ -91,18 +94,19 @@ class DeviceChain(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT[rows], length_B[rows])
-        clips = DeviceClips(rate, length_R, _mask(length_R, y_RCT) if step.padded else None)
+        clips = DeviceClips(rate, length_R, y_RCT.shape[-1] if step.padded else None)
         op = self.prepare.ops[step.op]
-        drawn = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
-        params = op.measure(y_RCT, drawn, clips)
-        batched = op.batched if self._stock is None else self._stock.get(step.op, op)
+        params: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
+        if not isinstance(op, Fused):
+            params = op.measure(y_RCT, params, clips)
+        batched = op.batched if self._stock is None or isinstance(op, Fused) else self._stock.get(step.op, op)
         y_RCT = batched(y_RCT, params, clips)
-        if step.width is None:
-            y_RCT = clips.masked(y_RCT)
-        else:
+        if step.width is not None:
             length_R, y_BCT, y_RCT = params["length_out"], _fit(y_BCT, step.width), _fit(y_RCT, step.width)
-            y_RCT = y_RCT.masked_fill(~_mask(length_R, y_RCT), 0.0)
+            y_RCT = y_RCT.masked_fill(~inside(length_R, step.width), 0.0)
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
+        elif self._stock is not None or not op.keeps_silence:
+            y_RCT = clips.masked(y_RCT)
         return (y_RCT if rows is None else y_BCT.index_copy(0, rows, y_RCT)), length_B
 
     def get_extra_state(self) -> dict[str, int]:
@@ -114,8 +118,9 @@ class DeviceChain(torch.nn.Module):
         self.seed, self.drawn = state["seed"], state["drawn"]
 
     def extra_repr(self) -> str:
-        """List the ops, for ``print(module)``."""
-        return ", ".join([*(node.op.name for node in self.prepare.nodes), f"engine={self.engine!r}"])
+        """List the ops, for ``print(module)``; those that are one pass with a plus between them."""
+        names = [part.name if isinstance(part, Fused) else part.op.name for part in self.prepare.parts]
+        return ", ".join([*names, f"engine={self.engine!r}"])
 
 
 def build_device(
@@ -161,11 +166,6 @@ def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:
     """Cut the batch, or put silence behind it, so that it has that many samples."""
     spare = width - x_BCT.shape[-1]
     return x_BCT if not spare else torch.nn.functional.pad(x_BCT, (0, spare))
-
-
-def _mask(length_R: torch.Tensor, y_BCT: torch.Tensor) -> torch.Tensor:
-    """Return (R, 1, T), true inside each clip."""
-    return (torch.arange(y_BCT.shape[-1], device=y_BCT.device) < length_R[:, None])[:, None]
 
 
 def _view(buffers: dict[str, torch.Tensor], span: Span) -> torch.Tensor:

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.build.cpu import check_channels
-from audioaug.core import Chain, Draws, HostClips, Node, Op
+from audioaug.build.fuse import Fused, grouped
+from audioaug.core import Chain, Draws, HostClips, Node, Op, Params
 from audioaug.errors import DataError
 
 Span = tuple[str, int, int]
@@ -88,7 +89,7 @@ class _Work:
         self.sizes[buffer] += len(values)
         return buffer, start, self.sizes[buffer]
 
-    def resize(self, op: Op, rows: NDArray[np.int64], lengths: NDArray[np.int64] | None) -> int | None:
+    def resize(self, op: Op | Fused, rows: NDArray[np.int64], lengths: NDArray[np.int64] | None) -> int | None:
         """Note what an op makes of the lengths; return the width of the batch afterwards if it may change any."""
         if op.measures:
             self.measured = True
@@ -98,6 +99,22 @@ class _Work:
         self.lengths[rows] = lengths
         self.width = max(1, int(self.lengths.max()))
         return self.width
+
+    def step(self, place: int, op: Op | Fused, rows: NDArray[np.int64], params: Params) -> Step:
+        """Pack what an op needs to know for these rows, and note what it makes of their lengths."""
+        padded = self.padded(rows)
+        return Step(
+            op=place,
+            rows=None if len(rows) == len(self.lengths) else self.add(rows, whole=True),
+            params={
+                name: self.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
+                for name, value in params.items()
+                if isinstance(value, np.ndarray)
+            },
+            static={name: value for name, value in params.items() if isinstance(value, int)},
+            padded=padded,
+            width=self.resize(op, rows, params.get("length_out")),
+        )
 
     def tensor(self, buffer: str) -> torch.Tensor:
         dtype = np.int64 if buffer == "ints" else np.float32
@@ -109,15 +126,20 @@ class _Work:
 class Preparer:
     """Decides on the host what the ops of a chain from ``start`` on do to a batch.
 
-    ``ops`` are the ops that do something (containers excluded), in the order that ``Step.op`` counts.
+    ``parts`` are its ops in order, with neighbours that are ``fused`` as one. ``ops`` are those that do something
+    (containers excluded), in the order that ``Step.op`` counts.
     """
 
-    def __init__(self, chain: Chain, start: int) -> None:
+    def __init__(self, chain: Chain, start: int, fused: bool = True) -> None:
         self.chain = chain
         self.nodes = chain.nodes[start:]
-        leaves = [node for top in self.nodes for node in top.walk() if not node.children]
-        self.ops: list[Op] = [node.op for node in leaves]
-        self._place = {node.path: place for place, node in enumerate(leaves)}
+        self.parts: list[Node | Fused] = grouped(self.nodes) if fused else [*self.nodes]
+        self.ops: list[Op | Fused] = []
+        self._place: dict[str, int] = {}
+        for part in self.parts:
+            for each in [part] if isinstance(part, Fused) else [node for node in part.walk() if not node.children]:
+                self._place[each.path] = len(self.ops)
+                self.ops.append(each if isinstance(each, Fused) else each.op)
 
     def __call__(
         self,
@@ -134,8 +156,11 @@ class Preparer:
         work = _Work(sample_rate or self.chain.sample_rate, channels, host_lengths, samples)
         rows = np.arange(batch)
         where = work.add(host_lengths.copy(), whole=True) if work.padded(rows) else None
-        for node in self.nodes if batch and samples else ():
-            self._plan(node, rows, draws, work)
+        for part in self.parts if batch and samples else ():
+            if isinstance(part, Fused):
+                self._fuse(part, draws, work)
+            else:
+                self._plan(part, rows, draws, work)
         return Prepared(
             tuple(work.steps),
             work.tensor("floats"),
@@ -160,22 +185,16 @@ class Preparer:
             for child in np.unique(order[:, slot][order[:, slot] >= 0]):
                 self._plan(node.children[child], rows[order[:, slot] == child], draws, work)
 
+    def _fuse(self, part: Fused, draws: Draws, work: _Work) -> None:
+        """Append the one step of neighbours for the rows of any of them."""
+        rows, params = part.resolve(draws, HostClips(work.sample_rate, work.lengths, work.channels))
+        if len(rows):
+            work.steps.append(work.step(self._place[part.path], part, rows, params))
+
     def _step(self, node: Node, rows: NDArray[np.int64], draw: dict[str, Any], work: _Work) -> Step:
         check_channels(node.op, work.channels)
         params = node.op.resolve(draw, HostClips(work.sample_rate, work.lengths[rows], work.channels))
-        padded = work.padded(rows)
-        return Step(
-            op=self._place[node.path],
-            rows=None if len(rows) == len(work.lengths) else work.add(rows, whole=True),
-            params={
-                name: work.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
-                for name, value in params.items()
-                if isinstance(value, np.ndarray)
-            },
-            static={name: value for name, value in params.items() if isinstance(value, int)},
-            padded=padded,
-            width=work.resize(node.op, rows, params.get("length_out")),
-        )
+        return work.step(self._place[node.path], node.op, rows, params)
 
 
 def _host_lengths(lengths: torch.Tensor | Sequence[int] | None, batch: int, samples: int) -> NDArray[np.int64]:

@@ -117,26 +117,30 @@ class HostClips:
     channels: int = 1
 
 
+def inside(length_B: torch.Tensor, samples: int) -> torch.Tensor:
+    """Return (B, 1, T), true inside each clip."""
+    return (torch.arange(samples, device=length_B.device) < length_B[:, None])[:, None]
+
+
 @dataclass(frozen=True)
 class DeviceClips:
     """What an op may know of a batch on the device, besides the samples.
 
-    ``mask`` is what ``mask_B1T`` returns, or makes it when somebody asks for it.
+    ``padded_to`` is the batch's width, or ``None`` where every clip fills it, so that nothing needs masking.
     """
 
     sample_rate: int
     lengths_B: torch.Tensor
-    mask: torch.Tensor | Callable[[], torch.Tensor] | None = None
+    padded_to: int | None = None
 
-    @property
+    @functools.cached_property
     def mask_B1T(self) -> torch.Tensor | None:
-        """True inside each clip; ``None`` where every clip fills the batch, so that nothing needs masking."""
-        return self.mask() if callable(self.mask) else self.mask
+        """True inside each clip; ``None`` where every clip fills the batch."""
+        return None if self.padded_to is None else inside(self.lengths_B, self.padded_to)
 
     def masked(self, x_BCT: torch.Tensor, value: float = 0.0) -> torch.Tensor:
         """Return the batch with everything behind the end of each clip replaced."""
-        mask_B1T = self.mask_B1T
-        return x_BCT if mask_B1T is None else torch.where(mask_B1T, x_BCT, value)
+        return x_BCT if self.mask_B1T is None else torch.where(self.mask_B1T, x_BCT, value)
 
     def rms_B(self, x_BCT: torch.Tensor) -> torch.Tensor:
         """Return the level of each clip: the mean over channels of each channel's root mean square.
@@ -278,18 +282,17 @@ class Op(ABC):
         raise NotImplementedError
 
     @property
-    def linear(self) -> Literal["", "factor", "filter"]:
-        """What the op is if neighbours like it may become one pass: see ``factor`` and ``sections``."""
-        own = type(self)
-        return "factor" if own.factor is not Op.factor else "filter" if own.sections is not Op.sections else ""
+    def linear(self) -> bool:
+        """Whether neighbours like it may become one pass: all it does is its ``factor``, or its ``sections``."""
+        return type(self).factor is not Op.factor or type(self).sections is not Op.sections
 
     def factor(self, draw: Params) -> FloatArray | float:
-        """Return the number that each example is multiplied by, if that is all the op does."""
-        raise NotImplementedError
+        """Return the number that each example is multiplied by."""
+        return 1.0
 
     def sections(self, draw: Params, clips: HostClips) -> Sequence[Any]:
-        """Return the op's sections (``dsp.biquads``), if all it does is to run them from their steady state."""
-        raise NotImplementedError
+        """Return the op's filters (``dsp.biquads.Section``), run one after the other, each from its steady state."""
+        return ()
 
     def stock(self) -> Stock | None:
         """Return what torch-audiomentations has in this op's place, if anything."""

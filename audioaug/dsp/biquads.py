@@ -18,8 +18,8 @@ Shapes: R rows, S sections, K = 8 numbers of each, C channels, T samples, F freq
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -48,6 +48,18 @@ class Section:
     gain_R: FloatArray
     numerator_R3: FloatArray
     denominator_R3: FloatArray
+
+    def spread(self, rows: NDArray[np.int64], count: int) -> "Section":
+        """Return the section for ``count`` rows, of which it filters those, and does nothing to the others."""
+        one_R, nothing_R3 = np.ones(count), np.tile([1.0, 2.0, 1.0], (count, 1))
+        found = Section(one_R, one_R.copy(), nothing_R3, nothing_R3.copy())
+        for name in ("tan_R", "gain_R", "numerator_R3", "denominator_R3"):
+            getattr(found, name)[rows] = getattr(self, name)
+        return found
+
+    def amplified(self, factor_R: FloatArray) -> "Section":
+        """Return the section with another gain."""
+        return replace(self, gain_R=self.gain_R * factor_R)
 
     def digital(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return b and a as scipy has them, (R, 3) each, and what a[0] was before they were divided by it."""
@@ -139,6 +151,27 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
             numbers_RSK = np.concatenate([numbers_SRK, rest_SR2], axis=-1).swapaxes(0, 1)[rows]
             found.append(Cascade(rows, numbers_RSK.reshape(-1), steady_R[rows], cuts, tail))
     return found
+
+
+def packed(cascades: Sequence[Cascade]) -> dict[str, Any]:
+    """Return cascades as named arrays and whole numbers, to be sent to the device."""
+    found = dict[str, Any]()
+    for number, part in enumerate(cascades):
+        found |= {f"rows_{number}": part.rows, f"numbers_{number}": part.numbers, f"steady_{number}": part.steady_R}
+        found |= {f"cut_{number}_{place}": cut for place, cut in enumerate(part.cuts)}
+        found[f"tail_{number}"] = part.tail
+    return found
+
+
+def unpacked(params: Mapping[str, Any]) -> list[Cascade]:
+    """Return the cascades of ``packed``, whose arrays are tensors by now."""
+    return [_part(params, number) for number in range(2) if f"tail_{number}" in params]
+
+
+def _part(params: Mapping[str, Any], number: int) -> Cascade:
+    rows, numbers, steady_R, tail = (params[f"{name}_{number}"] for name in ("rows", "numbers", "steady", "tail"))
+    cuts = tuple(cut for name, cut in params.items() if name.startswith(f"cut_{number}_"))
+    return Cascade(rows, numbers, steady_R, cuts, tail)
 
 
 def _cuts_and_tail(rings_RS: FloatArray, whole: int) -> tuple[tuple[int, ...], int]:

@@ -11,6 +11,6 @@ def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy
     Reference: Signalsmith Audio, "A cheap energy-preserving-ish crossfade" (2021); ``get_crossfade_mask_pair``.
     """
     last = max(length - 1, 1) if isinstance(length, int) else (length - 1).clamp(min=1)
-    x = (position / last).clamp(0.0, 1.0)
-    bend = x * (1 - x)
-    return (x + bend * (1 + (1.4186 if equal_energy else -0.70912) * bend)).square()
+    x = (position / last).clamp_(0.0, 1.0)
+    bend = torch.addcmul(x, x, x, value=-1.0)
+    return (bend * (1.4186 if equal_energy else -0.70912)).add_(1.0).mul_(bend).add_(x).square_()

@@ -3,12 +3,14 @@
 Shapes: R rows, N values.
 """
 
+import math
+
 import torch
 
 
 def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
     """Return the amplitude ratio of a level difference."""
-    return torch.pow(10.0, decibels / 20.0)
+    return torch.exp(decibels * (math.log(10.0) / 20.0))
 
 
 def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:

@@ -18,14 +18,14 @@ def hash_64(counter: torch.Tensor) -> torch.Tensor:
     Reference: the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
     """
     z = counter * _GOLDEN
-    z = (z ^ _shift_right(z, 30)) * _MIX_1
-    z = (z ^ _shift_right(z, 27)) * _MIX_2
-    return z ^ _shift_right(z, 31)
+    z.bitwise_xor_(_shift_right(z, 30)).mul_(_MIX_1)
+    z.bitwise_xor_(_shift_right(z, 27)).mul_(_MIX_2)
+    return z.bitwise_xor_(_shift_right(z, 31))
 
 
 def _shift_right(z: torch.Tensor, bits: int) -> torch.Tensor:
     """Shift as if unsigned: torch's int64 shift copies the sign bit in."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
+    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
@@ -38,10 +38,10 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     stream_RC = hash_64(hash_64(key_R)[:, None] + torch.arange(1, channels + 1, device=key_R.device))
     bits_RCH = hash_64(stream_RC[..., None] + torch.arange(half, device=key_R.device))
     # Box and Muller (1958): 32 bits for the radius (never zero), 32 for the angle.
-    radius = ((_shift_right(bits_RCH, 32).float() + 0.5) * 2.0**-32).clamp(max=1.0).log().mul_(-2.0).sqrt_()
-    angle = (bits_RCH & 0xFFFFFFFF).float() * (2.0 * math.pi * 2.0**-32)
+    radius = _shift_right(bits_RCH, 32).float().add_(0.5).mul_(2.0**-32).clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
+    angle = bits_RCH.bitwise_and_(0xFFFFFFFF).float().mul_(2.0 * math.pi * 2.0**-32)
     # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
-    return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1).flatten(-2)[..., :samples]
+    return torch.stack([radius * angle.cos(), angle.sin_().mul_(radius)], dim=-1).flatten(-2)[..., :samples]
 
 
 def uniform(key_R: torch.Tensor, count: int) -> torch.Tensor:

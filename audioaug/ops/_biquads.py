@@ -40,12 +40,7 @@ def sections(
 
 def planned(cascade: Sequence[biquads.Section], longest: int) -> Params:
     """Return what ``run`` needs to know of cascades, for clips of at most that many samples."""
-    found = dict[str, Any]()
-    for number, part in enumerate(biquads.plan(cascade, longest)):
-        found |= {f"rows_{number}": part.rows, f"numbers_{number}": part.numbers, f"steady_{number}": part.steady_R}
-        found |= {f"cut_{number}_{place}": cut for place, cut in enumerate(part.cuts)}
-        found[f"tail_{number}"] = part.tail
-    return found
+    return biquads.packed(biquads.plan(cascade, longest))
 
 
 def replayed(
@@ -61,10 +56,4 @@ def replayed(
 
 def run(x_BCT: torch.Tensor, params: Params) -> torch.Tensor:
     """Filter each example with its own cascade."""
-    return biquads.run(x_BCT, [_part(params, number) for number in range(2) if f"tail_{number}" in params])
-
-
-def _part(params: Params, number: int) -> biquads.Cascade:
-    rows, numbers, steady_R, tail = (params[f"{name}_{number}"] for name in ("rows", "numbers", "steady", "tail"))
-    cuts = tuple(cut for name, cut in params.items() if name.startswith(f"cut_{number}_"))
-    return biquads.Cascade(rows, numbers, steady_R, cuts, tail)
+    return biquads.run(x_BCT, biquads.unpacked(params))

@@ -99,6 +99,7 @@ class AddBackgroundNoise(Op):
             "file": file_B,
             "start": start_B,
             "span": span_B,
+            "repeats": int(span_B.min() < clips.lengths.max()),
             **where.excerpts(file_B, start_B, span_B),
         }
 
@@ -116,19 +117,27 @@ class AddBackgroundNoise(Op):
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        noise_BT = self._unit_noise(x_BCT, params, clips)
+        noise_BT, rms_B = self._noise(x_BCT, params, clips)
         level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
             level_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
-        return x_BCT + (noise_BT * level_B[:, None])[:, None]
+        return torch.addcmul(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None, None])
 
-    def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        """Return the excerpts at level 1, repeated to the batch's length; (B, T)."""
+    def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
         bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
         time_T, span_B1 = torch.arange(x_BCT.shape[-1], device=x_BCT.device), params["span"][:, None]
+        if not params["repeats"] and clips.padded_to is None:
+            noise_BT = bank.take(params["place"][:, None] + time_T)
+            return noise_BT, noise_BT.square().mean(dim=1).sqrt()
         noise_BT = bank.take(params["place"][:, None] + time_T % span_B1)
-        rms_B1 = (torch.where(time_T < span_B1, noise_BT, 0.0).square().sum(1, keepdim=True) / span_B1).sqrt()
-        return torch.where(rms_B1 < SILENCE, 0.0, noise_BT / rms_B1)
+        once_BT = torch.where(time_T < span_B1, noise_BT, 0.0)
+        return noise_BT, (once_BT.square().sum(dim=1) / params["span"]).sqrt()
+
+    def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        """Return the excerpts at level 1."""
+        noise_BT, rms_B = self._noise(x_BCT, params, clips)
+        return noise_BT * _inverse(rms_B)[:, None]
 
     def stock(self) -> Stock | None:
         if self.noise_rms == "absolute":
@@ -142,3 +151,8 @@ class AddBackgroundNoise(Op):
             {"background_paths": ["never-read.wav"]},
             differs="fed with clips in memory, since it cannot read files any more; then the same for mono",
         )
+
+
+def _inverse(rms_B: torch.Tensor) -> torch.Tensor:
+    """Return what brings noise to level 1, or, if it is as good as silent, to 0."""
+    return torch.where(rms_B < SILENCE, 0.0, 1 / rms_B)

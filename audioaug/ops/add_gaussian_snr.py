@@ -41,7 +41,7 @@ class AddGaussianSNR(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         std_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
-        return x_BCT + gaussian(params["noise_key"], *x_BCT.shape[1:]) * std_B[:, None, None]
+        return torch.addcmul(x_BCT, gaussian(params["noise_key"], *x_BCT.shape[1:]), std_B[:, None, None])
 
     def stock(self) -> Stock:
         return Stock(

@@ -4,7 +4,7 @@ Shapes: B examples, C channels, T samples.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,8 +62,8 @@ class BandPassFilter(Op):
         return _butterworth.resolved(self, "bandpass", draw, *_butterworth.band_hz(draw), clips)
 
     @property
-    def linear(self) -> Literal["", "filter"]:
-        return "" if self.zero_phase else "filter"
+    def linear(self) -> bool:
+        return not self.zero_phase
 
     def sections(self, draw: Params, clips: HostClips) -> list[Section]:
         return _butterworth.sections("bandpass", draw, *_butterworth.band_hz(draw), clips)

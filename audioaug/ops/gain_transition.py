@@ -76,6 +76,6 @@ class GainTransition(Op):
         start_B1, end_B1, fade_B1, t0_B1 = (
             params[name][:, None] for name in ("start_gain_db", "end_gain_db", "fade_time_samples", "t0")
         )
-        into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device) - t0_B1
+        into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32) - t0_B1.int()
         gain_db_BT = torch.lerp(start_B1, end_B1, (into_BT / (fade_B1 - 1)).clamp(0.0, 1.0))
         return x_BCT * db_to_ratio(gain_db_BT)[:, None]

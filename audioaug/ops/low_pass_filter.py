@@ -4,7 +4,7 @@ Shapes: B examples, C channels, T samples.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,8 +51,8 @@ class LowPassFilter(Op):
         return _butterworth.resolved(self, "lowpass", draw, draw["cutoff_freq"], draw["cutoff_freq"], clips)
 
     @property
-    def linear(self) -> Literal["", "filter"]:
-        return "" if self.zero_phase else "filter"
+    def linear(self) -> bool:
+        return not self.zero_phase
 
     def sections(self, draw: Params, clips: HostClips) -> list[Section]:
         return _butterworth.sections("lowpass", draw, draw["cutoff_freq"], draw["cutoff_freq"], clips)

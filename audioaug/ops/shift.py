@@ -58,7 +58,8 @@ class Shift(Op):
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         unit = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}[self.shift_unit]
-        return {**draw, "places": np.rint(draw["shift_amount"] * unit).astype(np.int64)}
+        places = np.rint(draw["shift_amount"] * unit).astype(np.int64)
+        return {**draw, "places": places, "stitch": places % np.maximum(clips.lengths, 1)}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         amount = params["shift_amount"]
@@ -66,17 +67,17 @@ class Shift(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device)
-        places_B1, length_B1 = params["places"][:, None], clips.lengths_B[:, None]
-        source_BT = (time_T - places_B1) % length_B1.clamp(min=1)
-        y_BCT = x_BCT.gather(-1, source_BT[:, None].expand_as(x_BCT))
-        stitch_B1 = torch.where(places_B1 < 0, length_B1 + places_B1, places_B1)
-        after_BT = time_T >= stitch_B1
-        fade = int(clips.sample_rate * self.fade_duration)
-        distance_BT = torch.where(after_BT, time_T - stitch_B1, stitch_B1 - 1 - time_T)
-        gain_BT = crossfade(distance_BT, fade, equal_energy=True) if fade else torch.ones_like(x_BCT[:, 0])
+        places_B1, length_B1, stitch_B1 = params["places"][:, None], clips.lengths_B[:, None], params["stitch"][:, None]
+        # Behind the end of a clip nobody looks, so that one length back or ahead is enough.
+        source_BT = torch.where(time_T < stitch_B1, time_T + (length_B1 - stitch_B1), time_T - stitch_B1)
+        y_BCT = x_BCT.gather(-1, source_BT.clamp_(max=x_BCT.shape[-1] - 1)[:, None].expand_as(x_BCT))
+        after_BT = time_T.int() - stitch_B1.int()
+        if fade := int(clips.sample_rate * self.fade_duration):
+            distance_BT = torch.maximum(after_BT, -1 - after_BT)
+            y_BCT = y_BCT * crossfade(distance_BT, fade, equal_energy=True)[:, None]
         if not self.rollover:
-            gain_BT = torch.where(after_BT == (places_B1 < 0), 0.0, gain_BT)
-        return torch.where((places_B1 == 0)[..., None], x_BCT, y_BCT * gain_BT[:, None])
+            y_BCT = y_BCT * ((after_BT >= 0) != (places_B1 < 0))[:, None]
+        return torch.where((places_B1 == 0)[..., None], x_BCT, y_BCT)
 
     def stock(self) -> Stock:
         return Stock(

@@ -43,7 +43,7 @@ class ShuffleChannels(Op):
         return {f"permutations_{place}": int(channel) for place, channel in enumerate(order)}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return torch.take_along_dim(x_BCT, params["orders"].view(*x_BCT.shape[:2], 1), dim=1)
+        return x_BCT[torch.arange(len(x_BCT), device=x_BCT.device)[:, None], params["orders"].view(x_BCT.shape[:2])]
 
     def stock(self) -> Stock:
         return Stock(

@@ -58,7 +58,7 @@ class TimeMask(Op):
         t = shortest + (draw["length_share"] * (longest - shortest + 1)).astype(np.int64)
         last = clips.lengths - t
         t0 = {"start": 0 * last, "end": last, "random": (draw["start_share"] * (last + 1)).astype(np.int64)}
-        fade = np.minimum(round(clips.sample_rate * self.fade_duration), t // 2)
+        fade = np.minimum(round(clips.sample_rate * self.fade_duration), t // 2).clip(min=1)  # of 1 sample: none
         return {"t": t, "t0": t0[self.mask_location], "fade": fade}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
@@ -66,8 +66,6 @@ class TimeMask(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         t_B1, t0_B1, fade_B1 = (params[name][:, None] for name in ("t", "t0", "fade"))
-        into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device) - t0_B1
-        fade_out = crossfade(fade_B1 - 1 - into_BT, fade_B1, equal_energy=False)
-        fade_in = crossfade(into_BT - t_B1 + fade_B1, fade_B1, equal_energy=False)
-        outside = ((into_BT < 0) | (into_BT >= t_B1)).to(x_BCT.dtype)
-        return x_BCT * torch.where(fade_B1 >= 2, torch.maximum(fade_out, fade_in), outside)[:, None]
+        into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32) - t0_B1.int()
+        outward_BT = torch.maximum(-1 - into_BT, into_BT - t_B1.int())
+        return x_BCT * crossfade(outward_BT + fade_B1.int(), fade_B1, equal_energy=False)[:, None]

@@ -196,7 +196,7 @@ def test_a_fault_in_the_mix_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch)
         if fault == "level":
             params = {**params, "snr_in_db": params["snr_in_db"] + 0.01}
         if fault == "own level":
-            clips = type(clips)(clips.sample_rate, torch.full_like(clips.lengths_B, x.shape[-1]), clips.mask_B1T)
+            clips = type(clips)(clips.sample_rate, torch.full_like(clips.lengths_B, x.shape[-1]), clips.padded_to)
             return honest(self, x * 1.00001, params, clips)
         mixed = honest(self, x, params, clips)
         return mixed if fault != "silence" else torch.where(x.abs().amax(-1, keepdim=True) > 0, mixed, 1e-3)

@@ -1,0 +1,74 @@
+"""Which neighbours become one pass: gains and filters in a row are one cascade of sections, times one factor.
+
+What one of them does to an example, the others need not: where its coin fell the other way, its section does nothing
+and its factor is 1.
+
+Shapes: B examples, R rows that any of the ops touches, C channels, T samples.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import DeviceClips, Draws, HostClips, Node, Params
+from audioaug.dsp import biquads
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Neighbouring linear ops as one. It answers what the device build asks of an op."""
+
+    nodes: tuple[Node, ...]
+
+    measures = False
+
+    @property
+    def path(self) -> str:
+        """Where they lie in the chain."""
+        return self.nodes[0].path
+
+    @property
+    def name(self) -> str:
+        """The names of the ops."""
+        return " + ".join(node.op.name for node in self.nodes)
+
+    @property
+    def keeps_silence(self) -> bool:
+        """Whether what is 0 stays 0."""
+        return all(node.op.keeps_silence for node in self.nodes)
+
+    def resolve(self, draws: Draws, clips: HostClips) -> tuple[NDArray[np.int64], Params]:
+        """Return the rows that any of the ops touches, and what ``batched`` needs to know of these."""
+        chosen_NB = np.stack([draws[f"{node.path}:apply"] > 0 for node in self.nodes])
+        rows = np.flatnonzero(chosen_NB.any(axis=0))
+        factor_R, sections = np.ones(len(rows)), list[biquads.Section]()
+        for node, chosen_B in zip(self.nodes, chosen_NB):
+            if chosen_B.any():
+                within = np.flatnonzero(chosen_B[rows])
+                draw = {name: draws[f"{node.path}:{name}"][chosen_B] for name in node.distributions}
+                factor_R[within] *= node.op.factor(draw)
+                sections += [each.spread(within, len(rows)) for each in node.op.sections(draw, clips)]
+        if not sections:
+            return rows, {"factor": factor_R}
+        sections[0] = sections[0].amplified(factor_R)
+        return rows, biquads.packed(biquads.plan(sections, int(clips.lengths.max())))
+
+    def batched(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        """Return the effect of all of them."""
+        if "factor" in params:
+            return x_RCT * params["factor"][:, None, None]
+        return biquads.run(x_RCT, biquads.unpacked(params))
+
+
+def grouped(nodes: Sequence[Node]) -> list[Any]:
+    """Return the nodes, with every two or more linear neighbours replaced by a ``Fused``."""
+    found = list[Any]()
+    for linear, group in itertools.groupby(nodes, lambda node: not node.children and node.op.linear):
+        neighbours = tuple(group)
+        found += [Fused(neighbours)] if linear and len(neighbours) > 1 else neighbours
+    return found
