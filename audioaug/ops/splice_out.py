@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock
 from audioaug.ops._torch_reference import TorchReference
 
+FADE_STEP = 512
+"""Crossfades are computed for a multiple of this many samples, so that shapes repeat."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpliceOut(Op):
@@ -48,7 +51,9 @@ class SpliceOut(Op):
         shares_BN = np.stack([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)], axis=1)
         every = zip(shares_BN, draw["start_key"], clips.lengths.tolist())
         splices_BN2 = np.asarray([self._splices(*example, clips.sample_rate) for example in every])
-        return {**draw, "widths": splices_BN2[..., 0].ravel(), "starts": splices_BN2[..., 1].ravel()}
+        widths, starts = splices_BN2[..., 0].ravel(), splices_BN2[..., 1].ravel()
+        widest = -(-int(_half(widths.max())) // FADE_STEP) * FADE_STEP
+        return {**draw, "widths": widths, "starts": starts, "widest": widest}
 
     def _splices(
         self, share_N: NDArray[np.float64], key: float, length: int, sample_rate: int
@@ -75,17 +80,19 @@ class SpliceOut(Op):
             return super().play(reference, params, samples, sample_rate)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        time_T, last = torch.arange(x_BCT.shape[-1], device=x_BCT.device), x_BCT.shape[-1] - 1
         width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
-        y_BCT = clips.masked(x_BCT)
+        samples, widest = x_BCT.shape[-1], params["widest"]
+        y_BCT = torch.nn.functional.pad(clips.masked(x_BCT), (0, widest))  # into which splices at the end may reach
+        time_T, fade_W = (torch.arange(size, device=x_BCT.device) for size in (samples + widest, widest))
         for half_B1, start_B1 in zip(_half(width_BN).split(1, dim=1), start_BN.split(1, dim=1)):
-            source_BT = time_T + half_B1
-            later_BCT = torch.take_along_dim(y_BCT, source_BT.clamp(max=last)[:, None], dim=-1)
-            later_BCT = later_BCT.masked_fill((source_BT > last)[:, None], 0.0)
+            joined_BCT = _read(y_BCT, torch.where(time_T < start_B1, time_T, time_T + half_B1))
+            place_BW = start_B1 + fade_W
             # Both halves of a Hann window of 2 * half samples, which add up to 1: from 0 to 1, and 1 thereafter.
-            into_BT = ((time_T - start_B1) / half_B1.clamp(min=1)).clamp(0.0, 1.0)
-            y_BCT = torch.lerp(y_BCT, later_BCT, (0.5 - 0.5 * torch.cos(torch.pi * into_BT))[:, None])
-        return y_BCT
+            into_BW = (fade_W / half_B1.clamp(min=1)).clamp_(0.0, 1.0)
+            share_B1W = (0.5 - 0.5 * torch.cos(torch.pi * into_BW))[:, None]
+            faded_BCW = torch.lerp(_read(y_BCT, place_BW), _read(y_BCT, place_BW + half_B1), share_B1W)
+            y_BCT = joined_BCT.scatter(-1, place_BW[:, None].expand_as(faded_BCW), faded_BCW)
+        return y_BCT[..., :samples]
 
     def stock(self) -> Stock:
         return Stock(
@@ -99,3 +106,8 @@ class SpliceOut(Op):
 def _half(width: Any) -> Any:
     """Return how much shorter a splice makes the audio: half of its width, which the reference makes even."""
     return (width + 1) // 2
+
+
+def _read(x_BCT: torch.Tensor, place_BN: torch.Tensor) -> torch.Tensor:
+    """Return the samples at these places; behind the end is what lies last."""
+    return x_BCT.gather(-1, place_BN.clamp(max=x_BCT.shape[-1] - 1)[:, None].expand(-1, x_BCT.shape[1], -1))
