@@ -213,7 +213,7 @@ def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
     rows, channels, samples = x_RCT.shape
     n = block_length(samples, cascade.tail, weight=RESPONSE_WEIGHT * len(cascade.cuts) / channels)
     first_RC1 = x_RCT[..., :1]
-    moving = apply_response(x_RCT - first_RC1, response_RF(cascade, rows, n), n, cascade.tail)
+    moving = apply_response(x_RCT - first_RC1, response_RF(cascade, rows, n)[:, None], n, cascade.tail)
     return moving + first_RC1 * cascade.steady_R[:, None, None]
 
 

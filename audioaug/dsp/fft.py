@@ -7,6 +7,9 @@ import functools
 
 import torch
 
+TAPS_WEIGHT = 0.5
+"""What the spectrum of a row's taps costs: half of an FFT and back."""
+
 
 @functools.lru_cache(maxsize=1024)
 def fast_length(at_least: int) -> int:
@@ -33,29 +36,39 @@ def block_length(samples: int, tail: int, weight: float = 0.0) -> int:
     """
     sizes = [fast_length(samples + tail)]
     sizes += [1 << bits for bits in range((2 * max(tail, 1) - 1).bit_length(), sizes[0].bit_length())]
-    return min(sizes, key=lambda n: n * (_blocks(samples, tail, n) + weight))
+    return min(sizes, key=lambda n: n * (_blocks(samples, samples, tail, n) + weight))
 
 
-def _blocks(samples: int, tail: int, n: int) -> int:
-    return 1 if n >= samples + tail else -(-samples // (n - tail))
+def _blocks(samples: int, samples_out: int, tail: int, n: int) -> int:
+    return 1 if n >= samples + tail else -(-samples_out // (n - tail))
 
 
-def apply_response(x_RCT: torch.Tensor, response_RF: torch.Tensor, n: int, tail: int) -> torch.Tensor:
-    """Filter all channels of each row by its response at the frequencies of an FFT of n samples. Returns (R, C, T).
+def apply_response(
+    x_RCT: torch.Tensor, response_RCF: torch.Tensor, n: int, tail: int, samples_out: int | None = None
+) -> torch.Tensor:
+    """Filter each channel by its response (or all by one) at the frequencies of an FFT of n samples.
 
     A row that does not fit into n samples with its tail is filtered in overlapping blocks (overlap-save).
+
+    Args:
+        x_RCT: the rows.
+        response_RCF: of each channel, or (R, 1, F).
+        n: as ``block_length`` advises.
+        tail: how long the filter rings.
+        samples_out: how many samples to return, at most T + tail; T by default.
     """
     samples, step = x_RCT.shape[-1], n - tail
-    blocks = _blocks(samples, tail, n)
-    if blocks == 1:
-        return torch.fft.irfft(torch.fft.rfft(x_RCT, n) * response_RF[:, None], n)[..., :samples]
+    samples_out = samples if samples_out is None else samples_out
+    blocks = _blocks(samples, samples_out, tail, n)
+    if blocks == 1 and n >= samples + tail:
+        return torch.fft.irfft(torch.fft.rfft(x_RCT, n) * response_RCF, n)[..., :samples_out]
     padded = torch.nn.functional.pad(x_RCT, (tail, blocks * step - samples))
-    spectrum_RCKF = torch.fft.rfft(padded.unfold(-1, n, step)) * response_RF[:, None, None]
-    return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples]
+    spectrum_RCKF = torch.fft.rfft(padded.unfold(-1, n, step)) * response_RCF[:, :, None]
+    return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples_out]
 
 
 def convolve(x_RCT: torch.Tensor, taps_RCL: torch.Tensor) -> torch.Tensor:
-    """Convolve each channel with its own taps. Returns the full result, (R, C, T + L - 1)."""
-    full = x_RCT.shape[-1] + taps_RCL.shape[-1] - 1
-    n = fast_length(full)
-    return torch.fft.irfft(torch.fft.rfft(x_RCT, n) * torch.fft.rfft(taps_RCL, n), n)[..., :full]
+    """Convolve each channel with its own taps (or all with one row's). Returns the full result, (R, C, T + L - 1)."""
+    tail = taps_RCL.shape[-1] - 1
+    n = block_length(x_RCT.shape[-1], tail, weight=TAPS_WEIGHT)
+    return apply_response(x_RCT, torch.fft.rfft(taps_RCL, n), n, tail, x_RCT.shape[-1] + tail)
