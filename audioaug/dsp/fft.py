@@ -36,11 +36,7 @@ def block_length(samples: int, tail: int, weight: float = 0.0) -> int:
     """
     sizes = [fast_length(samples + tail)]
     sizes += [1 << bits for bits in range((2 * max(tail, 1) - 1).bit_length(), sizes[0].bit_length())]
-    return min(sizes, key=lambda n: n * (_blocks(samples, samples, tail, n) + weight))
-
-
-def _blocks(samples: int, samples_out: int, tail: int, n: int) -> int:
-    return 1 if n >= samples + tail else -(-samples_out // (n - tail))
+    return min(sizes, key=lambda n: n * ((1 if n == sizes[0] else -(-samples // (n - tail))) + weight))
 
 
 def apply_response(
@@ -59,9 +55,9 @@ def apply_response(
     """
     samples, step = x_RCT.shape[-1], n - tail
     samples_out = samples if samples_out is None else samples_out
-    blocks = _blocks(samples, samples_out, tail, n)
-    if blocks == 1 and n >= samples + tail:
+    if n >= samples + tail:
         return torch.fft.irfft(torch.fft.rfft(x_RCT, n) * response_RCF, n)[..., :samples_out]
+    blocks = -(-samples_out // step)
     padded = torch.nn.functional.pad(x_RCT, (tail, blocks * step - samples))
     spectrum_RCKF = torch.fft.rfft(padded.unfold(-1, n, step)) * response_RCF[:, :, None]
     return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples_out]
