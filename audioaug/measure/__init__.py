@@ -11,7 +11,8 @@ feeders    ``race``: one training loop that swaps feeders
 cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
 host       ``host_facts``, ``usable_cores``: what this machine is and what this process may use
 cores      ``effective_cores``: how much the usable cores really do together
-usage      ``cpu_seconds``, ``peak_vram``, ``sample``: what is being used now
+usage      ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: what is being used now
+trace      ``trace``: how many kernels work consists of, and how often the host waits for the device in it
 ========== ===================================================================================================
 
 All times are in seconds. Every budget (``seconds``) includes the warm-up; ``at_least`` repetitions are made even when
@@ -26,8 +27,9 @@ from audioaug.measure.host import host_facts, usable_cores
 from audioaug.measure.loader import LoaderRate, measure_loader
 from audioaug.measure.repeat import interleave, repeat
 from audioaug.measure.step import measure_steps
+from audioaug.measure.trace import Trace, trace
 from audioaug.measure.transfer import measure_transfer
-from audioaug.measure.usage import UsageSample, cpu_seconds, peak_vram, sample
+from audioaug.measure.usage import UsageSample, cpu_seconds, peak_extra_bytes, peak_vram, sample
 
 __all__ = [
     "Clock",
@@ -37,6 +39,7 @@ __all__ = [
     "MemoryLimit",
     "MpsClock",
     "RaceResult",
+    "Trace",
     "UsageSample",
     "WallClock",
     "clock_for",
@@ -49,9 +52,11 @@ __all__ = [
     "measure_steps",
     "measure_transfer",
     "memory_limit",
+    "peak_extra_bytes",
     "peak_vram",
     "race",
     "repeat",
     "sample",
+    "trace",
     "usable_cores",
 ]

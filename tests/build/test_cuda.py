@@ -1,4 +1,4 @@
-"""On a GPU: every op without a host synchronisation, and equal to the same op on the CPU."""
+"""On a GPU: every op is equal to the same op on the CPU. That it never waits is in ``test_no_sync``."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available()
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_an_op_never_waits_for_the_device_and_does_what_it_does_on_the_cpu(name):
+def test_an_op_does_what_it_does_on_the_cpu(name):
     for op in variants(REGISTRY[name]):
         if op.why_not_on_device():
             continue
@@ -20,11 +20,5 @@ def test_an_op_never_waits_for_the_device_and_does_what_it_does_on_the_cpu(name)
         module, draws = build_device(chain), chain.draw(np.arange(8))
         x = torch.randn(8, 1, 16000, generator=torch.Generator().manual_seed(1)) * 0.1
         prepared, on_cpu = module.prepare(draws, (8, 1, 16000)).pin_memory(), module(x, draws=draws)
-        x_cuda = x.cuda()
-        module.augment(x_cuda, prepared)  # banks are copied and FFT plans made the first time
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            y, _ = module.augment(x_cuda, prepared)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        y, _ = module.augment(x.cuda(), prepared)
         assert torch.allclose(y.cpu(), on_cpu, atol=1e-4 * float(on_cpu.abs().max())), name

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 
-from audioaug.measure import cpu_seconds, peak_vram, sample, usage
+from audioaug.measure import cpu_seconds, peak_extra_bytes, peak_vram, sample, usage
 
 CPU = torch.device("cpu")
 
@@ -65,3 +66,22 @@ def test_peak_counts_what_was_freed_again() -> None:
     before = torch.cuda.memory_allocated(device)
     peak = peak_vram(lambda: torch.zeros(1 << 24, device=device), device)
     assert peak is not None and peak - before >= 1 << 26 > torch.cuda.memory_allocated(device) - before
+
+
+# What work needs besides what is there
+
+
+@pytest.mark.parametrize(
+    ("work", "tensors"),
+    [
+        (lambda: torch.empty(250_000), 1),
+        (lambda: torch.ones(250_000).exp().exp(), 2),  # the first is gone when the third comes
+        (lambda: [torch.ones(250_000) for _ in range(5)], 5),
+        (lambda: None, 0),
+    ],
+    ids=["its result", "two at once", "five kept", "nothing"],
+)
+def test_extra_memory_is_what_was_allocated_at_once(work: Callable[[], object], tensors: int) -> None:
+    kept = torch.ones(1000)
+    assert peak_extra_bytes(work, CPU) == pytest.approx(tensors * 1_000_000, abs=2000)
+    assert len(kept) == 1000
