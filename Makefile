@@ -1,15 +1,16 @@
-# `make` lists the targets. Variables: PYTHON (which Python makes .venv), DEMO, PYTEST_FLAGS; pip reads its own
+# `make` lists the targets. Variables: PYTHON (which Python makes .venv), DEMO, BENCH, PYTEST_FLAGS; pip reads its own
 # from the environment, e.g. `make setup PIP_INDEX_URL=...`.
 SHELL := bash
 PYTHON ?= python3
 DEMO ?= --model scripts/models/keyword_cnn.py --quick
+BENCH ?=
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test demo verify verify-long notebooks clean
+.PHONY: help setup check test demo bench verify verify-long notebooks clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -47,6 +48,9 @@ demo: setup  ## the advisor on the example model and the bundled audio
 verify: setup  ## every op through every build; the result goes to datasets/profiles/ and into README's table
 	@$(BIN)/python -m audioaug.verify --json datasets/profiles/verify_cpu.json
 	@$(BIN)/python scripts/update_readme.py datasets/profiles/verify_cpu.json
+
+bench: setup  ## our engine beside the other libraries, some 5 minutes; e.g. BENCH="--device cuda --batch 128"
+	@$(BIN)/python scripts/bench_engine.py $(BENCH)
 
 verify-long: setup  ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -m long $(PYTEST_FLAGS)

@@ -120,8 +120,8 @@ def test_memory_is_flat_over_ten_thousand_batches(name, monkeypatch):
     monkeypatch.chdir(CHAINS.parents[1])
     module, process = module_of(name), psutil.Process()
     run_batches(module, range(500))
-    kept, resident = kept_bytes(), process.memory_info().rss
     peak = times_the_batch(device_part(module))
+    kept, resident = kept_bytes(), process.memory_info().rss
     run_batches(module, range(500, 10_000))
     assert kept_bytes() - kept < 4000 * 4
     assert process.memory_info().rss - resident < 32 * 2**20

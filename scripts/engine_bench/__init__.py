@@ -1,0 +1,9 @@
+"""The parts of ``scripts/bench_engine.py``.
+
+========= ===========================================================================
+records   what was measured, as plain values that go to JSON and back
+engines   one chain as a callable on one batch, by each library
+measuring times, kernels, waits and memory of them; how cost grows; the worker engine
+showing   a table for the terminal, a chart for people
+========= ===========================================================================
+"""

@@ -1,0 +1,131 @@
+"""What a benchmark of the engine measured. Times are raw, in seconds for one batch, and paired by rounds."""
+
+import math
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+
+from audioaug.records import HostFacts, Timing
+
+OURS, DEVICE_PART = "audioaug", "audioaug, prepared"
+STOCK, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
+REFERENCE = "audiomentations"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What every engine gets: a batch of clips, and threads."""
+
+    batch: int
+    seconds: float
+    sample_rate: int
+    threads: int
+
+    @property
+    def samples(self) -> int:
+        """Samples of one clip."""
+        return round(self.seconds * self.sample_rate)
+
+    def __str__(self) -> str:
+        return f"{self.batch} x {self.seconds:g} s x {self.sample_rate / 1000:g} kHz, {self.threads} threads"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an engine asks of the device for one batch; waits are those of the host for the device, by name."""
+
+    kernels: int
+    waits: tuple[str, ...]
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op or chain of one size: times by engine, what is asked of the device, and where our time goes.
+
+    ``reasons`` says why an engine has no time. The reference's times are those of one clip on one core, times the
+    clips, over the threads: as if it ran in as many processes, and these cost nothing.
+    """
+
+    name: str
+    is_chain: bool
+    size: Size
+    times: dict[str, Timing] = field(default_factory=dict)
+    asked: dict[str, Asked] = field(default_factory=dict)
+    floor_seconds: float = 0.0
+    hottest: tuple[tuple[str, float], ...] = ()
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rival(self) -> str | None:
+        """The faster way to use torch-audiomentations, if there is one."""
+        ways = [way for way in (STOCK, NATIVE) if way in self.times]
+        return min(ways, key=lambda way: self.times[way].median, default=None)
+
+    def over_ours(self, engine: str | None) -> float | None:
+        """Return how many times as long another engine takes: the median over rounds of their ratios."""
+        if engine not in self.times or OURS not in self.times:
+            return None
+        return median(a / b for a, b in zip(self.times[engine].seconds, self.times[OURS].seconds))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of the batch that goes in."""
+        return self.size.batch * self.size.samples * 4
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """How a chain's time grows: the slopes of log time over log batch, clip length and number of ops."""
+
+    chain: str
+    batch: float
+    seconds: float
+    ops: float
+
+
+@dataclass(frozen=True)
+class WorkerEngines:
+    """The speech chain as a worker runs it, on one core: seconds for a batch."""
+
+    batched: Timing
+    audiomentations: Timing
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long audiomentations takes."""
+        return median(a / b for a, b in zip(self.audiomentations.seconds, self.batched.seconds))
+
+
+@dataclass(frozen=True)
+class Result:
+    """All that was measured."""
+
+    host: HostFacts
+    date: str
+    copy_bytes_per_second: float
+    rows: tuple[Row, ...] = ()
+    exponents: tuple[Exponents, ...] = ()
+    workers: WorkerEngines | None = None
+    schema_version: int = 1
+
+    def ratios(self, engine: str) -> dict[str, float]:
+        """Return by op how many times as long an engine takes (the better of two for torch-audiomentations)."""
+        found = {}
+        for row in self.rows:
+            ratio = row.over_ours(row.rival if engine == NATIVE else engine)
+            if ratio is not None and not row.is_chain:
+                found[row.name] = ratio
+        return found
+
+
+def geometric_mean(ratios: dict[str, float]) -> float:
+    """Return the geometric mean; NaN of none."""
+    return math.exp(sum(map(math.log, ratios.values())) / len(ratios)) if ratios else math.nan
+
+
+def spread(timing: Timing) -> float:
+    """Return half the interquartile range over the median."""
+    if len(timing.seconds) < 2:
+        return math.nan
+    low, _, high = quantiles(timing.seconds, n=4, method="inclusive")
+    return (high - low) / 2 / timing.median

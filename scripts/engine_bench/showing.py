@@ -1,0 +1,158 @@
+"""What was measured as a table for the terminal and as a chart. Ratios are over our time: above 1 we are faster."""
+
+from collections.abc import Iterable
+from math import inf, isnan
+
+from rich.console import Console
+from rich.table import Table
+
+from audioaug.records import Timing
+from audioaug.units import format_bytes, plural, significant
+from engine_bench.records import DEVICE_PART, NATIVE, OURS, REFERENCE, STOCK, Result, Row, geometric_mean, spread
+
+COLUMNS = (
+    ("ours ms", "right"),
+    ("± %", "right"),
+    ("device ms", "right"),
+    ("us a clip", "right"),
+    ("clips/s", "right"),
+    ("t-a ms", "right"),
+    ("± %", "right"),
+    ("by", "left"),
+    ("t-a/ours", "right"),
+    ("am ms", "right"),
+    ("am/ours", "right"),
+    ("x floor", "right"),
+    ("kernels", "right"),
+    ("waits", "right"),
+    ("memory", "right"),
+)
+LEGEND = """\
+ours: audioaug's module(x), draws and preparation included; device: without them, as it is in training with workers.
+t-a: torch-audiomentations, the faster of its own use ("itself") and of its transforms with our draws ("draws"); noise
+and rooms in memory. am: audiomentations for one clip on one core, times the clips, over the threads. ±: half the
+interquartile range. x floor: over reading and writing the batch once. kernels, waits: of ours / of t-a (waits: what
+makes the host wait for a GPU). memory: extra, at most at once, in batches: of ours / of t-a."""
+
+
+def show(result: Result, console: Console) -> None:
+    """Print everything."""
+    host = result.host
+    console.print(
+        f"{host.device_name}, torch {host.versions.get('torch')}, copies {format_bytes(result.copy_bytes_per_second)}/s"
+    )
+    for size in dict.fromkeys(row.size for row in result.rows):
+        rows = [row for row in result.rows if row.size == size]
+        for title, some in (("ops", [r for r in rows if not r.is_chain]), ("chains", [r for r in rows if r.is_chain])):
+            if some:
+                console.print(_table(f"{title}: {size}", sorted(some, key=_order)))
+    console.print(LEGEND, markup=False, highlight=False)
+    for line in summary(result):
+        console.print(line, markup=False, highlight=False)
+
+
+def summary(result: Result) -> Iterable[str]:
+    """Yield the sentences: means, losses, how it grows, the worker engine, and where time goes in the worst."""
+    for engine in (NATIVE, REFERENCE):
+        ratios = result.ratios(engine)
+        if ratios:
+            slower = sorted((name for name, ratio in ratios.items() if ratio < 1), key=ratios.__getitem__)
+            mean = significant(geometric_mean(ratios), 3)
+            yield f"{engine}: geometric mean {mean} x our time over the {plural(len(ratios), 'op')} that both have."
+            yield f"  ours is slower in {len(slower)}: " + ", ".join(f"{n} ({ratios[n]:.2f} x)" for n in slower)
+    for row in result.rows:
+        if row.is_chain and DEVICE_PART in row.asked:
+            asked = row.asked[DEVICE_PART]
+            peak, times = format_bytes(asked.peak_bytes), asked.peak_bytes / row.batch_bytes
+            yield f"{row.name} needs {peak} beside a batch of {row.size}: {times:.1f} batches."
+    for fit in result.exponents:
+        yield f"{fit.chain} grows as batch ^ {fit.batch:.2f}, length ^ {fit.seconds:.2f}, ops ^ {fit.ops:.2f}."
+    if result.workers:
+        ours, theirs = result.workers.batched, result.workers.audiomentations
+        yield (
+            f"speech in a worker, one core: batched {_ms(ours)} ms a batch (± {_percent(ours)} %), audiomentations "
+            f"{_ms(theirs)} (± {_percent(theirs)} %): {result.workers.ratio:.2f} x."
+        )
+    for row in result.rows:
+        if OURS in row.reasons:
+            yield f"not measured: {row.reasons[OURS]}"
+    worst = sorted((row for row in result.rows if row.hottest and not row.is_chain), key=_order)[:8]
+    for row in worst:
+        shares = ", ".join(f"{name.removeprefix('aten::')} {share:.0%}" for name, share in row.hottest)
+        yield f"time in {row.name}: {shares}"
+
+
+def _order(row: Row) -> tuple[float, float]:
+    """Sort losses to the top, then what only we have by how it compares with audiomentations."""
+    return row.over_ours(row.rival) or inf, row.over_ours(REFERENCE) or inf
+
+
+def _table(title: str, rows: list[Row]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("", no_wrap=True)
+    for name, justify in COLUMNS:
+        table.add_column(name, justify=justify, no_wrap=True)
+    for row in rows:
+        table.add_row(row.name, *_cells(row))
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    if OURS not in row.times:
+        return ["-"]
+    ours, rival = row.times[OURS], row.rival
+    asked, theirs = row.asked[DEVICE_PART], row.asked.get(rival or "")
+    return [
+        _ms(ours),
+        _percent(ours),
+        _ms(row.times[DEVICE_PART]),
+        significant(ours.median / row.size.batch * 1e6, 3),
+        f"{row.size.batch / ours.median:,.0f}",
+        _ms(row.times[rival]) if rival else "-",
+        _percent(row.times[rival]) if rival else "",
+        {STOCK: "draws", NATIVE: "itself"}.get(rival or "", ""),
+        _ratio(row.over_ours(rival)),
+        _ms(row.times[REFERENCE]) if REFERENCE in row.times else "-",
+        _ratio(row.over_ours(REFERENCE)),
+        significant(ours.median / row.floor_seconds, 3),
+        str(asked.kernels) + (f" / {theirs.kernels}" if theirs else ""),
+        str(len(asked.waits)) + (f" / {len(theirs.waits)}" if theirs else ""),
+        f"{asked.peak_bytes / row.batch_bytes:.1f}"
+        + (f" / {theirs.peak_bytes / row.batch_bytes:.1f}" if theirs else ""),
+    ]
+
+
+def _ms(timing: Timing) -> str:
+    return significant(timing.ms, 3)
+
+
+def _percent(timing: Timing) -> str:
+    return "-" if isnan(spread(timing)) else f"{100 * spread(timing):.0f}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"[red]{value:.2f}[/red]" if value < 1 else f"{value:.2f}"
+
+
+def draw(result: Result, path: str) -> None:
+    """Write a chart of how many times as long the other libraries take, by op and chain."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    size = result.rows[0].size
+    rows = sorted((row for row in result.rows if row.size == size and OURS in row.times), key=_order, reverse=True)
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.25 * len(rows)), layout="constrained")
+    for engine, marker in ((NATIVE, "o"), (REFERENCE, "s")):
+        ratios = [row.over_ours(row.rival if engine == NATIVE else engine) for row in rows]
+        found = [(ratio, place) for place, ratio in enumerate(ratios) if ratio is not None]
+        axes.scatter([ratio for ratio, _ in found], [place for _, place in found], marker=marker, label=engine)
+    axes.set(xscale="log", xlabel=f"time over audioaug's (right of 1: audioaug is faster); {size}")
+    axes.set_yticks(range(len(rows)), [f"chain {row.name}" if row.is_chain else row.name for row in rows])
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2)
+    axes.set_title(result.host.device_name)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

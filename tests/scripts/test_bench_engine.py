@@ -1,0 +1,155 @@
+"""The benchmark of the engine: a tiny run from end to end, and what it makes of planted times."""
+
+import functools
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import bench_engine
+import numpy as np
+import pytest
+import torch
+from engine_bench import engines, measuring, showing
+from engine_bench.records import DEVICE_PART, NATIVE, OURS, REFERENCE, Asked, Result, Row, Size, geometric_mean
+
+from audioaug import Chain
+from audioaug.advise.progress import Progress
+from audioaug.build.stock import why_unavailable
+from audioaug.core import REGISTRY
+from audioaug.measure import host_facts
+from audioaug.records import Timing, read_record
+
+ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
+TINY = Size(batch=2, seconds=0.5, sample_rate=16000, threads=1)
+
+needs_stock = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+
+
+def script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "scripts/bench_engine.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=200)
+
+
+@functools.cache
+def host():
+    return host_facts(CPU)
+
+
+def planted(name: str, ours: float, **others: float) -> Row:
+    """Return a row of an op with three rounds, in which everything drifts alike."""
+    times = {OURS: ours, DEVICE_PART: ours, **{{"ta": NATIVE, "am": REFERENCE}[key]: t for key, t in others.items()}}
+    timings = {key: Timing((t, 2 * t, 3 * t)) for key, t in times.items()}
+    return Row(name, False, TINY, timings, {DEVICE_PART: Asked(3, (), 1000)}, 1e-3, (("aten::mul", 0.5),))
+
+
+def summary(*rows: Row) -> str:
+    return "\n".join(showing.summary(Result(host(), "2026-01-01", 1e9, rows)))
+
+
+# A tiny run
+
+
+@needs_stock
+def test_a_run_writes_a_table_json_and_a_chart_and_can_be_shown_again(tmp_path: Path) -> None:
+    tiny = ("--batch", "2", "--seconds", "0.5", "--threads", "1", "--seconds-per-op", "0", "--rounds", "2")
+    json_, chart = str(tmp_path / "result.json"), tmp_path / "chart.png"
+    names = "Gain,BandPassFilter,Mp3Compression"
+    done = script(*tiny, "--ops", names, "--no-chains", "--json", json_, "--chart", str(chart))
+    assert done.returncode == 0, done.stderr
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    result = read_record(json_, Result)
+    rows = {row.name: row for row in result.rows}
+    assert list(rows) == names.split(",")
+    for name in ("Gain", "BandPassFilter"):
+        assert {OURS, DEVICE_PART, NATIVE, REFERENCE} <= set(rows[name].times)
+        assert all(len(timing.seconds) == 2 and min(timing.seconds) > 0 for timing in rows[name].times.values())
+        assert rows[name].asked[DEVICE_PART].waits == () != rows[name].asked[rows[name].rival].waits
+        assert rows[name].asked[DEVICE_PART].peak_bytes >= rows[name].batch_bytes and rows[name].hottest
+        assert name in done.stdout
+    assert not rows["Mp3Compression"].times and "LAME" in rows["Mp3Compression"].reasons[OURS]
+    assert "not measured: LAME" in done.stdout.replace("Mp3Compression: ", "")
+    assert "over the 2 ops that both have" in done.stdout
+    assert script("--load", json_).stdout == done.stdout
+
+
+def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(measuring.GROWTH, "cpu", {"batch": (2, 4), "seconds": (0.5, 1), "ops": (1, 2)})
+    options = bench_engine.Options(TINY, CPU, ("Identity",), True, False, 0.0, 2)
+    before = torch.get_num_threads()
+    *_, result = bench_engine.run(options, Progress(quiet=True))
+    assert torch.get_num_threads() == before
+    assert [row.name for row in result.rows] == ["Identity", "light", "speech", "music"]
+    assert all(row.asked[DEVICE_PART].waits == () for row in result.rows)
+    assert [fit.chain for fit in result.exponents] == ["light", "speech", "music"]
+    assert result.workers is not None and result.workers.ratio > 0
+    text = "\n".join(showing.summary(result))
+    assert "speech in a worker, one core" in text and "music grows as batch ^" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--ops", "Gian"), "error: There is no op 'Gian'. Did you mean Gain?"),
+        (("--load", "missing.json"), "error: Cannot read missing.json: No such file or directory."),
+        (("--batch", "1"), "Invalid value for '--batch'"),
+    ],
+)
+def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    done = script(*arguments)
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+# The engines
+
+
+@needs_stock
+@pytest.mark.parametrize("name", engines.COUNTERPARTS)
+def test_the_other_library_does_something_to_every_clip(name: str) -> None:
+    op = engines.declared_ops([name], 16000)[name]
+    x_BCT = engines.speech(replace(TINY, batch=8, seconds=1.0), engines.CHANNELS.get(name, 1))
+    y_BCT = engines.native(Chain([op], 16000), x_BCT)()
+    assert isinstance(y_BCT, torch.Tensor) and y_BCT.shape == x_BCT.shape and y_BCT.isfinite().all()
+    changed = (y_BCT != x_BCT).flatten(1).any(1)
+    assert {"Identity": not changed.any(), "ShuffleChannels": bool(changed.any())}.get(name, bool(changed.all()))
+
+
+def test_all_ops_are_there_and_always_applied() -> None:
+    declared = engines.declared_ops([], 16000)
+    assert set(declared) == set(REGISTRY) and all(op.p == 1.0 for op in declared.values())
+    assert all(op.p == 1.0 for chain in engines.declared_chains(16000).values() for op in chain.ops)
+
+
+def test_the_batch_is_real_and_every_clip_another() -> None:
+    x_BCT = engines.speech(Size(16, 0.5, 48000, 1))
+    assert x_BCT.shape == (16, 1, 24000) and len(x_BCT.unique(dim=0)) == 16
+    assert engines.speech(TINY, channels=2).shape == (1, 2, 8000)
+
+
+# What is made of times
+
+
+def test_losses_are_printed_like_wins() -> None:
+    text = summary(planted("Gain", 1.0, ta=0.5, am=8.0), planted("Clip", 1.0, ta=8.0, am=0.5))
+    assert "torch-audiomentations: geometric mean 2.00 x our time over the 2 ops that both have." in text
+    assert "  ours is slower in 1: Gain (0.50 x)" in text and "  ours is slower in 1: Clip (0.50 x)" in text
+
+
+def test_an_op_that_one_of_them_lacks_does_not_count() -> None:
+    assert "over the 1 op that both have" in summary(planted("Gain", 1.0, ta=2.0), planted("Clip", 1.0))
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    row = replace(planted("Gain", 1.0), times={OURS: Timing((1.0, 10.0)), REFERENCE: Timing((2.0, 20.0))})
+    assert row.over_ours(REFERENCE) == 2.0 and row.over_ours(NATIVE) is None
+
+
+def test_geometric_mean() -> None:
+    assert geometric_mean({"a": 0.5, "b": 2.0, "c": 8.0}) == pytest.approx(2.0) and np.isnan(geometric_mean({}))
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 1.5])
+def test_growth_is_the_exponent_that_was_planted(exponent: float) -> None:
+    times = {f"batch {n}": Timing((3.0 * n**exponent,)) for n in (8, 16, 32)}
+    assert measuring._slope((8, 16, 32), "batch", times) == pytest.approx(exponent)
