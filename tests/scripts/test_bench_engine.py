@@ -108,7 +108,8 @@ def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> N
 @pytest.mark.parametrize("name", engines.COUNTERPARTS)
 def test_the_other_library_does_something_to_every_clip(name: str) -> None:
     op = engines.declared_ops([name], 16000)[name]
-    x_BCT = engines.speech(replace(TINY, batch=8, seconds=1.0), engines.CHANNELS.get(name, 1))
+    seconds = 4.0 if name == "SpliceOut" else 0.5  # it raises where nothing may be left of a clip
+    x_BCT = engines.speech(replace(TINY, batch=8, seconds=seconds), engines.CHANNELS.get(name, 1))
     y_BCT = engines.native(Chain([op], 16000), x_BCT)()
     assert isinstance(y_BCT, torch.Tensor) and y_BCT.shape == x_BCT.shape and y_BCT.isfinite().all()
     changed = (y_BCT != x_BCT).flatten(1).any(1)
