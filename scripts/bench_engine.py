@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 import click
+import psutil
 import torch
 from engine_bench import engines, measuring, showing
 from engine_bench.records import Result, Size
@@ -62,7 +63,8 @@ def run(options: Options, progress: Progress) -> Iterator[Result]:
     for name, work, size, seconds in everything:
         with progress.stage(f"{name}, {size}", seconds):
             row = measuring.measure(name, work, size, options.device, speed, seconds, options.rounds)
-        result = replace(result, rows=(*result.rows, row))
+        load = max(result.load, psutil.getloadavg()[0])
+        result = replace(result, rows=(*result.rows, row), load=load)
         yield result
     if options.chains:
         yield from _growth_and_workers(options, result, progress)

@@ -98,15 +98,21 @@ class WorkerEngines:
 
 @dataclass(frozen=True)
 class Result:
-    """All that was measured."""
+    """All that was measured. ``load`` is the highest load average meanwhile, of everything that ran on the machine."""
 
     host: HostFacts
     date: str
     copy_bytes_per_second: float
+    load: float = 0.0
     rows: tuple[Row, ...] = ()
     exponents: tuple[Exponents, ...] = ()
     workers: WorkerEngines | None = None
     schema_version: int = 1
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs wanted the cores too."""
+        return self.load > self.host.usable_cores + 1
 
     def ratios(self, engine: str) -> dict[str, float]:
         """Return by op how many times as long an engine takes (the better of two for torch-audiomentations)."""

@@ -53,6 +53,11 @@ def show(result: Result, console: Console) -> None:
 
 def summary(result: Result) -> Iterable[str]:
     """Yield the sentences: means, losses, how it grows, the worker engine, and where time goes in the worst."""
+    if result.disturbed:
+        yield (
+            f"Others used the cores too (load {result.load:.1f} on {result.host.usable_cores:g}): engines with several "
+            "threads, which wait for each other, suffer more from that than audiomentations, which has one. Try again."
+        )
     for engine in (NATIVE, REFERENCE):
         ratios = result.ratios(engine)
         if ratios:

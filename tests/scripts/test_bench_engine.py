@@ -45,7 +45,7 @@ def planted(name: str, ours: float, **others: float) -> Row:
 
 
 def summary(*rows: Row) -> str:
-    return "\n".join(showing.summary(Result(host(), "2026-01-01", 1e9, rows)))
+    return "\n".join(showing.summary(Result(host(), "2026-01-01", 1e9, rows=rows)))
 
 
 # A tiny run
@@ -139,6 +139,12 @@ def test_losses_are_printed_like_wins() -> None:
 
 def test_an_op_that_one_of_them_lacks_does_not_count() -> None:
     assert "over the 1 op that both have" in summary(planted("Gain", 1.0, ta=2.0), planted("Clip", 1.0))
+
+
+def test_a_busy_machine_is_named() -> None:
+    cores = host().usable_cores
+    lines = {load: "\n".join(showing.summary(Result(host(), "", 1e9, load))) for load in (cores, cores + 9.0)}
+    assert lines[cores] == "" and lines[cores + 9.0].startswith(f"Others used the cores too (load {cores + 9.0:.1f} on")
 
 
 def test_ratios_are_taken_round_by_round() -> None:
