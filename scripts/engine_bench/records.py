@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 
 from audioaug.records import HostFacts, Timing
+from audioaug.units import plural
 
 OURS, DEVICE_PART = "audioaug", "audioaug, prepared"
 STOCK, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
@@ -26,7 +27,7 @@ class Size:
         return round(self.seconds * self.sample_rate)
 
     def __str__(self) -> str:
-        return f"{self.batch} x {self.seconds:g} s x {self.sample_rate / 1000:g} kHz, {self.threads} threads"
+        return f"{self.batch} x {self.seconds:g} s x {self.sample_rate / 1000:g} kHz, {plural(self.threads, 'thread')}"
 
 
 @dataclass(frozen=True)
