@@ -249,7 +249,8 @@ class Plan:
 
     Args:
         cut: ops 1..cut run in the DataLoader workers, the rest on the device.
-        worker_engine: how the first part runs: ``"audiomentations"``.
+        worker_engine: how the first part runs: ``"audiomentations"`` (clip by clip) or ``"batched"`` (our ops, on the
+            collated batch, one thread a worker; ops without a batched build, and those before them, run clip by clip).
         device_engine: how the rest runs: ``"batched"`` (our ops) or ``"torch-audiomentations"``.
         num_workers: DataLoader workers; 0 loads in the training process.
         prefetch_factor: batches each worker prepares ahead; ``None`` is torch's default (2).

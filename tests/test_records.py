@@ -204,11 +204,16 @@ def test_cells_have_names_that_tell_them_apart():
         Cell("gpu", 0, device_engine="torch-audiomentations"),
         Cell("split", 2, num_workers=2),
         Cell("split", 1, num_workers=2),
+        Cell("split", 1, "batched", num_workers=2),
+        Cell("split", 1, "batched", "torch-audiomentations", num_workers=2),
+        Cell("cpu", 3, "batched", num_workers=2),
     ]
     names = [cell.name for cell in cells]
     assert len(set(names)) == len(names)
     assert names[0].endswith("1 worker") and names[1].endswith("2 workers")
     assert "split at 2" in names[5] and "torch-audiomentations" in names[4]
+    assert names[7] == "split at 1 (batched workers), 2 workers"
+    assert Cell("gpu", 0, "batched").name == Cell("gpu", 0).name  # nothing runs in its workers
 
 
 @pytest.mark.parametrize(("device", "has_gpu"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)])

@@ -49,6 +49,7 @@ from audioaug.records import (
     Report,
     StageCost,
     Timing,
+    Where,
     Workload,
 )
 from audioaug.train.examples import get_wave
@@ -164,31 +165,30 @@ class Survey:
         return result
 
     def _measure_workers(self) -> None:
-        """Time what one worker does for a batch, piece by piece, with one thread as in a worker."""
-        seconds = self._seconds("workers")
+        """Time what one worker does for a batch, with either engine and one thread as in a worker."""
+        seconds, cuts = self._seconds("workers"), self.report.chain.cuts
+        on_clips = worker_works(self.target)
+        on_batches = device_works(self.target, get_wave(self._batches[0]).cpu(), "batched")
+        on_batches = {f"batched {op}": work for op, work in on_batches.items() if int(op) in cuts[:-1]}
+        works = on_clips | on_batches
         with self.progress.stage("each transform in a worker", seconds) as tick, _one_thread():
-            times = interleave(worker_works(self.target), self.clock, seconds=seconds, at_least=3, on_round=tick)
-        self._grow(stages=tuple(self._worker_stage(name, timing) for name, timing in times.items()))
+            times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick)
+        stages = [self._worker_stage(name, times[name]) for name in on_clips]
+        stages += [self._op_stage("worker", name, times[name]) for name in on_batches]
+        self._grow(stages=tuple(stages))
 
     def _measure_device(self) -> None:
         """Time every op on the device with both engines, and the copy."""
         wave = get_wave(self._batches[0])
         engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
         works = {
-            (engine, op): work for engine in engines for op, work in device_works(self.target, wave, engine).items()
+            f"{engine} {op}": work for engine in engines for op, work in device_works(self.target, wave, engine).items()
         }
         seconds = self._seconds("device")
         with self.progress.stage("each transform on the device", seconds) as tick:
-            named = {f"{engine} {op}": work for (engine, op), work in works.items()}
-            times = interleave(named, self.clock, seconds=seconds, at_least=3, on_round=tick) if named else {}
+            times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick) if works else {}
             copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=seconds / 10)
-        ops = self.report.chain.ops
-        stages = [
-            StageCost(
-                ops[int(op)], "device", times[f"{engine} {op}"].ms, times[f"{engine} {op}"].ci_ms, int(op), engine
-            )
-            for engine, op in works
-        ]
+        stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
         stages += [StageCost(f"copy, {kind}", "transfer", timing.ms, timing.ci_ms) for kind, timing in copies.items()]
         self._grow(stages=(*self.report.stages, *stages))
 
@@ -362,6 +362,11 @@ class Survey:
         engine = "audiomentations" if op is not None else ""
         label = name if op is None else self.report.chain.ops[op]
         return StageCost(label, "worker", timing.ms * factor, (low * factor, high * factor), op, engine)
+
+    def _op_stage(self, where: Where, name: str, timing: Timing) -> StageCost:
+        """Return the cost of an op for a whole batch; the name is engine and place in the chain: ``batched 3``."""
+        engine, op = name.split()
+        return StageCost(self.report.chain.ops[int(op)], where, timing.ms, timing.ci_ms, int(op), engine)
 
     def _cell(self, cut: int, workers: int) -> Cell:
         return Cell(placement_of(cut, len(self.target.chain)), cut, num_workers=workers)

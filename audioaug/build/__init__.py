@@ -6,6 +6,16 @@
 from audioaug.build.cpu import WorkerChain, build_cpu
 from audioaug.build.device import DeviceChain, build_device
 from audioaug.build.prepare import Prepared, Preparer
-from audioaug.build.split import check_plan, split
+from audioaug.build.split import build_worker, check_plan, split
 
-__all__ = ["DeviceChain", "Prepared", "Preparer", "WorkerChain", "build_cpu", "build_device", "check_plan", "split"]
+__all__ = [
+    "DeviceChain",
+    "Prepared",
+    "Preparer",
+    "WorkerChain",
+    "build_cpu",
+    "build_device",
+    "build_worker",
+    "check_plan",
+    "split",
+]

@@ -22,18 +22,18 @@ from audioaug.records import DeviceEngine
 
 
 class DeviceChain(torch.nn.Module):
-    """The ops of a chain from ``start`` on, for batches of tensors on any device. Made by ``build_device``.
+    """The ops of a chain from ``start`` on, up to ``stop``, for batches on any device. Made by ``build_device``.
 
     In training mode it augments; in ``eval`` mode it returns its input. It draws for itself, from its seed and a
     counter that ``state_dict`` keeps, unless it is given draws.
     """
 
-    def __init__(self, chain: Chain, start: int, engine: DeviceEngine, seed: int) -> None:
+    def __init__(self, chain: Chain, start: int, engine: DeviceEngine, seed: int, stop: int | None = None) -> None:
         super().__init__()
         self.chain, self.start, self.engine, self.seed = chain, start, engine, seed
         self.drawn = 0
         stock = engine == "torch-audiomentations"
-        self.prepare = Preparer(chain, start, fused=not stock)
+        self.prepare = Preparer(chain, start, stop, fused=not stock)
         ops = [op for op in self.prepare.ops if isinstance(op, Op)]
         self._stock = StockEngine(ops, chain.sample_rate) if stock else None
 
@@ -124,7 +124,7 @@ class DeviceChain(torch.nn.Module):
 
 
 def build_device(
-    chain: Chain, start: int = 0, engine: DeviceEngine = "batched", seed: int | None = None
+    chain: Chain, start: int = 0, engine: DeviceEngine = "batched", seed: int | None = None, stop: int | None = None
 ) -> DeviceChain:
     """Build the part of a chain that runs on the device, on whole batches.
 
@@ -134,12 +134,15 @@ def build_device(
         engine: ``"batched"`` (our ops) or ``"torch-audiomentations"`` (that library where it has a counterpart, our
             ops elsewhere; its effects differ, see ``Op.stock``).
         seed: of the module's own draws; torch's initial seed by default.
+        stop: how many ops have run afterwards; all by default. With it, a worker can run the first part of a chain on
+            whole batches, too.
 
     Raises:
         PlanError: an op from ``start`` on can only run in a worker.
         UsageError: torch-audiomentations is not usable here, or has no counterpart for any of the ops.
     """
-    return DeviceChain(chain, chain.checked_cut(start), engine, torch.initial_seed() if seed is None else seed)
+    seed = torch.initial_seed() if seed is None else seed
+    return DeviceChain(chain, chain.checked_cut(start), engine, seed, None if stop is None else chain.checked_cut(stop))
 
 
 def _as_batch(x: torch.Tensor) -> torch.Tensor:

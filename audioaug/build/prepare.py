@@ -124,15 +124,15 @@ class _Work:
 
 
 class Preparer:
-    """Decides on the host what the ops of a chain from ``start`` on do to a batch.
+    """Decides on the host what the ops of a chain from ``start`` on, up to ``stop``, do to a batch.
 
     ``parts`` are its ops in order, with neighbours that are ``fused`` as one. ``ops`` are those that do something
     (containers excluded), in the order that ``Step.op`` counts.
     """
 
-    def __init__(self, chain: Chain, start: int, fused: bool = True) -> None:
+    def __init__(self, chain: Chain, start: int, stop: int | None = None, fused: bool = True) -> None:
         self.chain = chain
-        self.nodes = chain.nodes[start:]
+        self.nodes = chain.nodes[start:stop]
         self.parts: list[Node | Fused] = grouped(self.nodes) if fused else [*self.nodes]
         self.ops: list[Op | Fused] = []
         self._place: dict[str, int] = {}

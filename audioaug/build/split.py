@@ -6,7 +6,7 @@ from audioaug.build.cpu import WorkerChain, build_cpu
 from audioaug.build.device import DeviceChain, build_device
 from audioaug.core import Chain
 from audioaug.errors import PlanError, did_you_mean
-from audioaug.records import DeviceEngine, Plan
+from audioaug.records import DeviceEngine, Plan, WorkerEngine
 
 
 def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceChain]:
@@ -21,10 +21,28 @@ def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceC
         seed: of the training run.
 
     Raises:
-        PlanError: the plan was made for another chain, or the chain cannot be cut there.
+        PlanError: the plan was made for another chain, the chain cannot be cut there, or the worker part is no callable
+            on a clip, since its engine runs on collated batches.
     """
     check_plan(chain, plan)
-    return build_cpu(chain, plan.cut, seed), build_device(chain, plan.cut, plan.device_engine, seed)
+    worker, on_batches = build_worker(chain, plan, seed)
+    if on_batches is not None:
+        call = f"audioaug.build_device(chain, start={worker.cut}, stop={plan.cut})"
+        raise PlanError(
+            "With worker_engine='batched' the worker part runs on collated batches: it is no callable on a clip.",
+            f"Use audioaug.Loader, or call {call} in your own collate_fn.",
+        )
+    return worker, build_device(chain, plan.cut, plan.device_engine, seed)
+
+
+def build_worker(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceChain | None]:
+    """Build what a worker runs: on each clip, and then, with the batched engine, on the collated batch.
+
+    Ops without a batched build, and those before them, run on clips with either engine.
+    """
+    on_clips = chain.device_from if plan.worker_engine == "batched" else plan.cut
+    on_batches = build_device(chain, on_clips, seed=seed, stop=plan.cut) if on_clips < plan.cut else None
+    return build_cpu(chain, on_clips, seed), on_batches
 
 
 def check_plan(chain: Chain, plan: Plan) -> None:
@@ -34,11 +52,10 @@ def check_plan(chain: Chain, plan: Plan) -> None:
             f"This plan was made for the chain {plan.chain_hash}, but this chain is {chain.hash}.",
             "Run the advisor again for it.",
         )
-    if plan.worker_engine != "audiomentations":
-        raise PlanError(f"There is no worker engine {plan.worker_engine!r} yet.", "Use 'audiomentations'.")
-    if plan.device_engine not in typing.get_args(DeviceEngine):
-        raise PlanError(
-            f"There is no device engine {plan.device_engine!r}.",
-            did_you_mean(plan.device_engine, typing.get_args(DeviceEngine)),
-        )
+    for where, engine, known in (
+        ("worker", plan.worker_engine, typing.get_args(WorkerEngine)),
+        ("device", plan.device_engine, typing.get_args(DeviceEngine)),
+    ):
+        if engine not in known:
+            raise PlanError(f"There is no {where} engine {engine!r}.", did_you_mean(engine, known))
     chain.checked_cut(plan.cut)

@@ -1,6 +1,6 @@
 """Diagnose: the first cause of today's step time, as a stable id and a sentence with a number."""
 
-from audioaug.decide.predict import worker_ms
+from audioaug.decide.predict import worker_ms, worker_stages
 from audioaug.records import Cell, Notice, Report, StageCost
 from audioaug.units import format_ms, format_percent, plural
 
@@ -24,9 +24,10 @@ def diagnose(report: Report, current: Cell, best: Cell | None = None) -> Notice:
             f"The model's own step takes {format_ms(report.ceiling.step_ms)} of {format_ms(current.measured_ms)}: "
             f"the most that any placement could gain is {format_percent(waiting)}.",
         )
-    if best is not None and best.cut == current.cut and best.num_workers > current.num_workers:
+    same = best is not None and (best.cut, best.worker_engine) == (current.cut, current.worker_engine)
+    if best is not None and same and best.num_workers > current.num_workers:
         return _too_few_workers(report, current, best)
-    return _where_workers_spend(report, current)
+    return _where_workers_spend(report, current, best)
 
 
 def _too_few_workers(report: Report, current: Cell, best: Cell) -> Notice:
@@ -42,10 +43,10 @@ def _too_few_workers(report: Report, current: Cell, best: Cell) -> Notice:
     return Notice("too_few_workers", f"{today}{rates} the model needs one every {format_ms(report.ceiling.step_ms)}.")
 
 
-def _where_workers_spend(report: Report, current: Cell) -> Notice:
+def _where_workers_spend(report: Report, current: Cell, best: Cell | None) -> Notice:
     """Name the dearest stage of one worker's batch."""
-    total = worker_ms(report, current.cut)[1]
-    stages = [s for s in report.stages if s.where == "worker" and (s.op is None or s.op < current.cut)]
+    total = worker_ms(report, current.cut, current.worker_engine)[1]
+    stages = worker_stages(report, current.cut, current.worker_engine)
     dearest = max(stages, key=lambda stage: stage.ms_per_batch or 0.0, default=None)
     if dearest is None or not dearest.ms_per_batch:
         assert current.measured_ms is not None
@@ -58,13 +59,17 @@ def _where_workers_spend(report: Report, current: Cell) -> Notice:
             cause, f"{share} of a worker's time goes into {dearest.name} ({format_ms(dearest.ms_per_batch)} a batch)."
         )
     return Notice(
-        "augment_cpu_bound", f"{share} of a worker's time goes into {dearest.name}{_elsewhere(report, dearest)}."
+        "augment_cpu_bound", f"{share} of a worker's time goes into {dearest.name}{_elsewhere(report, dearest, best)}."
     )
 
 
-def _elsewhere(report: Report, stage: StageCost) -> str:
-    """Say what the same op costs on the device."""
+def _elsewhere(report: Report, stage: StageCost, best: Cell | None) -> str:
+    """Say what the same op costs where the best cell runs it: on whole batches in the worker, or on the device."""
     assert report.ceiling is not None
+    there = worker_stages(report, best.cut, best.worker_engine) if best is not None else []
+    ours = next((other.ms_per_batch for other in there if (other.op, other.engine) == (stage.op, "batched")), None)
+    if ours and stage.engine != "batched":
+        return f" ({format_ms(stage.ms_per_batch or 0.0)} a batch); batched, it takes {format_ms(ours)} there"
     twins = [
         other
         for other in report.stages

@@ -2,8 +2,8 @@
 
 The loader delivers a batch every L, the device finishes one every D, and the slower of the two sets the pace::
 
-    C_k = decode + worker ops 1..k + collate          one worker's time for a batch
-    L   = loader rate for the workers, measured at both ends of the chain, between them in proportion to C_k
+    C_k = decode + worker ops 1..k + collate          one worker's time for a batch, with its engine
+    L   = loader rate for the workers, measured at both ends of the chain (with audiomentations), in proportion to C_k
     D   = model + device ops k+1..n + exposed copy
     T   = max(L, D)                                   without workers: L + D
 
@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from audioaug.records import Cell, Interval, LoaderCost, Report, StageCost
+from audioaug.records import Cell, Interval, LoaderCost, Report, StageCost, Where, WorkerEngine
 
 Triple = tuple[float, float, float]
 """Low, middle and high, in milliseconds."""
@@ -43,17 +43,29 @@ def predict(report: Report, cell: Cell) -> Prediction | None:
         total = _sum((loader, device))
         return Prediction(total[1], (total[0], total[2]), "loader" if loader[1] > device[1] else "device")
     if not report.host.has_gpu:
-        work = _sum((worker_ms(report, cell.cut), _scale(device, report.host.torch_threads)))
+        work = _sum((worker_ms(report, cell.cut, cell.worker_engine), _scale(device, report.host.torch_threads)))
         bounds["cores"] = _scale(work, 1 / report.host.cores)
     low, middle, high = (max(bound[end] for bound in bounds.values()) for end in range(3))
     binds = max(bounds, key=lambda name: bounds[name][1])
     return Prediction(middle, (low, high), binds)
 
 
-def worker_ms(report: Report, cut: int) -> Triple:
+def worker_ms(report: Report, cut: int, engine: WorkerEngine = "audiomentations") -> Triple:
     """Return one worker's time for a batch with the chain cut there: decode, ops and collate."""
-    ops = [stage for stage in report.stages if stage.where == "worker"]
-    return _sum(_triple(stage) for stage in ops if stage.op is None or stage.op < cut)
+    return _sum(_triple(stage) for stage in worker_stages(report, cut, engine))
+
+
+def worker_stages(report: Report, cut: int, engine: WorkerEngine = "audiomentations") -> list[StageCost]:
+    """Return what a worker does with the chain cut there; audiomentations where the other engine has no build."""
+    rest = [stage for stage in report.stages if stage.where == "worker" and stage.op is None]
+    found = (_stage(report.stages, "worker", op, engine, "audiomentations") for op in range(cut))
+    return [*rest, *(stage for stage in found if stage is not None)]
+
+
+def worker_engines(report: Report, cut: int) -> list[WorkerEngine]:
+    """Return the engines that may run the chain up to there in workers: ours only where it takes less of their time."""
+    theirs, ours = worker_ms(report, cut)[1], worker_ms(report, cut, "batched")[1]
+    return ["audiomentations", "batched"] if ours < theirs else ["audiomentations"]
 
 
 def device_ms(report: Report, cell: Cell) -> Triple | None:
@@ -63,7 +75,7 @@ def device_ms(report: Report, cell: Cell) -> Triple | None:
     ceiling = (report.ceiling.ci_ms[0], report.ceiling.step_ms, report.ceiling.ci_ms[1])
     parts = [ceiling]
     for op in range(cell.cut, len(report.chain.ops)):
-        stage = _device_stage(report.stages, op, cell.device_engine)
+        stage = _stage(report.stages, "device", op, cell.device_engine, "batched")
         if stage is None or stage.ms_per_batch is None:
             return None
         parts.append(_triple(stage))
@@ -76,7 +88,8 @@ def loader_ms(report: Report, cell: Cell) -> Triple | None:
     ends = [_rate(report.loader_costs, cut, cell.num_workers) for cut in (first, last)]
     if ends[0] is None or ends[1] is None:
         return None
-    cheap, dear, here = (worker_ms(report, cut)[1] for cut in (first, last, cell.cut))
+    cheap, dear = (worker_ms(report, cut)[1] for cut in (first, last))
+    here = worker_ms(report, cell.cut, cell.worker_engine)[1]
     share = (here - cheap) / (dear - cheap) if dear > cheap else 0.0
     low, middle, high = (a + share * (b - a) for a, b in zip(ends[0], ends[1], strict=True))
     return low, middle, high
@@ -88,10 +101,10 @@ def with_prediction(report: Report, cell: Cell) -> Cell:
     return cell if found is None else replace(cell, predicted_ms=found.ms, predicted_ci_ms=found.ci_ms)
 
 
-def _device_stage(stages: Iterable[StageCost], op: int, engine: str) -> StageCost | None:
-    """Return an op's cost on the device; our own where torch-audiomentations has no counterpart."""
-    found = {stage.engine: stage for stage in stages if stage.where == "device" and stage.op == op}
-    return found.get(engine) or found.get("batched")
+def _stage(stages: Iterable[StageCost], where: Where, op: int, engine: str, otherwise: str) -> StageCost | None:
+    """Return an op's cost there with an engine, or with the other one where that has nothing in its place."""
+    found = {stage.engine: stage for stage in stages if stage.where == where and stage.op == op}
+    return found.get(engine) or found.get(otherwise)
 
 
 def _rate(rates: Iterable[LoaderCost], cut: int, workers: int) -> Triple | None:

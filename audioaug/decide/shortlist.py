@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from audioaug.decide.predict import with_prediction
-from audioaug.records import Cell, DeviceEngine, Placement, Report
+from audioaug.decide.predict import with_prediction, worker_engines
+from audioaug.records import Cell, DeviceEngine, Placement, Report, WorkerEngine
 
 SAME = 0.02
 """Predictions this close are not worth another worker."""
@@ -17,7 +17,10 @@ def placement_of(cut: int, ops: int) -> Placement:
 def all_cells(
     report: Report, workers: Sequence[int], stock_cuts: Iterable[int], *, pin_memory: bool, why_no_stock: str = ""
 ) -> list[Cell]:
-    """Return every combination of cut, device engine and worker count, predicted; impossible ones with their reason.
+    """Return every combination of cut, engines and worker count, predicted; impossible ones with their reason.
+
+    Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
+    time than audiomentations.
 
     Args:
         workers: the counts to consider.
@@ -26,14 +29,18 @@ def all_cells(
         why_no_stock: the reason why torch-audiomentations cannot be used at all.
     """
     ops, cuts = len(report.chain.ops), report.chain.cuts
-    engines: list[tuple[int, DeviceEngine]] = [(cut, "batched") for cut in cuts]
-    engines += [(cut, "torch-audiomentations") for cut in stock_cuts if cut in cuts and cut < ops and not why_no_stock]
+    stock = [cut for cut in stock_cuts if cut in cuts and cut < ops and not why_no_stock]
+    ways: list[tuple[int, WorkerEngine, DeviceEngine]] = [
+        *((cut, worker, "batched") for cut in cuts for worker in worker_engines(report, cut)),
+        *((cut, "audiomentations", "torch-audiomentations") for cut in stock),
+    ]
     cells = [
         with_prediction(
-            report, Cell(placement_of(cut, ops), cut, device_engine=engine, num_workers=count, pin_memory=pin_memory)
+            report, Cell(placement_of(cut, ops), cut, worker, device, num_workers=count, pin_memory=pin_memory)
         )
-        for cut, engine in engines
+        for cut, worker, device in ways
         for count in workers
+        if count or worker == "audiomentations"
     ]
     impossible = [
         Cell(placement_of(cut, ops), cut, status="infeasible", reason=reason)
@@ -51,7 +58,7 @@ def all_cells(
 
 
 def best_of_each(cells: Iterable[Cell]) -> list[Cell]:
-    """Return one cell for every cut and device engine, fastest first; those that were measured before the others.
+    """Return one cell for every cut and its engines, fastest first; those that were measured before the others.
 
     It is the fastest that was measured, else the one with the fewest workers within 2 % of the best prediction.
     """
@@ -62,11 +69,11 @@ def best_of_each(cells: Iterable[Cell]) -> list[Cell]:
 def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     """Return the cells to race: today's, the favourite, the best with all and with none of the chain in the workers.
 
-    Then follow the best of every cut and engine; the favourite also brings its neighbour with other workers.
+    Then follow the best of every cut and its engines; the favourite also brings its neighbour with other workers.
     """
     best = best_of_each(cells)
     controls = [next((cell for cell in best if cell.placement == kind), None) for kind in ("cpu", "gpu")]
-    group = _groups(cells)[best[0].cut, best[0].device_engine] if best else []
+    group = _groups(cells)[_way(best[0])] if best else []
     neighbours = sorted(group, key=_predicted)[:2]
     chosen = [current]
     for candidate in filter(None, [*best[:1], *controls, *best[1:2], *neighbours, *best[2:]]):
@@ -75,13 +82,17 @@ def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     return chosen
 
 
-def _groups(cells: Iterable[Cell]) -> dict[tuple[int, str], list[Cell]]:
-    """Sort the cells that can be raced by cut and device engine."""
-    groups: dict[tuple[int, str], list[Cell]] = {}
+def _groups(cells: Iterable[Cell]) -> dict[tuple[int, str, str], list[Cell]]:
+    """Sort the cells that can be raced by cut and engines."""
+    groups: dict[tuple[int, str, str], list[Cell]] = {}
     for cell in cells:
         if cell.status != "infeasible" and cell.predicted_ms is not None:
-            groups.setdefault((cell.cut, cell.device_engine), []).append(cell)
+            groups.setdefault(_way(cell), []).append(cell)
     return groups
+
+
+def _way(cell: Cell) -> tuple[int, str, str]:
+    return cell.cut, cell.worker_engine, cell.device_engine
 
 
 def _is_measured(group: Iterable[Cell]) -> bool:

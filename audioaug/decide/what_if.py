@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
-from audioaug.decide.predict import predict
+from audioaug.decide.predict import predict, worker_engines
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.records import Ceiling, Cell, Report
@@ -74,8 +75,8 @@ def _best(report: Report, kind: str, most_workers: int) -> tuple[float, Cell] | 
     for cut in report.chain.cuts:
         if placement_of(cut, ops) != kind:
             continue
-        for workers in range(1, most_workers + 1):
-            cell = Cell(placement_of(cut, ops), cut, num_workers=workers)
+        for engine, workers in product(worker_engines(report, cut), range(1, most_workers + 1)):
+            cell = Cell(placement_of(cut, ops), cut, engine, num_workers=workers)
             prediction = predict(report, cell)
             if prediction is not None:
                 found.append((prediction.ms, workers, cell))

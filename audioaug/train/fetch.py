@@ -1,4 +1,6 @@
-"""What runs in the DataLoader workers: read examples, augment their first part, collate, prepare the device part.
+"""What runs in the DataLoader workers: read examples, run the first part of the chain, collate, prepare the rest.
+
+The first part runs on each example before they are collated, or on the whole batch afterwards: the worker engine.
 
 The sampler yields keys (epoch, index), so that workers which live through many epochs always know the epoch.
 """
@@ -14,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from audioaug.build import Prepared, Preparer, WorkerChain
+from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain
 from audioaug.core import Draws
 from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
@@ -61,7 +63,7 @@ class Fetched:
 
 
 class Fetcher:
-    """The dataset as the DataLoader sees it: reads the examples of some keys and runs the first part of the chain."""
+    """The dataset as the DataLoader sees it: reads the examples of some keys and runs the ops that run on examples."""
 
     def __init__(self, dataset: Any, worker: WorkerChain, raise_errors: bool) -> None:
         self.dataset, self.worker, self.raise_errors = dataset, worker, raise_errors
@@ -106,10 +108,17 @@ class Collate:
         preparer: of the device part.
         collate_fn: the user's own, which must leave the audio where it was; torch's default otherwise.
         pad: whether clips may differ in length; then they get silence behind, and the batch gets their lengths.
+        on_batches: the ops that run here, on the batch, if there are any.
     """
 
-    def __init__(self, preparer: Preparer, collate_fn: Callable[[list[Any]], Any] | None, pad: bool) -> None:
-        self.preparer, self.collate_fn, self.pad = preparer, collate_fn, pad
+    def __init__(
+        self,
+        preparer: Preparer,
+        collate_fn: Callable[[list[Any]], Any] | None,
+        pad: bool,
+        on_batches: DeviceChain | None = None,
+    ) -> None:
+        self.preparer, self.collate_fn, self.pad, self.on_batches = preparer, collate_fn, pad, on_batches
 
     def __call__(self, fetched: "Fetched | AudioaugError") -> "Message | AudioaugError":
         """Return the message for the main process, or the error to be raised there."""
@@ -132,27 +141,40 @@ class Collate:
                 f"collate_fn made {type(audio).__name__} {tuple(getattr(audio, 'shape', ()))} of {len(lengths)} clips, "
                 "but the audio must become one tensor, (B, T) or (B, C, T).",
             )
-        shape = tuple(audio.shape) if audio.ndim == 3 else (len(audio), 1, audio.shape[-1])
-        prepared = self.preparer(fetched.draws, shape, lengths=np.minimum(lengths, shape[-1]).tolist())
-        self._check_lengths(prepared, lengths)
-        if self.pad and self.collate_fn is None:
-            batch = add_lengths(batch, torch.tensor(lengths))
-        return Message(batch, prepared, fetched.skipped)
-
-    def _check_lengths(self, prepared: Prepared, lengths: list[int]) -> None:
-        """Raise ``DataError`` if the clips end up with lengths that nobody would be told of."""
-        if self.collate_fn is not None:
-            if prepared.resizes:
-                raise DataError(
-                    "On the device the clips would change their lengths, which collate_fn cannot know.",
-                    "Cut the chain behind the ops that do so, or give Loader pad=True instead of a collate_fn.",
-                )
-        elif prepared.ragged and not self.pad:
+        ends = np.minimum(lengths, audio.shape[-1]).tolist()
+        if self.on_batches is not None:
+            audio, ends = self._augmented(self.on_batches, audio, fetched.draws, ends)
+            batch = with_wave(batch, audio)
+        prepared = self.preparer(fetched.draws, _shape(audio), lengths=ends)
+        self._check_told(prepared)
+        if self.collate_fn is None and prepared.ragged and not self.pad:
             raise DataError(
                 f"Clips of different lengths ({min(lengths)} and {max(lengths)} samples) cannot be one batch."
                 if min(lengths) < max(lengths)
-                else "On the device the clips would get different lengths, which cannot be one batch.",
+                else "Once collated, the clips would get different lengths, which cannot be one batch.",
                 "Give Loader pad=True, or cut them to one length.",
+            )
+        if self.pad and self.collate_fn is None:
+            batch = add_lengths(batch, torch.tensor(ends))
+        return Message(batch, prepared, fetched.skipped)
+
+    def _augmented(
+        self, module: DeviceChain, audio: torch.Tensor, draws: Draws, ends: list[int]
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Return the batch after the ops that run here, and the lengths of its clips."""
+        prepared = module.prepare(draws, _shape(audio), lengths=ends)
+        self._check_told(prepared)
+        with torch.no_grad():
+            audio, length_B = module.augment(audio, prepared)
+        return audio.contiguous(), length_B.tolist()
+
+    def _check_told(self, prepared: Prepared) -> None:
+        """Raise ``DataError`` if clips change their lengths behind the back of the user's own ``collate_fn``."""
+        if self.collate_fn is not None and prepared.resizes:
+            raise DataError(
+                "Once collated, the clips would change their lengths, which collate_fn cannot know.",
+                "Cut the chain behind the ops that do so, with worker_engine='audiomentations', or give Loader "
+                "pad=True instead of a collate_fn.",
             )
 
     def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int]) -> Any:
@@ -164,6 +186,11 @@ class Collate:
         longest = max(lengths)
         waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
         return default_collate([with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)])
+
+
+def _shape(audio: torch.Tensor) -> tuple[int, ...]:
+    """Return (B, C, T) of a batch (B, C, T) or (B, T)."""
+    return tuple(audio.shape) if audio.ndim == 3 else (len(audio), 1, audio.shape[-1])
 
 
 def _sentence(index: int, error: Exception) -> str:

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.build import build_device, check_plan
-from audioaug.build.cpu import build_cpu
+from audioaug.build import build_device, build_worker, check_plan
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError
@@ -27,8 +26,9 @@ GIVE_UP_AFTER = 64
 class Loader:
     """Iterate over batches of a dataset, augmented, on the device, the next one already on its way.
 
-    Workers read the examples and run the chain up to the plan's cut; the rest runs on the device, on whole batches. The
-    same seed gives the same audio (within each op's contract) for any cut, number of workers and batch size.
+    Workers read the examples and run the chain up to the plan's cut, clip by clip or (``worker_engine="batched"``) once
+    the clips are a batch; the rest runs on the device, on whole batches. The same seed gives the same audio (within
+    each op's contract) for any cut, worker engine, number of workers and batch size.
 
     Args:
         dataset: map-style. An example is a wave (T,) or (C, T), a tuple that starts with one, or a dict with one under
@@ -100,9 +100,10 @@ class Loader:
             sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self._keys = Keys(batch_sampler)
-        fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), raise_errors=on_error == "raise")
+        on_clips, on_batches = build_worker(chain, self.plan, seed)
+        fetcher = Fetcher(dataset, on_clips, raise_errors=on_error == "raise")
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
-        collate = Collate(self._module.prepare, collate_fn, pad)
+        collate = Collate(self._module.prepare, collate_fn, pad, on_batches)
         self._batches = self._data_loader(fetcher, collate)
         self._end = weakref.finalize(self, _end_workers, self._batches)
 
@@ -111,7 +112,7 @@ class Loader:
 
     def _data_loader(self, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
         plan, workers = self.plan, self.plan.num_workers
-        if workers and plan.cut:
+        if workers and fetcher.worker.cut:
             import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
         return DataLoader(
             fetcher,  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import torch
 
 from audioaug import Chain, Loader
 from audioaug.audio.folder import AudioFolder
+from audioaug.decide.predict import worker_engines
 from audioaug.records import Plan, Report, from_json, read_record
 
 BRIEF = ("--budget", "2", "--workers", "0,1")
@@ -123,7 +124,7 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     assert raced == {(6, 0), (plan.cut, plan.num_workers)}
 
 
-def test_every_cut_and_both_engines_get_training_steps(advise, model, here) -> None:
+def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> None:
     chain = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.LowPassFilter(p=1.0), ops.Reverse(p=1.0)]\n"
     path = model(
         IN_MEMORY
@@ -134,8 +135,13 @@ def test_every_cut_and_both_engines_get_training_steps(advise, model, here) -> N
     assert ran.code == 0 and "heats of " in ran.err
     report = read_record(here / "report.json", Report)
     makes_sense(report)
-    ways = {(cell.cut, cell.device_engine) for cell in report.cells if cell.status == "raced"}
-    assert ways == {*((cut, "batched") for cut in range(4)), *((cut, "torch-audiomentations") for cut in range(3))}
+    ways = {(cell.cut, cell.worker_engine, cell.device_engine) for cell in report.cells if cell.status == "raced"}
+    assert ways == {
+        *((cut, worker, "batched") for cut in range(4) for worker in worker_engines(report, cut)),
+        *((cut, "audiomentations", "torch-audiomentations") for cut in range(3)),
+    }
+    timed = {(stage.engine, stage.op) for stage in report.stages if stage.where == "worker" and stage.op is not None}
+    assert timed == {(engine, op) for engine in ("audiomentations", "batched") for op in range(3)}
     assert not [notice for notice in report.notices if notice.id == "only_predicted"]
 
 

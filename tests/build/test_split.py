@@ -76,5 +76,25 @@ def test_an_impossible_cut_is_refused(cut, sentence):
 
 
 def test_an_engine_that_does_not_exist_is_refused(exact_chain):
-    with pytest.raises(PlanError, match="no worker engine 'batched' yet"):
-        split(exact_chain, Plan(worker_engine="batched"))
+    with pytest.raises(PlanError, match=r"no worker engine 'batchd'\. Did you mean batched"):
+        split(exact_chain, Plan(worker_engine="batchd"))
+
+
+def test_a_worker_part_on_batches_is_no_callable_on_clips(exact_chain):
+    call = r"audioaug\.build_device\(chain, start=0, stop=2\)"
+    with pytest.raises(PlanError, match=rf"it is no callable on a clip\. Use audioaug\.Loader, or call {call}"):
+        split(exact_chain, Plan(cut=2, worker_engine="batched"))
+    assert split(exact_chain, Plan(cut=0, worker_engine="batched"))[1].start == 0  # nothing runs in the workers
+
+
+def test_the_first_part_on_batches_is_the_first_part_on_clips(exact_chain, speech):
+    clips, draws = np.stack(speech), exact_chain.draw(INDICES, EPOCH, SEED)
+    for start, stop in ((0, 4), (2, 4), (3, 3)):
+        before = np.stack(
+            [build_cpu(exact_chain, start)(clip, draws=draws.rows([row])) for row, clip in enumerate(clips)]
+        )
+        after = np.stack(
+            [build_cpu(exact_chain, stop)(clip, draws=draws.rows([row])) for row, clip in enumerate(clips)]
+        )
+        found = build_device(exact_chain, start, stop=stop)(torch.from_numpy(before), draws=draws).numpy()
+        assert np.abs(found - after).max() < 3e-5 * np.abs(after).max()

@@ -56,14 +56,22 @@ def planted_report(
     decode: float = DECODE,
     collate: float = COLLATE,
     stock: Sequence[float | None] = (),
+    batched: Sequence[float | None] = (),
 ) -> Report:
-    """A report with these costs in ms for a batch: of each op in a worker and on the device, and of a model step."""
+    """A report with these costs in ms for a batch: of each op in a worker and on the device, and of a model step.
+
+    ``batched`` is our engine in a worker, ``stock`` the other one on the device.
+    """
     names = tuple(f"Op{place}" for place in range(len(worker)))
     stages = [StageCost("decode", "worker", *around(decode)), StageCost("collate", "worker", *around(collate))]
     stages += [StageCost(names[op], "worker", *around(ms), op, "audiomentations") for op, ms in enumerate(worker)]
-    for engine, costs in (("batched", device), ("torch-audiomentations", stock)):
+    for where, engine, costs in (
+        ("worker", "batched", batched),
+        ("device", "batched", device),
+        ("device", "torch-audiomentations", stock),
+    ):
         stages += [
-            StageCost(names[op], "device", *around(ms), op, engine) for op, ms in enumerate(costs) if ms is not None
+            StageCost(names[op], where, *around(ms), op, engine) for op, ms in enumerate(costs) if ms is not None
         ]
     loaders = []
     for cut in sorted({device_from, len(worker)}):

@@ -47,6 +47,19 @@ def test_an_op_in_the_workers() -> None:
     assert "on whole batches in the training process" in diagnose(planted_report(host=CPU), raced(3, 2, 30.0)).text
 
 
+def test_an_op_that_batched_workers_run_faster() -> None:
+    report, today = planted_report(batched=(None, 2.0, 0.5)), raced(3, 2, 30.0)
+    found = diagnose(report, today, raced(3, 4, 11.0, worker_engine="batched"))
+    assert found.id == "augment_cpu_bound"  # not too few workers: that is another way to run it
+    assert found.text == "50 % of a worker's time goes into Op1 (8.00 ms a batch); batched, it takes 2.00 ms there."
+    assert "on the GPU" in diagnose(report, today, raced(1, 2, 11.0, worker_engine="batched")).text  # Op1 is there
+
+
+def test_an_op_of_batched_workers() -> None:
+    report, today = planted_report(batched=(None, 7.0, 0.5)), raced(3, 2, 30.0, worker_engine="batched")
+    assert "Op1 (7.00 ms a batch); on the GPU it costs 0.500 ms" in diagnose(report, today, today).text
+
+
 def test_an_op_without_a_device_build() -> None:
     found = diagnose(planted_report(device=(0.1, None, 0.2), device_from=2), raced(3, 2, 30.0))
     assert found.id == "augment_cpu_bound"

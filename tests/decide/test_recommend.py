@@ -52,6 +52,14 @@ def test_ties_are_broken_by_exactness_then_workers_then_cpu_then_simplicity(wors
         assert decided(TODAY, *pair).recommendation.name == better.name
 
 
+@pytest.mark.parametrize(
+    ("ms", "best"), [(15.0, "all in the loader (batched workers), 2 workers"), (25.0, "split at 1, 2 workers")]
+)
+def test_batched_workers_are_advised_only_where_they_are_faster(ms, best) -> None:
+    report = decided(TODAY, raced(1, 2, 20.0), raced(3, 2, ms, worker_engine="batched"), batched=(1.0, 1.0, 1.0))
+    assert report.recommendation.name == best and report.verdict.startswith(f"Use {best}: ")
+
+
 def test_what_the_user_has_wins_every_tie() -> None:
     report = decided(TODAY, raced(0, 1, 39.5), raced(3, 2, 80.0))
     assert report.recommendation.name == TODAY.name

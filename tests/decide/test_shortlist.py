@@ -90,3 +90,9 @@ def test_there_is_one_for_every_cut_and_engine_that_can_run() -> None:
     found = [(it.cut, it.device_engine) for it in best_of_each(cells)]
     assert sorted(found) == sorted({(it.cut, it.device_engine) for it in cells if it.status != "infeasible"})
     assert len(found) == 7
+
+
+def test_batched_workers_are_a_way_of_their_own() -> None:
+    cells = [predicted(3, 2, 10.0), predicted(3, 1, 12.0), predicted(3, 2, 4.0, worker_engine="batched")]
+    assert names(best_of_each(cells)) == ["all in the loader (batched workers), 2 workers", cell(3, 2).name]
+    assert names(shortlist(cells, TODAY, 2)) == [TODAY.name, cells[2].name]

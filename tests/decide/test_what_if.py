@@ -48,6 +48,12 @@ def test_more_cores_never_hurt_and_help_a_loader(host) -> None:
     assert times == sorted(times, reverse=True) and times[0] > times[-1]
 
 
+def test_batched_workers_are_reckoned_with() -> None:
+    lines = what_if(planted_report(worker=(20, 80, 10), batched=(2, 8, 1), model=1.0), {"cores": 2.0})
+    assert "split at 1 (batched workers), 2 workers" in lines[1]
+    assert "all in the loader (batched workers), 2 workers would take 8.40 ms" in lines[2]
+
+
 def test_a_slower_step_takes_longer() -> None:
     times = [best_ms(planted_report(), step_ms=ms) for ms in (1, 5, 20, 100)]
     assert times == sorted(times) and times[-1] == pytest.approx(100, rel=0.02)

@@ -2,6 +2,7 @@
 
 import random
 from collections import namedtuple
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,16 +134,20 @@ SHAPED = Chain(
 )
 
 
+BATCHED = {cut: Plan(cut=cut, worker_engine="batched") for cut in range(1, 7)}
+"""Plans that run the first part of a chain with our ops, on the collated batch."""
+
+
 def uneven() -> list[tuple[np.ndarray, int]]:
     words = Words(6, seconds=0.5)
     return [(words[place][0][:, :length], place) for place, length in enumerate(LENGTHS)]
 
 
-@pytest.mark.parametrize("cut", [0, 2, 6])
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=2), Plan(cut=6), BATCHED[2], BATCHED[6]])
 @pytest.mark.parametrize("form", ["bare wave", "tuple", "dict"])
-def test_padded_clips_are_augmented_as_if_alone(form, cut):
+def test_padded_clips_are_augmented_as_if_alone(form, plan):
     clips = uneven()
-    loader = loader_of([FORMS[form](*clip) for clip in clips], SHAPED, Plan(cut=cut), pad=True)
+    loader = loader_of([FORMS[form](*clip) for clip in clips], SHAPED, plan, pad=True)
     alone, place = build_cpu(SHAPED), 0
     for batch in loader:
         lengths = batch["lengths"] if form == "dict" else batch[-1]
@@ -158,10 +163,10 @@ def test_padded_clips_are_augmented_as_if_alone(form, cut):
     assert place == 6
 
 
-@pytest.mark.parametrize("cut", [0, 6])
-def test_clips_of_different_lengths_need_pad(cut):
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=6), BATCHED[6]])
+def test_clips_of_different_lengths_need_pad(plan):
     with pytest.raises(DataError) as caught:
-        list(loader_of(uneven(), SHAPED, Plan(cut=cut)))
+        list(loader_of(uneven(), SHAPED, plan))
     assert str(caught.value) == (
         "Clips of different lengths (3001 and 8000 samples) cannot be one batch. "
         "Give Loader pad=True, or cut them to one length."
@@ -172,21 +177,21 @@ ONE_LENGTH = Chain([ops.Gain(p=0.5), ops.AdjustDuration(duration_samples=4000, p
 MANY_LENGTHS = Chain([ops.AdjustDuration(duration_samples=4000), ops.Reverse(), ops.Trim(p=0.7)], sample_rate=RATE)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2])
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), Plan(cut=2), BATCHED[1], BATCHED[2]])
 @pytest.mark.parametrize("pad", [True, False])
-def test_clips_that_become_one_length_need_no_padding(cut, pad):
-    (wave, *_), last = list(loader_of(uneven(), ONE_LENGTH, Plan(cut=cut), pad=pad))
+def test_clips_that_become_one_length_need_no_padding(plan, pad):
+    (wave, *_), last = list(loader_of(uneven(), ONE_LENGTH, plan, pad=pad))
     assert wave.shape == (3, 1, 4000) and len(last) == (3 if pad else 2)
     assert not pad or last[-1].tolist() == [4000] * 3
     expected = build_cpu(ONE_LENGTH)(uneven()[0][0], index=0)
     assert_same_audio({0: wave[0].numpy()}, {0: expected}, 1e-6)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("plan", [*(Plan(cut=cut) for cut in range(4)), BATCHED[1], BATCHED[2], BATCHED[3]])
 @pytest.mark.parametrize("form", ["bare wave", "tuple", "dict"])
-def test_new_lengths_come_with_the_batch(form, cut):
+def test_new_lengths_come_with_the_batch(form, plan):
     clips, alone, place = uneven(), build_cpu(MANY_LENGTHS), 0
-    for batch in loader_of([FORMS[form](*clip) for clip in clips], MANY_LENGTHS, Plan(cut=cut), pad=True):
+    for batch in loader_of([FORMS[form](*clip) for clip in clips], MANY_LENGTHS, plan, pad=True):
         lengths = batch["lengths"] if form == "dict" else batch[-1]
         wave = batch["audio"] if form == "dict" else batch[0]
         for out, length in zip(wave.numpy(), lengths.tolist(), strict=True):
@@ -198,10 +203,12 @@ def test_new_lengths_come_with_the_batch(form, cut):
 
 def test_lengths_that_nobody_would_be_told_of_are_refused():
     even = [torch.ones(5000) for _ in range(6)]
-    with pytest.raises(DataError, match="On the device the clips would get different lengths"):
-        list(loader_of(even, MANY_LENGTHS))
-    with pytest.raises(DataError, match=r"which collate_fn cannot know\. Cut the chain behind"):
-        list(loader_of(even, ONE_LENGTH, collate_fn=default_collate))
+    for plan in (Plan(cut=0), BATCHED[3]):
+        with pytest.raises(DataError, match="Once collated, the clips would get different lengths"):
+            list(loader_of(even, MANY_LENGTHS, plan))
+    for plan in (Plan(cut=0), BATCHED[2]):
+        with pytest.raises(DataError, match=r"which collate_fn cannot know\. Cut the chain behind"):
+            list(loader_of(even, ONE_LENGTH, plan, collate_fn=default_collate))
 
 
 def test_clips_with_different_channels_are_refused():
@@ -217,9 +224,9 @@ def cut_to_shortest(examples: list[Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("cut", [0, 1])
-def test_own_collate_fn(cut):
-    batches = list(loader_of(uneven(), GAIN, Plan(cut=cut), collate_fn=cut_to_shortest))
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), BATCHED[1]])
+def test_own_collate_fn(plan):
+    batches = list(loader_of(uneven(), GAIN, plan, collate_fn=cut_to_shortest))
     assert [batch["name"] for batch in batches] == [["no. 0", "no. 1", "no. 2"], ["no. 3", "no. 4", "no. 5"]]
     assert [batch["audio"].shape for batch in batches] == [(3, 1, 3001), (3, 1, 1200)]
     expected = [gain * wave[:, :1200] for gain, (wave, _) in zip(drawn_gains(GAIN, range(6)), uneven())]
@@ -353,10 +360,46 @@ def test_the_global_random_state_is_left_alone(cut):
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
 
 
-def test_workers_started_by_spawn():
-    plan = Plan(cut=3, num_workers=2, start_method="spawn")
+@pytest.mark.parametrize("engine", ["audiomentations", "batched"])
+def test_workers_started_by_spawn(engine):
+    plan = Plan(cut=3, worker_engine=engine, num_workers=2, start_method="spawn")
     found = by_index(loader_of(Words(4), exact_chain(), plan, batch_size=2))
     assert_same_audio(found, by_index(loader_of(Words(4), exact_chain(), Plan(cut=3))), 1e-5)
+
+
+# Engines
+
+
+def add_threads(op: ops.Gain, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
+    """Gain as a probe: silence becomes the number of torch's threads."""
+    return x_RCT + torch.get_num_threads()
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(0, 2), (1, 1)])
+def test_the_batched_worker_engine_has_one_thread_in_a_worker_and_the_training_process_keeps_its_own(
+    workers, threads, monkeypatch
+):
+    monkeypatch.setattr(ops.Gain, "batched", add_threads)
+    plan, before = replace(BATCHED[1], num_workers=workers, start_method="fork"), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = torch.cat(list(loader_of([torch.zeros(100)] * 6, GAIN, plan)))
+        assert torch.equal(found, torch.full((6, 100), float(threads)))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ops_without_a_batched_build_and_those_before_them_still_run_on_clips(workers, monkeypatch):
+    chain = Chain([ops.Reverse(p=1.0), ops.Mp3Compression(p=1.0), ops.Gain(p=1.0), ops.TimeMask(p=1.0)], RATE)
+    expected = by_index(loader_of(Words(6), chain, Plan(cut=4)))
+    for op in (ops.Gain, ops.TimeMask):
+        monkeypatch.setattr(op, "reference", None)  # they must not run clip by clip
+    monkeypatch.setattr(ops.Reverse, "batched", None)
+    for cut in (3, 4):
+        found = by_index(loader_of(Words(6), chain, replace(BATCHED[cut], num_workers=workers, start_method="fork")))
+        assert_same_audio(found, expected, 1e-5)
 
 
 @pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
@@ -399,8 +442,7 @@ def test_the_other_engine_adds_other_noise_to_every_batch():
         (Plan(cut=0, chain_hash="0" * 16), "This plan was made for the chain 0000000000000000, but this chain is"),
         (Plan(cut=3), "The chain cannot be cut at 3. The chain has 2 ops"),
         (Plan(cut=0), "The chain cannot be cut at 0. Mp3Compression: LAME encodes one clip at a time"),
-        (Plan(cut=2, worker_engine="batched"), "There is no worker engine 'batched' yet"),
-        (Plan(cut=2, worker_engine="nonsense"), "There is no worker engine 'nonsense' yet"),  # type: ignore[arg-type]
+        (Plan(cut=2, worker_engine="batchd"), "There is no worker engine 'batchd'. Did you mean batched?"),  # type: ignore[arg-type]
         (Plan(cut=2, device_engine="batchd"), "There is no device engine 'batchd'. Did you mean batched?"),  # type: ignore[arg-type]
     ],
 )
@@ -475,11 +517,11 @@ def test_examples_that_are_no_audio(example, sentence, on_error):
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("cut", [0, 1])
-def test_several_channels_where_an_op_takes_one(cut):
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), BATCHED[1]])
+def test_several_channels_where_an_op_takes_one(plan):
     chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
     with pytest.raises(DataError, match="AddBackgroundNoise takes mono audio only, but this clip has 2 channels"):
-        list(loader_of(tones(shape=(2, 400)), chain, Plan(cut=cut)))
+        list(loader_of(tones(shape=(2, 400)), chain, plan))
 
 
 def test_options_that_exclude_each_other():

@@ -69,9 +69,10 @@ SAME_BATCHES = [(cut, workers, 4) for cut in CUTS for workers in (0, 1, 2)]
 OTHER_BATCHES = [(0, 0, 5), (3, 2, 5), (len(CHAIN), 1, 5)]
 
 
+@pytest.mark.parametrize("engine", ["audiomentations", "batched"])
 @pytest.mark.parametrize(("cut", "workers", "batch_size"), SAME_BATCHES + OTHER_BATCHES)
-def test_training_is_the_same_wherever_augmentation_runs(cut, workers, batch_size):
-    run = train(Plan(cut=cut, num_workers=workers), batch_size)
+def test_training_is_the_same_wherever_augmentation_runs(cut, workers, batch_size, engine):
+    run = train(Plan(cut=cut, worker_engine=engine, num_workers=workers), batch_size)
     assert len(run.audio) == EPOCHS * 12
     assert run.order == reference().order
     assert_same_audio(run.audio, reference().audio, TOLERANCE)
