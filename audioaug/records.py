@@ -121,6 +121,7 @@ class Cell:
     num_workers: int = 0
     prefetch_factor: int | None = None
     pin_memory: bool = False
+    threads: int | None = None
     predicted_ms: float | None = None
     predicted_ci_ms: Interval | None = None
     measured_ms: float | None = None
@@ -144,6 +145,7 @@ class Cell:
             f", {plural(self.num_workers, 'worker')}": True,
             f", prefetch {self.prefetch_factor}": self.num_workers > 0 and self.prefetch_factor not in (None, 2),
             ", pinned": self.pin_memory,
+            f", {plural(self.threads or 0, 'thread')}": self.threads is not None,
         }
         return where + "".join(words for words, holds in special.items() if holds)
 
@@ -255,13 +257,15 @@ class Plan:
         num_workers: DataLoader workers; 0 loads in the training process.
         prefetch_factor: batches each worker prepares ahead; ``None`` is torch's default (2).
         pin_memory: copy batches through page-locked memory (CUDA only).
+        threads: of torch in the training process while the Loader is iterated over; ``None`` leaves them as they are.
+            Without a GPU, threads that share cores with workers wait for each other most of the time.
         persistent_workers: keep the workers alive between epochs.
         start_method: ``"fork"``, ``"spawn"``, ``"forkserver"`` or ``None`` for Python's default.
         precision: what the advice was measured with; the loader does not use it.
         chain_hash: the chain this plan was made for; empty fits any chain.
 
     Raises:
-        PlanError: a number is negative.
+        PlanError: a number is too small.
     """
 
     cut: int = 0
@@ -270,6 +274,7 @@ class Plan:
     num_workers: int = 0
     prefetch_factor: int | None = None
     pin_memory: bool = False
+    threads: int | None = None
     persistent_workers: bool = True
     start_method: str | None = None
     precision: Precision = "fp32"
@@ -280,8 +285,9 @@ class Plan:
         for name in ("cut", "num_workers"):
             if getattr(self, name) < 0:
                 raise PlanError(f"Plan: {name} is {getattr(self, name)}, but it cannot be negative.")
-        if self.prefetch_factor is not None and self.prefetch_factor < 1:
-            raise PlanError(f"Plan: prefetch_factor is {self.prefetch_factor}, but it must be at least 1.")
+        for name in ("prefetch_factor", "threads"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise PlanError(f"Plan: {name} is {getattr(self, name)}, but it must be at least 1.")
 
     def save(self, path: str | Path) -> None:
         """Write this plan as JSON."""

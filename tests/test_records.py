@@ -154,6 +154,12 @@ def test_negative_numbers_in_a_plan(name):
         Plan(**{name: -1})
 
 
+@pytest.mark.parametrize("name", ["prefetch_factor", "threads"])
+def test_nothing_where_a_plan_needs_one(name):
+    with pytest.raises(PlanError, match=f"Plan: {name} is 0, but it must be at least 1"):
+        Plan(**{name: 0})
+
+
 @pytest.mark.parametrize(
     ("seconds", "median", "interval"),
     [
@@ -207,11 +213,14 @@ def test_cells_have_names_that_tell_them_apart():
         Cell("split", 1, "batched", num_workers=2),
         Cell("split", 1, "batched", "torch-audiomentations", num_workers=2),
         Cell("cpu", 3, "batched", num_workers=2),
+        Cell("cpu", 3, num_workers=2, threads=1),
+        Cell("cpu", 3, num_workers=2, threads=2),
     ]
     names = [cell.name for cell in cells]
     assert len(set(names)) == len(names)
     assert names[0].endswith("1 worker") and names[1].endswith("2 workers")
     assert "split at 2" in names[5] and "torch-audiomentations" in names[4]
+    assert names[-1] == "all in the loader, 2 workers, 2 threads"
     assert names[7] == "split at 1 (batched workers), 2 workers"
     assert Cell("gpu", 0, "batched").name == Cell("gpu", 0).name  # nothing runs in its workers
 

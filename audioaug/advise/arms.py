@@ -54,6 +54,7 @@ def plan_of(cell: Cell, chain_hash: str) -> Plan:
         num_workers=cell.num_workers,
         prefetch_factor=cell.prefetch_factor,
         pin_memory=cell.pin_memory,
+        threads=cell.threads,
         chain_hash=chain_hash,
     )
 

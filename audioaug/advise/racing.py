@@ -14,6 +14,7 @@ from audioaug.decide.race import hopeless
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, cpu_seconds, race
 from audioaug.records import Cell, Measurement, Timing
+from audioaug.train.threads import torch_threads
 
 CEILING = "ceiling"
 LONGEST_BLOCK = 50
@@ -38,6 +39,7 @@ class Racer:
     def __init__(self, target: Target, clock: Clock, budget: float, notice: Callable[[str, str], None]) -> None:
         self.target, self.clock, self.budget, self.notice = target, clock, budget, notice
         self.usage = Usage(target.device, {})
+        self.threads = torch.get_num_threads()
 
     def run(
         self,
@@ -54,14 +56,16 @@ class Racer:
         Raises:
             MeasurementError: the ceiling or an arm beside it failed.
         """
-        return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(ROUNDS, 1000), block=1.0)
+        with torch_threads(self.threads):
+            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(ROUNDS, 1000), block=1.0)
 
     def heat(
         self, arms: Sequence[Cell], expected: Mapping[str, float], tick: Callable[..., None]
     ) -> dict[str, Measurement]:
         """Give each arm two short blocks, in turn: enough to see which of them belong into a race."""
         rounds = (HEAT_ROUNDS, HEAT_ROUNDS)
-        return self._race(arms, expected, tick, (), seconds=math.inf, rounds=rounds, block=HEAT_BLOCK)
+        with torch_threads(self.threads):
+            return self._race(arms, expected, tick, (), seconds=math.inf, rounds=rounds, block=HEAT_BLOCK)
 
     def _race(
         self,
@@ -74,13 +78,13 @@ class Racer:
         rounds: tuple[int, int],
         block: float,
     ) -> dict[str, Measurement]:
-        feeders: dict[str, Iterator[Any]] = {cell.name: iter(open_loader(self.target, cell)) for cell in arms}
+        feeders: dict[str, Iterator[Any]] = {cell.name: self._feeder(cell) for cell in arms}
         discard = {cell.name: stock_of(cell) for cell in arms}
         # While the ceiling runs, the workers of the arm before it still refill its stock: wait that long.
         refill = max((stock_of(cell) * expected[cell.name] for cell in arms if cell.num_workers), default=0.0)
         workers = {cell.name: cell.num_workers for cell in arms}
         if cached:
-            feeders[CEILING] = cycle(cached)
+            feeders[CEILING] = self._on_threads(cycle(cached), self.threads)
             discard[CEILING] = 1 + min(LONGEST_BLOCK, round(refill / expected[CEILING]))
         failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
@@ -107,6 +111,17 @@ class Racer:
                 raise MeasurementError(f"Training failed ({name}): {reason}")
             self.notice("arm_failed", f"{name} failed in the race: {reason}")
         return result.measurements
+
+    def _feeder(self, cell: Cell) -> Iterator[Any]:
+        """Return what a cell's loader feeds; its threads are set here, since the arms take turns."""
+        loader = open_loader(self.target, replace(cell, threads=None))
+        return self._on_threads(iter(loader), cell.threads or self.threads)
+
+    def _on_threads(self, feeder: Iterator[Any], count: int) -> Iterator[Any]:
+        """Yield an arm's batches, torch's threads set for each: the arm before may have had another number."""
+        for batch in feeder:
+            torch.set_num_threads(count)
+            yield batch
 
     def measured(self, cell: Cell, measurement: Measurement) -> Cell:
         """Return the cell with what the last race measured of it."""

@@ -7,6 +7,7 @@ what each stage costs alone, a prediction for every cell, and a race of the prom
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -24,7 +25,7 @@ from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Rac
 from audioaug.advise.target import Target, in_one_line
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
-from audioaug.decide.predict import with_prediction
+from audioaug.decide.predict import threads_beside, with_prediction
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
@@ -53,6 +54,8 @@ from audioaug.records import (
     Workload,
 )
 from audioaug.train.examples import get_wave
+from audioaug.train.threads import torch_threads
+from audioaug.units import plural
 
 SHARES = {"today": 0.1, "workers": 0.05, "device": 0.06, "loader": 0.11, "heats": 0.37, "race": 0.31}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
@@ -171,7 +174,7 @@ class Survey:
         on_batches = device_works(self.target, get_wave(self._batches[0]).cpu(), "batched")
         on_batches = {f"batched {op}": work for op, work in on_batches.items() if int(op) in cuts[:-1]}
         works = on_clips | on_batches
-        with self.progress.stage("each transform in a worker", seconds) as tick, _one_thread():
+        with self.progress.stage("each transform in a worker", seconds) as tick, torch_threads(1):
             times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick)
         stages = [self._worker_stage(name, times[name]) for name in on_clips]
         stages += [self._op_stage("worker", name, times[name]) for name in on_batches]
@@ -188,9 +191,29 @@ class Survey:
         with self.progress.stage("each transform on the device", seconds) as tick:
             times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick) if works else {}
             copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=seconds / 10)
+            steps = self._on_fewer_threads(seconds / 5)
         stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
         stages += [StageCost(f"copy, {kind}", "transfer", timing.ms, timing.ci_ms) for kind, timing in copies.items()]
+        stages += [StageCost("step", "model", timing.ms, timing.ci_ms, engine=name) for name, timing in steps.items()]
         self._grow(stages=(*self.report.stages, *stages))
+
+    def _on_fewer_threads(self, seconds: float) -> dict[str, Timing]:
+        """Time the training step on the threads that workers would leave it, beside those it has."""
+        counts = {threads_beside(self.report, workers) for workers in self._worker_counts()} - {None}
+        if not counts:
+            return {}
+        step = self._step_on_cached()
+
+        def on_threads(count: int) -> None:
+            with torch_threads(count):
+                step()
+
+        works = {
+            plural(count, "thread"): partial(on_threads, count)
+            for count in (self.report.host.torch_threads, *counts)
+            if count is not None
+        }
+        return interleave(works, self.clock, seconds=seconds, at_least=3)
 
     def _measure_loader(self) -> None:
         """Time the loader without the device part, for the whole chain and for as little of it as can be."""
@@ -314,6 +337,7 @@ class Survey:
             plan.num_workers,
             plan.prefetch_factor,
             plan.pin_memory,
+            plan.threads,
         )
         assert self.report.current is not None
         arms = [self.report.current] if cell.name == self.report.current.name else [self.report.current, cell]
@@ -402,21 +426,6 @@ class Survey:
         self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
         return self.report
-
-
-class _one_thread:
-    """Limit torch to one thread for a while, as a worker is."""
-
-    def __enter__(self) -> None:
-        import torch
-
-        self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        import torch
-
-        torch.set_num_threads(self._threads)
 
 
 def _chain_facts(target: Target) -> ChainFacts:

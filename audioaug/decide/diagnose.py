@@ -25,9 +25,22 @@ def diagnose(report: Report, current: Cell, best: Cell | None = None) -> Notice:
             f"the most that any placement could gain is {format_percent(waiting)}.",
         )
     same = best is not None and (best.cut, best.worker_engine) == (current.cut, current.worker_engine)
+    if best is not None and same and current.num_workers and best.threads != current.threads:
+        return _too_many_threads(report, current, best)
     if best is not None and same and best.num_workers > current.num_workers:
         return _too_few_workers(report, current, best)
     return _where_workers_spend(report, current, best)
+
+
+def _too_many_threads(report: Report, current: Cell, best: Cell) -> Notice:
+    assert current.measured_ms is not None and best.measured_ms is not None
+    count = current.threads or report.host.torch_threads
+    return Notice(
+        "thread_oversubscription",
+        f"{plural(current.num_workers, 'worker')} and {plural(count, 'thread')} of torch share "
+        f"{plural(int(report.host.usable_cores), 'core')} and wait for each other: a step takes "
+        f"{format_ms(current.measured_ms)}, with {best.name} {format_ms(best.measured_ms)}.",
+    )
 
 
 def _too_few_workers(report: Report, current: Cell, best: Cell) -> Notice:

@@ -4,12 +4,13 @@ The loader delivers a batch every L, the device finishes one every D, and the sl
 
     C_k = decode + worker ops 1..k + collate          one worker's time for a batch, with its engine
     L   = loader rate for the workers, measured at both ends of the chain (with audiomentations), in proportion to C_k
-    D   = model + device ops k+1..n + exposed copy
+    D   = model + device ops k+1..n + exposed copy    times what the model takes longer on fewer threads
     T   = max(L, D)                                   without workers: L + D
 
 Without a GPU the model trains on the cores that the workers use, so the cores' total work is a third bound:
-(C_k + threads * D) / cores. Every time enters with its interval; all formulas rise with every input, so the low ends
-give the low end and the high ends the high end.
+(C_k + threads * D) / cores. What threads lose that share cores with workers is only measured, not predicted. Every time
+enters with its interval; all formulas rise with every input, so the low ends give the low end and the high ends the
+high end.
 """
 
 import math
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from audioaug.records import Cell, Interval, LoaderCost, Report, StageCost, Where, WorkerEngine
+from audioaug.units import plural
 
 Triple = tuple[float, float, float]
 """Low, middle and high, in milliseconds."""
@@ -43,7 +45,8 @@ def predict(report: Report, cell: Cell) -> Prediction | None:
         total = _sum((loader, device))
         return Prediction(total[1], (total[0], total[2]), "loader" if loader[1] > device[1] else "device")
     if not report.host.has_gpu:
-        work = _sum((worker_ms(report, cell.cut, cell.worker_engine), _scale(device, report.host.torch_threads)))
+        threads = cell.threads or report.host.torch_threads
+        work = _sum((worker_ms(report, cell.cut, cell.worker_engine), _scale(device, threads)))
         bounds["cores"] = _scale(work, 1 / report.host.cores)
     low, middle, high = (max(bound[end] for bound in bounds.values()) for end in range(3))
     binds = max(bounds, key=lambda name: bounds[name][1])
@@ -68,6 +71,15 @@ def worker_engines(report: Report, cut: int) -> list[WorkerEngine]:
     return ["audiomentations", "batched"] if ours < theirs else ["audiomentations"]
 
 
+def threads_beside(report: Report, workers: int) -> int | None:
+    """Return how many threads to leave the training process: one for each core that so many workers leave it.
+
+    ``None``, as many as it has: with a GPU, without workers, or if they do not outnumber these cores.
+    """
+    left = max(1, int(report.host.usable_cores) - workers)
+    return left if workers and not report.host.has_gpu and left < report.host.torch_threads else None
+
+
 def device_ms(report: Report, cell: Cell) -> Triple | None:
     """Return the training process's time for a batch: model, device ops, and the copy that cannot hide."""
     if report.ceiling is None:
@@ -79,7 +91,15 @@ def device_ms(report: Report, cell: Cell) -> Triple | None:
         if stage is None or stage.ms_per_batch is None:
             return None
         parts.append(_triple(stage))
-    return _sum(parts)
+    return _scale(_sum(parts), 1.0 if cell.threads is None else _slowdown(report, cell.threads))
+
+
+def _slowdown(report: Report, threads: int) -> float:
+    """Return how many times longer the model takes on so many threads; where that was not measured, the most."""
+    usual = report.host.torch_threads
+    steps = {stage.engine: stage.ms_per_batch for stage in report.stages if stage.where == "model"}
+    ours, theirs = steps.get(plural(usual, "thread")), steps.get(plural(threads, "thread"))
+    return theirs / ours if ours and theirs else usual / threads
 
 
 def loader_ms(report: Report, cell: Cell) -> Triple | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from audioaug.decide.predict import with_prediction, worker_engines
+from audioaug.decide.predict import threads_beside, with_prediction, worker_engines
 from audioaug.records import Cell, DeviceEngine, Placement, Report, WorkerEngine
 
 SAME = 0.02
@@ -20,7 +20,7 @@ def all_cells(
     """Return every combination of cut, engines and worker count, predicted; impossible ones with their reason.
 
     Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
-    time than audiomentations.
+    time than audiomentations. Without a GPU the training process gets a thread for each core that workers leave it.
 
     Args:
         workers: the counts to consider.
@@ -36,7 +36,16 @@ def all_cells(
     ]
     cells = [
         with_prediction(
-            report, Cell(placement_of(cut, ops), cut, worker, device, num_workers=count, pin_memory=pin_memory)
+            report,
+            Cell(
+                placement_of(cut, ops),
+                cut,
+                worker,
+                device,
+                num_workers=count,
+                pin_memory=pin_memory,
+                threads=threads_beside(report, count),
+            ),
         )
         for cut, worker, device in ways
         for count in workers
@@ -69,17 +78,32 @@ def best_of_each(cells: Iterable[Cell]) -> list[Cell]:
 def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     """Return the cells to race: today's, the favourite, the best with all and with none of the chain in the workers.
 
-    Then follow the best of every cut and its engines; the favourite also brings its neighbour with other workers.
+    Then follow the best of every cut and its engines; the favourite also brings itself with torch's threads left as
+    they are, and its neighbour with other workers.
     """
     best = best_of_each(cells)
     controls = [next((cell for cell in best if cell.placement == kind), None) for kind in ("cpu", "gpu")]
     group = _groups(cells)[_way(best[0])] if best else []
     neighbours = sorted(group, key=_predicted)[:2]
+    twins = [_with_usual_threads(cell) for cell in best[:1] if cell.threads is not None]
     chosen = [current]
-    for candidate in filter(None, [*best[:1], *controls, *best[1:2], *neighbours, *best[2:]]):
+    for candidate in filter(None, [*best[:1], *controls, *twins, *best[1:2], *neighbours, *best[2:]]):
         if len(chosen) < at_most and candidate.name not in {cell.name for cell in chosen}:
             chosen.append(candidate)
     return chosen
+
+
+def _with_usual_threads(cell: Cell) -> Cell:
+    """Return a cell that differs in its threads alone, of which nothing is known."""
+    return Cell(
+        cell.placement,
+        cell.cut,
+        cell.worker_engine,
+        cell.device_engine,
+        cell.num_workers,
+        cell.prefetch_factor,
+        cell.pin_memory,
+    )
 
 
 def _groups(cells: Iterable[Cell]) -> dict[tuple[int, str, str], list[Cell]]:

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from itertools import product
 
-from audioaug.decide.predict import predict, worker_engines
+from audioaug.decide.predict import predict, threads_beside, worker_engines
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.records import Ceiling, Cell, Report
@@ -76,7 +76,8 @@ def _best(report: Report, kind: str, most_workers: int) -> tuple[float, Cell] | 
         if placement_of(cut, ops) != kind:
             continue
         for engine, workers in product(worker_engines(report, cut), range(1, most_workers + 1)):
-            cell = Cell(placement_of(cut, ops), cut, engine, num_workers=workers)
+            threads = threads_beside(report, workers)
+            cell = Cell(placement_of(cut, ops), cut, engine, num_workers=workers, threads=threads)
             prediction = predict(report, cell)
             if prediction is not None:
                 found.append((prediction.ms, workers, cell))

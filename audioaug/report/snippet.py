@@ -9,7 +9,7 @@ from audioaug.report.parts import Code, Part
 
 LINE_LENGTH = 80
 
-PLAN_FIELDS = ("cut", "worker_engine", "device_engine", "num_workers", "prefetch_factor", "pin_memory")
+PLAN_FIELDS = ("cut", "worker_engine", "device_engine", "num_workers", "prefetch_factor", "pin_memory", "threads")
 
 
 def snippet_parts(report: Report) -> tuple[Part, ...]:

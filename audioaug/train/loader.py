@@ -18,6 +18,7 @@ from audioaug.records import Plan
 from audioaug.train.device_prefetch import as_device, prefetch, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
+from audioaug.train.threads import with_threads
 
 GIVE_UP_AFTER = 64
 """So many unusable examples without a usable batch are not bad luck any more."""
@@ -29,6 +30,9 @@ class Loader:
     Workers read the examples and run the chain up to the plan's cut, clip by clip or (``worker_engine="batched"``) once
     the clips are a batch; the rest runs on the device, on whole batches. The same seed gives the same audio (within
     each op's contract) for any cut, worker engine, number of workers and batch size.
+
+    A plan's ``threads`` are set with ``torch.set_num_threads``, for the whole process, from an iteration's first batch
+    until it ends or its iterator is dropped; then they are put back.
 
     Args:
         dataset: map-style. An example is a wave (T,) or (C, T), a tuple that starts with one, or a dict with one under
@@ -136,7 +140,8 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return prefetch(self.messages(epoch), self.device, self._finish)
+        batches = prefetch(self.messages(epoch), self.device, self._finish)
+        return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
 
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""

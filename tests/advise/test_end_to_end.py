@@ -1,6 +1,7 @@
 """Real runs with real audio, a model of a few parameters and a few seconds."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from audioaug import Chain, Loader
 from audioaug.audio.folder import AudioFolder
-from audioaug.decide.predict import worker_engines
+from audioaug.decide.predict import threads_beside, worker_engines
 from audioaug.records import Plan, Report, from_json, read_record
+from audioaug.train.threads import torch_threads
+from audioaug.units import plural
 
 BRIEF = ("--budget", "2", "--workers", "0,1")
 KEYS = {
@@ -131,7 +134,7 @@ def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> No
         + chain
         + "from time import sleep\ndef loss(output, batch):\n    sleep(0.004)\n    return output.mean()\n"
     )
-    ran = advise("--model", path, "--budget", "16", "--workers", "0,1", "--json", "report.json")
+    ran = advise("--model", path, "--budget", "20", "--workers", "0,1", "--json", "report.json")
     assert ran.code == 0 and "heats of " in ran.err
     report = read_record(here / "report.json", Report)
     makes_sense(report)
@@ -143,6 +146,32 @@ def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> No
     timed = {(stage.engine, stage.op) for stage in report.stages if stage.where == "worker" and stage.op is not None}
     assert timed == {(engine, op) for engine in ("audiomentations", "batched") for op in range(3)}
     assert not [notice for notice in report.notices if notice.id == "only_predicted"]
+
+
+TELLS_THREADS = """
+from audioaug import ops
+augment = [ops.LowPassFilter(p=1.0)]
+def loss(output, batch):
+    with open("threads", "a") as file:
+        print(torch.get_num_threads(), file=file)
+    return output.mean()
+"""
+
+
+def test_workers_race_beside_as_many_threads_as_they_leave_cores(advise, model, here) -> None:
+    path, threads = model(IN_MEMORY + TELLS_THREADS), max(2, os.cpu_count() or 1)
+    with torch_threads(threads):
+        ran = advise("--model", path, "--budget", "2", "--workers", "1", "--json", "report.json")
+        assert ran.code == 0 and torch.get_num_threads() == threads
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    beside = threads_beside(report, 1)
+    assert beside is not None
+    raced = {(cell.num_workers, cell.threads) for cell in report.cells if cell.status == "raced"}
+    assert (0, None) in raced and (1, beside) in raced
+    assert {int(line) for line in (here / "threads").read_text().split()} == {threads, beside}
+    steps = {stage.engine for stage in report.stages if stage.where == "model"}
+    assert steps == {plural(threads, "thread"), plural(beside, "thread")}
 
 
 @pytest.fixture

@@ -33,6 +33,17 @@ def test_too_few_workers(today, best, words) -> None:
     assert words in found.text.replace("workers;", "workers") and "2.00 ms" in found.text
 
 
+def test_too_many_threads() -> None:
+    report = planted_report(host=replace(CPU, usable_cores=2.0, torch_threads=2))
+    found = diagnose(report, raced(3, 2, 60.0), raced(3, 2, 30.0, threads=1))
+    assert found.id == "thread_oversubscription"
+    assert found.text == (
+        "2 workers and 2 threads of torch share 2 cores and wait for each other: a step takes 60.0 ms, with all in the "
+        "loader, 2 workers, 1 thread 30.0 ms."
+    )
+    assert diagnose(report, raced(3, 0, 60.0), raced(3, 2, 30.0, threads=1)).id == "too_few_workers"
+
+
 def test_more_workers_at_another_cut_are_not_the_cause() -> None:
     assert diagnose(planted_report(), raced(3, 0, 30.0), raced(2, 4, 11.0)).id == "augment_cpu_bound"
     assert diagnose(planted_report(), raced(3, 4, 30.0), raced(3, 4, 30.0)).id == "augment_cpu_bound"

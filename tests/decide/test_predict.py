@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audioaug.decide.predict import device_ms, loader_ms, predict, with_prediction, worker_ms
+from audioaug.decide.predict import device_ms, loader_ms, predict, threads_beside, with_prediction, worker_ms
 from audioaug.decide.shortlist import all_cells
 from audioaug.records import Cell, StageCost
 from tests.decide.planted import COLLATE, CPU, DECODE, around, cell, crowding, planted_report
@@ -117,6 +117,40 @@ def test_batched_workers_are_a_cell_only_where_they_take_less_time() -> None:
     assert not [it for it in all_cells(planted_report(), (2,), (), pin_memory=False) if it.worker_engine == "batched"]
 
 
+TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
+
+
+@pytest.mark.parametrize(
+    ("host", "workers", "threads"),
+    [
+        (TWO_CORES, 0, None),  # nobody to share the cores with
+        (TWO_CORES, 1, 1),
+        (TWO_CORES, 3, 1),
+        (replace(CPU, usable_cores=8.0, torch_threads=8), 3, 5),
+        (replace(CPU, usable_cores=8.0, torch_threads=4), 3, None),  # there are cores for all
+        (replace(CPU, usable_cores=2.0, torch_threads=1), 2, None),  # one is what it has
+        (replace(TWO_CORES, device="cuda"), 2, None),
+    ],
+)
+def test_the_training_process_gets_a_thread_for_each_core_that_workers_leave_it(host, workers, threads) -> None:
+    report = planted_report(host=host)
+    assert threads_beside(report, workers) == threads
+    cells = [it for it in all_cells(report, (workers,), (), pin_memory=False) if it.status != "infeasible"]
+    assert {it.threads for it in cells} == {threads}
+
+
+def test_on_fewer_threads_the_device_part_takes_longer_by_what_the_step_does() -> None:
+    report = planted_report(host=TWO_CORES, model=10.0)
+    one = cell(1, 2, threads=1)
+    assert device_ms(report, one)[1] == pytest.approx(2 * 10.7)  # not measured: the most it can be
+    steps = [StageCost("step", "model", ms, engine=name) for name, ms in (("2 threads", 20.0), ("1 thread", 30.0))]
+    measured = replace(report, stages=(*report.stages, *steps))
+    assert device_ms(measured, one)[1] == pytest.approx(1.5 * 10.7)
+    assert device_ms(measured, cell(1, 2)) == device_ms(report, cell(1, 2))
+    busy = planted_report(worker=(30.0, 30.0, 30.0), model=40.0, host=TWO_CORES)
+    assert predict(busy, cell(3, 8, threads=1)).ms == pytest.approx((90 + DECODE + COLLATE + 1 * 80) / 2)
+
+
 times = st.floats(0.01, 200)
 machines = st.fixed_dictionaries(
     {
@@ -137,7 +171,7 @@ def build(machine, **change):
 
 def predictions(report) -> dict[str, float]:
     cells = all_cells(report, (0, 1, 2, 3, 8, 12), (), pin_memory=False)
-    return {it.name: it.predicted_ms for it in cells}
+    return {replace(it, threads=None).name: it.predicted_ms for it in cells}
 
 
 def dearer(costs, op, factor):

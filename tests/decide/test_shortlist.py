@@ -92,6 +92,14 @@ def test_there_is_one_for_every_cut_and_engine_that_can_run() -> None:
     assert len(found) == 7
 
 
+def test_the_favourite_also_races_with_the_threads_it_has_today() -> None:
+    cells = [predicted(2, 1, 10.0, threads=1), predicted(3, 1, 50.0, threads=1), predicted(0, 1, 40.0, threads=1)]
+    found = shortlist(cells, TODAY, 10)
+    assert found[4] == cell(2, 1)  # behind both ends of the chain; of itself nothing is known
+    assert [it.threads for it in found] == [None, 1, 1, 1, None]
+    assert len(shortlist(cells, cell(2, 1), 10)) == 4  # what is done today races anyway
+
+
 def test_batched_workers_are_a_way_of_their_own() -> None:
     cells = [predicted(3, 2, 10.0), predicted(3, 1, 12.0), predicted(3, 2, 4.0, worker_engine="batched")]
     assert names(best_of_each(cells)) == ["all in the loader (batched workers), 2 workers", cell(3, 2).name]

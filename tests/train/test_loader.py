@@ -391,6 +391,19 @@ def test_the_batched_worker_engine_has_one_thread_in_a_worker_and_the_training_p
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+def test_the_threads_of_a_plan_are_set_while_it_is_iterated_over_and_then_put_back(workers):
+    loader, before = loader_of(tones(), plan=Plan(num_workers=workers, threads=3)), torch.get_num_threads()
+    assert before != 3
+    assert [torch.get_num_threads() for _ in loader] == [3, 3]
+    assert torch.get_num_threads() == before
+    batches = iter(loader)
+    next(batches)
+    assert torch.get_num_threads() == 3
+    del batches
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("workers", [0, 1])
 def test_ops_without_a_batched_build_and_those_before_them_still_run_on_clips(workers, monkeypatch):
     chain = Chain([ops.Reverse(p=1.0), ops.Mp3Compression(p=1.0), ops.Gain(p=1.0), ops.TimeMask(p=1.0)], RATE)
     expected = by_index(loader_of(Words(6), chain, Plan(cut=4)))
