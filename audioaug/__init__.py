@@ -9,6 +9,7 @@
 ``split``          both parts at a plan's cut
 ``Plan``           where to cut, and the DataLoader knobs around it: what the advisor writes
 ``Loader``         augmented batches on the device, by a plan
+``Monitor``        around a training loop: what it waits for and what it uses, live and logged
 ``AudioFolder``    a folder or manifest of audio as a Dataset
 ``Report``         what the advisor found
 ``errors``         everything that can go wrong, in one tree
@@ -22,7 +23,7 @@ from audioaug.audio.folder import AudioFolder
 from audioaug.build import build_cpu, build_device, split
 from audioaug.core import Chain, Draws
 from audioaug.records import Plan, Report
-from audioaug.train import Loader
+from audioaug.train import Loader, Monitor
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Chain",
     "Draws",
     "Loader",
+    "Monitor",
     "Plan",
     "Report",
     "build_cpu",

@@ -325,6 +325,63 @@ class Report:
     notices: tuple[Notice, ...] = ()
 
 
+@dataclass(frozen=True)
+class Window:
+    """What a monitor saw in some consecutive training steps, some seconds long. ``None``: cannot be known here.
+
+    ``seconds`` and ``step`` count from the start of the run to the end of the window. ``ready`` is how many batches lay
+    ready when one was asked for, on average. CPU use is a share of the cores that this process may use, for each
+    worker a share of one core. ``said`` is set when the bottleneck has moved.
+    """
+
+    seconds: float
+    step: int
+    steps: int
+    step_ms: float
+    wait_ms: float
+    clips_per_second: float | None = None
+    of_ceiling: float | None = None
+    ready: float | None = None
+    cpu_percent: float | None = None
+    worker_percent: tuple[float, ...] = ()
+    ram_bytes: int | None = None
+    ram_percent: float | None = None
+    shm_bytes: int | None = None
+    gpu_percent: float | None = None
+    vram_bytes: int | None = None
+    bottleneck: str = ""
+    said: str = ""
+
+    @property
+    def stall(self) -> float:
+        """The share of a step that was spent waiting for data."""
+        return self.wait_ms / self.step_ms if self.step_ms > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class MonitoredRun:
+    """What a monitor is told and finds out before the first step: the first line of its log."""
+
+    host: HostFacts
+    schema_version: int = SCHEMA_VERSION
+    ceiling_ms: float | None = None
+    capacity: int | None = None
+
+
+TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (40.0, 60.0)}
+"""Where the use of GPU, CPU and RAM should be while training, in percent: the bands that a monitor draws."""
+
+BOTTLENECKS = {
+    "": "not settled yet",
+    "model_bound": "the model's own step",
+    "main_thread_bound": "the training process, which loads, copies or augments between its steps",
+    "cores_full": "the cores",
+    "too_few_workers": "the workers",
+    "fetch_bound": "reading the data",
+}
+"""What can hold a monitored run up: stable ids, and words for them."""
+
+
 def to_json(record: Any) -> str:
     """Write any record as indented JSON, ``schema_version`` first where it has one."""
     content = msgspec.to_builtins(record)

@@ -21,6 +21,7 @@ EXPORTED = {
     "Chain",
     "Draws",
     "Loader",
+    "Monitor",
     "Plan",
     "Report",
     "build_cpu",

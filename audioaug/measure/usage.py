@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import psutil
 import torch
 
+from audioaug.measure.cgroup import memory_limit
 from audioaug.units import Seconds
 
 
@@ -17,13 +18,15 @@ from audioaug.units import Seconds
 class UsageSample:
     """One look at the machine. ``None``: this machine has no such thing, or does not tell.
 
-    ``cpu_percent`` is of all cores, by everybody, since the last look (0.0 the first time). ``ram_bytes`` is resident
-    in this process and its children (memory they share counts for each). ``shm_bytes`` is used of ``/dev/shm``, and
+    ``cpu_seconds`` is what each live process has used so far, by process id, this one first and then its children.
+    ``ram_bytes`` is resident in all of them (memory they share counts for each); ``ram_percent`` is the part of the
+    machine's memory, or of what control groups allow, that is not free. ``shm_bytes`` is used of ``/dev/shm``, and
     ``vram_bytes`` of the GPU, by everybody.
     """
 
-    cpu_percent: float
+    cpu_seconds: dict[int, Seconds]
     ram_bytes: int
+    ram_percent: float
     shm_bytes: int | None
     gpu_percent: float | None
     vram_bytes: int | None
@@ -31,12 +34,7 @@ class UsageSample:
 
 def cpu_seconds(children: bool = True) -> Seconds:
     """Return the CPU seconds, user and system, that this process and its live children have used so far."""
-    total = 0.0
-    for process in _family() if children else [psutil.Process()]:
-        with suppress(psutil.Error):  # it ended just now
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
+    return sum(_cpu_seconds(_family() if children else [psutil.Process()]).values())
 
 
 def peak_vram(work: Callable[[], object], device: torch.device) -> int | None:
@@ -77,17 +75,34 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 def sample(device: torch.device) -> UsageSample:
     """Look at the machine once."""
-    ram = 0
-    for process in _family():
+    family, ram = _family(), 0
+    for process in family:
         with suppress(psutil.Error):
             ram += process.memory_info().rss
     return UsageSample(
-        cpu_percent=psutil.cpu_percent(),
+        cpu_seconds=_cpu_seconds(family),
         ram_bytes=ram,
+        ram_percent=_ram_percent(),
         shm_bytes=_shm_used(),
         gpu_percent=_gpu_percent(device),
         vram_bytes=_vram_used(device),
     )
+
+
+def _cpu_seconds(processes: list[psutil.Process]) -> dict[int, Seconds]:
+    used = {}
+    for process in processes:
+        with suppress(psutil.Error):  # it ended just now
+            times = process.cpu_times()
+            used[process.pid] = times.user + times.system
+    return used
+
+
+def _ram_percent() -> float:
+    memory, limit = psutil.virtual_memory(), memory_limit()
+    total = min(memory.total, limit.limit_bytes) if limit else memory.total
+    free = min(memory.available, limit.free_bytes) if limit else memory.available
+    return 100.0 * (1.0 - free / total)
 
 
 def _family() -> list[psutil.Process]:

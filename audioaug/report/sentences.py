@@ -1,6 +1,6 @@
 """What the report says in words."""
 
-from audioaug.records import Report
+from audioaug.records import HostFacts, Report
 from audioaug.report.cells import runnable_cells
 from audioaug.report.parts import Facts, Line, Part
 from audioaug.units import format_bytes, format_hz, format_seconds, plural
@@ -83,7 +83,7 @@ def setting_parts(report: Report) -> tuple[Part, ...]:
     sources = ", ".join(f"{what} from {source}" for what, source in report.workload.sources.items())
     versions = ", ".join(f"{name} {version}" for name, version in report.host.versions.items())
     items = {
-        "machine": machine(report),
+        "machine": host_words(report.host),
         "versions": versions,
         "training": training(report),
         "sources": sources,
@@ -92,9 +92,8 @@ def setting_parts(report: Report) -> tuple[Part, ...]:
     return (Facts(tuple((name, text) for name, text in items.items() if text)),)
 
 
-def machine(report: Report) -> str:
+def host_words(host: HostFacts) -> str:
     """The machine facts in one line."""
-    host = report.host
     vram = f" ({format_bytes(host.vram_bytes)})" if host.vram_bytes is not None else ""
     facts = (
         f"{host.device_name or host.device}{vram}" if host.has_gpu else "no GPU",

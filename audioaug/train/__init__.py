@@ -6,5 +6,6 @@ keeps the next batch under way, ``loader`` puts them together.
 
 from audioaug.train.device_prefetch import prefetch
 from audioaug.train.loader import Loader
+from audioaug.train.monitor import Monitor
 
-__all__ = ["Loader", "prefetch"]
+__all__ = ["Loader", "Monitor", "prefetch"]

@@ -38,20 +38,21 @@ def _hand_over(batch: Moved, done: torch.cuda.Event, device: torch.device) -> Mo
     """Make the training stream wait for the batch, and keep its memory from being reused too early."""
     stream = torch.cuda.current_stream(device)
     stream.wait_event(done)
-    for tensor in _tensors(batch):
+    for tensor in tensors(batch):
         tensor.record_stream(stream)
     return batch
 
 
-def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+def tensors(batch: Any) -> Iterator[torch.Tensor]:
+    """Yield every tensor of a nested batch."""
     if isinstance(batch, torch.Tensor):
         yield batch
     elif isinstance(batch, Mapping):
         for value in batch.values():
-            yield from _tensors(value)
+            yield from tensors(value)
     elif isinstance(batch, tuple | list):
         for value in batch:
-            yield from _tensors(value)
+            yield from tensors(value)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

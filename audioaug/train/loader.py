@@ -100,6 +100,7 @@ class Loader:
         self._gives_lengths = pad and collate_fn is None
         self._seed, self._epoch = seed, 0
         self._shuffle_generator = torch.Generator()
+        self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
         if batch_sampler is None:
             sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
@@ -143,12 +144,31 @@ class Loader:
         batches = prefetch(self.messages(epoch), self.device, self._finish)
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
 
+    @property
+    def capacity(self) -> int | None:
+        """The most batches that workers can have ready; ``None`` without workers."""
+        return self._batches.num_workers * (self._batches.prefetch_factor or 0) or None
+
+    @property
+    def ready(self) -> int | None:
+        """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
+        running = self._running()
+        if running is None or self.capacity is None:
+            return None
+        queues = {running._worker_result_queue, running._data_queue}  # one, or two with pinned memory
+        try:
+            waiting = sum(queue.qsize() for queue in queues)
+        except NotImplementedError:  # macOS
+            return None
+        return waiting + sum(len(task) == 2 for task in running._task_info.values())  # and those out of turn
+
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""
         self._keys.epoch = epoch
         self._shuffle_generator.manual_seed(int(uniforms(self._seed, epoch, [0], [2**31], [0])[0, 0] * 2**53))
         usable, skipped_before = 0, self.skipped
         batches = iter(self._batches)
+        self._running = weakref.ref(batches)
         atexit.unregister(self._end)
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
         for message in batches:

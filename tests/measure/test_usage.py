@@ -41,14 +41,15 @@ def test_a_child_that_ends_meanwhile_is_skipped(monkeypatch: pytest.MonkeyPatch)
     def gone() -> None:
         raise psutil.NoSuchProcess(1)
 
-    alive = SimpleNamespace(cpu_times=lambda: SimpleNamespace(user=1.0, system=0.5))
-    monkeypatch.setattr(usage, "_family", lambda: [alive, SimpleNamespace(cpu_times=gone)])
+    alive = SimpleNamespace(pid=1, cpu_times=lambda: SimpleNamespace(user=1.0, system=0.5))
+    monkeypatch.setattr(usage, "_family", lambda: [alive, SimpleNamespace(pid=2, cpu_times=gone)])
     assert cpu_seconds() == 1.5
 
 
 def test_sample_of_a_machine_without_gpu() -> None:
     seen = sample(CPU)
-    assert 0 <= seen.cpu_percent <= 100
+    assert seen.cpu_seconds[psutil.Process().pid] == pytest.approx(cpu_seconds(children=False), abs=0.2)
+    assert 0 < seen.ram_percent < 100
     assert seen.ram_bytes >= psutil.Process().memory_info().rss * 0.5
     assert seen.gpu_percent is None and seen.vram_bytes is None
 

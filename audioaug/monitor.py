@@ -1,0 +1,55 @@
+"""``python -m audioaug.monitor RUN.jsonl --html RUN.html``: the page of a run that ``audioaug.Monitor`` logged."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from audioaug.errors import AudioaugError, OutputError, UsageError
+from audioaug.records import MonitoredRun, Window, from_json
+
+
+@click.command()
+@click.argument("log")
+@click.option("--html", metavar="FILE", required=True, help="Write the page there.")
+def monitor(log: str, html: str) -> None:
+    """Make the page of LOG, the JSON lines that Monitor(log=...) wrote; a run that still goes on will do."""
+    from audioaug.report import monitor_html
+
+    page = monitor_html.render(*read_log(log))
+    try:
+        Path(html).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"Cannot write {html}: {error.strerror}.") from None
+
+
+def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:
+    """Read a log; raise ``UsageError`` if it is none. A last line that was cut short is left out."""
+    try:
+        lines = Path(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
+    if not lines[0]:
+        raise UsageError(f"{path} is empty.", "Give the file that Monitor(log=...) wrote.")
+    whole = lines[1:-1]  # what is behind the last line feed is not finished yet
+    try:
+        return from_json(lines[0], MonitoredRun), [from_json(line, Window) for line in whole]
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", "Give the file that Monitor(log=...) wrote.") from None
+
+
+def main() -> int:
+    """Run the command and return its exit code; every error is one sentence on stderr."""
+    try:
+        monitor.main(prog_name="python -m audioaug.monitor", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except AudioaugError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

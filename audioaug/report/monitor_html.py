@@ -1,0 +1,81 @@
+"""A monitored run as one self-contained page: what held it up and when, and every meter over time."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from statistics import median
+
+from audioaug.records import BOTTLENECKS, MonitoredRun, Window
+from audioaug.report.charts import TimeChart, time_chart
+from audioaug.report.meters import Meter, known_meters
+from audioaug.report.parts import Column, Facts, Row, Table
+from audioaug.report.sentences import host_words
+from audioaug.report.templating import page_from
+from audioaug.units import format_ms, format_percent, format_rate, format_seconds, plural
+
+POINTS = 600
+"""Windows that are drawn at most: more would be closer together than pixels."""
+
+
+def render(run: MonitoredRun, windows: Sequence[Window]) -> str:
+    """The page, with all it needs inside."""
+    windows = list(windows)
+    return page_from(
+        "monitor.html",
+        headline=headline(windows),
+        summary=Facts(summary(run, windows)),
+        phases=phases(windows),
+        charts=[chart(meter, windows) for meter in known_meters(run, windows)],
+        said=[(window.step, window.said) for window in windows if window.said],
+        machine=Facts((("machine", host_words(run.host)),)),
+    )
+
+
+def headline(windows: list[Window]) -> str:
+    """What held the run up most of its time, in one sentence."""
+    if not windows:
+        return "No training step was seen."
+    spent = dict.fromkeys(BOTTLENECKS, 0.0)
+    for window in windows:
+        spent[window.bottleneck] += window.steps * window.step_ms
+    most = max((name for name in spent if name and spent[name]), default="", key=lambda name: spent[name])
+    waiting = sum(window.steps * window.wait_ms for window in windows) / sum(spent.values())
+    held_up = f"most of it was held up by {BOTTLENECKS[most]}" if most else "it was too short to tell what held it up"
+    return f"{format_percent(waiting)} of the training was spent waiting for data; {held_up}."
+
+
+def summary(run: MonitoredRun, windows: list[Window]) -> tuple[tuple[str, str], ...]:
+    """The run in a few numbers; each the median of its windows."""
+    if not windows:
+        return ()
+    rates = [window.clips_per_second for window in windows if window.clips_per_second is not None]
+    step_ms = median(window.step_ms for window in windows)
+    ceiling = "" if run.ceiling_ms is None else f"{format_ms(run.ceiling_ms)} a step"
+    items = {
+        "seen": f"{plural(windows[-1].step, 'step')} in {format_seconds(windows[-1].seconds)}",
+        "step": f"{format_ms(step_ms)}, of which waiting {format_ms(median(window.wait_ms for window in windows))}",
+        "throughput": format_rate(median(rates)) if rates else "",
+        "ceiling": ceiling,
+    }
+    return tuple((name, text) for name, text in items.items() if text)
+
+
+def phases(windows: list[Window]) -> Table:
+    """When which bottleneck held: one row for each stretch of windows with the same one."""
+    columns = (Column("from", number=True), Column("to", number=True), Column("steps", number=True))
+    rows: list[Row] = []
+    for name, group in groupby(windows, key=lambda window: window.bottleneck):
+        stretch = list(group)
+        steps = sum(window.steps for window in stretch)
+        stall = sum(w.steps * w.wait_ms for w in stretch) / max(1e-9, sum(w.steps * w.step_ms for w in stretch))
+        begin = rows[-1].values[1] if rows else "start"
+        times = (begin, format_seconds(stretch[-1].seconds))
+        rows.append(Row((*times, f"{steps:,}", format_percent(stall), BOTTLENECKS.get(name, name))))
+    return Table((*columns, Column("waiting", number=True), Column("bottleneck")), tuple(rows))
+
+
+def chart(meter: Meter, windows: list[Window]) -> TimeChart:
+    """One meter over the whole run."""
+    drawn = windows[:: -(-len(windows) // POINTS)]
+    texts = [text for window in windows if (text := meter.text(window)) is not None]
+    times = [window.seconds for window in drawn]
+    return time_chart(meter.name, texts[-1] if texts else "", times, [meter.share(it) for it in drawn], meter.target)
