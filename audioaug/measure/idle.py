@@ -5,18 +5,17 @@ from typing import Protocol
 
 import torch
 
-from audioaug.measure.clock import Clock
 from audioaug.units import Seconds
 
 
 class Idle(Protocol):
     """Told when a step has been given to the device and when the next batch is there; adds up what lay between."""
 
-    def step_given(self) -> None:
+    def step_given(self, now: Seconds) -> None:
         """Take note that all work of a step has been given to the device."""
         ...
 
-    def batch_came(self) -> None:
+    def batch_came(self, now: Seconds) -> None:
         """Take note that the next step can begin."""
         ...
 
@@ -28,17 +27,16 @@ class Idle(Protocol):
 class HostIdle:
     """For a device that has finished its work when the call returns: the training process waits, so it does too."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since, self._seconds, self._steps = clock.now(), 0.0, 0
+    def __init__(self) -> None:
+        self._since, self._seconds, self._steps = 0.0, 0.0, 0
 
-    def step_given(self) -> None:
+    def step_given(self, now: Seconds) -> None:
         """Start to wait."""
-        self._since = self._clock.now()
+        self._since = now
 
-    def batch_came(self) -> None:
+    def batch_came(self, now: Seconds) -> None:
         """Stop waiting."""
-        self._seconds += self._clock.now() - self._since
+        self._seconds += now - self._since
         self._steps += 1
 
     def taken(self) -> tuple[Seconds, int]:
@@ -59,11 +57,11 @@ class StreamIdle:
         self._end = self._event()
         self._pairs: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
-    def step_given(self) -> None:
+    def step_given(self, now: Seconds) -> None:
         """Put an event behind the step."""
         self._end = self._event()
 
-    def batch_came(self) -> None:
+    def batch_came(self, now: Seconds) -> None:
         """Put an event behind what the stream must wait for before it can use the batch."""
         self._pairs.append((self._end, self._event()))
 
@@ -82,6 +80,6 @@ class StreamIdle:
         return event
 
 
-def idle_of(device: torch.device, clock: Clock) -> Idle:
+def idle_of(device: torch.device) -> Idle:
     """Return what can tell how long this device is idle."""
-    return StreamIdle(device) if device.type == "cuda" else HostIdle(clock)
+    return StreamIdle(device) if device.type == "cuda" else HostIdle()

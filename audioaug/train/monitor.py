@@ -82,12 +82,12 @@ class Monitor(Generic[Batch]):
             raise UsageError(f"Monitor: every is {every}, but it must be a number of seconds above 0.")
         self._batches, self._every, self._clock = batches, every, clock or WallClock()
         self._device = as_device(device if device is not None else getattr(batches, "device", None))
-        capacity = getattr(batches, "capacity", None)
+        capacity, self._tells_ready = getattr(batches, "capacity", None), hasattr(batches, "ready")
         self.run = MonitoredRun(host_facts(self._device), ceiling_ms=ceiling_ms, capacity=capacity)
         self.windows: list[Window] = []
         self._outputs = outputs_for(self.run, log, html, tensorboard, sys.stderr.isatty() if live is None else live)
         self.cost_seconds: Seconds = 0.0
-        self._idle = idle_of(self._device, self._clock)
+        self._idle = idle_of(self._device)
         self._bottlenecks, self._steps, self._done = Bottlenecks(), _Steps(), 0
         self._begin = self._due = self._looked = self._clock.now()
         self._usage: UsageSample | None = None
@@ -105,22 +105,20 @@ class Monitor(Generic[Batch]):
         if self._usage is None:  # the first epoch
             self._looked, self._usage = self._clock.now(), sample(self._device)
             self._due = self._clock.now() + self._every
-        feeder = iter(self._batches)
-        while True:
-            start = self._clock.now()
-            self._idle.step_given()
-            ready = getattr(self._batches, "ready", None)
-            try:
-                batch = next(feeder)
-            except StopIteration:
-                return
-            self._idle.batch_came()
+        start = self._clock.now()
+        self._idle.step_given(start)
+        for batch in self._batches:
+            self._idle.batch_came(self._clock.now())
             yield batch
-            self._steps.count(self._clock.now() - start, _clips(batch), ready)
-            if self._clock.now() >= self._due:
+            end = self._clock.now()
+            self._steps.count(end - start, _clips(batch), self._batches.ready if self._tells_ready else None)  # type: ignore[attr-defined]
+            if end >= self._due:
                 said = self._look()
                 if said:
                     warnings.warn(said, AudioaugWarning, stacklevel=2)  # at the loop over the batches
+                end = self._clock.now()
+            self._idle.step_given(end)
+            start = end
 
     def close(self) -> None:
         """Close the last window and every output; more than once does no harm."""
@@ -191,7 +189,10 @@ class _Steps:
 
 def _clips(batch: object) -> int:
     """Return the length of the first tensor of a batch; 0 if there is none."""
-    return next((len(tensor) for tensor in tensors(batch) if tensor.ndim), 0)
+    for tensor in tensors(batch):
+        if tensor.ndim:
+            return len(tensor)
+    return 0
 
 
 def _cpu_percent(before: UsageSample, now: UsageSample, seconds: Seconds) -> dict[int, float]:
