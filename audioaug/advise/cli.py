@@ -36,7 +36,7 @@ QUICK_BUDGET = 30.0
 @click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
-@click.option("--what-if", metavar="K=V,...", help="Also predict for cores=N and step_ms=X.")
+@click.option("--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N.")
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
 @click.option("--html", metavar="FILE", help="Write the report as a page.")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from audioaug.decide.what_if import grid
 from audioaug.errors import OutputError
 from audioaug.records import Plan, Report
 from audioaug.report import to_html, to_json, to_markdown
@@ -10,7 +11,7 @@ from audioaug.report import to_html, to_json, to_markdown
 RENDERERS: Mapping[str, Callable[[Report], str]] = {
     "json": to_json.render,
     "markdown": to_markdown.render,
-    "html": to_html.render,
+    "html": lambda report: to_html.render(report, grid(report) if report.complete else None),
 }
 
 

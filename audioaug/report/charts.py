@@ -1,9 +1,12 @@
 """The geometry of the charts; templates draw them as SVG. Lengths are in pixels, x to the right, y down."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from audioaug.records import Interval
+from audioaug.records import Ceiling, Cell, Interval
+from audioaug.report.bars import Share, caption, longest_ms, shares
+from audioaug.report.parts import Bars
 
 WIDTH, HEIGHT = 480.0, 72.0
 
@@ -43,3 +46,85 @@ def place_in_time(times: Sequence[float]) -> list[float]:
         return []
     begin, span = times[0], times[-1] - times[0]
     return [WIDTH * (time - begin) / span if span > 0 else 0.0 for time in times]
+
+
+@dataclass(frozen=True)
+class CellMarks:
+    """A cell on the axis: where its predicted and measured times and their intervals are; ``None`` where unknown."""
+
+    predicted: float | None
+    predicted_span: Interval | None
+    measured: float | None
+    measured_span: Interval | None
+
+
+@dataclass(frozen=True)
+class CellAxis:
+    """The common axis of all cells, milliseconds on a logarithmic scale."""
+
+    low_ms: float
+    high_ms: float
+    ceiling_ms: float | None
+    width: float = 220.0
+
+    def place(self, ms: float) -> float:
+        """Return how far to the right a time is."""
+        share = math.log(ms / self.low_ms) / math.log(self.high_ms / self.low_ms) if ms > 0 else 0.0
+        return round(self.width * min(1.0, max(0.0, share)), 1)
+
+    @property
+    def ceiling(self) -> float | None:
+        """Where the ceiling is."""
+        return None if self.ceiling_ms is None else self.place(self.ceiling_ms)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round numbers with their places, so few that they do not touch."""
+        decades = range(math.floor(math.log10(self.low_ms)), math.ceil(math.log10(self.high_ms)) + 1)
+        values = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
+        inside = [value for value in values if self.low_ms <= value <= self.high_ms]
+        return [(self.place(value), f"{value:g}") for value in inside[:: -(-len(inside) // 6) or 1]]
+
+    def marks(self, cell: Cell) -> CellMarks:
+        """Return where a cell's times are."""
+        return CellMarks(
+            None if cell.predicted_ms is None else self.place(cell.predicted_ms),
+            self._span(cell.predicted_ci_ms),
+            None if cell.measured_ms is None else self.place(cell.measured_ms),
+            self._span(cell.measured_ci_ms),
+        )
+
+    def _span(self, interval: Interval | None) -> Interval | None:
+        return None if interval is None else (self.place(interval[0]), self.place(interval[1]))
+
+
+def cell_axis(ceiling: Ceiling | None, cells: Sequence[Cell]) -> CellAxis:
+    """Return the axis that holds all these cells and the ceiling."""
+    intervals = [it for cell in cells for it in (cell.predicted_ci_ms, cell.measured_ci_ms) if it is not None]
+    times = [ms for cell in cells for ms in (cell.predicted_ms, cell.measured_ms) if ms is not None]
+    times += [ms for interval in intervals for ms in interval] + ([ceiling.step_ms] if ceiling else [])
+    known = [ms for ms in times if ms > 0] or [1.0]
+    return CellAxis(min(known) * 0.93, max(known) * 1.07, ceiling.step_ms if ceiling else None)
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """One step's time as pieces side by side: what it is, where it begins, how wide it is."""
+
+    label: str
+    caption: str
+    pieces: tuple[tuple[Share, float, float], ...]
+
+
+def step_bars(bars: Bars, width: float) -> list[StepBar]:
+    """Return all bars to one scale, ``width`` for the longest."""
+    scale = width / (longest_ms(bars) or 1.0)
+    drawn = []
+    for label, allocation in bars.items:
+        pieces, begin = [], 0.0
+        for share, ms in shares(allocation).items():
+            size = max(0.0, ms) * scale
+            pieces += [(share, round(begin, 1), round(size, 1))] if size else []
+            begin += size
+        drawn.append(StepBar(label, caption(allocation), tuple(pieces)))
+    return drawn

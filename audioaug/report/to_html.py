@@ -1,60 +1,94 @@
-"""The report as one self-contained page: no script, nothing from the network, every name escaped."""
+"""The report as one self-contained page: what a person reads in a minute, with everything behind it to sort and filter.
 
-from collections.abc import Iterable
-from html import escape
-
-from audioaug.records import Report
-from audioaug.report import bars, parts
-from audioaug.report.page import page
-
-BAR_WIDTH = 96
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222 }
-table { border-collapse: collapse } td, th { padding: .2em .7em; text-align: left; border-bottom: 1px solid #ddd }
-td.number, th.number { text-align: right } .best, .warning, dt { font-weight: bold } .best { background: #e8f5e9 }
-.guess, .note, small { color: #777 } .verdict { font-size: 1.4em } pre { background: #f6f6f6; padding: .8em }
+Without a script the page says the same; the script sorts, filters, copies and moves the sliders of the what-if panel.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-def render(report: Report) -> str:
-    """The page, with its style inside."""
-    body = "\n".join(
-        (f"<h2>{safe(section.title)}</h2>\n" if section.title else "") + "\n".join(map(element, section.parts))
-        for section in page(report)
+from audioaug.records import Cell, Report
+from audioaug.report.bars import WORDS, bar_parts
+from audioaug.report.cells import (
+    COLUMNS,
+    best_known_ms,
+    ceiling_rows,
+    cell_row,
+    infeasible_parts,
+    legend,
+    runnable_cells,
+)
+from audioaug.report.charts import CellMarks, cell_axis, step_bars
+from audioaug.report.costs import op_parts, stage_parts
+from audioaug.report.parts import Bars, Row, Table
+from audioaug.report.sentences import headline_parts, setting_parts, trust_parts, what_if_parts
+from audioaug.report.snippet import snippet_parts
+from audioaug.report.templating import page_from
+
+BAR_WIDTH = 1000.0
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """A row of the table of cells: its texts, a key for each to sort by, and its place on the axis."""
+
+    row: Row
+    keys: tuple[str | float, ...]
+    best_ms: float
+    marks: CellMarks
+    measured: bool
+
+
+def render(report: Report, what_if: Mapping[str, Any] | None = None) -> str:
+    """The page, with all it needs inside.
+
+    Args:
+        report: what the advisor found.
+        what_if: what the panel's sliders look up, as ``decide.what_if.grid`` makes it; no panel without one.
+    """
+    cells = runnable_cells(report)
+    axis = cell_axis(report.ceiling, cells)
+    op_table = [part for part in op_parts(report) if isinstance(part, Table)]
+    return page_from(
+        "report.html",
+        report=report,
+        headline=headline_parts(report),
+        bars=[bar for part in bar_parts(report) if isinstance(part, Bars) for bar in step_bars(part, BAR_WIDTH)],
+        bar_width=BAR_WIDTH,
+        words=WORDS,
+        columns=COLUMNS,
+        axis=axis,
+        ceiling=ceiling_rows(report),
+        cells=[cell_of(report, cell, axis.marks(cell)) for cell in cells],
+        cell_notes=legend(report, cells, 0),
+        infeasible=infeasible_parts(report),
+        chain=op_table[0] if op_table else None,
+        chain_notes=[part for part in op_parts(report) if not isinstance(part, Table)],
+        cut=report.recommendation.cut if report.recommendation else None,
+        stages=stage_parts(report),
+        code=snippet_parts(report),
+        what_if=what_if,
+        what_if_lines=what_if_parts(report),
+        trust=trust_parts(report),
+        setting=setting_parts(report),
     )
-    head = f'<meta charset="utf-8"><title>audioaug: {safe(report.verdict)}</title><style>{STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def safe(text: str) -> str:
-    """Escaped, quotes included."""
-    return escape(parts.printable(text))
-
-
-def element(part: parts.Part) -> str:
-    """One part of the page as one element."""
-    match part:
-        case parts.Line():
-            aside = f" <small>{safe(part.aside)}</small>" if part.aside else ""
-            return f'<p class="{part.kind}">{safe(part.text)}{aside}</p>'
-        case parts.Table():
-            return table(part)
-        case parts.Facts():
-            return f"<dl>{''.join(f'<dt>{safe(label)}</dt><dd>{safe(text)}</dd>' for label, text in part.items)}</dl>"
-        case parts.Bars():
-            return f"<pre>{escape(bars.plain(part, BAR_WIDTH))}</pre>"
-        case parts.Code():
-            return f"<pre>{escape(part.text)}</pre>"
-
-
-def table(part: parts.Table) -> str:
-    """A table with one class a row and one for numbers."""
-    classes = ["number" if column.number else "" for column in part.columns]
-
-    def cells(tag: str, values: Iterable[str]) -> str:
-        pairs = zip(classes, values, strict=True)
-        return "".join(f'<{tag} class="{kind}">{safe(value)}</{tag}>' for kind, value in pairs)
-
-    head = cells("th", (column.header for column in part.columns))
-    rows = "\n".join(f'<tr class="{row.kind}">{cells("td", row.values)}</tr>' for row in part.rows)
-    return f"<table>\n<tr>{head}</tr>\n{rows}\n</table>"
+def cell_of(report: Report, cell: Cell, marks: CellMarks) -> CellRow:
+    """One cell, ready to be drawn; what is unknown sorts behind all that is known."""
+    row, unknown = cell_row(report, cell), float("inf")
+    numbers = {
+        "cut": cell.cut,
+        "workers": cell.num_workers,
+        "predicted\nms": cell.predicted_ms,
+        "measured\nms": cell.measured_ms,
+        "clips/s": cell.clips_per_second,
+        "stall": cell.stall,
+        "CPU s\n/step": cell.cpu_seconds_per_step,
+        "VRAM": cell.vram_bytes,
+    }
+    keys: list[str | float] = []
+    for column, text in zip(COLUMNS, row.values, strict=True):
+        number = numbers.get(column.header)
+        keys.append(text if not column.number else unknown if number is None else number)
+    return CellRow(row, tuple(keys), best_known_ms(cell), marks, cell.measured_ms is not None)

@@ -19,7 +19,7 @@ def test_values_are_read() -> None:
     [
         ("core=16", r"--what-if knows no 'core'. Did you mean cores\?"),
         ("step=3", r"knows no 'step'. Did you mean step_ms\?"),
-        ("nonsense", "knows no 'nonsense'. Known: cores, step_ms."),
+        ("nonsense", "knows no 'nonsense'. Known: batch_size, cores, step_ms."),
         ("cores=", "cores=: it must be a finite number above 0"),
         ("cores", "cores=: it must be"),
         ("cores=many", "cores=many"),

@@ -1,56 +1,202 @@
-"""The HTML report: one page that is well formed, self-contained and escaped."""
+"""The HTML report: well formed, self-contained, escaped and small, and it says everything without a script."""
 
+import json
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
-from audioaug.report.to_html import render
+import pytest
 
-VOID = {"meta", "br"}
+from audioaug.decide.what_if import grid, what_if
+from audioaug.records import Notice, Window
+from audioaug.report import monitor_html
+from audioaug.report.templating import page_from
+from audioaug.report.to_html import render
+from tests.decide.planted import planted_report
+from tests.report.conftest import HOST, cell
+
+VOID = {"meta", "br", "input", "link", "img"}
+SVG_LEAVES = {"rect", "circle", "line", "polyline"}
+NAMES = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>'",
+    "</style></title></textarea><svg onload=alert(1)>",
+    "{{ 7 * 7 }}{% raw %}",
+    "n" * 5000,
+    "\u202eltr\u2066 \u05e9\u05dc\u05d5\u05dd \u0627\u0644\u0639",
+    "javascript:alert(1)",
+    "&lt;b&gt; \x1b[31m\x00",
+)
 
 
 class Outline(HTMLParser):
-    """Collects the tags, checks that each is closed, and keeps the text."""
+    """Collects the tags and attributes, checks that each is closed, and keeps the text."""
 
     def __init__(self):
         super().__init__()
-        self.open, self.seen, self.words = [], set(), []
+        self.open, self.seen, self.words, self.attributes, self.scripts = [], [], [], [], 0
 
     def handle_starttag(self, tag, attrs):
-        self.seen.add(tag)
+        self.seen.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        assert len(dict(attrs)) == len(attrs), f"{tag} has an attribute twice"
         if tag not in VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in SVG_LEAVES
+        self.seen.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.words.append(data)
+        if not {"style", "script"} & set(self.open):
+            self.words.append(data)
 
 
-def outline(report):
+def outline(page):
     """The page, parsed."""
     parsed = Outline()
-    parsed.feed(render(report))
+    parsed.feed(page)
     parsed.close()
     assert parsed.open == []
     return parsed
 
 
-def test_the_page_is_well_formed_without_script_or_network(report):
-    parsed = outline(report)
-    assert not parsed.seen & {"script", "link", "img", "iframe"}
-    assert "http" not in render(report)
+def text_of(page):
+    return " ".join(" ".join(outline(page).words).split())
+
+
+def assert_safe(page, scripts):
+    """Nothing but our own script, nothing from elsewhere, no handler in an attribute."""
+    parsed = outline(page)
+    assert parsed.seen.count("script") == scripts and not {"link", "img", "iframe", "object", "form"} & set(parsed.seen)
+    assert not [name for _, name, _ in parsed.attributes if name.startswith("on") or name in ("style", "src", "href")]
+    assert not re.search(r"https?:|url\(|@import|//[a-z]", page)
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else(report):
+    assert_safe(render(report), scripts=1)
+    assert len(render(report)) < 200_000
+
+
+def test_the_check_would_see_a_stranger():
+    for evil in ("<script>1</script>", "<p onclick=x></p>", "<p style=x></p>", "<p>http://x</p>", "<iframe></iframe>"):
+        with pytest.raises(AssertionError):
+            assert_safe(f"<script>ours</script>{evil}", scripts=1)
+    with pytest.raises(AssertionError):
+        outline("<p><b></p></b>")
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
+def test_hostile_names_are_text(race, name):
+    report = replace(
+        race,
+        verdict=f"Use {name}.",
+        cause=name,
+        chain=replace(race.chain, ops=(name, *race.chain.ops[1:])),
+        workload=replace(race.workload, model=name, dataset=name, sources={name: name}),
+        host=replace(HOST, device=name, device_name=name, cpu=name, versions={name: name}),
+        cells=(replace(race.cells[0], reason=name), *race.cells[1:]),
+        notices=(Notice(name, name),),
+        what_if=(name,),
+    )
+    page = render(report, {"axes": [], "answers": [[name]]})
+    assert_safe(page, scripts=2)  # the table of the panel is the second
+    shown = " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())
+    assert text_of(page).count(shown) >= 8
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page.replace("\n", ""))
+    table = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1]
+    assert json.loads(table)["answers"] == [[name]]
 
 
 def test_names_are_shown_as_they_are(hostile):
-    text = "".join(outline(hostile).words)
-    assert "Use <script>|alert(1)|</script>`[x](y)` [31m [bold]* now." in text
-    assert "\x1b" not in text
+    assert "Use <script>|alert(1)|</script>`[x](y)` [31m [bold]* now." in text_of(render(hostile))
+
+
+def test_only_our_script_and_style_may_run(race):
+    page = render(race)
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)[1]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and policy.count("'sha256-") == 2
 
 
 def test_the_verdict_comes_first_and_the_numbers_follow(race):
-    words = [word for word in outline(race).words if word.strip()]
-    body = words[2:]
-    assert body[0] == race.verdict
-    assert body[1] == f"{race.recommendation.because} "
-    assert "40.1 ±0.3" in body
-    assert any("284 ms = model 38.0 ms + waiting 246 ms" in word for word in body)
+    shown = text_of(render(race))
+    places = [
+        shown.index(words)
+        for words in (
+            race.recommendation.because,
+            "today : 284 ms = model 38.0 ms + waiting 246 ms",
+            "plan = audioaug.Plan(cut=2, num_workers=4",
+            "40.1 ±0.3",
+            "cut at 2: what is above runs in the workers",
+            "Measured: the ceiling, 14 stages alone, 5 cells end to end",
+            "NVIDIA H100 80GB HBM3",
+        )
+    ]
+    assert shown.index(race.verdict) < places[0] and places == sorted(places)
+
+
+def test_all_cells_are_there_with_their_marks(race):
+    page = render(race)
+    assert page.count('data-measured="true"') == 5 and page.count('data-measured="false"') == 9
+    assert page.count('class="dot"') == 5 + 1 and page.count('class="hollow"') == 14 + 1  # and in the legend
+    assert page.count('class="ceiling"') == 14 + 1
+
+
+@pytest.mark.parametrize(("cut", "above"), [(0, "place transform"), (2, "AddBackgroundNoise"), (4, "Gain")])
+def test_the_cut_is_drawn_between_its_neighbours(race, cut, above):
+    shown = text_of(render(replace(race, recommendation=replace(race.recommendation, cut=cut))))
+    before, _, after = shown.partition(f"cut at {cut}:")
+    assert above in before[before.index("The chain, and what") :]
+    following = ["Mp3Compression", None, "PitchShift", None, "the codec"][cut]
+    assert following in after[:150]
+
+
+def test_thousands_of_cells_stay_under_3_mb(race):
+    many = tuple(cell(cut, workers, 50.0 + workers) for cut in range(1, 4) for workers in range(700))
+    assert 1_000_000 < len(render(replace(race, cells=many)).encode()) < 3_000_000
+
+
+def test_the_panel_holds_what_python_predicts():
+    report = planted_report()
+    panel = grid(report)
+    axes = panel["axes"]
+    assert json.loads(json.dumps(panel))["answers"] == panel["answers"]
+    texts = [axis["values"] for axis in axes]
+    for cores, step, batch in ((0, 0, 0), (4, 5, 2), (9, 10, 4), (3, 7, 1)):
+        place = (cores * len(texts[1]) + step) * len(texts[2]) + batch
+        size = int(texts[2][batch])
+        step_ms = float(texts[1][step].removesuffix(" ms").replace(",", "")) * size / report.workload.batch_size
+        lines = what_if(report, {"cores": float(texts[0][cores]), "step_ms": step_ms, "batch_size": size})
+        assert len(panel["answers"][place]) == len(lines) == 3
+        for answer, line in zip(panel["answers"][place], lines):
+            name, ms = re.fullmatch(r"(.*): ([\d.,]+) ms a step, .*", answer).groups()
+            assert f"{name} would take" in line
+            told = float(re.search(r"take ([\d.,]+) ms", line)[1].replace(",", ""))
+            assert float(ms.replace(",", "")) == pytest.approx(told, rel=0.01)
+    assert [axis["values"][axis["start"]] for axis in axes] == ["8", "10.0 ms", "32"]
+
+
+def test_without_stages_there_is_no_panel(bare):
+    assert grid(bare) is None and "what-if" not in text_of(render(bare, grid(bare)))
+
+
+def test_a_monitored_run_is_as_safe():
+    from audioaug.records import MonitoredRun
+
+    evil = NAMES[1]
+    run = MonitoredRun(replace(HOST, cpu=evil), ceiling_ms=40.0, capacity=4)
+    seen = Window(1.0, 5, 5, 50.0, 10.0, 640.0, 0.8, 1.5, 50.0, (70.0, 80.0), 1 << 30, 30.0, 1 << 20, 90.0, 1 << 33)
+    seen = replace(seen, bottleneck="fetch_bound", said=evil)
+    page = monitor_html.render(run, [replace(seen, seconds=float(n), step=5 * n) for n in range(2000)])
+    assert_safe(page, scripts=1)
+    assert evil in text_of(page) and "20 % of the training was spent waiting for data" in text_of(page)
+    assert page.count("<polyline") == page.count("<figcaption>") == 10 and page.count('class="band"') == 5
+    assert_safe(monitor_html.render(run, []), scripts=1)
+
+
+def test_templates_know_all_they_use():
+    with pytest.raises(Exception, match="undefined"):
+        page_from("monitor.html")

@@ -1,2 +1,80 @@
 
 "use strict";
+
+// Without this script the page says the same; so the controls that need it are hidden until now.
+for (const controls of document.querySelectorAll(".controls")) controls.hidden = false;
+
+for (const button of document.querySelectorAll("button.copy")) {
+  const code = button.parentElement.previousElementSibling;
+  const told = button.parentElement.querySelector(".copied");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code.innerText);
+      told.textContent = "Copied.";
+    } catch {
+      getSelection().selectAllChildren(code);
+      told.textContent = "Selected: copy it with the keyboard.";
+    }
+  });
+}
+
+const cells = document.getElementById("cells");
+if (cells) {
+  const body = cells.tBodies[0];
+  const rows = [...body.rows].filter((row) => !("fixed" in row.dataset));
+
+  const find = document.getElementById("find");
+  const onlyMeasured = document.getElementById("only-measured");
+  const filter = () => {
+    const plain = (text) => ` ${text.toLowerCase().split(/\s+/).filter(Boolean).join(" ")}`; // words begin with a space
+    for (const row of rows) {
+      const unwanted = onlyMeasured.checked && row.dataset.measured !== "true";
+      row.hidden = unwanted || !plain(row.textContent).includes(plain(find.value));
+    }
+    const left = rows.filter((row) => !row.hidden).length;
+    document.getElementById("shown").textContent = `${left} of ${rows.length} cells`;
+  };
+  find.addEventListener("input", filter);
+  onlyMeasured.addEventListener("change", filter);
+  filter();
+
+  const headers = [...cells.tHead.rows[0].cells];
+  for (const header of headers) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...header.childNodes);
+    header.append(button);
+    button.addEventListener("click", () => {
+      const up = header.getAttribute("aria-sort") !== "ascending";
+      for (const other of headers) other.removeAttribute("aria-sort");
+      header.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const key = (row) => row.cells[header.cellIndex].dataset.sort;
+      const number = (text) => (text === "inf" ? Infinity : Number(text));
+      const numeric = rows.every((row) => !Number.isNaN(number(key(row))) && key(row) !== "");
+      const compare = numeric
+        ? (a, b) => number(key(a)) - number(key(b)) || 0
+        : (a, b) => (key(a) === "") - (key(b) === "") || key(a).localeCompare(key(b));
+      body.append(...rows.sort((a, b) => (up ? compare(a, b) : compare(b, a))));
+    });
+  }
+}
+
+const table = document.getElementById("what-if-table");
+if (table) {
+  const { axes, answers } = JSON.parse(table.textContent);
+  const answer = document.getElementById("what-if-answer");
+  const show = () => {
+    let place = 0;
+    for (const axis of axes) {
+      const slider = document.getElementById(axis.name);
+      document.getElementById(`at-${axis.name}`).textContent = axis.values[slider.value];
+      slider.setAttribute("aria-valuetext", axis.values[slider.value]);
+      place = place * axis.values.length + Number(slider.value);
+    }
+    answer.replaceChildren(
+      ...answers[place].map((text) => Object.assign(document.createElement("li"), { textContent: text })),
+    );
+  };
+  for (const axis of axes) document.getElementById(axis.name).addEventListener("input", show);
+  show();
+}
