@@ -84,3 +84,9 @@ def test_nothing_sticks_out(opened, width, scheme):
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     dark = opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
     assert dark == (scheme == "dark")
+
+
+def test_on_paper_it_is_light_and_without_controls(opened):
+    opened.emulate_media(media="print", color_scheme="dark")
+    assert opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not opened.locator(".controls:visible, button.copy:visible").count()
