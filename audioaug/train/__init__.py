@@ -1,7 +1,8 @@
 """Training: the Loader that users train with and the advisor races, and what it is made of.
 
 ``examples`` finds the audio in whatever a dataset returns, ``fetch`` is what runs in the workers, ``device_prefetch``
-keeps the next batch under way, ``loader`` puts them together.
+keeps the next batch under way, ``loader`` puts them together. ``monitor`` looks at the loop around it;
+``monitor_outputs`` is where that goes.
 """
 
 from audioaug.train.device_prefetch import prefetch
