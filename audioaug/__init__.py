@@ -9,6 +9,7 @@
 ``split``          both parts at a plan's cut
 ``Plan``           where to cut, and the DataLoader knobs around it: what the advisor writes
 ``Loader``         augmented batches on the device, by a plan
+``prefetch``       the device part behind a DataLoader of your own
 ``AudioFolder``    a folder or manifest of audio as a Dataset
 ``Report``         what the advisor found
 ``errors``         everything that can go wrong, in one tree
@@ -22,7 +23,7 @@ from audioaug.audio.folder import AudioFolder
 from audioaug.build import build_cpu, build_device, split
 from audioaug.core import Chain, Draws
 from audioaug.records import Plan, Report
-from audioaug.train import Loader
+from audioaug.train import Loader, prefetch
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,5 +37,6 @@ __all__ = [
     "build_device",
     "errors",
     "ops",
+    "prefetch",
     "split",
 ]

@@ -27,6 +27,7 @@ EXPORTED = {
     "build_device",
     "errors",
     "ops",
+    "prefetch",
     "split",
 }
 HEAVY = (

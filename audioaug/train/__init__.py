@@ -1,10 +1,11 @@
 """Training: the Loader that users train with and the advisor races, and what it is made of.
 
 ``examples`` finds the audio in whatever a dataset returns, ``fetch`` is what runs in the workers, ``device_prefetch``
-keeps the next batch under way, ``loader`` puts them together.
+keeps the next batch under way, ``loader`` puts them together; ``own_dataloader`` is for
+those who keep theirs.
 """
 
-from audioaug.train.device_prefetch import prefetch
 from audioaug.train.loader import Loader
+from audioaug.train.own_dataloader import prefetch
 
 __all__ = ["Loader", "prefetch"]

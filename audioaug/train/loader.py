@@ -16,7 +16,7 @@ from audioaug.core import Chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError
 from audioaug.records import Plan
-from audioaug.train.device_prefetch import as_device, prefetch, to_device
+from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
 
@@ -135,7 +135,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return prefetch(self.messages(epoch), self.device, self._finish)
+        return run_ahead(self.messages(epoch), self.device, self._finish)
 
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""
