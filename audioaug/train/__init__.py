@@ -1,8 +1,8 @@
 """Training: the Loader that users train with and the advisor races, and what it is made of.
 
 ``examples`` finds the audio in whatever a dataset returns, ``fetch`` is what runs in the workers, ``device_prefetch``
-keeps the next batch under way, ``loader`` puts them together; ``own_dataloader`` is for
-those who keep theirs.
+keeps the next batch under way, ``loader`` puts them together, for a ``stream`` too; ``own_dataloader``
+is for those who keep theirs.
 """
 
 from audioaug.train.loader import Loader

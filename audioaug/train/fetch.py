@@ -38,10 +38,14 @@ class Message(NamedTuple):
 
 
 class Keys:
-    """Turns a batch sampler's lists of indices into lists of keys. ``epoch`` is set by the Loader."""
+    """Turns a batch sampler's lists of indices into lists of keys."""
 
     def __init__(self, batches: Iterable[Sequence[int]]) -> None:
         self.batches, self.epoch = batches, 0
+
+    def start(self, epoch: int) -> None:
+        """Say which epoch the next iteration is."""
+        self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch = self.epoch

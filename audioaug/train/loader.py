@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from audioaug.build import build_device, check_plan
 from audioaug.build.cpu import build_cpu
@@ -19,6 +19,7 @@ from audioaug.records import Plan
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
+from audioaug.train.stream import Stream, is_stream
 
 GIVE_UP_AFTER = 64
 """So many unusable examples without a usable batch are not bad luck any more."""
@@ -31,8 +32,9 @@ class Loader:
     same seed gives the same audio (within each op's contract) for any cut, number of workers and batch size.
 
     Args:
-        dataset: map-style. An example is a wave (T,) or (C, T), a tuple that starts with one, or a dict with one under
-            ``"audio"``; waves are floating point, at the chain's sample rate.
+        dataset: map-style or iterable (``Stream`` says how the examples of one are numbered). An example is a wave (T,)
+            or (C, T), a tuple that starts with one, or a dict with one under ``"audio"``; waves are floating point, at
+            the chain's sample rate.
         chain: the augmentation.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers.
         batch_size: examples in a batch.
@@ -52,7 +54,7 @@ class Loader:
 
     Raises:
         PlanError: the plan does not belong to the chain or asks for something impossible.
-        DataError: the dataset is iterable only, empty, or returns something that is no audio.
+        DataError: the dataset is empty, or returns something that is no audio.
         DeviceError: there is no such device.
         UsageError: options that exclude each other.
 
@@ -87,8 +89,7 @@ class Loader:
         self.plan = plan if plan is not None else Plan(cut=chain.device_from)
         check_plan(chain, self.plan)
         _check_dataset(dataset)
-        if shuffle + (sampler is not None) + (batch_sampler is not None) > 1:
-            raise UsageError("Loader takes only one of shuffle, sampler and batch_sampler.")
+        _check_order(dataset, shuffle, sampler, batch_sampler)
         if on_error not in ("skip", "raise"):
             raise UsageError(f"on_error is {on_error!r}, but it must be 'skip' or 'raise'.")
         self.device = as_device(device)
@@ -96,13 +97,16 @@ class Loader:
         self._gives_lengths = pad and collate_fn is None
         self._seed, self._epoch = seed, 0
         self._shuffle_generator = torch.Generator()
-        if batch_sampler is None:
-            sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self._keys = Keys(batch_sampler)
         fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), raise_errors=on_error == "raise")
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
         collate = Collate(self._module.prepare, collate_fn, pad)
+        if is_stream(dataset):
+            self._source: Keys | Stream = Stream(fetcher, batch_size, drop_last, self.plan.persistent_workers)
+        else:
+            if batch_sampler is None:
+                sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
+                batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+            self._source = Keys(batch_sampler)
         self._batches = self._data_loader(fetcher, collate)
         self._end = weakref.finalize(self, _end_workers, self._batches)
 
@@ -113,9 +117,11 @@ class Loader:
         plan, workers = self.plan, self.plan.num_workers
         if workers and plan.cut:
             import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
+        source = self._source
+        batching: dict[str, Any] = {"batch_size": None} if isinstance(source, Stream) else {"batch_sampler": source}
         return DataLoader(
-            fetcher,  # type: ignore[arg-type]
-            batch_sampler=self._keys,
+            source if isinstance(source, Stream) else fetcher,  # type: ignore[arg-type]
+            **batching,
             collate_fn=collate,  # type: ignore[arg-type]
             num_workers=workers,
             prefetch_factor=plan.prefetch_factor if workers else None,
@@ -127,7 +133,7 @@ class Loader:
         )
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._source)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is; otherwise each iteration is one epoch further than the last."""
@@ -139,7 +145,7 @@ class Loader:
 
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""
-        self._keys.epoch = epoch
+        self._source.start(epoch)
         self._shuffle_generator.manual_seed(int(uniforms(self._seed, epoch, [0], [2**31], [0])[0, 0] * 2**53))
         usable, skipped_before = 0, self.skipped
         batches = iter(self._batches)
@@ -191,11 +197,28 @@ def _without_cut(plan: Plan | None) -> Plan:
 
 
 def _check_dataset(dataset: Any) -> None:
-    iterable = isinstance(dataset, IterableDataset)  # it has a __getitem__, which only raises
-    if iterable or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+    if hasattr(dataset, "__next__"):
         raise DataError(
-            f"{type(dataset).__name__} is not map-style: Loader needs a dataset with __getitem__ and __len__.",
-            "Use audioaug.split with your own DataLoader.",
+            f"{type(dataset).__name__} is an iterator, which has nothing left after one epoch.",
+            "Give Loader a dataset with __getitem__ and __len__, or an IterableDataset.",
+        )
+    if is_stream(dataset):
+        return
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise DataError(
+            f"{type(dataset).__name__} is no dataset: Loader needs one with __getitem__ and __len__, or an __iter__."
         )
     if not len(dataset):
         raise DataError("The dataset is empty.")
+
+
+def _check_order(dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
+    given = shuffle + (sampler is not None) + (batch_sampler is not None)
+    if given > 1:
+        raise UsageError("Loader takes only one of shuffle, sampler and batch_sampler.")
+    if given and is_stream(dataset):
+        raise UsageError(
+            f"{type(dataset).__name__} is a stream, which has an order of its own: Loader takes no shuffle, sampler or "
+            "batch_sampler for it.",
+            "Shuffle in the dataset.",
+        )
