@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -41,15 +42,19 @@ class Keys:
     """Turns a batch sampler's lists of indices into lists of keys."""
 
     def __init__(self, batches: Iterable[Sequence[int]]) -> None:
-        self.batches, self.epoch = batches, 0
+        self.batches, self.epoch, self.behind = batches, 0, 0
 
-    def start(self, epoch: int) -> None:
-        """Say which epoch the next iteration is."""
-        self.epoch = epoch
+    def start(self, epoch: int, behind: int) -> int:
+        """Say which epoch the next iteration is, and how many of its batches are behind us.
+
+        Return how many batches will come in spite of that: none.
+        """
+        self.epoch, self.behind = epoch, behind
+        return 0
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch = self.epoch
-        return ([(epoch, int(index)) for index in indices] for indices in self.batches)
+        return ([(epoch, int(index)) for index in indices] for indices in islice(self.batches, self.behind, None))
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import atexit
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from audioaug.records import Plan
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
+from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.stream import Stream, is_stream
 
 GIVE_UP_AFTER = 64
@@ -95,7 +96,8 @@ class Loader:
         self.device = as_device(device)
         self.skipped, self._last_skipped = 0, ""
         self._gives_lengths = pad and collate_fn is None
-        self._seed, self._epoch = seed, 0
+        self._seed = seed
+        self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
         fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), raise_errors=on_error == "raise")
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
@@ -137,27 +139,66 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is; otherwise each iteration is one epoch further than the last."""
-        self._epoch = epoch
+        if epoch != self._next.epoch:  # else it may be the rest of this epoch that is to come
+            self._next = self._behind = Place(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""
+        return to_state(self._behind, self._seed, self._batches_per_epoch())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration be the rest of the epoch in which ``state_dict`` was called.
+
+        It gives the same batches as if the run had not stopped, with any plan; with a sampler of your own, if that
+        gives the same order again. Nothing behind us is read again, but for the examples of a stream.
+
+        Raises:
+            UsageError: the state is none, of another seed, or in the middle of an epoch that has other batches here.
+        """
+        self._next = self._behind = from_state(state, self._seed, self._batches_per_epoch())
+
+    def _batches_per_epoch(self) -> int | None:
+        try:
+            return len(self)
+        except TypeError:  # a stream or a sampler without a length
+            return None
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        return run_ahead(self.messages(epoch), self.device, self._finish)
+        start, self._next = self._next, Place(self._next.epoch + 1)
+        return self._handed_out(start)
+
+    def _handed_out(self, start: Place) -> Iterator[Any]:
+        """Yield the batches of an epoch from some place on, and note how far that is."""
+
+        def finish(placed: tuple[Place, Message]) -> tuple[Place, Any]:
+            return placed[0], self._finish(placed[1])
+
+        for place, batch in run_ahead(self._placed(start), self.device, finish):
+            self._behind = place
+            yield batch
+        self._behind = Place(start.epoch + 1)
 
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""
-        self._source.start(epoch)
-        self._shuffle_generator.manual_seed(int(uniforms(self._seed, epoch, [0], [2**31], [0])[0, 0] * 2**53))
-        usable, skipped_before = 0, self.skipped
+        return (message for _, message in self._placed(Place(epoch)))
+
+    def _placed(self, start: Place) -> Iterator[tuple[Place, Message]]:
+        """Yield the messages of an epoch from some place on, each with the place behind it."""
+        again = self._source.start(*start)
+        self._shuffle_generator.manual_seed(int(uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0] * 2**53))
+        usable, skipped_before = start.batch, self.skipped
         batches = iter(self._batches)
         atexit.unregister(self._end)
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
-        for message in batches:
+        for number, message in enumerate(batches, start.batch - again + 1):
             if isinstance(message, AudioaugError):
                 raise message
+            if number <= start.batch:
+                continue
             self._count(message.skipped)
             if message.batch is not None:
                 usable += 1
-                yield message
+                yield Place(start.epoch, number), message
             elif not usable and self.skipped - skipped_before >= GIVE_UP_AFTER:
                 break
         if not usable and self.skipped > skipped_before:
@@ -167,7 +208,7 @@ class Loader:
         """Count the examples left out; warn of the first."""
         if skipped and not self.skipped:
             sentence = f"{skipped[0]} The example is left out; Loader.skipped counts such examples."
-            warnings.warn(sentence, AudioaugWarning, stacklevel=4)  # at the loop over the batches
+            warnings.warn(sentence, AudioaugWarning, stacklevel=5)  # at the loop over the batches
         self.skipped += len(skipped)
         self._last_skipped = skipped[-1] if skipped else self._last_skipped
 

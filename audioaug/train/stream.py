@@ -44,10 +44,14 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
         self.rank, self.processes = 0, 1
         self._epoch: Any = torch.zeros(1, dtype=torch.int64).share_memory_() if lives_on else [0]
 
-    def start(self, epoch: int) -> None:
-        """Say which epoch the next iteration is."""
+    def start(self, epoch: int, behind: int) -> int:
+        """Say which epoch the next iteration is, and how many of its batches are behind us.
+
+        Return how many batches will come in spite of that: a stream must be read again to get there, so all of them.
+        """
         self._epoch[0] = epoch
         self.rank, self.processes = rank_and_size()
+        return behind
 
     def __iter__(self) -> Iterator["Fetched | AudioaugError"]:
         epoch = int(self._epoch[0])
