@@ -13,18 +13,25 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from audioaug.build import Prepared, Preparer, WorkerChain
 from audioaug.core import Draws
+from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
+from audioaug.train.skipped import OnError
 
 Key: TypeAlias = tuple[int, int]
 """(epoch, index)."""
 
 UNREADABLE = (DataError, OSError, RuntimeError, ValueError, EOFError)
 """What datasets raise for a broken file: ours the first, those with soundfile, torchaudio or torchcodec the others."""
+
+
+REPLACEMENT = 2**31 + 1
+"""The position, behind those in any chain, from which it is drawn which example replaces another."""
 
 
 class Message(NamedTuple):
@@ -72,15 +79,15 @@ class Fetched:
 class Fetcher:
     """The dataset as the DataLoader sees it: reads the examples of some keys and runs the first part of the chain."""
 
-    def __init__(self, dataset: Any, worker: WorkerChain, raise_errors: bool) -> None:
-        self.dataset, self.worker, self.raise_errors = dataset, worker, raise_errors
+    def __init__(self, dataset: Any, worker: WorkerChain, on_error: OnError) -> None:
+        self.dataset, self.worker, self.on_error = dataset, worker, on_error
         self.dry = WorkerChain(worker.chain, 0, worker.seed)  # no op of the chain: only checks a clip
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitems__(self, keys: list[Key]) -> "Fetched | AudioaugError":
-        """Read and augment the examples; those that cannot be read are left out, unless they must not be.
+        """Read and augment the examples; those that cannot be read are left out or replaced, or an error.
 
         Our own errors are returned, not raised, since a DataLoader would bury their sentence in a traceback.
         """
@@ -93,19 +100,34 @@ class Fetcher:
         draws = self.worker.chain.draw([index for _, index in keys], keys[0][0], self.worker.seed)
         examples: list[Any] = []
         kept, skipped = [], []
-        for row, (_, index) in enumerate(keys):
+        for row, (epoch, index) in enumerate(keys):
             try:
-                example = self.dataset[index]
-                wave = self.dry(samples_of(example, self.worker.chain.sample_rate))
+                example, wave = self._read(index)
             except UNREADABLE as error:
-                if self.raise_errors:
+                if self.on_error == "raise":
                     raise
                 skipped.append(_sentence(index, error))
-                continue
+                if self.on_error == "skip" or not (instead := self._instead_of(epoch, index)):
+                    continue
+                example, wave = instead
             wave = self.worker(wave, draws=draws.rows([row]))  # what goes wrong here is the chain's fault
             examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
             kept.append(row)
         return Fetched(examples, draws.rows(kept), skipped)
+
+    def _read(self, index: int) -> tuple[Any, NDArray[np.float32]]:
+        example = self.dataset[index]
+        return example, self.dry(samples_of(example, self.worker.chain.sample_rate))
+
+    def _instead_of(self, epoch: int, index: int) -> tuple[Any, NDArray[np.float32]] | None:
+        """Read another example, the same whoever asks; ``None`` if several were tried in vain."""
+        numbers = list(self.dataset) if isinstance(self.dataset, dict) else range(len(self.dataset))
+        for share in uniforms(self.worker.seed, epoch, [index], [REPLACEMENT], range(8))[0]:
+            try:
+                return self._read(numbers[int(share * len(numbers))])
+            except UNREADABLE:
+                continue
+        return None
 
 
 class Collate:

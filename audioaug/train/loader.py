@@ -1,11 +1,10 @@
 """Loader: batches of augmented audio on the device, by a plan. What users train with, and what the advisor races."""
 
 import atexit
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
@@ -14,12 +13,13 @@ from audioaug.build import build_device, check_plan
 from audioaug.build.cpu import build_cpu
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
-from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError
+from audioaug.errors import AudioaugError, DataError, UsageError
 from audioaug.records import Plan
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
 from audioaug.train.place import Place, from_state, to_state
+from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
 
 GIVE_UP_AFTER = 64
@@ -47,8 +47,9 @@ class Loader:
             item in a tuple, ``"lengths"`` in a dict).
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
-        on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped``); ``"raise"``
-            raises what reading them raised.
+        on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped`` and told by
+            ``summary``); ``"replace"`` takes another, drawn from the seed, in the place of each, and counts them too;
+            ``"raise"`` raises what reading them raised.
 
     Shape:
         audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
@@ -83,7 +84,7 @@ class Loader:
         pad: bool = False,
         augment: bool = True,
         seed: int = 0,
-        on_error: Literal["skip", "raise"] = "skip",
+        on_error: OnError = "skip",
     ) -> None:
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan)
@@ -91,15 +92,15 @@ class Loader:
         check_plan(chain, self.plan)
         _check_dataset(dataset)
         _check_order(dataset, shuffle, sampler, batch_sampler)
-        if on_error not in ("skip", "raise"):
-            raise UsageError(f"on_error is {on_error!r}, but it must be 'skip' or 'raise'.")
+        if on_error not in POLICIES:
+            raise UsageError(f"on_error is {on_error!r}, but it must be 'skip', 'replace' or 'raise'.")
         self.device = as_device(device)
-        self.skipped, self._last_skipped = 0, ""
+        self._skipped = Skipped(on_error)
         self._gives_lengths = pad and collate_fn is None
         self._seed = seed
         self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
-        fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), raise_errors=on_error == "raise")
+        fetcher = Fetcher(dataset, build_cpu(chain, self.plan.cut, seed), on_error)
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
         collate = Collate(self._module.prepare, collate_fn, pad)
         if is_stream(dataset):
@@ -195,22 +196,23 @@ class Loader:
                 raise message
             if number <= start.batch:
                 continue
-            self._count(message.skipped)
+            self._skipped.add(message.skipped, stacklevel=4)  # at the loop over the batches
             if message.batch is not None:
                 usable += 1
                 yield Place(start.epoch, number), message
             elif not usable and self.skipped - skipped_before >= GIVE_UP_AFTER:
                 break
         if not usable and self.skipped > skipped_before:
-            raise DataError(f"No example of the dataset could be used. The last one: {self._last_skipped}")
+            raise DataError(f"No example of the dataset could be used. The last one: {self._skipped.last}")
 
-    def _count(self, skipped: list[str]) -> None:
-        """Count the examples left out; warn of the first."""
-        if skipped and not self.skipped:
-            sentence = f"{skipped[0]} The example is left out; Loader.skipped counts such examples."
-            warnings.warn(sentence, AudioaugWarning, stacklevel=5)  # at the loop over the batches
-        self.skipped += len(skipped)
-        self._last_skipped = skipped[-1] if skipped else self._last_skipped
+    @property
+    def skipped(self) -> int:
+        """How many examples could not be read so far."""
+        return self._skipped.count
+
+    def summary(self) -> str:
+        """Say in a sentence how many examples could not be read so far, and why the last could not."""
+        return str(self._skipped)
 
     def _finish(self, message: Message) -> Any:
         """Copy a batch to the device and run the device part on its audio. Never waits for the device."""

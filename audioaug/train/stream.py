@@ -62,7 +62,7 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
             try:
                 batch = dict(zip(islice(numbers, self.batch_size), examples))  # ``numbers`` first: it has no end
             except UNREADABLE as error:
-                if self.fetcher.raise_errors:
+                if self.fetcher.on_error == "raise":
                     raise
                 yield _broken(error)
                 return

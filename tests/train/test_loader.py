@@ -516,5 +516,5 @@ def test_options_that_exclude_each_other():
     for options in ({"shuffle": True, "sampler": [1]}, {"sampler": [1], "batch_sampler": [[1]]}):
         with pytest.raises(UsageError, match="only one of shuffle, sampler and batch_sampler"):
             loader_of(tones(), **options)
-    with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip' or 'raise'"):
+    with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip', 'replace' or 'raise'"):
         loader_of(tones(), on_error="ignore")

@@ -160,6 +160,17 @@ def test_bad_examples_are_left_out_but_a_stream_that_breaks_is_an_error(workers)
     assert loader.skipped == 1 and sizes == [1, 2]
 
 
+@pytest.mark.filterwarnings("ignore::audioaug.errors.AudioaugWarning")
+def test_another_of_the_same_batch_replaces_a_bad_example():
+    class Two(Dealt):
+        def __iter__(self) -> Iterator[Any]:
+            return iter([torch.ones(100), torch.ones(100, dtype=torch.int16)])
+
+    dataset = Two()
+    loader = loader_of(dataset, augment=False, on_error="replace")
+    assert [len(batch) for batch in loader] == [2] and loader.skipped == 1
+
+
 def test_raise_raises_what_the_stream_raised():
     with pytest.raises(EOFError, match="too short"):
         list(loader_of(Broken(EOFError("too short"), torch.ones(100)), on_error="raise", augment=False))
