@@ -21,6 +21,7 @@ from audioaug.core import Draws
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
+from audioaug.train.op_failure import told
 from audioaug.train.skipped import OnError
 
 Key: TypeAlias = tuple[int, int]
@@ -110,7 +111,8 @@ class Fetcher:
                 if self.on_error == "skip" or not (instead := self._instead_of(epoch, index)):
                     continue
                 example, wave = instead
-            wave = self.worker(wave, draws=draws.rows([row]))  # what goes wrong here is the chain's fault
+            with told(self.worker, index, epoch):  # what goes wrong here is the chain's fault
+                wave = self.worker(wave, draws=draws.rows([row]))
             examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
             kept.append(row)
         return Fetched(examples, draws.rows(kept), skipped)

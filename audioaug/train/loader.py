@@ -21,6 +21,7 @@ from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
 from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
+from audioaug.train.worker_death import watched
 
 GIVE_UP_AFTER = 64
 """So many unusable examples without a usable batch are not bad luck any more."""
@@ -188,7 +189,7 @@ class Loader:
         again = self._source.start(*start)
         self._shuffle_generator.manual_seed(int(uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0] * 2**53))
         usable, skipped_before = start.batch, self.skipped
-        batches = iter(self._batches)
+        batches = watched(self._batches)
         atexit.unregister(self._end)
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
         for number, message in enumerate(batches, start.batch - again + 1):
