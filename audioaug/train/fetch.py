@@ -58,6 +58,10 @@ class Keys:
         Return how many batches will come in spite of that: none.
         """
         self.epoch, self.behind = epoch, behind
+        parts: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
+        for part in parts:
+            if hasattr(part, "set_epoch"):  # DistributedSampler and the like
+                part.set_epoch(epoch)
         return 0
 
     def __iter__(self) -> Iterator[list[Key]]:

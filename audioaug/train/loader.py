@@ -19,6 +19,7 @@ from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
 from audioaug.train.place import Place, from_state, to_state
+from audioaug.train.processes import share_of, warn_of_the_same_examples
 from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
 from audioaug.train.worker_death import watched
@@ -38,11 +39,12 @@ class Loader:
             or (C, T), a tuple that starts with one, or a dict with one under ``"audio"``; waves are floating point, at
             the chain's sample rate.
         chain: the augmentation.
-        plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers.
+        plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
+            workers are those of the machine: several processes that train on one (torchrun) share them.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order every epoch, from the seed.
-        sampler, batch_sampler, drop_last: as in torch's DataLoader.
+        sampler, batch_sampler, drop_last: as in torch's DataLoader. A sampler with ``set_epoch`` is told the epoch.
         collate_fn: makes a batch of examples, leaving the audio where it was in each.
         pad: allow clips of different lengths: silence behind the shorter ones, and the batch gets their lengths (a last
             item in a tuple, ``"lengths"`` in a dict).
@@ -107,6 +109,8 @@ class Loader:
         if is_stream(dataset):
             self._source: Keys | Stream = Stream(fetcher, batch_size, drop_last, self.plan.persistent_workers)
         else:
+            if augment and sampler is None and batch_sampler is None:
+                warn_of_the_same_examples(stacklevel=2)
             if batch_sampler is None:
                 sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
@@ -118,7 +122,7 @@ class Loader:
         return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
 
     def _data_loader(self, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
-        plan, workers = self.plan, self.plan.num_workers
+        plan, workers = self.plan, share_of(self.plan.num_workers)
         if workers and plan.cut:
             import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
         source = self._source

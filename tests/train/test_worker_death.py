@@ -35,6 +35,10 @@ SENTENCES = {
 }
 
 
+interrupts_anything = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""The error may come while torch or Python have a file open, which is then closed by the garbage collector."""
+
+
 class Deadly:
     """Forty waves; the worker that reads number 20 ends as it is told, if the file is there that says so."""
 
@@ -145,12 +149,14 @@ def rounds(count: int) -> None:
             assert kill_while_training(0.3 * random.Random(number).random()) < PATIENCE
 
 
+@interrupts_anything
 def test_a_few_kills_at_any_time():
     rounds(4)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
+@interrupts_anything
 def test_a_hundred_kills_at_any_time():
     rounds(100)
 
