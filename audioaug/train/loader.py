@@ -15,6 +15,7 @@ from audioaug.core import Chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, UsageError
 from audioaug.records import Plan
+from audioaug.train import interrupt
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
@@ -179,7 +180,9 @@ class Loader:
         def finish(placed: tuple[Place, Message]) -> tuple[Place, Any]:
             return placed[0], self._finish(placed[1])
 
+        interrupt.listen()
         for place, batch in run_ahead(self._placed(start), self.device, finish):
+            interrupt.raise_if_dropped()
             self._behind = place
             yield batch
         self._behind = Place(start.epoch + 1)

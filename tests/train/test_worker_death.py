@@ -191,6 +191,37 @@ def interrupt_after(pause: float) -> None:
         program.communicate()
 
 
+DROPPED = """
+import os, signal, sys
+import torch
+from audioaug import Chain, Loader, ops
+
+class Held:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+class Other:
+    def __del__(self):
+        raise ValueError("another thing")
+
+for step, _ in enumerate(Loader([torch.ones(9)] * 8, Chain([ops.Gain(p=1.0)], 16000), device="cpu")):
+    print(step, flush=True)
+    other = Other()
+    del other
+    held = Held()
+    del held
+"""
+
+
+def test_a_ctrl_c_that_python_drops_ends_training_at_the_next_batch():
+    done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGINT and done.stdout == "0\n"
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert "Exception ignored in" in done.stderr and "ValueError: another thing" in done.stderr
+
+
 def interrupts(count: int) -> None:
     for number in range(count):
         with nothing_left():
