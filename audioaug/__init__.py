@@ -10,6 +10,7 @@
 ``Plan``           where to cut, and the DataLoader knobs around it: what the advisor writes
 ``Loader``         augmented batches on the device, by a plan
 ``Monitor``        around a training loop: what it waits for and what it uses, live and logged
+``prefetch``       the device part behind a DataLoader of your own
 ``AudioFolder``    a folder or manifest of audio as a Dataset
 ``Report``         what the advisor found
 ``errors``         everything that can go wrong, in one tree
@@ -23,7 +24,7 @@ from audioaug.audio.folder import AudioFolder
 from audioaug.build import build_cpu, build_device, split
 from audioaug.core import Chain, Draws
 from audioaug.records import Plan, Report
-from audioaug.train import Loader, Monitor
+from audioaug.train import Loader, Monitor, prefetch
 
 __version__ = "0.1.0"
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "build_device",
     "errors",
     "ops",
+    "prefetch",
     "split",
 ]

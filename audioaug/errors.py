@@ -12,6 +12,8 @@
         OutputError                        a report or plan that cannot be written
       MeasurementError            exit 1   a measurement could not be made
       ContractError               exit 1   two builds of one chain do not do the same thing
+      WorkerError                 exit 1   a DataLoader worker was killed
+      OpError                     exit 1   an op raised an exception
     AudioaugWarning                        something works, but not as well as it should
 
 Each message is one sentence that says what, where, and which limit; ``next_step`` says what to do about it.
@@ -71,6 +73,14 @@ class MeasurementError(AudioaugError):
 
 class ContractError(AudioaugError):
     """Two builds of one chain do not do the same thing."""
+
+
+class WorkerError(AudioaugError, RuntimeError):
+    """A DataLoader worker was killed: by which signal, and what the likely cause is."""
+
+
+class OpError(AudioaugError):
+    """An op raised an exception: which, on which example, with which draws, and how to see it alone."""
 
 
 class AudioaugWarning(UserWarning):

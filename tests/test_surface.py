@@ -28,6 +28,7 @@ EXPORTED = {
     "build_device",
     "errors",
     "ops",
+    "prefetch",
     "split",
 }
 HEAVY = (

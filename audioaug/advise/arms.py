@@ -99,7 +99,7 @@ def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     for place, op in enumerate(chain.ops):
         if not op.why_not_in_worker():
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
-    fetcher = Fetcher(dataset, WorkerChain(chain, 0, seed=0), raise_errors=True)
+    fetcher = Fetcher(dataset, WorkerChain(chain, 0, seed=0), on_error="raise")
     collate = Collate(Preparer(chain, chain.device_from), target.collate_fn, target.pad)
     fetched = fetcher.__getitems__([(0, index) for index in indices])
     works["collate"] = lambda: collate(fetched)

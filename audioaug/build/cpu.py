@@ -17,11 +17,13 @@ from audioaug.errors import DataError
 class WorkerChain:
     """The first ``cut`` ops of a chain as a callable on one clip. Made by ``build_cpu``.
 
-    It can be pickled; the audiomentations transforms are built on first use, in the process that uses them.
+    It can be pickled; the audiomentations transforms are built on first use, in the process that uses them. ``running``
+    is the op that it runs, or ran last, with its draw: who is to blame for an exception.
     """
 
     def __init__(self, chain: Chain, cut: int, seed: int) -> None:
         self.chain, self.cut, self.seed = chain, cut, seed
+        self.running: tuple[Op, Params] | None = None
         self._references: dict[str, Any] = {}
 
     def __call__(
@@ -78,11 +80,12 @@ class WorkerChain:
         samples = np.require(samples, requirements=["C", "W"])  # some references end the process over other views
         channels = 1 if samples.ndim == 1 else len(samples)
         check_channels(node.op, channels)
+        draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
+        self.running = node.op, draw
         reference = self._references.get(node.path)
         if reference is None:
             reference = self._references[node.path] = node.op.reference()
             reference.freeze_parameters()
-        draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
         clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
         params = {name: _single(value) for name, value in node.op.resolve(draw, clips).items()}
         with seeded(params):
@@ -97,7 +100,7 @@ class WorkerChain:
                 ) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_references": {}}
+        return {**self.__dict__, "_references": {}, "running": None}
 
 
 def build_cpu(chain: Chain, cut: int | None = None, seed: int = 0) -> WorkerChain:

@@ -11,7 +11,7 @@ Batch = TypeVar("Batch")
 Moved = TypeVar("Moved")
 
 
-def prefetch(batches: Iterable[Batch], device: torch.device, finish: Callable[[Batch], Moved]) -> Iterator[Moved]:
+def run_ahead(batches: Iterable[Batch], device: torch.device, finish: Callable[[Batch], Moved]) -> Iterator[Moved]:
     """Yield ``finish(batch)`` for each batch; on CUDA, one batch ahead and on a stream of its own.
 
     Args:

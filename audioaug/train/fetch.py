@@ -9,23 +9,32 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain
 from audioaug.core import Draws
+from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
+from audioaug.train.op_failure import told
+from audioaug.train.skipped import OnError
 
 Key: TypeAlias = tuple[int, int]
 """(epoch, index)."""
 
 UNREADABLE = (DataError, OSError, RuntimeError, ValueError, EOFError)
 """What datasets raise for a broken file: ours the first, those with soundfile, torchaudio or torchcodec the others."""
+
+
+REPLACEMENT = 2**31 + 1
+"""The position, behind those in any chain, from which it is drawn which example replaces another."""
 
 
 class Message(NamedTuple):
@@ -40,14 +49,26 @@ class Message(NamedTuple):
 
 
 class Keys:
-    """Turns a batch sampler's lists of indices into lists of keys. ``epoch`` is set by the Loader."""
+    """Turns a batch sampler's lists of indices into lists of keys."""
 
     def __init__(self, batches: Iterable[Sequence[int]]) -> None:
-        self.batches, self.epoch = batches, 0
+        self.batches, self.epoch, self.behind = batches, 0, 0
+
+    def start(self, epoch: int, behind: int) -> int:
+        """Say which epoch the next iteration is, and how many of its batches are behind us.
+
+        Return how many batches will come in spite of that: none.
+        """
+        self.epoch, self.behind = epoch, behind
+        parts: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
+        for part in parts:
+            if hasattr(part, "set_epoch"):  # DistributedSampler and the like
+                part.set_epoch(epoch)
+        return 0
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch = self.epoch
-        return ([(epoch, int(index)) for index in indices] for indices in self.batches)
+        return ([(epoch, int(index)) for index in indices] for indices in islice(self.batches, self.behind, None))
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]
@@ -65,15 +86,15 @@ class Fetched:
 class Fetcher:
     """The dataset as the DataLoader sees it: reads the examples of some keys and runs the ops that run on examples."""
 
-    def __init__(self, dataset: Any, worker: WorkerChain, raise_errors: bool) -> None:
-        self.dataset, self.worker, self.raise_errors = dataset, worker, raise_errors
+    def __init__(self, dataset: Any, worker: WorkerChain, on_error: OnError) -> None:
+        self.dataset, self.worker, self.on_error = dataset, worker, on_error
         self.dry = WorkerChain(worker.chain, 0, worker.seed)  # no op of the chain: only checks a clip
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitems__(self, keys: list[Key]) -> "Fetched | AudioaugError":
-        """Read and augment the examples; those that cannot be read are left out, unless they must not be.
+        """Read and augment the examples; those that cannot be read are left out or replaced, or an error.
 
         Our own errors are returned, not raised, since a DataLoader would bury their sentence in a traceback.
         """
@@ -86,19 +107,35 @@ class Fetcher:
         draws = self.worker.chain.draw([index for _, index in keys], keys[0][0], self.worker.seed)
         examples: list[Any] = []
         kept, skipped = [], []
-        for row, (_, index) in enumerate(keys):
+        for row, (epoch, index) in enumerate(keys):
             try:
-                example = self.dataset[index]
-                wave = self.dry(samples_of(example, self.worker.chain.sample_rate))
+                example, wave = self._read(index)
             except UNREADABLE as error:
-                if self.raise_errors:
+                if self.on_error == "raise":
                     raise
                 skipped.append(_sentence(index, error))
-                continue
-            wave = self.worker(wave, draws=draws.rows([row]))  # what goes wrong here is the chain's fault
+                if self.on_error == "skip" or not (instead := self._instead_of(epoch, index)):
+                    continue
+                example, wave = instead
+            with told(self.worker, index, epoch):  # what goes wrong here is the chain's fault
+                wave = self.worker(wave, draws=draws.rows([row]))
             examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
             kept.append(row)
         return Fetched(examples, draws.rows(kept), skipped)
+
+    def _read(self, index: int) -> tuple[Any, NDArray[np.float32]]:
+        example = self.dataset[index]
+        return example, self.dry(samples_of(example, self.worker.chain.sample_rate))
+
+    def _instead_of(self, epoch: int, index: int) -> tuple[Any, NDArray[np.float32]] | None:
+        """Read another example, the same whoever asks; ``None`` if several were tried in vain."""
+        numbers = list(self.dataset) if isinstance(self.dataset, dict) else range(len(self.dataset))
+        for share in uniforms(self.worker.seed, epoch, [index], [REPLACEMENT], range(8))[0]:
+            try:
+                return self._read(numbers[int(share * len(numbers))])
+            except UNREADABLE:
+                continue
+        return None
 
 
 class Collate:

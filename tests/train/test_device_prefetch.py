@@ -12,8 +12,7 @@ import torch
 
 from audioaug import Loader, Plan
 from audioaug.errors import DeviceError
-from audioaug.train import prefetch
-from audioaug.train.device_prefetch import as_device, to_device
+from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from tests.train.material import Words, assert_same_audio, by_index, exact_chain
 
 CPU = torch.device("cpu")
@@ -24,11 +23,11 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 def test_on_the_cpu_a_batch_is_finished_when_it_is_asked_for():
     finished: list[int] = []
-    batches = prefetch(range(3), CPU, lambda batch: finished.append(batch) or batch * 10)
+    batches = run_ahead(range(3), CPU, lambda batch: finished.append(batch) or batch * 10)
     assert finished == []
     assert next(batches) == 0 and finished == [0]
     assert list(batches) == [10, 20] and finished == [0, 1, 2]
-    assert list(prefetch([], CPU, str)) == []
+    assert list(run_ahead([], CPU, str)) == []
 
 
 class FakeCuda:
@@ -66,7 +65,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def test_on_cuda_the_next_batch_is_under_way_on_a_side_stream(cuda):
-    for batch in prefetch(range(3), torch.device("cuda:1"), cuda.finish):
+    for batch in run_ahead(range(3), torch.device("cuda:1"), cuda.finish):
         cuda.log.append(f"train {int(batch['audio'])} on {cuda.now}")
     hand_over = "cuda:1 waits for all of copy {0} on side", "keep {0}", "keep {0}", "train {0} on training"
     first, second, third = ([line.format(k) for line in hand_over] for k in range(3))
@@ -74,8 +73,8 @@ def test_on_cuda_the_next_batch_is_under_way_on_a_side_stream(cuda):
 
 
 def test_on_cuda_nothing_comes_of_nothing_and_one_of_one(cuda):
-    assert list(prefetch([], torch.device("cuda:0"), cuda.finish)) == []
-    assert [int(batch["audio"]) for batch in prefetch([7], torch.device("cuda:0"), cuda.finish)] == [7]
+    assert list(run_ahead([], torch.device("cuda:0"), cuda.finish)) == []
+    assert [int(batch["audio"]) for batch in run_ahead([7], torch.device("cuda:0"), cuda.finish)] == [7]
 
 
 @pytest.mark.cuda
@@ -101,7 +100,7 @@ def test_cuda_copies_on_a_side_stream_and_the_training_stream_waits_for_it():
             moved = moved @ torch.eye(4096, device=device)
         return moved
 
-    sums = [batch.sum() for batch in prefetch(pinned, device, finish)]
+    sums = [batch.sum() for batch in run_ahead(pinned, device, finish)]
     assert len(seen) == 4 and training not in seen and len(set(seen)) == 1
     assert [each.item() for each in sums] == [k * 4096.0**2 for k in range(4)]
 

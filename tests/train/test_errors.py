@@ -125,6 +125,69 @@ def test_what_other_decoders_raise_is_left_out_too(error):
         list(loader_of(dataset, on_error="raise"))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_replace_fills_the_place_of_a_broken_example(workers, tmp_path):
+    dataset = folder_with(tmp_path, good=5, bad=("aaa.wav",))
+    loader = loader_of(dataset, on_error="replace", plan=Plan(cut=1, num_workers=workers))
+    with pytest.warns(AudioaugWarning, match=r"aaa\.wav cannot be decoded: .* Another takes its place; Loader") as seen:
+        first = list(loader)
+    second = list(loader)
+    assert len(seen) == 1 and loader.skipped == 2
+    assert [len(wave) for wave, _ in first + second] == [3, 3, 3, 3]
+    assert loader.summary().startswith(f"2 examples could not be read and were replaced. The last: {tmp_path}/aaa.wav")
+    again = loader_of(dataset, on_error="replace", batch_size=6)
+    with pytest.warns(AudioaugWarning):
+        (whole,) = again
+    torch.testing.assert_close(whole[0], torch.cat([wave for wave, _ in first]), rtol=1e-5, atol=1e-6)
+
+
+def test_which_example_replaces_another_changes_with_the_epoch_and_its_draws_do_not_follow_it():
+    dataset = [torch.full((100,), float(k)) for k in range(1, 20)] + [torch.ones(1, 1, 1)]
+    gain = Chain([ops.Gain(p=1.0)], RATE)
+    loader = Loader(dataset, gain, Plan(cut=1), device="cpu", batch_size=20, on_error="replace")
+    found = []
+    for epoch in range(6):
+        expected = 10 ** (gain.draw([19], epoch)["0:gain_db"][0] / 20)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (batch,) = loader
+        assert len(batch) == 20
+        found.append(batch[19, 0].item() / expected)
+    assert all(min(abs(each - k) for k in range(1, 20)) < 1e-3 for each in found)
+    assert len({round(each) for each in found}) > 2
+
+
+def test_replace_gives_up_where_nothing_can_be_read():
+    loader = loader_of(Scripted([DataError("broken.")] * 6), on_error="replace")
+    with pytest.warns(AudioaugWarning), pytest.raises(DataError, match="No example of the dataset could be used"):
+        list(loader)
+
+
+def test_the_summary(tmp_path):
+    loader = loader_of(folder_with(tmp_path, good=3, bad=("aaa.wav",)))
+    assert loader.summary() == "Every example could be read."
+    with pytest.warns(AudioaugWarning):
+        list(loader)
+    assert loader.summary().startswith("1 example could not be read and was left out. The last: ")
+    assert "aaa.wav cannot be decoded" in loader.summary()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_is_damaged_in_the_third_epoch(workers, tmp_path):
+    dataset = folder_with(tmp_path, good=6, bad=())
+    loader = loader_of(dataset, plan=Plan(cut=1, num_workers=workers), batch_size=2)
+    seen = []
+    for epoch in range(4):
+        if epoch == 2:
+            with open(dataset.files[3], "r+b") as file:
+                file.truncate(500)
+            with pytest.warns(AudioaugWarning, match=r"The example is left out"):
+                seen.append(sum(len(wave) for wave, _ in loader))
+        else:
+            seen.append(sum(len(wave) for wave, _ in loader))
+    assert seen == [6, 6, 5, 5] and loader.skipped == 2
+
+
 def test_a_mistake_in_the_dataset_is_not_a_broken_file():
     with pytest.raises(KeyError, match="wvae"):
         list(loader_of(Scripted([KeyError("wvae"), None])))

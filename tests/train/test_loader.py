@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from audioaug import Chain, Loader, Plan, build_cpu, ops
 from audioaug.audio import bank
@@ -231,6 +231,40 @@ def test_own_collate_fn(plan):
     assert [batch["audio"].shape for batch in batches] == [(3, 1, 3001), (3, 1, 1200)]
     expected = [gain * wave[:, :1200] for gain, (wave, _) in zip(drawn_gains(GAIN, range(6)), uneven())]
     np.testing.assert_allclose(batches[1]["audio"], np.stack(expected[3:]), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1, num_workers=1)], ids=["0", "worker"])
+def test_nested_batches_keep_their_form(plan):
+    examples = [
+        {"audio": wave, "more": {"pair": (k, [wave[:2], "x"]), "at": Pair(k, {"s": 0.5})}}
+        for k, wave in enumerate(tones())
+    ]
+    first, _ = loader_of(examples, GAIN, plan, collate_fn=default_collate)
+    assert first["audio"][:, 0].tolist() == pytest.approx(
+        [(k + 1) * gain for k, gain in enumerate(drawn_gains(GAIN, range(3)))], rel=1e-5
+    )
+    number, (waves, names) = first["more"]["pair"]
+    assert number.tolist() == [0, 1, 2] and waves.tolist() == [[1, 1], [2, 2], [3, 3]]
+    assert list(names) == ["x"] * 3
+    assert type(first["more"]["at"]) is Pair and first["more"]["at"].label["s"].tolist() == [0.5] * 3
+
+
+def lengths_bucketed(lengths: list[int], size: int) -> list[list[int]]:
+    """Return batches of clips of about the same length, as a batch sampler that buckets would."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+@pytest.mark.parametrize("cut", [0, 2, 6])
+def test_bucketing_by_length_changes_no_clip(cut):
+    batches = lengths_bucketed(LENGTHS, 2)
+    loader = Loader(uneven(), SHAPED, Plan(cut=cut, num_workers=1), device="cpu", pad=True, batch_sampler=batches)
+    clips, alone = uneven(), build_cpu(SHAPED)
+    for batch, indices in zip(loader, batches, strict=True):
+        assert batch[1].tolist() == indices and batch[2].tolist() == [LENGTHS[index] for index in indices]
+        for wave, index in zip(batch[0].numpy(), indices):
+            expected = {0: alone(clips[index][0], index=index)}
+            assert_same_audio({0: wave[:, : LENGTHS[index]]}, expected, 5e-5)
 
 
 def test_a_collate_fn_that_loses_the_audio_is_told():
@@ -471,22 +505,18 @@ def test_without_a_plan_everything_runs_on_the_device_that_can():
     assert Loader(tones(), Chain([ops.Gain(), ops.Mp3Compression(), ops.Gain()], RATE), device="cpu").plan.cut == 2
 
 
-class Stream(IterableDataset):
-    """Has a __getitem__ (torch's, which only raises) and a length, and still cannot be indexed."""
-
-    def __iter__(self) -> Any:
-        return iter(tones())
-
-    def __len__(self) -> int:
-        return 6
+class NoLength:
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(4)
 
 
 @pytest.mark.parametrize(
     ("dataset", "sentence"),
     [
         ([], "The dataset is empty."),
-        (iter(tones()), "list_iterator is not map-style: Loader needs a dataset with __getitem__ and __len__."),
-        (Stream(), "Stream is not map-style: Loader needs a dataset with __getitem__ and __len__."),
+        (iter(tones()), "list_iterator is an iterator, which has nothing left after one epoch. Give Loader a dataset"),
+        (NoLength(), "NoLength is no dataset: Loader needs one with __getitem__ and __len__, or an __iter__."),
+        (7, "int is no dataset"),
     ],
 )
 def test_a_dataset_that_cannot_be_used(dataset, sentence):
@@ -541,5 +571,5 @@ def test_options_that_exclude_each_other():
     for options in ({"shuffle": True, "sampler": [1]}, {"sampler": [1], "batch_sampler": [[1]]}):
         with pytest.raises(UsageError, match="only one of shuffle, sampler and batch_sampler"):
             loader_of(tones(), **options)
-    with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip' or 'raise'"):
+    with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip', 'replace' or 'raise'"):
         loader_of(tones(), on_error="ignore")

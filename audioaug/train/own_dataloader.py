@@ -1,0 +1,100 @@
+"""Your own DataLoader: the device part of a chain behind it, one batch ahead on a stream of its own.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from audioaug.build import DeviceChain
+from audioaug.errors import DataError
+from audioaug.train.device_prefetch import as_device, run_ahead, to_device
+from audioaug.train.examples import get_wave, with_wave
+
+Place = str | int
+"""Where something is in a batch: a key of a dict, or a position in a tuple."""
+
+
+def prefetch(
+    loader: Iterable[Any],
+    device: str | torch.device | None,
+    module: DeviceChain,
+    *,
+    index: Place | None = None,
+    epoch: int = 0,
+    lengths: Place | None = None,
+) -> Iterator[Any]:
+    """Yield the batches of one epoch on the device, augmented by the module, the next one already on its way.
+
+    For those who keep their own DataLoader: ``worker, module = audioaug.split(chain, plan, seed)``, the worker in the
+    Dataset or in ``collate_fn``, the module here. Give both the same index and epoch, and the audio is that of
+    ``Loader``, wherever the plan cuts. Batches should come from pinned memory, so that the copy can overlap.
+
+    Args:
+        loader: batches: a tensor, a tuple that starts with it, or a dict with it under ``"audio"``. All other tensors
+            go to the device too.
+        device: ``"cuda"`` and the like; the GPU, if there is one, for ``None``.
+        module: the device part; in ``eval`` mode it leaves the audio as it is.
+        index: where in a batch the examples' numbers in the dataset are, (B,) on the CPU, which their draws follow.
+            Without it, the module draws from its own generator.
+        epoch: which the worker part was given; only used with ``index``.
+        lengths: where in a batch the clips' lengths are, (B,) in samples on the CPU, if it is padded; replaced by the
+            new ones.
+
+    Shape:
+        audio in a batch: (B, T) or (B, C, T), as it comes.
+
+    Raises:
+        DeviceError: there is no such device.
+        DataError: a batch has no audio, index or lengths where it should.
+
+    >>> import torch
+    >>> import audioaug
+    >>> chain = audioaug.Chain([audioaug.ops.Gain(p=1.0), audioaug.ops.Reverse(p=1.0)], sample_rate=16000)
+    >>> worker, module = audioaug.split(chain, audioaug.Plan(cut=1))
+    >>> dataset = [(worker(torch.ones(4).numpy(), index=k), 7, k) for k in range(6)]
+    >>> batches = audioaug.prefetch(torch.utils.data.DataLoader(dataset, batch_size=3), "cpu", module, index=2)
+    >>> [(wave.shape, label.tolist()) for wave, label, index in batches]
+    [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
+    """
+    target = as_device(device)
+
+    def finish(batch: Any) -> Any:
+        draws = None if index is None else module.chain.draw(_get(batch, index), epoch, module.seed)
+        given = None if lengths is None else _get(batch, lengths)
+        moved = to_device(batch, target)
+        wave, length_B = module(_wave(moved), lengths=given, draws=draws, return_lengths=True)
+        return with_wave(moved if lengths is None else _with(moved, lengths, length_B), wave)
+
+    return run_ahead(loader, target, finish)
+
+
+def _wave(batch: Any) -> torch.Tensor:
+    wave = get_wave(batch)
+    if not isinstance(wave, torch.Tensor):
+        raise DataError(
+            f"The audio of a batch is a {type(wave).__name__}, but it must be one tensor, (B, T) or (B, C, T).",
+            "Let collate_fn stack the waves.",
+        )
+    return wave
+
+
+def _get(batch: Any, place: Place) -> Any:
+    form = f"a dict with {', '.join(map(repr, batch))}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
+    try:
+        if isinstance(batch, Mapping | tuple | list):
+            return batch[place]  # type: ignore[index]
+    except (KeyError, IndexError, TypeError):
+        form += "" if isinstance(batch, Mapping) else f" of {len(batch)}"
+    raise DataError(f"A batch has nothing at {place!r}: it is {form}.", "Give prefetch the key or the position.")
+
+
+def _with(batch: Any, place: Place, value: torch.Tensor) -> Any:
+    """Return the batch with another value at a place that it has."""
+    if isinstance(batch, Mapping):
+        return {**batch, place: value}
+    items = list(batch)
+    items[int(place)] = value
+    return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)

@@ -1,0 +1,35 @@
+"""Processes: which of those that train together this is (distributed data parallel training)."""
+
+import os
+import warnings
+
+import torch.distributed
+
+from audioaug.errors import AudioaugWarning
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Return which process of how many this is: (0, 1) if it trains alone."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
+
+
+def share_of(workers: int) -> int:
+    """Return how many of a machine's workers each of its processes may have, the same for all: at least one, if any.
+
+    torchrun says in ``LOCAL_WORLD_SIZE`` how many processes train on this machine.
+    """
+    return max(1, workers // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)) if workers else 0
+
+
+def warn_of_the_same_examples(stacklevel: int) -> None:
+    """Warn that every process would read all examples, if there are several."""
+    processes = rank_and_size()[1]
+    if processes > 1:
+        warnings.warn(
+            f"{processes} processes train together, and without a sampler each of them reads every example, augmented "
+            "the same way. Give Loader sampler=DistributedSampler(dataset).",
+            AudioaugWarning,
+            stacklevel=stacklevel + 1,
+        )

@@ -1,0 +1,40 @@
+"""Skipped: the examples that could not be read, of which the user is told once, and how many there were."""
+
+import typing
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+from audioaug.errors import AudioaugWarning
+
+OnError = Literal["skip", "replace", "raise"]
+"""What becomes of an example that cannot be read."""
+
+POLICIES = typing.get_args(OnError)
+
+
+class Skipped:
+    """Counts examples left out or replaced, and warns of the first."""
+
+    def __init__(self, on_error: OnError) -> None:
+        self.on_error, self.count, self.last = on_error, 0, ""
+
+    def add(self, sentences: Sequence[str], stacklevel: int) -> None:
+        """Count examples of which these sentences say why they cannot be read."""
+        if sentences and not self.count:
+            fate = "Another takes its place" if self.on_error == "replace" else "The example is left out"
+            told = f"{sentences[0]} {fate}; Loader.skipped counts such examples."
+            warnings.warn(told, AudioaugWarning, stacklevel=stacklevel + 1)
+        self.count += len(sentences)
+        self.last = sentences[-1] if sentences else self.last
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "Every example could be read."
+        fate = "replaced" if self.on_error == "replace" else "left out"
+        many = (
+            f"{self.count} examples could not be read and were"
+            if self.count > 1
+            else "1 example could not be read and was"
+        )
+        return f"{many} {fate}. The last: {self.last}"

@@ -1,0 +1,87 @@
+"""An exception inside an op says which op, on which example, with which draw, and how to see it alone."""
+
+import pickle
+import re
+from typing import Any
+
+import audiomentations
+import numpy as np
+import pytest
+import torch
+
+import audioaug
+from audioaug import Chain, Loader, Plan, ops
+from audioaug.errors import DataError, OpError
+from tests.train.material import DEMO
+
+RATE, SEED = 16000, 5
+
+
+def divide(samples: Any, sample_rate: int) -> Any:
+    if samples.max() > 12.5:  # as loud as example 12 or later
+        raise ZeroDivisionError("by nothing.\nmore")
+    return samples
+
+
+class Picky(audiomentations.core.transforms_interface.BaseWaveformTransform):
+    """A transform of one's own with a parameter; fails on an example that it does not like."""
+
+    def randomize_parameters(self, samples: Any, sample_rate: int) -> None:
+        super().randomize_parameters(samples, sample_rate)
+        self.parameters["strength"] = 0.5
+
+    def apply(self, samples: Any, sample_rate: int) -> Any:
+        return divide(samples, sample_rate)
+
+
+def tones() -> list[torch.Tensor]:
+    return [torch.full((100,), float(k)) for k in range(1, 20)]
+
+
+CHAINS = {
+    "Lambda": Chain([ops.Reverse(p=1.0), ops.Lambda(transform=divide, p=1.0)], RATE),
+    "Picky": Chain([ops.Reverse(p=1.0), ops.OneOf([ops.Custom(transform=Picky(p=1.0), p=1.0)], p=1.0)], RATE),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("op", CHAINS)
+def test_the_line_reproduces_it_alone(op, workers):
+    chain, dataset = CHAINS[op], tones()
+    loader = Loader(dataset, chain, Plan(cut=2, num_workers=workers), batch_size=4, device="cpu", seed=SEED)
+    loader.set_epoch(3)
+    with pytest.raises(OpError) as caught:
+        list(loader)
+    told = str(caught.value)
+    assert told.startswith(f"Example 12 of epoch 3: {op} with code_key=")
+    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told
+    assert "\n" not in told and loader.skipped == 0
+    line = re.search(r"To see it alone: (audioaug\..*\)), with this example's samples\.$", told)
+    assert line is not None
+    names = {"audioaug": audioaug, "chain": chain, "samples": dataset[12].numpy()}
+    with pytest.raises(ZeroDivisionError, match="by nothing"):
+        eval(line[1], names)
+    eval(line[1], {**names, "samples": dataset[11].numpy()})
+
+
+def test_the_draw_is_told(monkeypatch):
+    chain = Chain([ops.Gain(min_gain_db=-3.0, max_gain_db=3.0, p=1.0)], RATE)
+
+    def play(self: Any, *_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(ops.Gain, "play", play)
+    with pytest.raises(OpError) as caught:
+        list(Loader(tones(), chain, Plan(cut=1), device="cpu", sampler=[7], seed=SEED))
+    drawn = chain.draw([7], 0, SEED)["0:gain_db"][0].item()
+    assert f"Example 7 of epoch 0: Gain with gain_db={drawn!r} raised MemoryError (no reason given; " in str(
+        caught.value
+    )
+    assert isinstance(caught.value.__cause__, MemoryError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_our_own_sentences_stay_as_they_are():
+    chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
+    with pytest.raises(DataError, match=r"^AddBackgroundNoise takes mono audio only, but this clip has 2 channels"):
+        audioaug.build_cpu(chain)(np.ones((2, 400), np.float32))

@@ -1,0 +1,238 @@
+"""A worker that dies: one clear error, at once, nothing left behind, and the training may go on from there."""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from audioaug import Chain, Loader, Plan, ops
+from audioaug.errors import WorkerError
+
+ROOT = Path(__file__).parents[2]
+SHARED = Path("/dev/shm")
+PATIENCE = 15.0
+"""Seconds in which an error must come and every process be gone; torch gives each worker that hangs 5 s to end."""
+
+SENTENCES = {
+    "SIGKILL": "was killed by SIGKILL. Most likely the system was out of memory",
+    "SIGBUS": "was killed by SIGBUS. Most likely /dev/shm is full",
+    "SIGSEGV": "was killed by SIGSEGV. A native library crashed",
+    "SIGTERM": "was killed by SIGTERM. Something outside asked it to end",
+    "SIGXCPU": "was killed by SIGXCPU. Try num_workers=0",
+}
+
+
+interrupts_anything = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""The error may come while torch or Python have a file open, which is then closed by the garbage collector."""
+
+
+class Deadly:
+    """Forty waves; the worker that reads number 20 ends as it is told, if the file is there that says so."""
+
+    def __init__(self, end: Any, while_there: Path) -> None:
+        self.end, self.while_there = end, while_there
+        while_there.touch()
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index == 20 and self.while_there.exists():
+            self.end()
+        return torch.ones(100), index
+
+
+def loader_of(dataset: Any, **knobs: Any) -> Loader:
+    plan = Plan(cut=1, num_workers=2, **knobs)
+    return Loader(dataset, Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=2, device="cpu")
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """Check that no process and no shared memory is left of what was started meanwhile."""
+    gc.collect()
+    processes, memory = set(psutil.Process().children(recursive=True)), set(SHARED.glob("torch_*"))
+    yield
+    gc.collect()
+    started = set(psutil.Process().children(recursive=True)) - processes
+    assert not psutil.wait_procs(list(started), timeout=PATIENCE)[1]
+    left = set(SHARED.glob("torch_*")) - memory  # torch_PID_...: other programs may be running, too
+    assert not [file for file in left if not psutil.pid_exists(int(file.name.split("_")[1]))]
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_the_error_names_the_signal_and_the_likely_cause(name, tmp_path, capfd):
+    with nothing_left():
+        loader = loader_of(Deadly(lambda: os.kill(os.getpid(), signal.Signals[name]), tmp_path / "x"))
+        with pytest.raises(WorkerError, match=r"A worker \(pid \d+\)") as caught:
+            list(loader)
+        assert SENTENCES[name] in str(caught.value) and "\n" not in str(caught.value)
+        del loader, caught
+
+
+def test_a_worker_that_exits(tmp_path):
+    with nothing_left(), pytest.raises(WorkerError, match=r"ended with exit code 3\. Try num_workers=0"):
+        list(loader_of(Deadly(lambda: os._exit(3), tmp_path / "x")))
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_training_may_go_on_with_new_workers(persistent, tmp_path):
+    with nothing_left():
+        loader = loader_of(
+            Deadly(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "x"), persistent_workers=persistent
+        )
+        seen: list[int] = []
+        with pytest.raises(WorkerError):
+            seen.extend(index for _, indices in loader for index in indices.tolist())
+        (tmp_path / "x").unlink()
+        loader.load_state_dict(loader.state_dict())
+        seen += [index for _, indices in loader for index in indices.tolist()]
+        assert seen == list(range(40))
+        assert len(list(loader)) == 20
+        del loader
+
+
+def test_shared_memory_of_a_killed_worker_is_removed(tmp_path):
+    def die() -> None:  # as between torch's shm_open and shm_unlink
+        (SHARED / f"torch_{os.getpid()}_1_1").write_bytes(b"batch")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with nothing_left(), pytest.raises(WorkerError):
+        list(loader_of(Deadly(die, tmp_path / "x")))
+
+
+def test_a_killed_worker_leaves_no_folder_of_sockets(tmp_path, monkeypatch):
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delitem(config, "tempdir", raising=False)
+    with pytest.raises(WorkerError):
+        list(loader_of(Deadly(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "x")))
+    assert [str(folder) for folder in tmp_path.glob("pymp-*")] == [config["tempdir"]]  # which is removed at exit
+
+
+def kill_while_training(pause: float) -> float:
+    """Kill a worker some time into training; return how long it took until the error came."""
+    loader = loader_of([torch.ones(20_000)] * 40)
+    batches = iter(loader)
+    next(batches)
+    workers = psutil.Process().children()
+    deadline = time.perf_counter() + pause
+    killed = 0.0
+    with pytest.raises(WorkerError, match="was killed by SIGKILL"):
+        while True:
+            if not killed and time.perf_counter() > deadline:
+                killed = time.perf_counter()
+                random.Random(pause).choice(workers).kill()
+            if next(batches, None) is None:
+                batches = iter(loader)
+            torch.ones(50, 50).sum()  # a training step, in which the signal may arrive as well
+    return time.perf_counter() - killed
+
+
+def rounds(count: int) -> None:
+    for number in range(count):
+        with nothing_left():
+            assert kill_while_training(0.3 * random.Random(number).random()) < PATIENCE
+
+
+@interrupts_anything
+def test_a_few_kills_at_any_time():
+    rounds(4)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@interrupts_anything
+def test_a_hundred_kills_at_any_time():
+    rounds(100)
+
+
+TRAINING = """
+import torch
+from audioaug import Chain, Loader, Plan, ops
+
+plan = Plan(cut=1, num_workers=2)
+loader = Loader([torch.ones(20_000)] * 64, Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=4, device="cpu")
+while True:
+    for wave in loader:
+        wave.sum()
+        print("step", flush=True)
+"""
+
+
+def interrupt_after(pause: float) -> None:
+    """Start a training program and press Ctrl-C a while after its first step, as a terminal does: for all processes."""
+    command, pipe = [sys.executable, "-c", TRAINING], subprocess.PIPE
+    program = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    try:
+        assert program.stdout is not None and program.stdout.readline() == "step\n"
+        workers = psutil.Process(program.pid).children(recursive=True)
+        time.sleep(pause)
+        os.killpg(program.pid, signal.SIGINT)
+        _, told = program.communicate(timeout=PATIENCE)
+        assert program.returncode == -signal.SIGINT and told.rstrip().endswith("KeyboardInterrupt"), told
+        assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
+
+
+DROPPED = """
+import os, signal, sys
+import torch
+from audioaug import Chain, Loader, ops
+
+class Held:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+class Other:
+    def __del__(self):
+        raise ValueError("another thing")
+
+for step, _ in enumerate(Loader([torch.ones(9)] * 8, Chain([ops.Gain(p=1.0)], 16000), device="cpu")):
+    print(step, flush=True)
+    other = Other()
+    del other
+    held = Held()
+    del held
+"""
+
+
+def test_a_ctrl_c_that_python_drops_ends_training_at_the_next_batch():
+    done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGINT and done.stdout == "0\n"
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert "Exception ignored in" in done.stderr and "ValueError: another thing" in done.stderr
+
+
+def interrupts(count: int) -> None:
+    for number in range(count):
+        with nothing_left():
+            interrupt_after(0.3 * random.Random(number).random())
+
+
+def test_a_few_times_ctrl_c():
+    interrupts(2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_hundred_times_ctrl_c():
+    interrupts(100)
