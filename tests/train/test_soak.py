@@ -59,11 +59,12 @@ def soak(dataset: Any, batches: int) -> list[Look]:
     """Train without a model for so many batches; look forty times."""
     plan = Plan(cut=3, num_workers=2)
     loader = Loader(dataset, exact_chain(), plan, batch_size=2, device="cpu", pad=True, shuffle=True)
-    looks, every = [], batches // 40
+    looks, every, others = [], batches // 40, set(psutil.Process().children())
     for number, (wave, length) in enumerate(islice(endless(loader), batches), 1):
         assert wave.shape[-1] == length.max()
         if number % every == 0:
-            processes = [psutil.Process(), *sorted(psutil.Process().children(), key=lambda each: each.pid)]
+            workers = set(psutil.Process().children()) - others
+            processes = [psutil.Process(), *sorted(workers, key=lambda each: each.pid)]
             looks.append(
                 Look([each.memory_full_info().uss for each in processes], [each.num_fds() for each in processes])
             )
