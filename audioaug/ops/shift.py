@@ -66,18 +66,25 @@ class Shift(Op):
         return {"shift_amount": int(amount) if self.shift_unit == "samples" else amount}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device)
-        places_B1, length_B1, stitch_B1 = params["places"][:, None], clips.lengths_B[:, None], params["stitch"][:, None]
-        # Behind the end of a clip nobody looks, so that one length back or ahead is enough.
-        source_BT = torch.where(time_T < stitch_B1, time_T + (length_B1 - stitch_B1), time_T - stitch_B1)
-        y_BCT = x_BCT.gather(-1, source_BT.clamp_(max=x_BCT.shape[-1] - 1)[:, None].expand_as(x_BCT))
-        after_BT = time_T.int() - stitch_B1.int()
+        stitch_B1, length_B1 = params["stitch"].int()[:, None], clips.lengths_B.int()[:, None]
+        after_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32) - stitch_B1
+        source_BT = (after_BT >> 31).bitwise_and_(length_B1).add_(after_BT).long()  # what lies before is a length ahead
+        y_BCT = x_BCT.gather(-1, source_BT[:, None].expand_as(x_BCT))
         if fade := int(clips.sample_rate * self.fade_duration):
-            distance_BT = torch.maximum(after_BT, -1 - after_BT)
-            y_BCT = y_BCT * crossfade(distance_BT, fade, equal_energy=True)[:, None]
+            y_BCT = self._faded(y_BCT, params, fade)
         if not self.rollover:
-            y_BCT = y_BCT * ((after_BT >= 0) != (places_B1 < 0))[:, None]
-        return torch.where((places_B1 == 0)[..., None], x_BCT, y_BCT)
+            return y_BCT * ((after_BT >= 0) != (params["places"][:, None] < 0))[:, None]
+        return y_BCT
+
+    def _faded(self, y_BCT: torch.Tensor, params: Params, fade: int) -> torch.Tensor:
+        """Fade out before the stitch and in behind it. Places beyond the batch are its ends, and get what these get."""
+        stitch_B1 = params["stitch"][:, None]
+        place_BW = stitch_B1 + torch.arange(-fade, fade, device=y_BCT.device)
+        place_BW = place_BW.clamp_(0, y_BCT.shape[-1] - 1)
+        distance_BW = torch.maximum(place_BW - stitch_B1, stitch_B1 - 1 - place_BW)
+        gain_BW = crossfade(distance_BW, fade, equal_energy=True).masked_fill(params["places"][:, None] == 0, 1.0)
+        place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
+        return y_BCT.scatter(-1, place_BCW, y_BCT.gather(-1, place_BCW) * gain_BW[:, None])
 
     def stock(self) -> Stock:
         return Stock(
