@@ -23,6 +23,7 @@ from audioaug.core import Draws
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
+from audioaug.train.memory import keep_freed_memory
 from audioaug.train.op_failure import told
 from audioaug.train.skipped import OnError
 
@@ -238,14 +239,15 @@ def _sentence(index: int, error: Exception) -> str:
 
 
 def start_worker(worker_id: int) -> None:
-    """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores) and let Ctrl-C
-    reach the training process alone, which then ends its workers."""
+    """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores), let it keep
+    freed memory, and let Ctrl-C reach the training process alone, which then ends its workers."""
     from threadpoolctl import threadpool_limits
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = _print_unless_hung_up
     threadpool_limits(1)
     torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 def _print_unless_hung_up(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
