@@ -8,7 +8,7 @@ Shapes: B examples (rows), L columns.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,13 +47,17 @@ def uniforms(seed: int, epoch: int, indices: ArrayLike, positions: ArrayLike, la
 
     The seed and the epoch are encrypted into the key, the rest is the counter, so no two places share a number.
     """
-    key = philox([*_words(seed), *_words(epoch)], [np.uint64(0), np.uint64(0)])[:2]  # type: ignore[list-item]
     index_B1 = np.asarray(indices, dtype=np.int64).astype(np.uint64)[:, None]
     position_L, lane_L = (np.asarray(part, dtype=np.uint64) for part in (positions, lanes))
     counter = np.broadcast_arrays(index_B1 & _MASK_32, index_B1 >> _SHIFT_32, position_L, lane_L)
-    high, low, *_ = philox(counter, key)
+    high, low, *_ = philox(counter, _key(int(seed), int(epoch)))
     mantissa = ((high >> np.uint64(5)) << np.uint64(26)) | (low >> np.uint64(6))
     return mantissa.astype(np.float64) * 2.0**-53
+
+
+@lru_cache(maxsize=64)
+def _key(seed: int, epoch: int) -> list[NDArray[np.uint64]]:
+    return philox([*_words(seed), *_words(epoch)], [np.uint64(0), np.uint64(0)])[:2]  # type: ignore[list-item]
 
 
 def _words(number: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

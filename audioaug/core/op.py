@@ -119,7 +119,7 @@ class HostClips:
 
 def inside(length_B: torch.Tensor, samples: int) -> torch.Tensor:
     """Return (B, 1, T), true inside each clip."""
-    return (torch.arange(samples, device=length_B.device) < length_B[:, None])[:, None]
+    return (torch.arange(samples, device=length_B.device, dtype=torch.int32) < length_B.int()[:, None])[:, None]
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,18 @@ def fast_length(at_least: int) -> int:
     return best
 
 
-def block_length(samples: int, tail: int, weight: float = 0.0) -> int:
+def block_length(samples: int, tail: int, weight: float = 0.0, samples_out: int | None = None) -> int:
     """Return the FFT length at which it is cheapest to filter rows of that many samples with ``apply_response``.
 
     Args:
         samples: of each row.
         tail: how long the filter rings.
         weight: cost of a filter's response, in units of an FFT of the same length and back.
+        samples_out: how many samples are wanted; as many by default.
     """
     sizes = [fast_length(samples + tail)]
     sizes += [1 << bits for bits in range((2 * max(tail, 1) - 1).bit_length(), sizes[0].bit_length())]
-    return min(sizes, key=lambda n: n * ((1 if n == sizes[0] else -(-samples // (n - tail))) + weight))
+    return min(sizes, key=lambda n: n * ((1 if n == sizes[0] else -(-(samples_out or samples) // (n - tail))) + weight))
 
 
 def apply_response(
@@ -66,5 +67,6 @@ def apply_response(
 def convolve(x_RCT: torch.Tensor, taps_RCL: torch.Tensor) -> torch.Tensor:
     """Convolve each channel with its own taps (or all with one row's). Returns the full result, (R, C, T + L - 1)."""
     tail = taps_RCL.shape[-1] - 1
-    n = block_length(x_RCT.shape[-1], tail, weight=TAPS_WEIGHT)
-    return apply_response(x_RCT, torch.fft.rfft(taps_RCL, n), n, tail, x_RCT.shape[-1] + tail)
+    full = x_RCT.shape[-1] + tail
+    n = block_length(x_RCT.shape[-1], tail, TAPS_WEIGHT, full)
+    return apply_response(x_RCT, torch.fft.rfft(taps_RCL, n), n, tail, full)

@@ -50,8 +50,9 @@ class Padding(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         missing_B, left_B = params["padding_length"], clips.lengths_B - params["padding_length"]
         if self.mode == "silence":
-            time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device)
-            kept_BT = time_T < left_B[:, None] if self.pad_section == "end" else time_T >= missing_B[:, None]
+            time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32)
+            at_the_end = self.pad_section == "end"
+            kept_BT = time_T < left_B.int()[:, None] if at_the_end else time_T >= missing_B.int()[:, None]
             return torch.where(kept_BT[:, None], x_BCT, 0.0)
         if self.pad_section == "end":
             return pad(x_BCT, torch.zeros_like(left_B), left_B, torch.zeros_like(left_B), x_BCT.shape[-1], self.mode)
