@@ -59,32 +59,26 @@ class Shift(Op):
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         unit = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}[self.shift_unit]
         places = np.rint(draw["shift_amount"] * unit).astype(np.int64)
-        return {**draw, "places": places, "stitch": places % np.maximum(clips.lengths, 1)}
+        return {**draw, "places": places, "offset": places % np.maximum(clips.lengths, 1)}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         amount = params["shift_amount"]
         return {"shift_amount": int(amount) if self.shift_unit == "samples" else amount}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        stitch_B1, length_B1 = params["stitch"].int()[:, None], clips.lengths_B.int()[:, None]
-        after_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32) - stitch_B1
-        source_BT = (after_BT >> 31).bitwise_and_(length_B1).add_(after_BT).long()  # what lies before is a length ahead
+        time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32)
+        places_B1, offset_B1, length_B1 = (
+            each.int()[:, None] for each in (params["places"], params["offset"], clips.lengths_B)
+        )
+        source_BT = time_T - offset_B1
+        source_BT = (source_BT >> 31).bitwise_and_(length_B1).add_(source_BT).long()  # before it: a length ahead
+        stitch_B1 = torch.where(places_B1 < 0, length_B1 + places_B1, places_B1)  # outside the clip, after far shifts
         y_BCT = x_BCT.gather(-1, source_BT[:, None].expand_as(x_BCT))
         if fade := int(clips.sample_rate * self.fade_duration):
-            y_BCT = self._faded(y_BCT, params, fade)
+            y_BCT = _faded(y_BCT, stitch_B1, places_B1, fade)
         if not self.rollover:
-            return y_BCT * ((after_BT >= 0) != (params["places"][:, None] < 0))[:, None]
+            return y_BCT * ((time_T >= stitch_B1) != (places_B1 < 0))[:, None]
         return y_BCT
-
-    def _faded(self, y_BCT: torch.Tensor, params: Params, fade: int) -> torch.Tensor:
-        """Fade out before the stitch and in behind it. Places beyond the batch are its ends, and get what these get."""
-        stitch_B1 = params["stitch"][:, None]
-        place_BW = stitch_B1 + torch.arange(-fade, fade, device=y_BCT.device)
-        place_BW = place_BW.clamp_(0, y_BCT.shape[-1] - 1)
-        distance_BW = torch.maximum(place_BW - stitch_B1, stitch_B1 - 1 - place_BW)
-        gain_BW = crossfade(distance_BW, fade, equal_energy=True).masked_fill(params["places"][:, None] == 0, 1.0)
-        place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
-        return y_BCT.scatter(-1, place_BCW, y_BCT.gather(-1, place_BCW) * gain_BW[:, None])
 
     def stock(self) -> Stock:
         return Stock(
@@ -93,3 +87,12 @@ class Shift(Op):
             {"rollover": self.rollover},
             differs="no fade at the stitch",
         )
+
+
+def _faded(y_BCT: torch.Tensor, stitch_B1: torch.Tensor, places_B1: torch.Tensor, fade: int) -> torch.Tensor:
+    """Fade out before the stitch and in behind it. Places beyond the batch are its ends, and get what these get."""
+    place_BW = (stitch_B1 + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)
+    distance_BW = torch.maximum(place_BW - stitch_B1, stitch_B1 - 1 - place_BW)
+    gain_BW = crossfade(distance_BW, fade, equal_energy=True).masked_fill(places_B1 == 0, 1.0)
+    place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
+    return y_BCT.scatter(-1, place_BCW, y_BCT.gather(-1, place_BCW) * gain_BW[:, None])

@@ -72,6 +72,8 @@ SPECIAL: list[Op] = [
     ops.Shift(fade_duration=0.3),
     ops.Shift(fade_duration=0.00025, rollover=False),
     ops.Shift(min_shift=1, max_shift=3, shift_unit="samples"),
+    ops.Shift(min_shift=1.0, max_shift=1.0, rollover=False),
+    ops.Shift(min_shift=-3.0, max_shift=3.0, shift_unit="seconds", rollover=False),
     ops.Shift(min_shift=0, max_shift=0, shift_unit="samples"),
     ops.TimeMask(fade_duration=0.0),
     ops.TimeMask(max_band_part=1.0, fade_duration=0.3),
