@@ -20,8 +20,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -61,6 +60,7 @@ from audioaug.records import (
 )
 from audioaug.train.device_prefetch import as_device
 from audioaug.train.examples import get_wave
+from audioaug.train.threads import torch_threads
 from audioaug.units import format_bytes, format_interval, format_ms, format_percent, plural, significant
 
 MODEL = Path(__file__).parent / "models" / "keyword_cnn.py"
@@ -270,18 +270,8 @@ def _ends(report: Report) -> tuple[int, int]:
 
 def _on_one_thread(work: Callable[[], object]) -> None:
     """Run a piece of a worker's work as a worker does."""
-    with _threads(1):
+    with torch_threads(1):
         work()
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def chain_ms(report: Report, where: str = "worker") -> float:
