@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import DeviceClips, Draws, HostClips, Node, Params
-from audioaug.dsp import biquads
+from audioaug.dsp.biquads import Section
+from audioaug.ops import _biquads
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Fused:
         """Return the rows that any of the ops touches, and what ``batched`` needs to know of these."""
         chosen_NB = np.stack([draws[f"{node.path}:apply"] > 0 for node in self.nodes])
         rows = np.flatnonzero(chosen_NB.any(axis=0))
-        factor_R, sections = np.ones(len(rows)), list[biquads.Section]()
+        factor_R, sections = np.ones(len(rows)), list[Section]()
         for node, chosen_B in zip(self.nodes, chosen_NB):
             if chosen_B.any():
                 within = np.flatnonzero(chosen_B[rows])
@@ -56,13 +57,13 @@ class Fused:
         if not sections:
             return rows, {"factor": factor_R}
         sections[0] = sections[0].amplified(factor_R)
-        return rows, biquads.packed(biquads.plan(sections, int(clips.lengths.max())))
+        return rows, _biquads.planned(sections, int(clips.lengths.max()))
 
     def batched(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return the effect of all of them."""
         if "factor" in params:
             return x_RCT * params["factor"][:, None, None]
-        return biquads.run(x_RCT, biquads.unpacked(params))
+        return _biquads.run(x_RCT, params)
 
 
 def grouped(nodes: Sequence[Node]) -> list[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import DeviceClips, Distribution, HostClips, Op, Params, UniformInt
 from audioaug.dsp.biquads import Section
-from audioaug.dsp.filters import Kind, cascade, extension, warped, zero_phase
+from audioaug.dsp.filters import cascade, extension, warped, zero_phase
 from audioaug.errors import ChainError
 from audioaug.ops import _biquads
 
@@ -32,38 +32,38 @@ def order_distribution(op: Any) -> dict[str, Distribution]:
     return {"order": UniformInt(op.min_rolloff // step, op.max_rolloff // step)}
 
 
-def band_hz(draw: Params) -> tuple[Any, Any]:
-    """Return the edges of a band of drawn centre and width."""
-    half_hz = draw["center_freq"] * draw["bandwidth_fraction"] / 2
-    return draw["center_freq"] - half_hz, draw["center_freq"] + half_hz
-
-
-def sections(kind: Kind, draw: Params, low_hz: Any, high_hz: Any, clips: HostClips) -> list[Section]:
+def sections(op: Any, draw: Params, clips: HostClips) -> list[Section]:
     """Return the filters that were drawn, for one pass forward in time."""
-    low, high = (warped(_below_nyquist(hz, clips), clips.sample_rate) for hz in (low_hz, high_hz))
-    return cascade(kind, draw["order"].astype(np.int64), low, high)
+    low, high = (warped(edge_hz, clips.sample_rate) for edge_hz in _edges_hz(draw, clips))
+    return cascade(op.kind, draw["order"].astype(np.int64), low, high)
 
 
-def _below_nyquist(edge_hz: NDArray[np.float64], clips: HostClips) -> NDArray[np.float64]:
-    """Move a band's edge below the Nyquist frequency, as the reference does."""
+def _edges_hz(draw: Params, clips: HostClips) -> list[NDArray[np.float64]]:
+    """Return the edges of the band (one-sided filters: the cutoff twice), moved below Nyquist as in the reference."""
+    if "cutoff_freq" in draw:
+        edges_hz = [draw["cutoff_freq"]] * 2
+    else:
+        half_hz = draw["center_freq"] * draw["bandwidth_fraction"] / 2
+        edges_hz = [draw["center_freq"] - half_hz, draw["center_freq"] + half_hz]
     nyquist_hz = clips.sample_rate // 2
-    return np.where(edge_hz > nyquist_hz, nyquist_hz * 0.9999, edge_hz)
+    return [np.where(edge_hz > nyquist_hz, nyquist_hz * 0.9999, edge_hz) for edge_hz in edges_hz]
 
 
-def resolved(op: Any, kind: Kind, draw: Params, low_hz: Any, high_hz: Any, clips: HostClips) -> Params:
+def resolved(op: Any, draw: Params, clips: HostClips) -> Params:
     """Add the band's edges, and the filters as numbers."""
     # With zero phase the clip is extended; a cut behind its end is as good.
-    extra = 2 * extension(kind, int(draw["order"].max())) if op.zero_phase else 0
-    numbers = _biquads.planned(sections(kind, draw, low_hz, high_hz, clips), int(clips.lengths.max(initial=1)) + extra)
-    return {**draw, "low_hz": _below_nyquist(low_hz, clips), "high_hz": _below_nyquist(high_hz, clips), **numbers}
+    extra = 2 * extension(op.kind, int(draw["order"].max())) if op.zero_phase else 0
+    low_hz, high_hz = _edges_hz(draw, clips)
+    numbers = _biquads.planned(sections(op, draw, clips), int(clips.lengths.max(initial=1)) + extra)
+    return {**draw, "low_hz": low_hz, "high_hz": high_hz, **numbers}
 
 
-def run(op: Any, kind: Kind, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+def run(op: Any, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
     """Filter each example with its own order and edges."""
     if not op.zero_phase:
         return _biquads.run(x_BCT, params)
-    edge_B = extension(kind, params["order"].long())
-    longest_edge = extension(kind, op.max_rolloff // 12)
+    edge_B = extension(op.kind, params["order"].long())
+    longest_edge = extension(op.kind, op.max_rolloff // 12)
     return zero_phase(lambda y_BCT: _biquads.run(y_BCT, params), x_BCT, clips.lengths_B, edge_B, longest_edge)
 
 

@@ -4,7 +4,7 @@ Shapes: B examples, C channels, T samples.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Stock, Uniform
 from audioaug.dsp.biquads import Section
+from audioaug.dsp.filters import Kind
 from audioaug.ops import _butterworth
 
 
@@ -40,6 +41,7 @@ class BandStopFilter(Op):
     max_rolloff: int = 24
     zero_phase: bool = False
 
+    kind: ClassVar[Kind] = "bandstop"
     contract = Contract.exact(rtol=1e-5)
     limits = {
         "min_center_freq": (1e-3, float("inf")),
@@ -59,14 +61,14 @@ class BandStopFilter(Op):
         }
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        return _butterworth.resolved(self, "bandstop", draw, *_butterworth.band_hz(draw), clips)
+        return _butterworth.resolved(self, draw, clips)
 
     @property
     def linear(self) -> bool:
         return not self.zero_phase
 
     def sections(self, draw: Params, clips: HostClips) -> list[Section]:
-        return _butterworth.sections("bandstop", draw, *_butterworth.band_hz(draw), clips)
+        return _butterworth.sections(self, draw, clips)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {
@@ -76,7 +78,7 @@ class BandStopFilter(Op):
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return _butterworth.run(self, "bandstop", x_BCT, params, clips)
+        return _butterworth.run(self, x_BCT, params, clips)
 
     def stock(self) -> Stock:
         return Stock(

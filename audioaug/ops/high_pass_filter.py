@@ -4,7 +4,7 @@ Shapes: B examples, C channels, T samples.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Stock
 from audioaug.dsp.biquads import Section
+from audioaug.dsp.filters import Kind
 from audioaug.ops import _butterworth
 
 
@@ -36,6 +37,7 @@ class HighPassFilter(Op):
     max_rolloff: int = 24
     zero_phase: bool = False
 
+    kind: ClassVar[Kind] = "highpass"
     contract = Contract.exact(rtol=1e-5)
     limits = {"min_cutoff_freq": (1e-3, float("inf"))}
 
@@ -48,20 +50,20 @@ class HighPassFilter(Op):
         return {"cutoff_freq": cutoff, **_butterworth.order_distribution(self)}
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        return _butterworth.resolved(self, "highpass", draw, draw["cutoff_freq"], draw["cutoff_freq"], clips)
+        return _butterworth.resolved(self, draw, clips)
 
     @property
     def linear(self) -> bool:
         return not self.zero_phase
 
     def sections(self, draw: Params, clips: HostClips) -> list[Section]:
-        return _butterworth.sections("highpass", draw, draw["cutoff_freq"], draw["cutoff_freq"], clips)
+        return _butterworth.sections(self, draw, clips)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"cutoff_freq": params["cutoff_freq"], "rolloff": _butterworth.rolloff(self, params)}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return _butterworth.run(self, "highpass", x_BCT, params, clips)
+        return _butterworth.run(self, x_BCT, params, clips)
 
     def stock(self) -> Stock:
         return Stock(
