@@ -96,10 +96,9 @@ class DeviceChain(torch.nn.Module):
         y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT[rows], length_B[rows])
         clips = DeviceClips(rate, length_R, y_RCT.shape[-1] if step.padded else None)
         op = self.prepare.ops[step.op]
-        params: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
-        if not isinstance(op, Fused):
-            params = op.measure(y_RCT, params, clips)
-        batched = op.batched if self._stock is None or isinstance(op, Fused) else self._stock.get(step.op, op)
+        drawn: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
+        params = op.measure(y_RCT, drawn, clips)
+        batched = op.batched if self._stock is None else self._stock.get(step.op, op.batched)
         y_RCT = batched(y_RCT, params, clips)
         if step.width is not None:
             length_R, y_BCT, y_RCT = params["length_out"], _fit(y_BCT, step.width), _fit(y_RCT, step.width)

@@ -59,6 +59,10 @@ class Fused:
         sections[0] = sections[0].amplified(factor_R)
         return rows, _biquads.planned(sections, int(clips.lengths.max()))
 
+    def measure(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> Params:
+        """Return the parameters as they are: no length changes."""
+        return params
+
     def batched(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return the effect of all of them."""
         if "factor" in params:

@@ -34,9 +34,9 @@ class StockEngine:
             raise UsageError("torch-audiomentations has no counterpart for any of these ops.", "Use engine='batched'.")
         self._batched = {place: _batched(op, sample_rate) for place, op in enumerate(ops) if op.stock()}
 
-    def get(self, place: int, op: Op) -> Batched:
+    def get(self, place: int, ours: Batched) -> Batched:
         """Return what to call for the op at that place: the counterpart, or our own where there is none."""
-        return self._batched.get(place, op.batched)
+        return self._batched.get(place, ours)
 
 
 def _batched(op: Op, sample_rate: int) -> Batched:
