@@ -26,6 +26,9 @@ from audioaug.units import format_bytes
 MOST_BYTES = int(os.environ.get("AUDIOAUG_BANK_BYTES", 2 * 2**30))
 """The largest bank that is kept on a device; the environment variable changes it, also in the workers."""
 
+SPARE = 2**20
+"""The zeros behind a bank, so that long windows may reach beyond its end."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -98,22 +101,28 @@ def _converted(path: str, sample_rate: int, mono: bool) -> NDArray[np.float32]:
 class Bank:
     """All samples of a layout decoded, or a shard: the excerpts that one batch needs.
 
-    Shape:
-        flat_S: (S,), float32.
+    Args:
+        flat_S: the samples, float32.
+        spare: how many zeros are behind them.
     """
 
-    def __init__(self, flat_S: torch.Tensor) -> None:
-        self.flat_S = flat_S
+    def __init__(self, flat_S: torch.Tensor, spare: int = 0) -> None:
+        self.flat_S, self._spare = flat_S, spare
         self._resident = {flat_S.device: flat_S}
 
-    def take(self, place_RN: torch.Tensor) -> torch.Tensor:
-        """Return the samples at these places, on the places' device, where the bank stays from then on."""
-        device = place_RN.device
-        if device not in self._resident:
-            self._resident[device] = self.flat_S.to(device)
-            if device.type == "cuda":  # once, so that no other stream reads before the copy is there
-                torch.cuda.synchronize(device)
-        return torch.take(self._resident[device], place_RN)
+    def on(self, device: torch.device, spare: int = 0) -> torch.Tensor:
+        """Return the samples on a device, where they stay from then on, with at least so many zeros behind them."""
+        if device not in self._resident or spare > self._spare:
+            self._make_resident(device, spare)
+        return self._resident[device]
+
+    def _make_resident(self, device: torch.device, spare: int) -> None:
+        if spare > self._spare:  # another copy: twice as much as is needed, so that there are few
+            self.flat_S = torch.nn.functional.pad(self.flat_S, (0, 2 * spare - self._spare))
+            self._spare, self._resident = 2 * spare, {self.flat_S.device: self.flat_S}
+        self._resident[device] = self.flat_S.to(device)
+        if device.type == "cuda":  # once, so that no other stream reads before the copy is there
+            torch.cuda.synchronize(device)
 
 
 def bank_of(params: Mapping[str, Any], paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:
@@ -138,7 +147,8 @@ def open_bank(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Ba
         _fit(read_audio(path, sample_rate, mono), int(length))
         for path, length in zip(where.files, where.lengths_F, strict=True)
     )
-    return Bank(torch.from_numpy(np.concatenate([clip.reshape(-1) for clip in clips])))
+    silence = np.zeros(SPARE, np.float32)
+    return Bank(torch.from_numpy(np.concatenate([*(clip.reshape(-1) for clip in clips), silence])), SPARE)
 
 
 @functools.lru_cache(maxsize=32)

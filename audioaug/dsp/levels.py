@@ -35,11 +35,18 @@ def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) 
     return torch.where(heard_RW.any(dim=-1), power_R.masked_fill(power_R == 0, 1.0).sqrt(), rms(x_RN, count_R))
 
 
-def at_rank(ordered_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) -> torch.Tensor:
-    """Return the value at rank ``rank + fraction`` of each sorted row, between neighbours linearly, as numpy does.
+def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) -> torch.Tensor:
+    """Return the value at rank ``rank + fraction`` of each row, between neighbours linearly, as numpy's percentile.
 
     Where the fraction is 0 the next value is not looked at; it may be infinite.
     """
-    low_R = ordered_RN.gather(1, rank_R[:, None])[:, 0]
-    high_R = ordered_RN.gather(1, (rank_R + 1).clamp(max=ordered_RN.shape[1] - 1)[:, None])[:, 0]
+    # One row's rank after the other, up to N - 1, is the same rank N - 1 of all, once each has enough below its values.
+    # Selecting takes a quarter of the time of sorting.
+    count = x_RN.shape[1]
+    below_RN = torch.arange(count - 1, device=x_RN.device) < (count - 1 - rank_R)[:, None]
+    around_RN = torch.where(below_RN, -torch.inf, torch.inf).to(x_RN.dtype)
+    low_R = torch.cat([x_RN, around_RN], dim=1).kthvalue(count, dim=1).values
+    above_RN = x_RN > low_R[:, None]
+    next_R = torch.where(above_RN, x_RN, torch.inf).amin(dim=1)
+    high_R = torch.where(count - above_RN.sum(dim=1) > rank_R + 1, low_R, next_R)
     return torch.where(fraction_R > 0, low_R + (high_R - low_R) * fraction_R, low_R)

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 
 import torch
 
+from audioaug.dsp.windows import moved
+
 PadMode: TypeAlias = Literal["silence", "wrap", "reflect"]
 
 
@@ -32,6 +34,9 @@ def pad(
     """
     within_BT = torch.arange(samples_out, device=x_BCT.device) - place_B[:, None]
     length_B1 = length_B[:, None]
+    if mode == "silence":
+        inside_BT = (within_BT >= 0) & (within_BT < length_B1)
+        return torch.where(inside_BT[:, None], moved(x_BCT, place_B - start_B, samples_out), 0.0)
     if mode == "reflect":
         period_B1 = (2 * length_B1 - 2).clamp(min=1)
         within_BT = within_BT % period_B1
@@ -39,8 +44,4 @@ def pad(
     else:
         source_BT = within_BT % length_B1.clamp(min=1)
     place_BT = (start_B[:, None] + source_BT).clamp(0, max(0, x_BCT.shape[-1] - 1))
-    y_BCT = x_BCT.gather(-1, place_BT[:, None].expand(-1, x_BCT.shape[1], -1))
-    if mode != "silence":
-        return y_BCT
-    inside_BT = (within_BT >= 0) & (within_BT < length_B1)
-    return torch.where(inside_BT[:, None], y_BCT, 0.0)
+    return x_BCT.gather(-1, place_BT[:, None].expand(-1, x_BCT.shape[1], -1))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 
 from audioaug.dsp.fft import fast_length
+from audioaug.dsp.windows import windows
 
 FRAME_SECONDS = 0.09
 """Long enough to tell the partials of a deep voice apart. The hop is a quarter of it."""
@@ -103,11 +104,11 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
 def _spectra(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
     """Return the spectra of the frames around these samples, (R, C, N, F); around the clips is silence."""
     frame, (rows, channels, samples) = len(window_W), x_RCT.shape
-    padded = torch.nn.functional.pad(x_RCT, (frame, frame))
-    time_RNW = (centre_RN + frame // 2)[..., None] + torch.arange(frame, device=x_RCT.device)
-    place_R1M = time_RNW.clamp(min=0, max=samples + 2 * frame - 1).view(rows, 1, -1)
-    windows = padded.gather(-1, place_R1M.expand(-1, channels, -1)).unflatten(-1, (-1, frame))
-    return torch.fft.rfft(windows * window_W)
+    padded = torch.nn.functional.pad(x_RCT, (frame, frame)).view(rows * channels, samples + 2 * frame)
+    start_RN = (centre_RN + frame // 2).clamp(min=0, max=samples + frame)
+    first_RC1 = torch.arange(rows * channels, device=x_RCT.device).view(rows, channels, 1) * padded.shape[-1]
+    frames = windows(padded.flatten(), (first_RC1 + start_RN[:, None]).flatten(), frame)
+    return torch.fft.rfft(frames.view(rows, channels, -1, frame) * window_W)
 
 
 def _turns(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:

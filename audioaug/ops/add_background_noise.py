@@ -27,6 +27,7 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp.levels import db_to_ratio
+from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
 
 SILENCE = 1e-9
@@ -126,13 +127,14 @@ class AddBackgroundNoise(Op):
     def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
         bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
-        time_T, span_B1 = torch.arange(x_BCT.shape[-1], device=x_BCT.device), params["span"][:, None]
+        samples, span_B1 = x_BCT.shape[-1], params["span"][:, None]
+        noise_BT = windows(bank.on(x_BCT.device, samples), params["place"], samples)
         if not params["repeats"] and clips.padded_to is None:
-            noise_BT = bank.take(params["place"][:, None] + time_T)
             return noise_BT, noise_BT.square().mean(dim=1).sqrt()
-        noise_BT = bank.take(params["place"][:, None] + time_T % span_B1)
-        once_BT = torch.where(time_T < span_B1, noise_BT, 0.0)
-        return noise_BT, (once_BT.square().sum(dim=1) / params["span"]).sqrt()
+        time_T = torch.arange(samples, device=x_BCT.device, dtype=torch.int32)
+        once_BT = torch.where(time_T < span_B1.int(), noise_BT, 0.0)
+        rms_B = (once_BT.square().sum(dim=1) / params["span"]).sqrt()
+        return (once_BT.gather(1, time_T % span_B1) if params["repeats"] else once_BT), rms_B
 
     def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return the excerpts at level 1."""

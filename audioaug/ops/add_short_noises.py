@@ -17,6 +17,7 @@ from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
 from audioaug.dsp.levels import db_to_ratio, rms, rms_without_silence
+from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
 
 SOUND_STEP = 8
@@ -157,7 +158,7 @@ class AddShortNoises(Op):
         within_SN = torch.minimum(time_N, (count_S1 - 1).clamp(min=0))
         fade_SN = torch.where(inside_SN, _fades(within_SN, params), 0.0)
         bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
-        noise_SN = bank.take(params["place"][:, None] + within_SN) * fade_SN
+        noise_SN = windows(bank.on(x_BCT.device, len(time_N)), params["place"], len(time_N)) * fade_SN
         x_P = x_BCT.reshape(-1)  # all examples behind each other
         place_SN = (params["row"] * x_BCT.shape[-1] + params["begin"])[:, None] + within_SN
         rms_S1 = self._rms(noise_SN, params, clips)[:, None]

@@ -16,6 +16,7 @@ from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, UniformInt
 from audioaug.dsp.fft import convolve
+from audioaug.dsp.windows import windows
 
 TAP_STEP = 1024
 """Responses are padded to a multiple of this many samples, so that FFT sizes repeat."""
@@ -83,9 +84,9 @@ class ApplyImpulseResponse(Op):
         time_L = torch.arange(params["longest"], device=x_BCT.device)
         length_B1, place_B1 = params["length"][:, None], params["place"][:, None]
         channel_BC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]
-        within_BL = torch.minimum(time_L, length_B1 - 1)
-        place_BCL = (place_B1 + channel_BC * length_B1)[..., None] + within_BL[:, None]
-        return torch.where((time_L < length_B1)[:, None], bank.take(place_BCL), 0.0)
+        place_BC, longest = place_B1 + channel_BC * length_B1, params["longest"]
+        taps_BCL = windows(bank.on(x_BCT.device, longest), place_BC.flatten(), longest).view(*place_BC.shape, longest)
+        return torch.where((time_L < length_B1)[:, None], taps_BCL, 0.0)
 
     def stock(self) -> Stock:
         return Stock(

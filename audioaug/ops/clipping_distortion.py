@@ -52,8 +52,6 @@ class ClippingDistortion(Op):
         return {"percentile_threshold": int(params["percentile_threshold"])}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        ordered_BN = clips.masked(x_BCT, value=torch.inf).flatten(1).sort(dim=-1).values
-        low_B, high_B = (
-            at_rank(ordered_BN, params[f"{name}_rank"], params[f"{name}_fraction"]) for name in ("low", "high")
-        )
+        x_BN = clips.masked(x_BCT, value=torch.inf).flatten(1)
+        low_B, high_B = (at_rank(x_BN, params[f"{name}_rank"], params[f"{name}_fraction"]) for name in ("low", "high"))
         return x_BCT.clamp(low_B[:, None, None], high_B[:, None, None])

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
 from audioaug.dsp.fades import crossfade
+from audioaug.dsp.windows import pieced, read_around, write
 from audioaug.errors import ChainError
 
 SHORTEST = 0.00025
@@ -94,6 +96,7 @@ class RepeatPart(Op):
             "repeats": repeats,
             "drawn_repeats": draw["repeats"].astype(np.int64),
             "fade": fade,
+            "most_repeats": int(repeats.max(initial=0)),
             "longest": int((clips.lengths + longer).max()),
             **({"length_out": clips.lengths + longer} if self.mode == "insert" else {}),
         }
@@ -116,39 +119,39 @@ class RepeatPart(Op):
         # From sample `first` on, pieces follow each other, each `part` samples after the one before: the repeats, then
         # the rest of the clip. Where one begins, it fades in over the one before.
         samples = params["longest"] if self.mode == "insert" else x_BCT.shape[-1]
-        time_T = torch.arange(samples, device=x_BCT.device)
-        since_BT = time_T - params["first"][:, None]
         part_B1, repeats_B1, fade = params["part"][:, None], params["repeats"][:, None], params["fade"]
-        piece_BT = torch.minimum(since_BT.div(part_B1, rounding_mode="floor").clamp(min=-1), repeats_B1)
-        y_BCT = _take(x_BCT, self._source(time_T, piece_BT, params))
-        if not fade:
-            return y_BCT
-        within_BT = since_BT - piece_BT * part_B1
-        before_BCT = _take(x_BCT, self._source(time_T, piece_BT - 1, params))
-        mixed_BCT = self._mix(y_BCT, before_BCT, within_BT, piece_BT == repeats_B1, fade)
-        return torch.where(((piece_BT >= 0) & (within_BT < fade))[:, None], mixed_BCT, y_BCT)
+        piece_K = torch.arange(params["most_repeats"] + 1, device=x_BCT.device)
+        begin_BK = (params["first"][:, None] + piece_K * part_B1).masked_fill(piece_K > repeats_B1, samples)
+        begin_BK, rest_BK = F.pad(begin_BK.clamp(max=samples), (1, 0)), F.pad(piece_K == repeats_B1, (1, 0))
+        rest_B1 = repeats_B1 if self.mode == "insert" else torch.zeros_like(repeats_B1)
+        by_BK = F.pad(part_B1 * torch.where(piece_K == repeats_B1, rest_B1, piece_K + 1), (1, 0))
+        y_BCT = pieced(x_BCT, begin_BK, by_BK, samples)
+        return self._faded(x_BCT, y_BCT, begin_BK, by_BK, rest_BK, fade) if fade else y_BCT
 
-    def _source(self, time_T: torch.Tensor, piece_BT: torch.Tensor, params: Params) -> torch.Tensor:
-        """Return which sample of the clip a piece has at each time: a repeat, or (before, behind) the clip itself."""
-        part_B1, repeats_B1 = params["part"][:, None], params["repeats"][:, None]
-        rest_B1 = repeats_B1 * part_B1 if self.mode == "insert" else torch.zeros_like(part_B1)
-        shift_BT = torch.where(piece_BT < repeats_B1, (piece_BT + 1) * part_B1, rest_B1)
-        return time_T - torch.where(piece_BT < 0, 0, shift_BT)
-
-    def _mix(
-        self, y_BCT: torch.Tensor, before_BCT: torch.Tensor, within_BT: torch.Tensor, rest_BT: torch.Tensor, fade: int
+    def _faded(
+        self,
+        x_BCT: torch.Tensor,
+        y_BCT: torch.Tensor,
+        begin_BK: torch.Tensor,
+        by_BK: torch.Tensor,
+        rest_BK: torch.Tensor,
+        fade: int,
     ) -> torch.Tensor:
-        """Crossfade from the piece before; the rest of the clip, when inserted before, continues the last repeat."""
-        fade_in_BT, fade_out_BT = (
+        """Crossfade where pieces begin; the rest of the clip, when inserted before, continues the last repeat."""
+        within_W = torch.arange(fade, device=x_BCT.device)
+        fade_in_BKW, fade_out_BKW = (
             torch.where(
-                rest_BT & (self.mode == "insert"),
-                crossfade(position_BT, fade, equal_energy=False),
-                crossfade(position_BT, fade, equal_energy=True),
+                (rest_BK[:, 1:] & (self.mode == "insert"))[..., None],
+                crossfade(position_W, fade, equal_energy=False),
+                crossfade(position_W, fade, equal_energy=True),
             )
-            for position_BT in (within_BT, fade - 1 - within_BT)
+            for position_W in (within_W, fade - 1 - within_W)
         )
-        return y_BCT * fade_in_BT[:, None] + before_BCT * fade_out_BT[:, None]
-
-
-def _take(x_BCT: torch.Tensor, source_BT: torch.Tensor) -> torch.Tensor:
-    return x_BCT.gather(-1, source_BT.clamp(0, max(0, x_BCT.shape[-1] - 1))[:, None].expand(-1, x_BCT.shape[1], -1))
+        before_BCKW, piece_BCKW = (
+            read_around(x_BCT, begin_BK[:, 1:] - by, fade) for by in (by_BK[:, :-1], by_BK[:, 1:])
+        )
+        faded_BCKW = piece_BCKW * fade_in_BKW[:, None] + before_BCKW * fade_out_BKW[:, None]
+        padded_BCT = F.pad(y_BCT, (0, fade))  # into which the last may reach
+        for begin_B, faded_BCW in zip(begin_BK[:, 1:].unbind(1), faded_BCKW.unbind(2)):
+            write(padded_BCT, begin_B, faded_BCW)
+        return padded_BCT[..., : y_BCT.shape[-1]]

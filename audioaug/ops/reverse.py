@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+from audioaug.dsp.windows import moved
 
 PADDING = "a padded clip is turned around with its padding, which comes first then"
 
@@ -25,10 +26,8 @@ class Reverse(Op):
     contract = Contract.exact(rtol=0.0)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        if clips.mask_B1T is None:
-            return x_BCT.flip(-1)
-        place_BT = clips.lengths_B[:, None] - 1 - torch.arange(x_BCT.shape[-1], device=x_BCT.device)
-        return x_BCT.gather(-1, place_BT.clamp(min=0)[:, None].expand_as(x_BCT))
+        y_BCT = x_BCT.flip(-1)
+        return y_BCT if clips.padded_to is None else moved(y_BCT, clips.lengths_B - clips.padded_to)
 
     def stock(self) -> Stock:
         return Stock("TimeInversion", lambda x_BCT, params, clips: {}, differs=PADDING)

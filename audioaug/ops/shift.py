@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform, UniformInt
 from audioaug.dsp.fades import crossfade
+from audioaug.dsp.windows import moved, pieced
 from audioaug.errors import ChainError
 
 SHORTEST_FADE = 0.00025
@@ -66,18 +67,16 @@ class Shift(Op):
         return {"shift_amount": int(amount) if self.shift_unit == "samples" else amount}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32)
-        places_B1, offset_B1, length_B1 = (
-            each.int()[:, None] for each in (params["places"], params["offset"], clips.lengths_B)
-        )
-        source_BT = time_T - offset_B1
-        source_BT = (source_BT >> 31).bitwise_and_(length_B1).add_(source_BT).long()  # before it: a length ahead
-        stitch_B1 = torch.where(places_B1 < 0, length_B1 + places_B1, places_B1)  # outside the clip, after far shifts
-        y_BCT = x_BCT.gather(-1, source_BT[:, None].expand_as(x_BCT))
+        if self.rollover:
+            offset_B = params["offset"]
+            begin_B2 = torch.stack([torch.zeros_like(offset_B), offset_B], dim=1)
+            y_BCT = pieced(x_BCT, begin_B2, torch.stack([offset_B - clips.lengths_B, offset_B], dim=1))
+        else:
+            y_BCT = moved(x_BCT, params["places"])
         if fade := int(clips.sample_rate * self.fade_duration):
+            places_B1 = params["places"][:, None]
+            stitch_B1 = torch.where(places_B1 < 0, clips.lengths_B[:, None] + places_B1, places_B1)  # maybe outside
             y_BCT = _faded(y_BCT, stitch_B1, places_B1, fade)
-        if not self.rollover:
-            return y_BCT * ((time_T >= stitch_B1) != (places_B1 < 0))[:, None]
         return y_BCT
 
     def stock(self) -> Stock:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock
+from audioaug.dsp.windows import pieced, read, write
 from audioaug.ops._torch_reference import TorchReference
 
 FADE_STEP = 512
@@ -82,16 +83,17 @@ class SpliceOut(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
         samples, widest = x_BCT.shape[-1], params["widest"]
-        y_BCT = torch.nn.functional.pad(clips.masked(x_BCT), (0, widest))  # into which splices at the end may reach
-        time_T, fade_W = (torch.arange(size, device=x_BCT.device) for size in (samples + widest, widest))
+        y_BCT = torch.nn.functional.pad(x_BCT, (0, widest))  # into which splices at the end may reach
+        fade_W = torch.arange(widest, device=x_BCT.device)
         for half_B1, start_B1 in zip(_half(width_BN).split(1, dim=1), start_BN.split(1, dim=1)):
-            joined_BCT = _read(y_BCT, torch.where(time_T < start_B1, time_T, time_T + half_B1))
-            place_BW = start_B1 + fade_W
+            none_B1 = torch.zeros_like(half_B1)
+            cut_BCT = pieced(y_BCT, torch.cat([none_B1, start_B1], dim=1), torch.cat([none_B1, -half_B1], dim=1))
             # Both halves of a Hann window of 2 * half samples, which add up to 1: from 0 to 1, and 1 thereafter.
             into_BW = (fade_W / half_B1.clamp(min=1)).clamp_(0.0, 1.0)
             share_B1W = (0.5 - 0.5 * torch.cos(torch.pi * into_BW))[:, None]
-            faded_BCW = torch.lerp(_read(y_BCT, place_BW), _read(y_BCT, place_BW + half_B1), share_B1W)
-            y_BCT = joined_BCT.scatter(-1, place_BW[:, None].expand_as(faded_BCW), faded_BCW)
+            before_BCW, after_BCW = (read(each_BCT, start_B1, widest)[:, :, 0] for each_BCT in (y_BCT, cut_BCT))
+            write(cut_BCT, start_B1[:, 0], torch.lerp(before_BCW, after_BCW, share_B1W))
+            y_BCT = cut_BCT
         return y_BCT[..., :samples]
 
     def stock(self) -> Stock:
@@ -106,8 +108,3 @@ class SpliceOut(Op):
 def _half(width: Any) -> Any:
     """Return how much shorter a splice makes the audio: half of its width, which the reference makes even."""
     return (width + 1) // 2
-
-
-def _read(x_BCT: torch.Tensor, place_BN: torch.Tensor) -> torch.Tensor:
-    """Return the samples at these places; behind the end is what lies last."""
-    return x_BCT.gather(-1, place_BN.clamp(max=x_BCT.shape[-1] - 1)[:, None].expand(-1, x_BCT.shape[1], -1))

@@ -48,8 +48,8 @@ class TanhDistortion(Op):
         return {"distortion_amount": params["distortion_amount"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        ordered_BN = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1).sort(dim=-1).values
-        threshold_B = at_rank(ordered_BN, params["rank"], params["rank_fraction"])
+        size_BN = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1)
+        threshold_B = at_rank(size_BN, params["rank"], params["rank_fraction"])
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
         before_B, after_B = clips.rms_B(x_BCT), clips.rms_B(bent)
         heard_B = before_B > 1e-9

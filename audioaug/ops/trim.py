@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from audioaug.core import Contract, DeviceClips, Op, Params
+from audioaug.dsp.windows import moved
 
 HOP = 512
 FRAME_HOPS = 4
@@ -57,5 +58,4 @@ class Trim(Op):
         return real_BF & (10 * (power_BF.clamp(min=SMALLEST_POWER) / loudest_B1).log10() > -self.top_db)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        source_BT = params["start"][:, None] + torch.arange(x_BCT.shape[-1], device=x_BCT.device)
-        return x_BCT.gather(-1, source_BT.clamp(max=x_BCT.shape[-1] - 1)[:, None].expand_as(x_BCT))
+        return moved(x_BCT, -params["start"])

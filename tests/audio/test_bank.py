@@ -10,7 +10,7 @@ import torch
 
 from audioaug import ops
 from audioaug.audio import bank as bank_module
-from audioaug.audio.bank import bank_of, layout, open_bank
+from audioaug.audio.bank import SPARE, Bank, bank_of, layout, open_bank
 from audioaug.audio.files import as_paths, read_audio
 from audioaug.core import Chain
 from audioaug.errors import AudioaugWarning, DataError
@@ -28,7 +28,8 @@ def test_every_channel_lies_where_the_layout_says(rate, mono):
     flat = open_bank(ODD, rate, mono).flat_S.numpy()
     assert [Path(file).name for file in where.files] == ["mono_8000.wav", "stereo_44100.ogg", "stereo_48000.flac"]
     assert where.channels_F.tolist() == ([1, 1, 1] if mono else [1, 2, 2])
-    assert len(flat) == int((where.lengths_F * where.channels_F).sum())
+    assert len(flat) == int((where.lengths_F * where.channels_F).sum()) + SPARE
+    assert not flat[-SPARE:].any()
     for file, length, channels, offset in zip(where.files, where.lengths_F, where.channels_F, where.offsets_F):
         decoded = read_audio(file, rate, mono)
         assert decoded.shape[0] == channels and abs(decoded.shape[1] - length) <= 1
@@ -42,11 +43,11 @@ def test_the_layout_is_known_before_anything_is_decoded(monkeypatch):
     assert layout(as_paths(DEMO / "rooms"), 16000).lengths_F.min() > 1000
 
 
-def test_take_returns_the_samples_at_these_places():
-    bank = open_bank(ODD, 16000)
-    places = torch.tensor([[0, 5, 2], [100, 100, 7]])
-    assert torch.equal(bank.take(places), bank.flat_S[places])
-    assert layout(ODD, 16000).nbytes == 4 * len(bank.flat_S)
+def test_as_many_zeros_as_wanted_are_behind_the_bank():
+    bank, cpu = Bank(torch.ones(5)), torch.device("cpu")
+    assert bank.on(cpu).tolist() == [1.0] * 5
+    wider = bank.on(cpu, spare=3)
+    assert wider.tolist() == [1.0] * 5 + [0.0] * 6 and bank.on(cpu, spare=6) is bank.on(cpu) is wider
 
 
 def test_a_rate_conversion_that_ends_early_is_filled_up_with_silence(tmp_path, monkeypatch):
@@ -57,7 +58,7 @@ def test_a_rate_conversion_that_ends_early_is_filled_up_with_silence(tmp_path, m
         monkeypatch.setattr(bank_module, "read_audio", lambda *_, n=decoded: np.ones((1, n), dtype=np.float32))
         open_bank.cache_clear()
         flat_S = open_bank(as_paths(tmp_path), 16000).flat_S
-        assert flat_S.sum() == min(decoded, 2000) and len(flat_S) == 2000
+        assert flat_S.sum() == min(decoded, 2000) and len(flat_S) == 2000 + SPARE
     open_bank.cache_clear()
 
 
@@ -105,7 +106,10 @@ def test_a_shard_holds_what_the_bank_does(rate, mono, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             bank = bank_of(params, ODD, rate, mono)
-        found[cap] = [bank.take(params["place"][:, None] + within + step[:, None]) for step in (0 * second, second)]
+        found[cap] = [
+            torch.take(bank.on(within.device), params["place"][:, None] + within + step[:, None])
+            for step in (0 * second, second)
+        ]
     assert all(torch.equal(a, b) for a, b in zip(*found.values()))
     assert all(part.any() for part in found[1000])
 

@@ -1,0 +1,56 @@
+"""Windows: what is put together of them is what an index for each sample says."""
+
+import numpy as np
+import pytest
+import torch
+
+from audioaug.dsp.windows import BLOCK, moved, pieced, read, windows, write
+
+RNG = np.random.default_rng(0)
+
+
+def by_index(x_RCT, begin_RK, by_RK, samples_out):
+    """Put rows together sample by sample."""
+    y = np.zeros((*x_RCT.shape[:2], samples_out), np.float32)
+    for row, (begins, bys) in enumerate(zip(begin_RK, by_RK)):
+        for t in range(samples_out):
+            source = t - bys[np.searchsorted(begins, t, side="right") - 1]
+            if 0 <= source < x_RCT.shape[-1]:
+                y[row, :, t] = x_RCT[row, :, source]
+    return y
+
+
+@pytest.mark.parametrize("samples", [1, 7, BLOCK, 3 * BLOCK + 5])
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+@pytest.mark.parametrize("samples_out", [1, 100, BLOCK, 2 * BLOCK + 1])
+def test_pieces_lie_where_an_index_says(samples, pieces, samples_out):
+    x = RNG.standard_normal((6, 2, samples)).astype(np.float32)
+    begin = np.sort(RNG.integers(0, samples_out + 20, (6, pieces)), axis=1)
+    begin[:, 0], begin[3:] = 0, np.sort(RNG.integers(0, 4, (3, pieces)), axis=1) * (np.arange(pieces) > 0)
+    by = RNG.integers(-2 * samples, 2 * samples, (6, pieces))
+    y = pieced(torch.from_numpy(x), torch.from_numpy(begin), torch.from_numpy(by), samples_out)
+    assert np.array_equal(y.numpy(), by_index(x, begin, by, samples_out))
+
+
+def test_silence_comes_in_where_a_row_is_moved_from():
+    x = torch.arange(1.0, 6.0).expand(4, 1, 5)
+    y = moved(x, torch.tensor([0, 2, -3, 9]))
+    assert y[:, 0].tolist() == [[1, 2, 3, 4, 5], [0, 0, 1, 2, 3], [4, 5, 0, 0, 0], [0, 0, 0, 0, 0]]
+
+
+def test_gradients_flow_through_windows_as_through_an_index():
+    x = torch.randn(3, 1, 700, requires_grad=True)
+    by = torch.tensor([0, 5, -600])
+    weight = torch.randn(3, 1, 700)
+    (moved(x, by) * weight).sum().backward()
+    assert torch.equal(x.grad, moved(weight, -by))
+    with torch.no_grad():
+        assert torch.equal(windows(x.flatten(), torch.tensor([4]), 9)[0], x.flatten()[4:13])
+
+
+def test_what_is_written_is_read():
+    x = torch.zeros(2, 3, 50)
+    window, start = torch.randn(2, 3, 8), torch.tensor([0, 42])
+    write(x, start, window)
+    assert torch.equal(read(x, start[:, None], 8)[:, :, 0], window)
+    assert int((x != 0).sum()) == window.numel()
