@@ -1,7 +1,5 @@
 """Everything that can go wrong, in one tree.
 
-::
-
     AudioaugError                 exit 1   the root: never raised itself
       UsageError                  exit 2   what was asked for cannot be done as asked
         ChainError                         an unknown transform or argument, a value out of range

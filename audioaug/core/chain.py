@@ -53,10 +53,11 @@ class Chain:
         ChainError: something else than an op in the list, no place to cut it, or a sample rate that is none.
         DataError: an op names files that are not there.
 
-    >>> from audioaug import ops
-    >>> chain = Chain([ops.Gain(p=1.0), ops.PolarityInversion()], sample_rate=16000)
-    >>> chain.draw([7], epoch=2) == chain.draw([3, 7], epoch=2).rows([1])
-    True
+    Examples:
+        >>> from audioaug import ops
+        >>> chain = Chain([ops.Gain(p=1.0), ops.PolarityInversion()], sample_rate=16000)
+        >>> chain.draw([7], epoch=2) == chain.draw([3, 7], epoch=2).rows([1])
+        True
     """
 
     ops: Sequence[Op]

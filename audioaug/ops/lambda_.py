@@ -27,11 +27,12 @@ def on_device(twin: Callable[..., torch.Tensor]) -> Callable[[Function], Functio
     It must do to each example what the function does to that clip, whatever the others are, draw nothing, and leave
     shape and input as they are. Behind the end of a shorter clip is silence.
 
-    >>> @on_device(lambda x_BCT, sample_rate, ratio: x_BCT * ratio)
-    ... def scaled(samples, sample_rate, ratio):
-    ...     return samples * ratio
-    >>> Lambda(transform=scaled, kwargs={"ratio": 0.5}).why_not_on_device()
-    ''
+    Examples:
+        >>> @on_device(lambda x_BCT, sample_rate, ratio: x_BCT * ratio)
+        ... def scaled(samples, sample_rate, ratio):
+        ...     return samples * ratio
+        >>> Lambda(transform=scaled, kwargs={"ratio": 0.5}).why_not_on_device()
+        ''
     """
 
     def declare(function: Function) -> Function:

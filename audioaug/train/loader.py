@@ -49,7 +49,9 @@ class Loader:
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order every epoch, from the seed.
-        sampler, batch_sampler, drop_last: as in torch's DataLoader. A sampler with ``set_epoch`` is told the epoch.
+        sampler: as in torch's DataLoader; one with ``set_epoch`` is told the epoch.
+        batch_sampler: as in torch's DataLoader.
+        drop_last: as in torch's DataLoader.
         collate_fn: makes a batch of examples, leaving the audio where it was in each.
         pad: allow clips of different lengths: silence behind the shorter ones, and the batch gets their lengths (a last
             item in a tuple, ``"lengths"`` in a dict).
@@ -68,12 +70,13 @@ class Loader:
         DeviceError: there is no such device.
         UsageError: options that exclude each other.
 
-    >>> import torch
-    >>> from audioaug import Chain, Loader, ops
-    >>> chain = Chain([ops.Gain(p=1.0)], sample_rate=16000)
-    >>> loader = Loader([(torch.ones(4), 7)] * 6, chain, batch_size=3, device="cpu")
-    >>> [(wave.shape, label.tolist()) for wave, label in loader]
-    [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
+    Examples:
+        >>> import torch
+        >>> from audioaug import Chain, Loader, ops
+        >>> chain = Chain([ops.Gain(p=1.0)], sample_rate=16000)
+        >>> loader = Loader([(torch.ones(4), 7)] * 6, chain, batch_size=3, device="cpu")
+        >>> [(wave.shape, label.tolist()) for wave, label in loader]
+        [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
 
     def __init__(

@@ -58,11 +58,12 @@ class Monitor(Generic[Batch]):
         OutputError: a file cannot be written.
         DeviceError: there is no such device.
 
-    >>> with Monitor([torch.ones(4, 2)] * 3, device="cpu", live=False) as monitor:
-    ...     for batch in monitor:
-    ...         pass  # train
-    >>> [window.steps for window in monitor.windows]
-    [3]
+    Examples:
+        >>> with Monitor([torch.ones(4, 2)] * 3, device="cpu", live=False) as monitor:
+        ...     for batch in monitor:
+        ...         pass  # train
+        >>> [window.steps for window in monitor.windows]
+        [3]
     """
 
     def __init__(

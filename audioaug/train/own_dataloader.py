@@ -50,14 +50,15 @@ def prefetch(
         DeviceError: there is no such device.
         DataError: a batch has no audio, index or lengths where it should.
 
-    >>> import torch
-    >>> import audioaug
-    >>> chain = audioaug.Chain([audioaug.ops.Gain(p=1.0), audioaug.ops.Reverse(p=1.0)], sample_rate=16000)
-    >>> worker, module = audioaug.split(chain, audioaug.Plan(cut=1))
-    >>> dataset = [(worker(torch.ones(4).numpy(), index=k), 7, k) for k in range(6)]
-    >>> batches = audioaug.prefetch(torch.utils.data.DataLoader(dataset, batch_size=3), "cpu", module, index=2)
-    >>> [(wave.shape, label.tolist()) for wave, label, index in batches]
-    [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
+    Examples:
+        >>> import torch
+        >>> import audioaug
+        >>> chain = audioaug.Chain([audioaug.ops.Gain(p=1.0), audioaug.ops.Reverse(p=1.0)], sample_rate=16000)
+        >>> worker, module = audioaug.split(chain, audioaug.Plan(cut=1))
+        >>> dataset = [(worker(torch.ones(4).numpy(), index=k), 7, k) for k in range(6)]
+        >>> batches = audioaug.prefetch(torch.utils.data.DataLoader(dataset, batch_size=3), "cpu", module, index=2)
+        >>> [(wave.shape, label.tolist()) for wave, label, index in batches]
+        [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
     target = as_device(device)
 

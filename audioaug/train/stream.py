@@ -34,7 +34,8 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
 
     Args:
         fetcher: of the dataset, which may have ``set_epoch``: it is called in each worker.
-        batch_size, drop_last: of each worker's own batches.
+        batch_size: of each worker's own batches.
+        drop_last: of each worker's own batches.
         lives_on: whether the workers live through several epochs, so that they must be told.
     """
 

@@ -27,12 +27,18 @@ COLUMNS = (
     ("waits", "right"),
     ("memory", "right"),
 )
-LEGEND = """\
-ours: audioaug's module(x), draws and preparation included; device: without them, as it is in training with workers.
-t-a: torch-audiomentations, the faster of its own use ("itself") and of its transforms with our draws ("draws"); noise
-and rooms in memory. am: audiomentations for one clip on one core, times the clips, over the threads. ±: half the
-interquartile range. x floor: over reading and writing the batch once. kernels, waits: of ours / of t-a (waits: what
-makes the host wait for a GPU). memory: extra, at most at once, in batches: of ours / of t-a."""
+LEGEND = {
+    "ours": "audioaug's module(x), draws and preparation included",
+    "device": "ours without them, as it is in training with workers",
+    "t-a": 'torch-audiomentations, the faster of its own use ("itself") and of its transforms with our draws ("draws"); '
+    "noise and rooms in memory",
+    "am": "audiomentations for one clip on one core, times the clips, over the threads",
+    "±": "half the interquartile range",
+    "x floor": "over reading and writing the batch once",
+    "kernels, waits": "of ours / of t-a (waits: what makes the host wait for a GPU)",
+    "memory": "extra, at most at once, in batches: of ours / of t-a",
+}
+"""What the columns mean."""
 
 
 def show(result: Result, console: Console) -> None:
@@ -45,9 +51,8 @@ def show(result: Result, console: Console) -> None:
         rows = [row for row in result.rows if row.size == size]
         for title, some in (("ops", [r for r in rows if not r.is_chain]), ("chains", [r for r in rows if r.is_chain])):
             if some:
-                console.print(_table(f"{title}: {size}", sorted(some, key=_order)))
-    console.print(LEGEND, markup=False, highlight=False)
-    for line in summary(result):
+                console.print(_table(f"{title}: {size}", sorted(some, key=order)))
+    for line in (*(f"{name}: {meaning}." for name, meaning in LEGEND.items()), *summary(result)):
         console.print(line, markup=False, highlight=False)
 
 
@@ -81,13 +86,13 @@ def summary(result: Result) -> Iterable[str]:
     for row in result.rows:
         if OURS in row.reasons:
             yield f"not measured: {row.reasons[OURS]}"
-    worst = sorted((row for row in result.rows if row.hottest and not row.is_chain), key=_order)[:8]
+    worst = sorted((row for row in result.rows if row.hottest and not row.is_chain), key=order)[:8]
     for row in worst:
         shares = ", ".join(f"{name.removeprefix('aten::')} {share:.0%}" for name, share in row.hottest)
         yield f"time in {row.name}: {shares}"
 
 
-def _order(row: Row) -> tuple[float, float]:
+def order(row: Row) -> tuple[float, float]:
     """Sort losses to the top, then what only we have by how it compares with audiomentations."""
     return row.over_ours(row.rival) or inf, row.over_ours(REFERENCE) or inf
 
@@ -98,11 +103,12 @@ def _table(title: str, rows: list[Row]) -> Table:
     for name, justify in COLUMNS:
         table.add_column(name, justify=justify, no_wrap=True)
     for row in rows:
-        table.add_row(row.name, *_cells(row))
+        table.add_row(row.name, *cells(row))
     return table
 
 
-def _cells(row: Row) -> list[str]:
+def cells(row: Row) -> list[str]:
+    """Return what stands under ``COLUMNS``, losses in red; a dash where nothing was measured."""
     if OURS not in row.times:
         return ["-"]
     ours, rival = row.times[OURS], row.rival
@@ -147,7 +153,7 @@ def draw(result: Result, path: str) -> None:
     from matplotlib import pyplot
 
     size = result.rows[0].size
-    rows = sorted((row for row in result.rows if row.size == size and OURS in row.times), key=_order, reverse=True)
+    rows = sorted((row for row in result.rows if row.size == size and OURS in row.times), key=order, reverse=True)
     figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.25 * len(rows)), layout="constrained")
     for engine, marker in ((NATIVE, "o"), (REFERENCE, "s")):
         ratios = [row.over_ours(row.rival if engine == NATIVE else engine) for row in rows]

@@ -1,0 +1,216 @@
+"""The tables of the documentation, as Markdown: from the registry of ops and from what is recorded in datasets/profiles."""
+
+import dataclasses
+import importlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import update_readme
+from engine_bench import showing
+from engine_bench.records import Result, Row
+
+import audioaug
+from audioaug.core import REGISTRY, YOURS, Chain, HostClips, Op
+from audioaug.records import HostFacts, read_record
+from audioaug.verify import material
+
+PROFILES = Path(__file__).resolve().parents[1] / "datasets/profiles"
+RATE = 16000
+COMMANDS = {"advise": "advise.cli", "verify": "verify.__main__", "doctor": "doctor", "monitor": "monitor"}
+"""What ``python -m audioaug.NAME`` is, and where its command is defined."""
+
+
+def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table; a pipe in a cell stays one."""
+    lines = [list(header), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+# Equivalence
+
+
+def equivalence() -> str:
+    """Return what ``python -m audioaug.verify`` found, device by device."""
+    return "\n".join(_verification(path) for path in sorted(PROFILES.glob("verify_*.json")))
+
+
+def _verification(path: Path) -> str:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    ours = [verdict["status"] for verdict in found["verdicts"] if verdict["engine"] == "batched"]
+    counts = ", ".join(f"{ours.count(status)} {status}" for status in ("passed", "failed", "skipped"))
+    return (
+        f"## On {found['device']}\n\n{len(ours)} transforms: {counts}. Recorded in `datasets/profiles/{path.name}`.\n\n"
+        + update_readme.table(found["verdicts"])
+    )
+
+
+# Benchmarks
+
+
+def benchmarks() -> str:
+    """Return every recorded benchmark of the engine, losses and all."""
+    return "\n".join(_benchmark(path) for path in sorted(PROFILES.glob("engine_*.json")))
+
+
+def _benchmark(path: Path) -> str:
+    result = read_record(path, Result)
+    parts = [f"## {_machine(result.host)}\n\n{_when(result, path)}\n\n" + _bullets(showing.summary(result))]
+    for size in dict.fromkeys(row.size for row in result.rows):
+        rows = [row for row in result.rows if row.size == size]
+        for title, some in (("Transforms", [r for r in rows if not r.is_chain]), ("Chains", [r for r in rows if r.is_chain])):
+            if some:
+                parts.append(f"### {title}: {size}\n\n" + _rows(some))
+    return "\n".join(parts)
+
+
+def _machine(host: HostFacts) -> str:
+    return f"{host.device_name}, {host.usable_cores:g} cores"
+
+
+def _when(result: Result, path: Path) -> str:
+    versions = result.host.versions
+    libraries = ", ".join(
+        f"{name} {versions[name]}" for name in ("torch", "audiomentations", "torch-audiomentations") if name in versions
+    )
+    return f"Measured on {result.date[:10]} with {libraries}; recorded in `datasets/profiles/{path.name}`."
+
+
+def _rows(rows: list[Row]) -> str:
+    """Return the terminal's table; what is red there (a loss) is bold here."""
+    header = ["", *(name for name, _ in showing.COLUMNS)]
+    cells = ([row.name, *showing.cells(row)] for row in sorted(rows, key=showing.order))
+    return re.sub(r"\[/?red\]", "**", markdown_table(header, (line + [""] * (len(header) - len(line)) for line in cells)))
+
+
+def _bullets(sentences: Iterable[str]) -> str:
+    """Return sentences as a list; one that is indented belongs to the one before it."""
+    return "".join(f"{'    ' if text.startswith(' ') else ''}- {text.strip()}\n" for text in sentences)
+
+
+def legend() -> str:
+    """Return what the columns of the benchmarks mean."""
+    return "".join(f"- *{name}*: {meaning}.\n" for name, meaning in showing.LEGEND.items())
+
+
+def others() -> str:
+    """Name the records that no table above shows."""
+    shown = ("verify_", "engine_")
+    names = sorted(path.name for path in PROFILES.iterdir() if not path.name.startswith(shown))
+    return "".join(f"- `datasets/profiles/{name}`\n" for name in names) or "None at present.\n"
+
+
+# Transforms
+
+
+def transforms() -> str:
+    """Return a line for each op: what it does, what it equals, how equal it is, and where it can run."""
+    header = ("transform", "what it does", "reference", "contract", "device", "changes lengths", "torch-audiomentations")
+    return markdown_table(header, (_transform(kind) for _, kind in sorted(REGISTRY.items())))
+
+
+def _transform(kind: type[Op]) -> list[str]:
+    op = next(material.variants(kind, RATE))
+    first_sentences = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+    stock = op.stock()
+    return [
+        f"[{kind.__name__}][{kind.__module__}.{kind.__name__}]",
+        first_sentences,
+        kind.library.replace("_", "-"),
+        promise(kind),
+        "no" if kind.contract.kind == "cpu_only" else "yes",
+        lengths(kind),
+        "none" if stock is None else f"{stock.name}: {stock.differs}".rstrip(": "),
+    ]
+
+
+def promise(kind: type[Op]) -> str:
+    """Return the contract in words."""
+    contract = kind.contract
+    words = {
+        "exact": f"exact, {contract.tolerance:.0e} of the peak" if contract.tolerance else "exact, no difference",
+        "spectral": f"spectral, {contract.tolerance:.0e} of the peak but for a band",
+        "statistical": f"statistical, level within {contract.tolerance:g} dB",
+        "perceptual": f"perceptual, spectrum within {contract.tolerance:g} dB",
+        "cpu_only": contract.reason.rstrip("."),
+    }
+    return words[contract.kind]
+
+
+def lengths(kind: type[Op]) -> str:
+    """Return whether clips come out longer or shorter: by default, or with which option."""
+    usual, *variants = material.variants(kind, RATE)
+    if usual.children:
+        return "as what is in it"
+    if changes_lengths(usual):
+        return "yes"
+    options = [_option(usual, variant) for variant in variants if changes_lengths(variant)]
+    return f"with {' or '.join(options)}" if options else "no"
+
+
+def changes_lengths(op: Op) -> bool:
+    """Ask an op that is always applied for the lengths of four clips of half a second."""
+    chain = Chain([dataclasses.replace(op, p=1.0)], RATE)
+    draws, node = chain.draw(range(4)), chain.nodes[0]
+    drawn = {name: draws[f"0:{name}"] for name in node.distributions}
+    return op.measures or "length_out" in op.resolve(drawn, HostClips(RATE, np.full(4, RATE // 2), 1))
+
+
+def _option(usual: Op, variant: Op) -> str:
+    ours, theirs = usual.arguments(), variant.arguments()
+    name = next(name for name in theirs if theirs[name] != ours[name])
+    return f"`{name}={theirs[name]!r}`"
+
+
+def only_in_workers() -> str:
+    """Name the ops without a device build, and why."""
+    lines = (f"- {kind.__name__}: {kind.contract.reason}\n" for kind in _every_op() if kind.contract.kind == "cpu_only")
+    return "".join(lines)
+
+
+# Reference
+
+
+def public_names() -> str:
+    """Return the directives for everything that ``audioaug`` exports, but for its modules."""
+    names = (name for name in audioaug.__all__ if name not in ("errors", "ops"))
+    return "\n".join(f"::: audioaug.{name}" for name in names)
+
+
+def every_op() -> str:
+    """Return the directives for all ops."""
+    return "\n".join(f"::: {kind.__module__}.{kind.__name__}" for kind in _every_op())
+
+
+def _every_op() -> Iterator[type[Op]]:
+    yield from (kind for _, kind in sorted({**REGISTRY, **YOURS}.items()))
+
+
+def command_lines() -> str:
+    """Return what each command prints with ``--help``."""
+    return "\n".join(f"## {name}\n\n```text\n{_help(name)}```\n" for name in COMMANDS)
+
+
+def _help(name: str) -> str:
+    module = importlib.import_module(f"audioaug.{COMMANDS[name]}")
+    command = next(value for value in vars(module).values() if isinstance(value, click.Command))
+    context = click.Context(command, info_name=f"python -m audioaug.{name}", max_content_width=100)
+    return command.get_help(context) + "\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "equivalence": equivalence,
+    "benchmarks": benchmarks,
+    "benchmarks legend": legend,
+    "other records": others,
+    "transforms": transforms,
+    "only in workers": only_in_workers,
+    "public names": public_names,
+    "every op": every_op,
+    "command lines": command_lines,
+}
+"""By the name that a page asks for it with."""
