@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test demo bench verify verify-long notebooks clean
+.PHONY: help setup check test demo bench verify verify-long notebooks docs clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,11 @@ verify-long: setup  ## the tests that take minutes
 notebooks: setup  ## run every notebook and keep its output
 	@set -e; for notebook in notebooks/*.ipynb; do [ -e "$$notebook" ] || continue; \
 	    echo "notebook: $$notebook"; $(BIN)/jupyter-execute --inplace "$$notebook"; done
+
+# The variable silences a notice that the theme will be maintained until 2027-05-05 only; Zensical is to follow it.
+docs: setup  ## build the documentation into build/site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "docs: open build/site/index.html; for the search: $(BIN)/python -m http.server -d build/site"
 
 clean:  ## remove caches and build products (.venv stays)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

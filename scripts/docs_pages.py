@@ -1,12 +1,11 @@
 """What mkdocs asks of this project while it builds the documentation (see ``hooks`` in mkdocs.yml).
 
 * A folder in the navigation (``how-to/``) stands for the pages in it, ``index.md`` first.
-* ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables``, made anew in every build, so that none can
-  be out of date.
+* ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables``, made anew in every build, so that it
+  cannot be out of date.
 """
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,25 @@ MARKER = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of a folder in its place in the navigation."""
-    config.nav = _expanded(config.nav or [], Path(config.docs_dir))
+    config.nav = expanded(config.nav or [], Path(config.docs_dir)) or None
     return config
 
 
-def _expanded(nav: list[Any], docs: Path) -> list[Any]:
-    folders = [(place, *entry.items()) for place, entry in enumerate(nav) if isinstance(entry, dict)]
-    found = list(nav)
-    for place, (title, pages) in folders:
-        if isinstance(pages, str) and pages.endswith("/"):
-            found[place] = {title: _pages(docs, pages)}
-    return found
+def expanded(nav: list[Any], docs: Path) -> list[Any]:
+    """Return the navigation with the pages of each folder in its place."""
+    return [_expanded(entry, docs) if isinstance(entry, dict) else entry for entry in nav]
+
+
+def _expanded(entry: dict[str, Any], docs: Path) -> dict[str, Any]:
+    [(title, pages)] = entry.items()
+    return {title: _pages(docs, pages)} if isinstance(pages, str) and pages.endswith("/") else entry
 
 
 def _pages(docs: Path, folder: str) -> list[str]:
-    names = sorted(path.name for path in (docs / folder).glob("*.md"))
-    return [folder + name for name in sorted(names, key=lambda name: name != "index.md")]
+    names = sorted((path.name for path in (docs / folder).glob("*.md")), key=lambda name: (name != "index.md", name))
+    if not names:
+        raise PluginError(f"mkdocs.yml: {folder} has no pages.")
+    return [folder + name for name in names]
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -44,9 +46,5 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def _table(name: str, source: str) -> str:
     if name not in docs_tables.TABLES:
-        raise PluginError(f"{source}: there is no table {name!r}. Known: {', '.join(_known())}.")
+        raise PluginError(f"{source}: there is no table {name!r}. Known: {', '.join(docs_tables.TABLES)}.")
     return docs_tables.TABLES[name]()
-
-
-def _known() -> Iterable[str]:
-    return sorted(docs_tables.TABLES)

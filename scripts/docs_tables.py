@@ -1,4 +1,4 @@
-"""The tables of the documentation, as Markdown: from the registry of ops and from what is recorded in datasets/profiles."""
+"""The tables of the documentation, as Markdown: made from the registry of ops and the records in datasets/profiles."""
 
 import dataclasses
 import importlib
@@ -25,9 +25,9 @@ COMMANDS = {"advise": "advise.cli", "verify": "verify.__main__", "doctor": "doct
 
 
 def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table; a pipe in a cell stays one."""
-    lines = [list(header), *map(list, rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
+    """Return a table; a pipe in a cell stays one, and cells that a row lacks are empty."""
+    names = list(header)
+    lines = [names, ["---"] * len(names), *map(list, rows)]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
@@ -54,15 +54,19 @@ def _verification(path: Path) -> str:
 
 def benchmarks() -> str:
     """Return every recorded benchmark of the engine, losses and all."""
-    return "\n".join(_benchmark(path) for path in sorted(PROFILES.glob("engine_*.json")))
+    return "\n".join(benchmark(path) for path in sorted(PROFILES.glob("engine_*.json")))
 
 
-def _benchmark(path: Path) -> str:
+def benchmark(path: Path) -> str:
+    """Return what one record holds: the machine, the sentences, and a table for each size."""
     result = read_record(path, Result)
     parts = [f"## {_machine(result.host)}\n\n{_when(result, path)}\n\n" + _bullets(showing.summary(result))]
     for size in dict.fromkeys(row.size for row in result.rows):
         rows = [row for row in result.rows if row.size == size]
-        for title, some in (("Transforms", [r for r in rows if not r.is_chain]), ("Chains", [r for r in rows if r.is_chain])):
+        for title, some in (
+            ("Transforms", [r for r in rows if not r.is_chain]),
+            ("Chains", [r for r in rows if r.is_chain]),
+        ):
             if some:
                 parts.append(f"### {title}: {size}\n\n" + _rows(some))
     return "\n".join(parts)
@@ -84,7 +88,7 @@ def _rows(rows: list[Row]) -> str:
     """Return the terminal's table; what is red there (a loss) is bold here."""
     header = ["", *(name for name, _ in showing.COLUMNS)]
     cells = ([row.name, *showing.cells(row)] for row in sorted(rows, key=showing.order))
-    return re.sub(r"\[/?red\]", "**", markdown_table(header, (line + [""] * (len(header) - len(line)) for line in cells)))
+    return re.sub(r"\[/?red\]", "**", markdown_table(header, cells))
 
 
 def _bullets(sentences: Iterable[str]) -> str:
@@ -109,7 +113,15 @@ def others() -> str:
 
 def transforms() -> str:
     """Return a line for each op: what it does, what it equals, how equal it is, and where it can run."""
-    header = ("transform", "what it does", "reference", "contract", "device", "changes lengths", "torch-audiomentations")
+    header = (
+        "transform",
+        "what it does",
+        "reference",
+        "contract",
+        "device",
+        "changes lengths",
+        "torch-audiomentations",
+    )
     return markdown_table(header, (_transform(kind) for _, kind in sorted(REGISTRY.items())))
 
 

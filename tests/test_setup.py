@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 import audioaug
 
 ROOT = Path(__file__).parents[1]
-TARGETS = {"help", "setup", "check", "test", "demo", "bench", "verify", "verify-long", "notebooks", "clean"}
+TARGETS = {"help", "setup", "check", "test", "demo", "bench", "verify", "verify-long", "notebooks", "docs", "clean"}
 HOMES = re.compile(r"(?<![\w.~$}/-])/(home|Users|root|work)/[\w.-]+/")
 
 

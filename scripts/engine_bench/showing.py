@@ -30,8 +30,8 @@ COLUMNS = (
 LEGEND = {
     "ours": "audioaug's module(x), draws and preparation included",
     "device": "ours without them, as it is in training with workers",
-    "t-a": 'torch-audiomentations, the faster of its own use ("itself") and of its transforms with our draws ("draws"); '
-    "noise and rooms in memory",
+    "t-a": "torch-audiomentations, the faster of its own use ('itself') and of its transforms with our draws ('draws');"
+    " noise and rooms in memory",
     "am": "audiomentations for one clip on one core, times the clips, over the threads",
     "±": "half the interquartile range",
     "x floor": "over reading and writing the batch once",
