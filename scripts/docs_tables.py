@@ -194,8 +194,9 @@ def public_names() -> str:
 
 
 def every_op() -> str:
-    """Return the directives for all ops."""
-    return "\n".join(f"::: {kind.__module__}.{kind.__name__}" for kind in _every_op())
+    """Return the directives for all ops, without their faces, which are documented once, on ``Op``."""
+    names = (f"{kind.__module__}.{kind.__name__}" for kind in _every_op())
+    return "\n".join(f"::: {name}\n    options:\n      members: false\n" for name in names)
 
 
 def _every_op() -> Iterator[type[Op]]:

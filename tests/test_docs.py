@@ -160,8 +160,8 @@ def test_whether_an_op_changes_lengths_is_asked_of_the_op(op: type[ops.Gain], sa
 def emitted(module: ast.Module) -> Iterator[str]:
     """Yield the ids that a module gives to notices: ``Notice("id", ...)``, or what a name in that place may be.
 
-    Such a name, unless it is an argument of the function around it, is one of the module's table: a key of a dict of
-    functions and the like, or a value of a dict of ids.
+    Such a name, unless it is an argument of a function, is one of the module's table: a key of a dict of functions and
+    the like, or a value of a dict of ids.
     """
     arguments = {arg.arg for node in ast.walk(module) if isinstance(node, ast.FunctionDef) for arg in node.args.args}
     for call in (node for node in ast.walk(module) if isinstance(node, ast.Call) and node.args):
@@ -171,7 +171,7 @@ def emitted(module: ast.Module) -> Iterator[str]:
         first = call.args[0]
         if isinstance(first, ast.Constant):
             yield first.value
-        elif not (isinstance(first, ast.Name) and first.id in arguments):
+        elif isinstance(first, ast.Name) and first.id not in arguments:
             yield from in_tables(module)
 
 
@@ -189,7 +189,9 @@ def _notice(id, text): Notice(id, text)
 def one(): self._notice("warning", "text")
 TABLE = {"first": one, "second": partial(one)}
 def any(): return next(Notice(name, text) for name, cause in TABLE.items())
-def stage(name): return Notice({"decode": "decode_bound"}[name], "text")
+def stage(name):
+    found = {"decode": "decode_bound"}[name]
+    return Notice(found, "text"), Notice(other.id, "text")
 """
     found = {*emitted(ast.parse(code))}
     assert found == {"warning", "first", "second", "decode_bound"}
