@@ -15,6 +15,7 @@ from engine_bench.records import Result, Row
 
 import audioaug
 from audioaug.core import REGISTRY, YOURS, Chain, HostClips, Op
+from audioaug.decide import predict
 from audioaug.records import HostFacts, read_record
 from audioaug.verify import material
 
@@ -184,6 +185,15 @@ def only_in_workers() -> str:
     return "".join(lines)
 
 
+# The advisor
+
+
+def formulas() -> str:
+    """Return what the module that predicts says of itself, but for its first line."""
+    text = (predict.__doc__ or "").partition("\n\n")[2]
+    return re.sub(r"::$", ":", text, flags=re.MULTILINE)
+
+
 # Reference
 
 
@@ -222,6 +232,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "other records": others,
     "transforms": transforms,
     "only in workers": only_in_workers,
+    "formulas": formulas,
     "public names": public_names,
     "every op": every_op,
     "command lines": command_lines,
