@@ -5,6 +5,7 @@ The first part runs on each example before they are collated, or on the whole ba
 The sampler yields keys (epoch, index), so that workers which live through many epochs always know the epoch.
 """
 
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -240,7 +241,11 @@ def _sentence(index: int, error: Exception) -> str:
 
 def start_worker(worker_id: int) -> None:
     """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores), let it keep
-    freed memory, and let Ctrl-C reach the training process alone, which then ends its workers."""
+    freed memory, and let Ctrl-C reach the training process alone, which then ends its workers.
+
+    Garbage that a fork has copied, another Loader perhaps, with workers to be ended, is the training process's alone.
+    """
+    gc.freeze()
     from threadpoolctl import threadpool_limits
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

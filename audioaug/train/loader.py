@@ -79,6 +79,9 @@ class Loader:
         [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
 
+    batch_sampler = None
+    """What Lightning looks for beside ``sampler``."""
+
     def __init__(
         self,
         dataset: Any,
@@ -158,6 +161,11 @@ class Loader:
         if epoch != self._next.epoch:  # else it may be the rest of this epoch that is to come
             self._next = self._behind = Place(epoch)
 
+    @property
+    def sampler(self) -> "Loader":
+        """Itself: Lightning tells the epoch to the ``sampler`` of what it iterates over."""
+        return self
+
     def state_dict(self) -> dict[str, Any]:
         """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""
         return to_state(self._behind, self._seed, self._batches_per_epoch())
@@ -180,8 +188,7 @@ class Loader:
             return None
 
     def __iter__(self) -> Iterator[Any]:
-        start, self._next = self._next, Place(self._next.epoch + 1)
-        batches = self._handed_out(start)
+        batches = self._handed_out()
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
 
     @property
@@ -202,8 +209,12 @@ class Loader:
             return None
         return waiting + sum(len(task) == 2 for task in running._task_info.values())  # and those out of turn
 
-    def _handed_out(self, start: Place) -> Iterator[Any]:
-        """Yield the batches of an epoch from some place on, and note how far that is."""
+    def _handed_out(self) -> Iterator[Any]:
+        """Yield the batches of the next epoch, or of its rest, and note how far that is.
+
+        The epoch begins with its first batch, not with ``iter``: Lightning calls that only to see whether it can.
+        """
+        start, self._next = self._next, Place(self._next.epoch + 1)
 
         def finish(placed: tuple[Place, Message]) -> tuple[Place, Any]:
             return placed[0], self._finish(placed[1])

@@ -1,6 +1,8 @@
 """The Loader with every form of dataset, every way to batch, every lifetime of workers, and its refusals."""
 
+import gc
 import random
+import sys
 from collections import namedtuple
 from dataclasses import replace
 from typing import Any
@@ -340,6 +342,17 @@ def test_epochs_change_the_draws_and_can_be_repeated(plan):
     assert gains(loader, waves) == runs[1] and gains(loader, waves) == runs[2]
 
 
+def test_an_epoch_begins_with_its_first_batch():
+    waves = tones()
+    loader = loader_of(waves)
+    iter(loader)  # as Lightning does, only to see whether it can be iterated over
+    dropped = iter(loader)
+    loader.set_epoch(2)
+    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(6), epoch=2), rel=1e-5)
+    loader.sampler.set_epoch(4)  # as Lightning does, too
+    assert next(dropped)[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0], epoch=4)[0], rel=1e-5)
+
+
 def test_without_augmentation_the_audio_is_dry():
     words = Words(4)
     chain = exact_chain()
@@ -373,6 +386,35 @@ def test_two_loaders_at_once():
         assert torch.equal(out[1], torch.stack(dry)) and not torch.equal(out[0], out[1])
     expected = drawn_gains(GAIN, range(6))
     assert (torch.cat([a for a, _ in rounds]) / torch.stack(waves))[:, 0].tolist() == pytest.approx(expected, rel=1e-5)
+
+
+class Collecting:
+    """Examples that collect the garbage of whoever reads them, and say how many exceptions that has raised."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        raised: list[Any] = []
+        sys.unraisablehook, before = raised.append, sys.unraisablehook
+        gc.collect()
+        sys.unraisablehook = before
+        return torch.ones(9), len(raised)
+
+
+def test_a_worker_leaves_the_garbage_of_the_training_process_alone():
+    plan = Plan(cut=1, num_workers=1)
+    gc.disable()
+    try:
+        old = loader_of(tones(), plan=plan)
+        batches: Any = [old, iter(old)]
+        next(batches[1])
+        batches.append(batches)  # a reference cycle, as frameworks make them
+        del old, batches
+        assert not any(count.any() for _, count in loader_of(Collecting(), plan=plan))
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 def test_two_iterators_of_one_loader_are_two_epochs():
