@@ -44,6 +44,8 @@ class DeviceChain(torch.nn.Module):
         lengths: torch.Tensor | Sequence[int] | None = None,
         draws: Draws | None = None,
         return_lengths: bool = False,
+        index: torch.Tensor | Sequence[int] | None = None,
+        epoch: int = 0,
     ) -> Any:
         """Augment a batch.
 
@@ -53,6 +55,9 @@ class DeviceChain(torch.nn.Module):
             lengths: of the clips, in samples, if the batch is padded; on the CPU (a CUDA tensor makes it wait).
             draws: for these B examples, instead of drawing here.
             return_lengths: return (batch, lengths), for chains that make clips longer or shorter.
+            index: the examples' numbers in the dataset, (B,), which the draws follow then, as those of the worker part
+                do; on the CPU, like the lengths.
+            epoch: which the worker part was given; only used with ``index``.
 
         Shape:
             returns the shape, type and device of x; x itself is not changed. Behind the end of a clip is silence. T is
@@ -66,7 +71,10 @@ class DeviceChain(torch.nn.Module):
         x_BCT = _as_batch(x)
         if not self.training:
             return x, _given_lengths(lengths, x)
-        if draws is None:
+        if draws is None and index is not None:
+            numbers = index.numpy(force=True) if isinstance(index, torch.Tensor) else index
+            draws = self.chain.draw(numbers, epoch, self.seed)
+        elif draws is None:
             draws = self.chain.draw(np.arange(self.drawn, self.drawn + len(x)), seed=self.seed)
             self.drawn += len(x)
         y, length_B = self.augment(x, self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths))

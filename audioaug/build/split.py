@@ -12,8 +12,8 @@ from audioaug.records import DeviceEngine, Plan, WorkerEngine
 def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceChain]:
     """Build the worker part and the device part of a chain.
 
-    The parts share their draws: give the worker each example's index and epoch, and the module
-    ``draws=chain.draw(indices, epoch, seed)`` for the same examples.
+    The parts share their draws: give the worker each example's ``index`` and ``epoch``, and the module the same of the
+    whole batch.
 
     Args:
         chain: the declaration.

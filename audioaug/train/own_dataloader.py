@@ -63,10 +63,10 @@ def prefetch(
     target = as_device(device)
 
     def finish(batch: Any) -> Any:
-        draws = None if index is None else module.chain.draw(_get(batch, index), epoch, module.seed)
+        numbers = None if index is None else _get(batch, index)
         given = None if lengths is None else _get(batch, lengths)
         moved = to_device(batch, target)
-        wave, length_B = module(_wave(moved), lengths=given, draws=draws, return_lengths=True)
+        wave, length_B = module(_wave(moved), lengths=given, return_lengths=True, index=numbers, epoch=epoch)
         return with_wave(moved if lengths is None else _with(moved, lengths, length_B), wave)
 
     return run_ahead(loader, target, finish)
