@@ -7,12 +7,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
 from transformers import TrainingArguments, Wav2Vec2Config, Wav2Vec2ForSequenceClassification
 
+import datasets
 from tests.train.frameworks.how_to import (
     CHAIN,
     PLAN,
