@@ -292,6 +292,12 @@ def _check_dataset(dataset: Any) -> None:
             f"{type(dataset).__name__} is an iterator, which has nothing left after one epoch.",
             "Give Loader a dataset with __getitem__ and __len__, or an IterableDataset.",
         )
+    pipeline = getattr(dataset, "pipeline", None)  # a WebLoader hides its DataLoader there
+    if any(isinstance(part, DataLoader) for part in (dataset, *(pipeline if isinstance(pipeline, list) else ()))):
+        raise DataError(
+            f"{type(dataset).__name__} is a loader, which gives batches: Loader takes the dataset in it.",
+            "Give Loader the dataset and what it needs to batch it: batch_size, sampler, collate_fn.",
+        )
     if is_stream(dataset):
         return
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch.utils.data import Subset
 
@@ -24,10 +25,13 @@ def code_of(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
-def run(page: str, block: int, names: dict[str, Any]) -> dict[str, Any]:
-    """Run a block of a page with these names defined; return them and those that it defines."""
+def run(page: str, block: int, names: dict[str, Any], gpu: bool = False) -> dict[str, Any]:
+    """Run a block of a page with these names defined, on a GPU only if asked; return them and those it defines."""
     names = {"__name__": "__main__", **names}
-    exec(compile(code_of(page)[block], f"docs/how-to/{page}.md", "exec"), names)
+    with pytest.MonkeyPatch.context() as patch:
+        if not gpu:
+            patch.setattr(torch.cuda, "is_available", lambda: False)
+        exec(compile(code_of(page)[block], f"docs/how-to/{page}.md", "exec"), names)
     return names
 
 
