@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from audioaug.build.fuse import Fused
 from audioaug.build.prepare import Prepared, Preparer, Span, Step
@@ -64,7 +65,7 @@ class DeviceChain(torch.nn.Module):
             another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
 
         Raises:
-            DataError: x is no batch of audio, or draws or lengths are not for B examples.
+            DataError: x is no batch of audio, or draws, lengths or index are not for B examples.
         """
         if not self.training and not return_lengths:
             return x
@@ -72,8 +73,7 @@ class DeviceChain(torch.nn.Module):
         if not self.training:
             return x, _given_lengths(lengths, x)
         if draws is None and index is not None:
-            numbers = index.numpy(force=True) if isinstance(index, torch.Tensor) else index
-            draws = self.chain.draw(numbers, epoch, self.seed)
+            draws = self.chain.draw(_numbers(index, x), epoch, self.seed)
         elif draws is None:
             draws = self.chain.draw(np.arange(self.drawn, self.drawn + len(x)), seed=self.seed)
             self.drawn += len(x)
@@ -158,6 +158,16 @@ def _as_batch(x: torch.Tensor) -> torch.Tensor:
             f"A batch has shape {tuple(x.shape)} and type {x.dtype}, but must be floating point, (B, T) or (B, C, T)."
         )
     return x if x.ndim == 3 else x[:, None]
+
+
+def _numbers(index: torch.Tensor | Sequence[int], x: torch.Tensor) -> NDArray[np.int64]:
+    numbers = index.numpy(force=True) if isinstance(index, torch.Tensor) else np.asarray(index)
+    if numbers.shape != (len(x),) or numbers.dtype.kind not in "iu":
+        raise DataError(
+            f"index has shape {numbers.shape} and type {numbers.dtype}, but must be a whole number for each of the "
+            f"{len(x)} examples."
+        )
+    return numbers
 
 
 def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.Tensor) -> torch.Tensor:

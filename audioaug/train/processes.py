@@ -16,11 +16,19 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def share_of(workers: int) -> int:
-    """Return how many of a machine's workers each of its processes may have, the same for all: at least one, if any.
+    """Return how many of a machine's workers each of its processes may have, the same for all: at least one, if any."""
+    return max(1, workers // _processes_here()) if workers else 0
 
-    torchrun says in ``LOCAL_WORLD_SIZE`` how many processes train on this machine.
+
+def _processes_here() -> int:
+    """Return how many processes train on this machine.
+
+    torchrun says so in ``LOCAL_WORLD_SIZE``. Other launchers, such as Lightning's own, do not; but processes that meet
+    at this machine's own address are all here.
     """
-    return max(1, workers // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)) if workers else 0
+    if told := os.environ.get("LOCAL_WORLD_SIZE"):
+        return int(told)
+    return rank_and_size()[1] if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost") else 1
 
 
 def warn_of_the_same_examples(stacklevel: int) -> None:

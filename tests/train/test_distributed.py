@@ -72,6 +72,16 @@ def test_the_share_of_the_workers(workers, processes, share, monkeypatch):
     assert share_of(workers) == share
 
 
+@pytest.mark.parametrize(("address", "share"), [("127.0.0.1", 2), ("localhost", 2), ("10.0.0.7", 5), (None, 5)])
+def test_the_share_where_nobody_says_how_many_processes_a_machine_has(address, share, monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.setattr(processes, "rank_and_size", lambda: (0, 2))
+    if address is not None:
+        monkeypatch.setenv("MASTER_ADDR", address)
+    assert share_of(5) == share
+
+
 def test_a_batch_samplers_sampler_is_told_the_epoch_too():
     sampler = DistributedSampler(Words(12), num_replicas=2, rank=0)
     loader = Loader(Words(12), exact_chain(), device="cpu", batch_sampler=BatchSampler(sampler, 3, False))

@@ -132,6 +132,18 @@ def test_what_a_batch_lacks(batch, options, sentence):
     assert str(caught.value).startswith(sentence)
 
 
+def test_the_module_follows_index_and_epoch():
+    module, x = split(CHAIN, Plan(cut=0), seed=SEED)[1], torch.randn(3, 1, 8000)
+    expected = module(x, draws=CHAIN.draw([5, 1, 9], EPOCH, SEED))
+    for index in (torch.tensor([5, 1, 9]), [5, 1, 9]):
+        assert torch.equal(module(x, index=index, epoch=EPOCH), expected)
+    for wrong in ([5, 1], torch.tensor(5), [0.5, 1.0, 2.0]):
+        with pytest.raises(
+            DataError, match=r"^index has shape .* must be a whole number for each of the 3 examples\.$"
+        ):
+            module(x, index=wrong)
+
+
 def test_a_device_that_is_not_there():
     with pytest.raises(DeviceError):
         audioaug.prefetch([], "tpu", split(TRIMMED, Plan(cut=1))[1])
