@@ -166,6 +166,14 @@ class Loader:
         """Itself: Lightning tells the epoch to the ``sampler`` of what it iterates over."""
         return self
 
+    @property
+    def dataset(self) -> Any:
+        """Not there. Hugging Face's Trainer would build a DataLoader on it that skips what is behind a checkpoint."""
+        raise AttributeError(
+            "A Loader cannot be taken apart as a DataLoader can. To go on in the middle of an epoch, give it its "
+            "state (load_state_dict); docs/how-to/huggingface.md has the lines for Trainer."
+        )
+
     def state_dict(self) -> dict[str, Any]:
         """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""
         return to_state(self._behind, self._seed, self._batches_per_epoch())

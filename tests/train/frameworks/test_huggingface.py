@@ -101,6 +101,15 @@ def test_resume(options, step, batches, tmp_path):
     assert_equal(saw.trained, (expected(0) + expected(1))[batches:])
 
 
+def test_resuming_in_the_middle_without_the_callback_is_told(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 2}
+    trainer_of(tmp_path, max_steps=2, **options)[0].train()
+    trainer, saw = trainer_of(tmp_path, **options)
+    with pytest.raises(AttributeError, match=r"go on in the middle of an epoch, give it its state .load_state_dict"):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert not saw.trained
+
+
 def test_what_happens_to_those_who_leave_the_trainers_own_loader(tmp_path):
     trainer, _ = trainer_of(tmp_path, save_strategy="no")
     own = type(trainer).__bases__[0].get_train_dataloader
