@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from audioaug.records import Ceiling, Cell, Interval
 from audioaug.report.bars import Share, caption, longest_ms, shares
+from audioaug.report.costs import OpCost
 from audioaug.report.parts import Bars
 
 WIDTH, HEIGHT = 480.0, 72.0
@@ -52,6 +53,7 @@ def place_in_time(times: Sequence[float]) -> list[float]:
 class CellMarks:
     """A cell on the axis: where its predicted and measured times and their intervals are; ``None`` where unknown."""
 
+    axis: "CellAxis"
     predicted: float | None
     predicted_span: Interval | None
     measured: float | None
@@ -65,7 +67,7 @@ class CellAxis:
     low_ms: float
     high_ms: float
     ceiling_ms: float | None
-    width: float = 220.0
+    width: float = 260.0
 
     def place(self, ms: float) -> float:
         """Return how far to the right a time is."""
@@ -88,6 +90,7 @@ class CellAxis:
     def marks(self, cell: Cell) -> CellMarks:
         """Return where a cell's times are."""
         return CellMarks(
+            self,
             None if cell.predicted_ms is None else self.place(cell.predicted_ms),
             self._span(cell.predicted_ci_ms),
             None if cell.measured_ms is None else self.place(cell.measured_ms),
@@ -105,6 +108,27 @@ def cell_axis(ceiling: Ceiling | None, cells: Sequence[Cell]) -> CellAxis:
     times += [ms for interval in intervals for ms in interval] + ([ceiling.step_ms] if ceiling else [])
     known = [ms for ms in times if ms > 0] or [1.0]
     return CellAxis(min(known) * 0.93, max(known) * 1.07, ceiling.step_ms if ceiling else None)
+
+
+@dataclass(frozen=True)
+class OpBar:
+    """What a transform costs in a worker and on the device, as lengths to one scale; ``None`` where unknown."""
+
+    worker: float | None
+    device: float | None
+    in_worker: bool
+    half: float = 80.0
+
+
+def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
+    """Return the bars of all transforms, the dearest as long as its half of the drawing."""
+    longest = max((ms for cost in costs for ms in (cost.worker_ms, cost.device_ms) if ms is not None), default=0.0)
+    scale = OpBar.half / longest if longest > 0 else 0.0
+
+    def length(ms: float | None) -> float | None:
+        return None if ms is None else round(ms * scale, 1)
+
+    return [OpBar(length(cost.worker_ms), length(cost.device_ms), cost.in_worker) for cost in costs]
 
 
 @dataclass(frozen=True)

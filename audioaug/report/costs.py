@@ -1,9 +1,42 @@
 """What each stage costs alone: the transforms on both sides of the cut, and everything else."""
 
+from dataclasses import dataclass
+
 from audioaug.records import Report, StageCost
 from audioaug.report.parts import NOTHING, Column, Facts, Part, Row, Table, spread
 
 Side = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class OpCost:
+    """What an op costs on either side with the engines that the recommendation has there, and on which it then is."""
+
+    worker_ms: float | None
+    device_ms: float | None
+    in_worker: bool
+
+
+def op_costs(report: Report) -> list[OpCost]:
+    """The costs of the ops that have a row in ``op_parts``, in the same order."""
+    stages = [stage for stage in report.stages if stage.op is not None]
+    advice = report.recommendation
+    engines = {"worker": advice.worker_engine, "device": advice.device_engine} if advice else {}
+
+    def ms(op: int, where: str) -> float | None:
+        there = [stage for stage in stages if (stage.op, stage.where) == (op, where) and stage.ms_per_batch is not None]
+        there.sort(key=lambda stage: stage.engine != engines.get(where))
+        return there[0].ms_per_batch if there else None
+
+    places = range(len(op_names(report)))
+    return [OpCost(ms(op, "worker"), ms(op, "device"), runs_in(report, op) == "worker") for op in places]
+
+
+def op_names(report: Report) -> list[str]:
+    """The names of all ops that are in the chain or were measured, in order."""
+    measured = {stage.op: stage.name for stage in report.stages if stage.op is not None}
+    named = measured | dict(enumerate(report.chain.ops))
+    return [named[op] for op in sorted(named)]
 
 
 def op_parts(report: Report) -> tuple[Part, ...]:
@@ -13,11 +46,10 @@ def op_parts(report: Report) -> tuple[Part, ...]:
         return ()
     sides = sorted({side(stage) for stage in stages}, key=lambda it: (it[0] != "worker", it))
     costs = {(stage.op, side(stage)): stage for stage in stages}
-    names = {stage.op: stage.name for stage in stages if stage.op is not None} | dict(enumerate(report.chain.ops))
-    columns = (Column("", number=True), Column("transform"), *(side_column(it) for it in sides), Column("runs in"))
+    columns = (Column("op", number=True), Column("transform"), *(side_column(it) for it in sides), Column("runs in"))
     rows = tuple(
-        Row((str(op + 1), names[op], *(cost(costs.get((op, it))) for it in sides), runs_in(report, op)))
-        for op in sorted(names)
+        Row((str(op + 1), name, *(cost(costs.get((op, it))) for it in sides), runs_in(report, op)))
+        for op, name in enumerate(op_names(report))
     )
     return Table(columns, rows).without_empty(), *reasons(stages)
 

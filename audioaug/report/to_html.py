@@ -3,7 +3,7 @@
 Without a script the page says the same; the script sorts, filters, copies and moves the sliders of the what-if panel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,25 +18,30 @@ from audioaug.report.cells import (
     legend,
     runnable_cells,
 )
-from audioaug.report.charts import CellMarks, cell_axis, step_bars
-from audioaug.report.costs import op_parts, stage_parts
-from audioaug.report.parts import Bars, Row, Table
+from audioaug.report.charts import CellAxis, cell_axis, op_bars, step_bars
+from audioaug.report.costs import op_costs, op_parts, stage_parts
+from audioaug.report.parts import NOTHING, Bars, Column, Row, Table
 from audioaug.report.sentences import headline_parts, setting_parts, trust_parts, what_if_parts
 from audioaug.report.snippet import snippet_parts
 from audioaug.report.templating import page_from
 
 BAR_WIDTH = 1000.0
 
+REPEATED = ("engines", "status")
+"""Columns that the page leaves out: a cell's name tells its engines, and its measured time whether it was raced."""
+
+CHART = Column("step time, ms\n(logarithmic)")
+CHART_AT = 2
+
 
 @dataclass(frozen=True)
-class CellRow:
-    """A row of the table of cells: its texts, a key for each to sort by, and its place on the axis."""
+class DrawnRow:
+    """A row with a drawing among its texts, and a key for each to sort by; one without keys stays where it is."""
 
-    row: Row
-    keys: tuple[str | float, ...]
-    best_ms: float
-    marks: CellMarks
-    measured: bool
+    values: tuple[Any, ...]
+    kind: str = "plain"
+    keys: tuple[str | float, ...] = ()
+    measured: bool = True
 
 
 def render(report: Report, what_if: Mapping[str, Any] | None = None) -> str:
@@ -46,9 +51,8 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None) -> str:
         report: what the advisor found.
         what_if: what the panel's sliders look up, as ``decide.what_if.grid`` makes it; no panel without one.
     """
-    cells = runnable_cells(report)
-    axis = cell_axis(report.ceiling, cells)
-    op_table = [part for part in op_parts(report) if isinstance(part, Table)]
+    cells = sorted(runnable_cells(report), key=lambda cell: (cell.measured_ms is None, best_known_ms(cell)))
+    axis, places = cell_axis(report.ceiling, cells), shown_places(report, cells)
     return page_from(
         "report.html",
         report=report,
@@ -56,13 +60,11 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None) -> str:
         bars=[bar for part in bar_parts(report) if isinstance(part, Bars) for bar in step_bars(part, BAR_WIDTH)],
         bar_width=BAR_WIDTH,
         words=WORDS,
-        columns=COLUMNS,
-        axis=axis,
-        ceiling=ceiling_rows(report),
-        cells=[cell_of(report, cell, axis.marks(cell)) for cell in cells],
+        columns=with_chart([COLUMNS[place] for place in places], CHART),
+        cells=[axis_row(report, axis, places), *(drawn_row(report, it, axis, places) for it in cells)] if cells else [],
         cell_notes=legend(report, cells, 0),
         infeasible=infeasible_parts(report),
-        chain=op_table[0] if op_table else None,
+        chain=chain_table(report),
         chain_notes=[part for part in op_parts(report) if not isinstance(part, Table)],
         cut=report.recommendation.cut if report.recommendation else None,
         stages=stage_parts(report),
@@ -74,8 +76,26 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None) -> str:
     )
 
 
-def cell_of(report: Report, cell: Cell, marks: CellMarks) -> CellRow:
-    """One cell, ready to be drawn; what is unknown sorts behind all that is known."""
+def with_chart(values: Sequence[Any], drawing: Any) -> tuple[Any, ...]:
+    """The values with the drawing, or its column, in its place."""
+    return (*values[:CHART_AT], drawing, *values[CHART_AT:])
+
+
+def shown_places(report: Report, cells: Sequence[Cell]) -> list[int]:
+    """The places of the columns to show: none that repeats others, no number that is unknown of every cell."""
+    rows = [cell_row(report, cell).values for cell in cells]
+    known = [not column.number or any(row[at] != NOTHING for row in rows) for at, column in enumerate(COLUMNS)]
+    return [at for at, column in enumerate(COLUMNS) if known[at] and column.header not in REPEATED]
+
+
+def axis_row(report: Report, axis: CellAxis, places: Sequence[int]) -> DrawnRow:
+    """The axis of the drawings, beside the ceiling if that is known."""
+    (row,) = ceiling_rows(report) or [Row(("",) * len(COLUMNS))]
+    return DrawnRow(with_chart([row.values[place] for place in places], axis))
+
+
+def drawn_row(report: Report, cell: Cell, axis: CellAxis, places: Sequence[int]) -> DrawnRow:
+    """One cell; what is unknown sorts behind all that is known."""
     row, unknown = cell_row(report, cell), float("inf")
     numbers = {
         "cut": cell.cut,
@@ -88,7 +108,22 @@ def cell_of(report: Report, cell: Cell, marks: CellMarks) -> CellRow:
         "VRAM": cell.vram_bytes,
     }
     keys: list[str | float] = []
-    for column, text in zip(COLUMNS, row.values, strict=True):
-        number = numbers.get(column.header)
-        keys.append(text if not column.number else unknown if number is None else number)
-    return CellRow(row, tuple(keys), best_known_ms(cell), marks, cell.measured_ms is not None)
+    for place in places:
+        number = numbers.get(COLUMNS[place].header)
+        keys.append(row.values[place] if not COLUMNS[place].number else unknown if number is None else number)
+    return DrawnRow(
+        with_chart([row.values[place] for place in places], axis.marks(cell)),
+        row.kind,
+        with_chart(keys, best_known_ms(cell)),
+        cell.measured_ms is not None,
+    )
+
+
+def chain_table(report: Report) -> Table | None:
+    """The chain's transforms with what they cost on both sides, as numbers and drawn."""
+    found = next((part for part in op_parts(report) if isinstance(part, Table)), None)
+    if found is None:
+        return None
+    columns = with_chart(found.columns, Column("worker | device"))
+    bars = op_bars(op_costs(report))
+    return Table(columns, tuple(Row(with_chart(row.values, bar)) for row, bar in zip(found.rows, bars)))

@@ -1,92 +1,208 @@
-"""The page in headless Chromium, where there is one: it opens from disk, and what the script adds works."""
+"""The pages in headless Chromium: opened from disk they complain of nothing, ask for nothing, and it works."""
 
 import shutil
+from dataclasses import replace
+from itertools import product
 
 import pytest
+from axe_core_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
 
 from audioaug.decide.what_if import grid
+from audioaug.records import MonitoredRun, Notice, Window
+from audioaug.report import monitor_html
 from audioaug.report.to_html import render
 from tests.decide.planted import planted_report
+from tests.report.conftest import HOST
+from tests.report.test_to_html import NAMES
 
 CHROMIUM = shutil.which("chromium")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt-get install chromium)")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as driver:
+        yield driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
 @pytest.fixture
-def opened(race, tmp_path):
-    """A page with a panel, and what the browser complained of and asked for while it was open."""
-    (tmp_path / "page.html").write_text(render(race, grid(planted_report())), encoding="utf-8")
-    complaints, requests = [], []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_context(permissions=["clipboard-read", "clipboard-write"]).new_page()
+def opened(browser, tmp_path):
+    """Opens a page from disk; in the end there must have been no complaint, and nothing asked of the network."""
+    complaints, requests, contexts = [], [], []
+
+    def page_of(html):
+        file = tmp_path / f"{len(contexts)}.html"
+        file.write_text(html, encoding="utf-8")
+        contexts.append(browser.new_context(permissions=["clipboard-read", "clipboard-write"]))
+        page = contexts[-1].new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
-        page.goto((tmp_path / "page.html").as_uri())
-        yield page
-        browser.close()
-    assert complaints == [] and [url for url in requests if not url.startswith("file:")] == []
+        page.goto(file.as_uri())
+        return page
+
+    yield page_of
+    for context in contexts:
+        context.close()
+    assert complaints == [] and [url for url in requests if not url.startswith(("file:", "data:"))] == []
 
 
-def column(page, place):
+@pytest.fixture
+def report_page(opened, race):
+    return opened(render(race, grid(planted_report())))
+
+
+def windows(said=""):
+    """Two minutes of a run whose workers tire half-way."""
+    for second in range(120):
+        slow = second >= 60
+        yield Window(
+            seconds=float(second + 1),
+            step=20 * (second + 1),
+            steps=20,
+            step_ms=60.0 if slow else 41.0,
+            wait_ms=21.0 if slow else 1.0,
+            clips_per_second=1000.0,
+            of_ceiling=0.66 if slow else 0.97,
+            ready=0.2 if slow else 5.5,
+            cpu_percent=93.0 if slow else 72.0,
+            worker_percent=(95.0, 88.0 - second % 7),
+            ram_bytes=9 << 30,
+            ram_percent=40.0 + second / 10,
+            shm_bytes=1 << 30,
+            gpu_percent=None if second == 30 else 62.0 if slow else 97.0,
+            vram_bytes=30 << 30,
+            bottleneck="cores_full" if slow else "model_bound",
+            said=said if second == 62 else "",
+        )
+
+
+def monitor_page(name="The bottleneck moved from the model's own step to the cores."):
+    run = MonitoredRun(replace(HOST, cpu=name), ceiling_ms=40.0, capacity=8)
+    return monitor_html.render(run, list(windows(name)))
+
+
+def hostile_page(race, name):
+    """The report with this name in every place that a file or a user can fill."""
+    return render(
+        replace(
+            race,
+            chain=replace(race.chain, ops=(name, *race.chain.ops[1:])),
+            workload=replace(race.workload, model=name, dataset=name, sources={name: name}),
+            host=replace(HOST, device_name=name, cpu=name),
+            cells=(replace(race.cells[0], reason=name), *race.cells[1:]),
+            notices=(Notice(name, name),),
+            what_if=(name,),
+        ),
+        {"axes": [], "answers": [[name]]},
+    )
+
+
+def column(page, header):
+    place = page.locator("#cells thead th").all_inner_texts().index(header) + 1
     cells = page.locator(f"#cells tbody tr:not([data-fixed]):visible td:nth-child({place})")
     return [text.strip() for text in cells.all_inner_texts()]
 
 
-def test_the_table_sorts_with_the_keyboard_too(opened):
-    workers = column(opened, 6)
-    header = opened.locator("#cells th:nth-child(6) button")
-    header.click()
-    assert column(opened, 6) == sorted(workers, key=int) != workers
-    header.press("Enter")
-    assert column(opened, 6) == sorted(workers, key=int, reverse=True)
-    assert opened.locator("#cells th:nth-child(6)").get_attribute("aria-sort") == "descending"
-    opened.locator("#cells th:nth-child(3) button").click()
-    assert column(opened, 6) == workers  # by step time: as it was
-    opened.locator("#cells th:nth-child(8) button").click()
-    measured = column(opened, 8)
+def sort_by(page, header):
+    place = page.locator("#cells thead th").all_inner_texts().index(header) + 1
+    page.locator(f"#cells th:nth-child({place}) button").click()
+    return page.locator(f"#cells th:nth-child({place})")
+
+
+def test_the_table_sorts_with_the_keyboard_too(report_page):
+    assert column(report_page, "mark")[:2] == ["use", "tie"]  # measured first
+    report_page.locator("#all").click()
+    workers = column(report_page, "workers")
+    header = sort_by(report_page, "workers")
+    assert column(report_page, "workers") == sorted(workers, key=int) != workers
+    header.locator("button").press("Enter")
+    assert column(report_page, "workers") == sorted(workers, key=int, reverse=True)
+    assert header.get_attribute("aria-sort") == "descending"
+    sort_by(report_page, "measured\nms")
+    measured = column(report_page, "measured\nms")
     assert measured[0].startswith("40.1") and measured[5:] == ["-"] * 9  # what is unknown comes last
+    sort_by(report_page, "step time, ms\n(logarithmic)")
+    assert column(report_page, "measured\nms")[:3] == [measured[0], measured[1], "-"]  # 40.1, 40.3, predicted 43
 
 
-def test_the_table_filters(opened):
-    assert opened.locator("#shown").inner_text() == "14 of 14 cells"
-    opened.locator("#find").fill(" 4  Workers ")  # and not those with 14
-    assert opened.locator("#shown").inner_text() == f"{len(column(opened, 2))} of 14 cells"
-    assert len(column(opened, 2)) == 4 and all(", 4 workers" in name for name in column(opened, 2))
-    opened.locator("#only-measured").check()
-    assert len(column(opened, 2)) == 3
+def test_the_table_filters(report_page):
+    shown = report_page.locator("#shown")
+    assert shown.inner_text() == "12 of 14 cells" and len(column(report_page, "cell")) == 12
+    report_page.locator("#all").click()
+    assert shown.inner_text() == "14 of 14 cells" and len(column(report_page, "cell")) == 14
+    report_page.locator("#find").fill(" 4  Workers ")  # and not those with 14
+    names = column(report_page, "cell")
+    assert len(names) == 4 and all(", 4 workers" in name for name in names) and shown.inner_text() == "4 of 14 cells"
+    report_page.locator("#only-measured").check()
+    assert len(column(report_page, "cell")) == 3
 
 
-def test_the_code_is_copied(opened):
-    opened.locator("button.copy").click()
-    opened.locator(".copied", has_text="Copied.").wait_for()
-    assert opened.evaluate("navigator.clipboard.readText()").startswith("import audioaug\n\nplan = audioaug.Plan(cut=2")
+def test_the_code_is_copied(report_page):
+    report_page.locator("button.copy").click()
+    report_page.locator(".copied", has_text="Copied.").wait_for()
+    copied = report_page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("import audioaug\n\nplan = audioaug.Plan(cut=2")
 
 
-def test_the_sliders_show_what_python_predicts(opened):
-    panel = grid(planted_report())
-    sizes = [len(axis["values"]) for axis in panel["axes"]]
-    for places in ((0, 0, 0), (3, 7, 1), tuple(size - 1 for size in sizes)):
-        for axis, place in zip(panel["axes"], places):
-            opened.locator(f"#{axis['name']}").fill(str(place))
-            assert opened.locator(f"#at-{axis['name']}").inner_text() == axis["values"][place]
-        index = (places[0] * sizes[1] + places[1]) * sizes[2] + places[2]
-        assert opened.locator("#what-if-answer li").all_inner_texts() == panel["answers"][index]
+def test_the_sliders_show_what_python_predicts_wherever_they_stand(report_page):
+    axes, answers = (grid(planted_report())[name] for name in ("axes", "answers"))
+    places = list(product(*(range(len(axis["values"])) for axis in axes)))
+    shown = report_page.evaluate(
+        """([names, places]) => places.map((place) => {
+            names.forEach((name, at) => { document.getElementById(name).value = place[at]; });
+            document.getElementById(names[0]).dispatchEvent(new Event("input"));
+            return [...document.querySelectorAll("#what-if-answer li")].map((item) => item.textContent);
+        })""",
+        [[axis["name"] for axis in axes], places],
+    )
+    assert shown == answers and len({tuple(answer) for answer in answers}) > 100
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_sticks_out(opened, width, scheme):
-    opened.emulate_media(color_scheme=scheme)
-    opened.set_viewport_size({"width": width, "height": 900})
-    assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    dark = opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
-    assert dark == (scheme == "dark")
+def test_a_slider_moves_with_the_keyboard_and_says_where_it_is(report_page):
+    slider, answer = report_page.locator("#cores"), report_page.locator("#what-if-answer")
+    slider.focus()
+    before, start = answer.inner_text(), report_page.locator("#at-cores").inner_text()
+    slider.press("Home")
+    assert report_page.locator("#at-cores").inner_text() == slider.get_attribute("aria-valuetext") == "1" != start
+    assert answer.inner_text() != before
 
 
-def test_on_paper_it_is_light_and_without_controls(opened):
-    opened.emulate_media(media="print", color_scheme="dark")
-    assert opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not opened.locator(".controls:visible, button.copy:visible").count()
+@pytest.mark.parametrize("kind", ["report", "monitor"])
+def test_it_fits_and_everybody_can_read_it(opened, race, kind):
+    page = opened(render(race, grid(planted_report())) if kind == "report" else monitor_page())
+    for scheme, ground in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 27)")):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+        assert faults(page) == []
+    for width in (1280, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def faults(page):
+    """What axe-core finds serious or worse."""
+    found = Axe().run(page)["violations"]
+    return [(it["id"], it["nodes"][0]["html"]) for it in found if it["impact"] in ("serious", "critical")]
+
+
+def test_faults_would_be_seen(opened):
+    page = opened("<!doctype html><html lang=en><title>x</title><p style='color:#eee'>pale</p><button></button></html>")
+    assert {name for name, _ in faults(page)} == {"color-contrast", "button-name"}
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
+def test_hostile_names_are_text_and_do_nothing(opened, race, name):
+    words = " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())
+    for page in (opened(hostile_page(race, name)), opened(monitor_page(name))):
+        page.set_viewport_size({"width": 400, "height": 900})
+        assert words in " ".join(page.locator("main").inner_text().split())
+        assert page.locator("img, iframe, main script:not([type])").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_on_paper_it_is_light_and_without_controls(report_page):
+    report_page.emulate_media(media="print", color_scheme="dark")
+    assert report_page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not report_page.locator(".controls:visible, button.copy:visible").count()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from audioaug.records import Allocation, Cell, Plan
-from audioaug.report import bars, cells, costs, sentences, snippet
+from audioaug.report import bars, cells, charts, costs, sentences, snippet
 from audioaug.report.page import page
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, printable, spread
 
@@ -128,10 +128,25 @@ def test_knobs_that_are_not_in_use_do_not_make_two_cells():
     assert replace(one, num_workers=1).name != replace(two, num_workers=1).name
 
 
+def test_a_transform_is_drawn_with_what_its_recommended_engines_cost(race):
+    found = costs.op_costs(race)
+    assert [(it.worker_ms, it.device_ms) for it in found] == [
+        (118.0, None),
+        (6.42, 0.183),
+        (402.0, 2.13),
+        (0.61, 0.021),
+    ]
+    assert [it.in_worker for it in found] == [True, True, False, False]
+    stock = replace(race.recommendation, device_engine="torch-audiomentations")
+    assert costs.op_costs(replace(race, recommendation=stock))[2].device_ms == 61.0
+    drawn = charts.op_bars(found)
+    assert drawn[2].worker == drawn[2].half and drawn[0].device is None and drawn[1].worker == pytest.approx(1.3)
+
+
 def test_each_transform_has_its_cost_on_both_sides_and_the_side_it_goes_to(race):
     table, reasons = costs.op_parts(race)
     assert [column.header.replace("\n", " ") for column in table.columns] == [
-        "",
+        "op",
         "transform",
         "worker audiomentations",
         "device batched",

@@ -145,7 +145,7 @@ def test_all_cells_are_there_with_their_marks(race):
     assert page.count('class="ceiling"') == 14 + 1
 
 
-@pytest.mark.parametrize(("cut", "above"), [(0, "place transform"), (2, "AddBackgroundNoise"), (4, "Gain")])
+@pytest.mark.parametrize(("cut", "above"), [(0, "op transform"), (2, "AddBackgroundNoise"), (4, "Gain")])
 def test_the_cut_is_drawn_between_its_neighbours(race, cut, above):
     shown = text_of(render(replace(race, recommendation=replace(race.recommendation, cut=cut))))
     before, _, after = shown.partition(f"cut at {cut}:")

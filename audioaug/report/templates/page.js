@@ -23,19 +23,28 @@ if (cells) {
   const body = cells.tBodies[0];
   const rows = [...body.rows].filter((row) => !("fixed" in row.dataset));
 
+  const few = 12;
+  const all = document.getElementById("all");
   const find = document.getElementById("find");
   const onlyMeasured = document.getElementById("only-measured");
   const filter = () => {
     const plain = (text) => ` ${text.toLowerCase().split(/\s+/).filter(Boolean).join(" ")}`; // words begin with a space
-    for (const row of rows) {
+    const wanted = rows.filter((row) => {
       const unwanted = onlyMeasured.checked && row.dataset.measured !== "true";
-      row.hidden = unwanted || !plain(row.textContent).includes(plain(find.value));
-    }
-    const left = rows.filter((row) => !row.hidden).length;
-    document.getElementById("shown").textContent = `${left} of ${rows.length} cells`;
+      return !unwanted && plain(row.textContent).includes(plain(find.value));
+    });
+    const shown = all.getAttribute("aria-pressed") === "true" ? wanted : wanted.slice(0, few);
+    for (const row of rows) row.hidden = !shown.includes(row);
+    all.hidden = wanted.length <= few;
+    all.textContent = `All ${wanted.length}`;
+    document.getElementById("shown").textContent = `${shown.length} of ${rows.length} cells`;
   };
   find.addEventListener("input", filter);
   onlyMeasured.addEventListener("change", filter);
+  all.addEventListener("click", () => {
+    all.setAttribute("aria-pressed", all.getAttribute("aria-pressed") !== "true");
+    filter();
+  });
   filter();
 
   const headers = [...cells.tHead.rows[0].cells];
@@ -55,6 +64,7 @@ if (cells) {
         ? (a, b) => number(key(a)) - number(key(b)) || 0
         : (a, b) => (key(a) === "") - (key(b) === "") || key(a).localeCompare(key(b));
       body.append(...rows.sort((a, b) => (up ? compare(a, b) : compare(b, a))));
+      filter();
     });
   }
 }
