@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp32", "bf16", "fp16")
 DEFAULT_BUDGET = 120.0
 QUICK_BUDGET = 30.0
+LISTENING_SECONDS = 3.0
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -88,6 +89,7 @@ def show(report: Report, json: str | None = None) -> None:
 def _measure(options: dict[str, Any]) -> None:
     """Load the target, survey it, and write what was found, also when interrupted."""
     from audioaug.advise.interrupt import Interrupt
+    from audioaug.advise.listen import listen
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.target import load_target
@@ -110,6 +112,9 @@ def _measure(options: dict[str, Any]) -> None:
     with Interrupt() as interrupt, Progress(interrupt.check) as progress:
         survey = Survey(target, Options(budget, workers, verify), progress, outputs.update)
         report = survey.run()
+        if outputs.has_page:
+            with progress.stage("examples to listen to", LISTENING_SECONDS):
+                outputs.listening = listen(target)
     _conclude(report, outputs, options)
 
 

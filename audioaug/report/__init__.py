@@ -14,6 +14,7 @@ What the pages are made of:
 
     templating.py   a template filled in, escaped, with its style, script and security policy
     charts.py       the geometry of the charts
+    sounds.py       players and spectrograms
 
 What the renderers of a report agree on:
 

@@ -23,6 +23,7 @@ from audioaug.report.costs import op_costs, op_parts, stage_parts
 from audioaug.report.parts import NOTHING, Bars, Column, Row, Table
 from audioaug.report.sentences import headline_parts, setting_parts, trust_parts, what_if_parts
 from audioaug.report.snippet import snippet_parts
+from audioaug.report.sounds import Listening
 from audioaug.report.templating import page_from
 
 BAR_WIDTH = 1000.0
@@ -44,12 +45,13 @@ class DrawnRow:
     measured: bool = True
 
 
-def render(report: Report, what_if: Mapping[str, Any] | None = None) -> str:
+def render(report: Report, what_if: Mapping[str, Any] | None = None, listening: Listening | None = None) -> str:
     """The page, with all it needs inside.
 
     Args:
         report: what the advisor found.
         what_if: what the panel's sliders look up, as ``decide.what_if.grid`` makes it; no panel without one.
+        listening: examples to listen to.
     """
     cells = sorted(runnable_cells(report), key=lambda cell: (cell.measured_ms is None, best_known_ms(cell)))
     axis, places = cell_axis(report.ceiling, cells), shown_places(report, cells)
@@ -69,6 +71,7 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None) -> str:
         cut=report.recommendation.cut if report.recommendation else None,
         stages=stage_parts(report),
         code=snippet_parts(report),
+        listening=listening,
         what_if=what_if,
         what_if_lines=what_if_parts(report),
         trust=trust_parts(report),

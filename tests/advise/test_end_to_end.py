@@ -109,7 +109,9 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     }
     assert {(rate.cut, rate.num_workers) for rate in report.loader_costs} == {(0, 0), (0, 1), (6, 0), (6, 1)}
     assert any("With cores = 16" in line for line in report.what_if)
-    assert report.verdict in (here / "page.html").read_text() and report.verdict in (here / "page.md").read_text()
+    page = (here / "page.html").read_text()
+    assert report.verdict in page and report.verdict in (here / "page.md").read_text()
+    assert page.count("<audio") == 3 * 4 and ">kept</td>" in page and ">broken" not in page
     again = advise("--load", "report.json")
     assert again.out == ran.out
 

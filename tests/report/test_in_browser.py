@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 from axe_core_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
@@ -11,6 +12,7 @@ from playwright.sync_api import sync_playwright
 from audioaug.decide.what_if import grid
 from audioaug.records import MonitoredRun, Notice, Window
 from audioaug.report import monitor_html
+from audioaug.report.sounds import Example, Listening, heard
 from audioaug.report.to_html import render
 from tests.decide.planted import planted_report
 from tests.report.conftest import HOST
@@ -167,6 +169,23 @@ def test_a_slider_moves_with_the_keyboard_and_says_where_it_is(report_page):
     slider.press("Home")
     assert report_page.locator("#at-cores").inner_text() == slider.get_attribute("aria-valuetext") == "1" != start
     assert answer.inner_text() != before
+
+
+def test_the_players_load_and_play_one_at_a_time(opened, race):
+    tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(24000) / 16000).astype(np.float32)[None]
+    sounds = heard({"dry": tone, "reference build": 3 * tone, "device build": 3 * tone}, 16000)
+    page = opened(render(race, None, Listening((), (Example("clip", "Gain", sounds),))))
+    page.wait_for_function("[...document.querySelectorAll('audio')].every((player) => player.readyState >= 1)")
+    told = page.evaluate("[...document.querySelectorAll('audio')].map((player) => [player.duration, player.error])")
+    assert told == [[1.5, None]] * 3
+    assert page.evaluate("[...document.images].map((image) => image.naturalWidth)") == [240] * 3
+    page.evaluate("(async () => { for (const it of document.querySelectorAll('audio')) await it.play(); })()")
+    assert page.evaluate("[...document.querySelectorAll('audio')].map((player) => player.paused)") == [
+        True,
+        True,
+        False,
+    ]
+    assert faults(page) == []
 
 
 @pytest.mark.parametrize("kind", ["report", "monitor"])

@@ -5,11 +5,14 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from audioaug.decide.what_if import grid, what_if
 from audioaug.records import Notice, Window
 from audioaug.report import monitor_html
+from audioaug.report.parts import Line
+from audioaug.report.sounds import Example, Listening, heard
 from audioaug.report.templating import page_from
 from audioaug.report.to_html import render
 from tests.decide.planted import planted_report
@@ -71,8 +74,12 @@ def text_of(page):
 def assert_safe(page, scripts):
     """Nothing but our own script, nothing from elsewhere, no handler in an attribute."""
     parsed = outline(page)
-    assert parsed.seen.count("script") == scripts and not {"link", "img", "iframe", "object", "form"} & set(parsed.seen)
-    assert not [name for _, name, _ in parsed.attributes if name.startswith("on") or name in ("style", "src", "href")]
+    assert parsed.seen.count("script") == scripts and not {"link", "iframe", "object", "form"} & set(parsed.seen)
+    assert not [name for _, name, _ in parsed.attributes if name.startswith("on") or name in ("style", "href")]
+    addresses = [value for _, name, value in parsed.attributes if name == "src"]
+    assert all(re.fullmatch("data:(audio/flac|image/png);base64,[A-Za-z0-9+/=]+", address) for address in addresses)
+    for address in addresses:
+        page = page.replace(address, "")
     assert not re.search(r"https?:|url\(|@import|//[a-z]", page)
 
 
@@ -82,7 +89,14 @@ def test_the_page_is_well_formed_and_needs_nothing_else(report):
 
 
 def test_the_check_would_see_a_stranger():
-    for evil in ("<script>1</script>", "<p onclick=x></p>", "<p style=x></p>", "<p>http://x</p>", "<iframe></iframe>"):
+    for evil in (
+        "<script>1</script>",
+        "<p onclick=x></p>",
+        "<p style=x></p>",
+        "<p>http://x</p>",
+        "<iframe></iframe>",
+        "<img src=x>",
+    ):
         with pytest.raises(AssertionError):
             assert_safe(f"<script>ours</script>{evil}", scripts=1)
     with pytest.raises(AssertionError):
@@ -152,6 +166,14 @@ def test_the_cut_is_drawn_between_its_neighbours(race, cut, above):
     assert above in before[before.index("The chain, and what") :]
     following = ["Mp3Compression", None, "PitchShift", None, "the codec"][cut]
     assert following in after[:150]
+
+
+def test_examples_can_be_listened_to_and_are_as_safe(race):
+    sounds = heard({"dry": np.zeros((1, 800), np.float32), NAMES[0]: np.ones((1, 800), np.float32)}, 8000)
+    page = render(race, None, Listening((Line(NAMES[2]),), (Example(NAMES[1], NAMES[2], sounds),)))
+    assert_safe(page, scripts=1)
+    assert page.count("<audio") == page.count("<img") == 2 and "spectrogram of dry: 0.1 s, 0 to 4 kHz" in page
+    assert NAMES[1] in text_of(page) and NAMES[0] in text_of(page) and "<h2>Listen" not in render(race)
 
 
 def test_thousands_of_cells_stay_under_3_mb(race):

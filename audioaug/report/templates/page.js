@@ -18,6 +18,13 @@ for (const button of document.querySelectorAll("button.copy")) {
   });
 }
 
+// One sound at a time.
+for (const player of document.querySelectorAll("audio")) {
+  player.addEventListener("play", () => {
+    for (const other of document.querySelectorAll("audio")) if (other !== player) other.pause();
+  });
+}
+
 const cells = document.getElementById("cells");
 if (cells) {
   const body = cells.tBodies[0];

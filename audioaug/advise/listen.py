@@ -1,0 +1,170 @@
+"""Listen: some examples of the data before and after augmentation, by both builds, with their contracts' verdicts.
+
+Shapes: a clip is (C, T).
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from audioaug.advise.target import Target, in_one_line
+from audioaug.audio.folder import AudioFolder
+from audioaug.core import Chain, Contract, Draws, Op
+from audioaug.report.parts import NOTHING, Column, Line, Row, Table
+from audioaug.report.sounds import Example, Listening, Sound, heard
+from audioaug.train.examples import samples_of
+from audioaug.verify.contracts import Clips, check
+from audioaug.verify.replay import on_cpu, on_device
+
+AUDIO_BYTES = 800_000
+"""How much of the page the players may take; the spectrograms add a quarter of that."""
+
+MOST_EXAMPLES = 4
+SHORTEST_SECONDS = 1.5
+LONGEST_SECONDS = 4.0
+CANDIDATES = 64
+"""Examples whose draws are looked at, to find those that show the most transforms."""
+
+FLAC_RATIO = 0.7
+
+INTRODUCTION = (
+    "The same draws through both builds: audiomentations, clip by clip, and the device build, as one batch. Transforms "
+    "that run only in workers are the same in both."
+)
+COLUMNS = (
+    Column("transform"),
+    Column("contract"),
+    Column("applied\nin", number=True),
+    Column("error", number=True),
+    Column("limit", number=True),
+    Column("unit"),
+    Column("verdict"),
+)
+
+
+def listen(target: Target) -> Listening:
+    """Augment a few examples of the target's data both ways; where that fails, say why instead."""
+    whole = target.chain
+    chain = Chain(whole.ops[: whole.worker_until], whole.sample_rate)
+    if chain.device_from >= len(chain):
+        return Listening((Line("No transform of this chain runs in a worker and on the device: nothing to compare."),))
+    try:
+        return _listen(target, chain)
+    except Exception as error:
+        return Listening((Line(f"Nothing to listen to: {in_one_line(error, target.path)}", "warning"),))
+
+
+def _listen(target: Target, chain: Chain) -> Listening:
+    names, clips, draws = examples(target.dataset, chain)
+    if not clips:
+        return Listening((Line("Nothing to listen to: none of the first examples could be read.", "warning"),))
+    rate, device, cut = chain.sample_rate, str(target.device), chain.device_from
+    behind = {end: on_cpu(chain, clips, rate, draws, end) for end in range(cut, len(chain) + 1)}
+    built = on_device(chain, behind[cut], rate, draws, cut, device=device)
+    found = [
+        Example(name, example_words(chain, draw, *pair), heard(named(dry, *pair), rate))
+        for name, draw, dry, pair in zip(names, draws, clips, zip(behind[len(chain)], built))
+    ]
+    rows = [judge(chain, place, behind[place], behind[place + 1], draws, device) for place in range(cut, len(chain))]
+    return Listening((Line(INTRODUCTION, "note"),), tuple(found), Table(COLUMNS, tuple(rows)))
+
+
+def named(dry: Sound, reference: Sound, built: Sound) -> dict[str, Sound]:
+    """The three sounds of an example by what they are."""
+    return {"dry": dry, "reference build": reference, "device build": built}
+
+
+def examples(dataset: Any, chain: Chain) -> tuple[list[str], Clips, Draws]:
+    """Choose examples whose draws show the most; return their names, the starts of their clips, and their draws."""
+    indices = np.unique(np.linspace(0, len(dataset) - 1, CANDIDATES).astype(int))
+    draws = chain.draw(indices)
+    order = telling_first([frozenset(applied(chain, draw)) for draw in draws])
+    found: dict[int, Sound] = {}
+    for row in order:
+        if len(found) < MOST_EXAMPLES:
+            with suppress(Exception):  # a broken file is no example
+                clip = np.atleast_2d(samples_of(dataset[int(indices[row])], chain.sample_rate)).astype(np.float32)
+                found |= {row: clip} if clip.size else {}
+    count, samples = that_fit(list(found.values()), chain.sample_rate)
+    rows = list(found)[:count]
+    names = [name_of(dataset, int(indices[row])) for row in rows]
+    return names, [found[row][:, :samples] for row in rows], draws.rows(rows)
+
+
+def applied(chain: Chain, draw: Draws) -> list[str]:
+    """The names of the transforms that one example's draws apply."""
+    return [op.name for place, op in enumerate(chain.ops) if draw[f"{place}:apply"][0]]
+
+
+def telling_first(applied: Sequence[frozenset[str]]) -> list[int]:
+    """Order examples so that each adds the most transforms that were not among those before it."""
+    order, left, seen = list[int](), list(range(len(applied))), frozenset[str]()
+    while left:
+        best = max(left, key=lambda row: (len(applied[row] - seen), len(applied[row])))
+        left.remove(best)
+        order, seen = [*order, best], seen | applied[best]
+    return order
+
+
+def that_fit(clips: Sequence[Sound], sample_rate: int) -> tuple[int, int]:
+    """How many examples, each of how many samples, may be played: three sounds each, as FLAC in base 64."""
+    if not clips:
+        return 0, 0
+    channels, longest = min(2, max(len(x_CT) for x_CT in clips)), max(x_CT.shape[1] for x_CT in clips)
+    samples = AUDIO_BYTES / (3 * channels * 2 * FLAC_RATIO * 4 / 3)
+    enough = min(longest, SHORTEST_SECONDS * sample_rate)
+    count = next((count for count in range(len(clips), 1, -1) if samples / count >= enough), 1)
+    return count, int(min(samples / count, LONGEST_SECONDS * sample_rate))
+
+
+def name_of(dataset: Any, index: int) -> str:
+    """What to call an example."""
+    return "/".join(Path(dataset.files[index]).parts[-2:]) if isinstance(dataset, AudioFolder) else f"example {index}"
+
+
+def example_words(chain: Chain, draw: Draws, reference: Sound, built: Sound) -> str:
+    """What was done to an example, and how far the two results are apart."""
+    names = ", ".join(applied(chain, draw)) or "no transform"
+    return f"{names}. {apart(reference, built)}"
+
+
+def apart(reference: Sound, built: Sound) -> str:
+    """How far apart two results are, beside the peak of the first."""
+    if reference.shape != built.shape:
+        return "The two results differ in length."
+    largest, peak = (float(np.abs(x_CT).max(initial=0.0)) for x_CT in (reference - built, reference))
+    if not largest:
+        return "The two results are the same to the last bit."
+    if not peak:
+        return "The reference is silent, the device build is not."
+    below_db = -20 * math.log10(largest / peak)
+    return f"The two results differ by at most what is {below_db:.0f} dB below the peak."
+
+
+def judge(chain: Chain, place: int, before: Clips, reference: Clips, draws: Draws, device: str) -> Row:
+    """Compare what both builds of one transform make of what came to it, by its contract; return that as a row."""
+    op, count = chain.ops[place], int(draws[f"{place}:apply"].sum())
+    contract = contract_of(op)
+    if not count or contract is None:
+        why = "not applied in these examples" if contract else "not compared: transforms with several kinds of contract"
+        return Row((op.name, contract.kind if contract else NOTHING, str(count), NOTHING, NOTHING, "", why))
+    head = Chain(chain.ops[: place + 1], chain.sample_rate)
+    built = on_device(head, before, chain.sample_rate, draws, place, device=device)
+    found = check(contract, before, reference, built, op=op.name, sample_rate=chain.sample_rate)
+    numbers = [NOTHING if value is None else f"{value:.2g}" for value in (found.error, found.limit)]
+    words = {"passed": "kept", "failed": f"broken: {found.reason}"}.get(found.status, found.reason)
+    return Row((op.name, contract.kind, str(count), *numbers, found.unit, words))
+
+
+def contract_of(op: Op) -> Contract | None:
+    """An op's contract; of a container what its transforms promise together, where all promise sample for sample."""
+    if not op.children:
+        return op.contract
+    parts = [contract_of(child) for child in op.children]
+    if any(part is None or part.kind != "exact" for part in parts):
+        return None
+    return Contract.exact(sum(part.tolerance for part in parts if part))
