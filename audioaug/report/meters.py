@@ -17,10 +17,16 @@ class Meter:
     target: Interval | None = None
 
 
-def meters(run: MonitoredRun, workers: int) -> Iterator[Meter]:
-    """Yield the meters of this run, the most telling first; those of what it has not got show nothing."""
+def meters(run: MonitoredRun, workers: int, fastest: float | None) -> Iterator[Meter]:
+    """Yield the meters of this run, the most telling first; those of what it has not got show nothing.
+
+    Without a ceiling, the full scale of throughput is the fastest window's.
+    """
     yield Meter("waiting", lambda it: it.stall, lambda it: f"{format_percent(it.stall)} of a step", (0.0, 0.05))
-    yield Meter("of the ceiling", lambda it: it.of_ceiling, lambda it: _percent(it.of_ceiling, 1), (0.95, 1.0))
+    if run.ceiling_ms is not None:
+        yield Meter("throughput", lambda it: it.of_ceiling, _throughput, (0.95, 1.0))
+    else:
+        yield Meter("throughput", lambda it: _part(it.clips_per_second, fastest), _throughput)
     yield _use("GPU", "gpu_percent")
     yield Meter("GPU memory", lambda it: _part(it.vram_bytes, run.host.vram_bytes), lambda it: _bytes(it.vram_bytes))
     yield _use("CPU", "cpu_percent")
@@ -34,7 +40,9 @@ def meters(run: MonitoredRun, workers: int) -> Iterator[Meter]:
 def known_meters(run: MonitoredRun, windows: list[Window]) -> list[Meter]:
     """The meters that show something in at least one window."""
     workers = max((len(window.worker_percent) for window in windows), default=0)
-    return [it for it in meters(run, workers) if any(it.share(window) is not None for window in windows)]
+    rates = [window.clips_per_second for window in windows if window.clips_per_second is not None]
+    fastest = max(rates) if len(rates) > 1 else None
+    return [it for it in meters(run, workers, fastest) if any(it.share(window) is not None for window in windows)]
 
 
 def pace(window: Window) -> str:
@@ -42,6 +50,21 @@ def pace(window: Window) -> str:
     clips = window.clips_per_second
     rate = "" if clips is None else f", {format_rate(clips)}"
     return f"step {window.step:,}: {format_ms(window.step_ms)}{rate}"
+
+
+def met(meter: Meter, windows: list[Window]) -> float | None:
+    """The share of the steps in which a meter was where it should be; ``None`` without a target or a number."""
+    if meter.target is None:
+        return None
+    low, high = meter.target
+    known = [(share, window.steps) for window in windows if (share := meter.share(window)) is not None]
+    steps = sum(count for _, count in known)
+    return sum(count for share, count in known if low <= min(1.0, share) <= high) / steps if steps else None
+
+
+def _throughput(window: Window) -> str | None:
+    rate = None if window.clips_per_second is None else format_rate(window.clips_per_second)
+    return ", ".join(filter(None, (rate, _percent(window.of_ceiling, 1, " of the ceiling")))) or None
 
 
 def _use(name: str, field: str, more: Callable[[Window], str | None] = lambda _: None) -> Meter:

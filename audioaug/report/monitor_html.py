@@ -6,7 +6,7 @@ from statistics import median
 
 from audioaug.records import BOTTLENECKS, MonitoredRun, Window
 from audioaug.report.charts import TimeChart, time_chart
-from audioaug.report.meters import Meter, known_meters
+from audioaug.report.meters import Meter, known_meters, met
 from audioaug.report.parts import Column, Facts, Row, Table
 from audioaug.report.sentences import host_words
 from audioaug.report.templating import page_from
@@ -26,6 +26,7 @@ def render(run: MonitoredRun, windows: Sequence[Window]) -> str:
         phases=phases(windows),
         charts=[chart(meter, windows) for meter in known_meters(run, windows)],
         said=[(window.step, window.said) for window in windows if window.said],
+        lasted=format_seconds(windows[-1].seconds) if windows else "",
         machine=Facts((("machine", host_words(run.host)),)),
     )
 
@@ -78,4 +79,17 @@ def chart(meter: Meter, windows: list[Window]) -> TimeChart:
     drawn = windows[:: -(-len(windows) // POINTS)]
     texts = [text for window in windows if (text := meter.text(window)) is not None]
     times = [window.seconds for window in drawn]
-    return time_chart(meter.name, texts[-1] if texts else "", times, [meter.share(it) for it in drawn], meter.target)
+    moves = [window.seconds for window in windows if window.said]
+    lines = [meter.share(it) for it in drawn]
+    return time_chart(
+        meter.name, texts[-1] if texts else "", times, lines, moves, target_words(meter, windows), meter.target
+    )
+
+
+def target_words(meter: Meter, windows: list[Window]) -> str:
+    """Where a meter should be, and how often it was: ``target 60 % to 80 %, met in 12 % of the steps``."""
+    share = met(meter, windows)
+    if meter.target is None or share is None:
+        return ""
+    low, high = (f"{bound:.0%}".replace("%", " %") for bound in meter.target)
+    return f"target {low} to {high}, met in {format_percent(share)} of the steps"

@@ -35,7 +35,7 @@ def bar(meter: Meter, window: Window) -> Text:
     """``WIDTH`` characters for the full scale; green where the target is reached, else yellow."""
     from rich.text import Text
 
-    share = meter.share(window) or 0.0
+    share = min(1.0, meter.share(window) or 0.0)
     low, high = meter.target or (2.0, 2.0)
     place_of = [(place + 0.5) / WIDTH for place in range(WIDTH)]
     text = "".join(USED if at <= share else TARGET if low <= at <= high else FREE for at in place_of)

@@ -20,6 +20,7 @@ from audioaug.train.examples import get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
 from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.processes import share_of, warn_of_the_same_examples
+from audioaug.train.ready import batches_ready
 from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
 from audioaug.train.threads import with_threads
@@ -207,15 +208,7 @@ class Loader:
     @property
     def ready(self) -> int | None:
         """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
-        running = self._running()
-        if running is None or self.capacity is None:
-            return None
-        queues = {running._worker_result_queue, running._data_queue}  # one, or two with pinned memory
-        try:
-            waiting = sum(queue.qsize() for queue in queues)
-        except NotImplementedError:  # macOS
-            return None
-        return waiting + sum(len(task) == 2 for task in running._task_info.values())  # and those out of turn
+        return batches_ready(self._running())
 
     def _handed_out(self) -> Iterator[Any]:
         """Yield the batches of the next epoch, or of its rest, and note how far that is.

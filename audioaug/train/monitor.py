@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 import torch
+from torch.utils.data import DataLoader
 
 from audioaug.decide.bottleneck import Bottlenecks
 from audioaug.errors import AudioaugWarning, UsageError
@@ -20,6 +21,7 @@ from audioaug.measure.usage import UsageSample, sample
 from audioaug.records import MonitoredRun, Window
 from audioaug.train.device_prefetch import as_device, tensors
 from audioaug.train.monitor_outputs import outputs_for
+from audioaug.train.ready import batches_ready
 from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
@@ -40,8 +42,8 @@ class Monitor(Generic[Batch]):
     takes under 0.5 % of the time.
 
     Args:
-        batches: what the loop iterates over: a ``Loader`` (then batches that lie ready can be counted), torch's
-            ``DataLoader``, or anything else that can be iterated over once an epoch.
+        batches: what the loop iterates over: a ``Loader`` or torch's ``DataLoader`` (whose batches that lie ready are
+            counted), or anything else that can be iterated over once an epoch.
         device: where the model trains; by default the loader's own, else the GPU if there is one.
         ceiling_ms: the step time on batches that are already there, such as the advisor's ``report.ceiling.step_ms``;
             throughput is then shown as a share of it.
@@ -83,8 +85,7 @@ class Monitor(Generic[Batch]):
             raise UsageError(f"Monitor: every is {every}, but it must be a number of seconds above 0.")
         self._batches, self._every, self._clock = batches, every, clock or WallClock()
         self._device = as_device(device if device is not None else getattr(batches, "device", None))
-        capacity, self._tells_ready = getattr(batches, "capacity", None), hasattr(batches, "ready")
-        self.run = MonitoredRun(host_facts(self._device), ceiling_ms=ceiling_ms, capacity=capacity)
+        self.run = MonitoredRun(host_facts(self._device), ceiling_ms=ceiling_ms, capacity=_capacity(batches))
         self.windows: list[Window] = []
         self._outputs = outputs_for(self.run, log, html, tensorboard, sys.stderr.isatty() if live is None else live)
         self.cost_seconds: Seconds = 0.0
@@ -108,11 +109,12 @@ class Monitor(Generic[Batch]):
             self._due = self._clock.now() + self._every
         start = self._clock.now()
         self._idle.step_given(start)
-        for batch in self._batches:
+        running = iter(self._batches)
+        for batch in running:
             self._idle.batch_came(self._clock.now())
             yield batch
             end = self._clock.now()
-            self._steps.count(end - start, _clips(batch), self._batches.ready if self._tells_ready else None)  # type: ignore[attr-defined]
+            self._steps.count(end - start, _clips(batch), self._ready(running))
             if end >= self._due:
                 said = self._look()
                 if said:
@@ -128,6 +130,10 @@ class Monitor(Generic[Batch]):
         for output in self._outputs:
             output.close()
         self._outputs.clear()
+
+    def _ready(self, running: Iterator[Batch]) -> int | None:
+        """Return how many batches lie ready: a ``Loader`` tells, torch's ``DataLoader`` can be looked at."""
+        return self._batches.ready if hasattr(self._batches, "ready") else batches_ready(running)
 
     def _look(self) -> str:
         """Close the window; return what there is to say about the bottleneck."""
@@ -186,6 +192,13 @@ class _Steps:
         self.clips += clips
         if ready is not None:
             self.ready.append(ready)
+
+
+def _capacity(batches: object) -> int | None:
+    """Return the most batches that workers can have ready; ``None`` without workers, or where nobody knows."""
+    if isinstance(batches, DataLoader):
+        return batches.num_workers * (batches.prefetch_factor or 0) or None
+    return getattr(batches, "capacity", None)
 
 
 def _clips(batch: object) -> int:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from audioaug import Loader, Monitor, Plan
 from audioaug.decide.bottleneck import Bottlenecks, bottleneck
@@ -178,6 +179,16 @@ def test_a_loader_tells_what_lies_ready_and_its_workers_are_seen():
     assert max(len(it.worker_percent) for it in monitor.windows) == 2
     assert max(sum(it.worker_percent) for it in monitor.windows) > 0
     assert all(it.ready is not None and 0 <= it.ready <= 4 for it in monitor.windows[1:-1])
+
+
+def test_what_lies_ready_of_torch_s_own_dataloader_is_counted():
+    with Monitor(DataLoader(list(range(64)), batch_size=4, num_workers=1), device="cpu", live=False) as monitor:
+        for place, _ in enumerate(monitor):
+            planted_step(0.2 if place == 8 else 0)  # meanwhile the worker gets ahead
+    assert monitor.run.capacity == 2 and 0 < monitor.windows[-1].ready <= 2
+    with Monitor(DataLoader(list(range(8))), device="cpu", live=False) as monitor:
+        assert len(list(monitor)) == 8
+    assert monitor.run.capacity is None and monitor.windows[-1].ready is None
 
 
 def test_a_loader_without_workers_has_nothing_ready():
