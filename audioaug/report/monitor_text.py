@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 30
-USED, FREE, TARGET = "#", ".", "="
+USED, FREE, TARGET, BOTH = "#", ".", "=", "+"
 WORKERS_SHOWN = 8
 
 
@@ -27,7 +27,7 @@ def drawn(run: MonitoredRun, window: Window) -> RenderableType:
     for meter in known_meters(run, [shown]):
         grid.add_row(Text(meter.name), bar(meter, window), Text(meter.text(window) or ""))
     verdict = f"bottleneck: {BOTTLENECKS.get(window.bottleneck, window.bottleneck)}"
-    key = f"{USED} used   {TARGET} where it should end"
+    key = f"{USED} used   {TARGET} where it should end   {BOTH} both"
     return Group(Text(pace(window), "bold"), grid, Text(verdict, "bold"), Text(key, "dim"))
 
 
@@ -38,6 +38,7 @@ def bar(meter: Meter, window: Window) -> Text:
     share = min(1.0, meter.share(window) or 0.0)
     low, high = meter.target or (2.0, 2.0)
     place_of = [(place + 0.5) / WIDTH for place in range(WIDTH)]
-    text = "".join(USED if at <= share else TARGET if low <= at <= high else FREE for at in place_of)
+    signs = {(True, False): USED, (False, True): TARGET, (True, True): BOTH, (False, False): FREE}
+    text = "".join(signs[at <= share, low <= at <= high] for at in place_of)
     style = "" if meter.target is None else "green" if low <= share <= high else "yellow"
     return Text(text, style)

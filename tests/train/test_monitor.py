@@ -14,9 +14,11 @@ from torch.utils.data import DataLoader
 from audioaug import Loader, Monitor, Plan
 from audioaug.decide.bottleneck import Bottlenecks, bottleneck
 from audioaug.errors import AudioaugWarning, OutputError, UsageError
-from audioaug.measure import FakeClock
+from audioaug.measure import FakeClock, host_facts
 from audioaug.monitor import read_log
-from audioaug.records import Window
+from audioaug.records import MonitoredRun, Window
+from audioaug.report.meters import known_meters
+from audioaug.report.monitor_text import bar
 from tests.train.material import Words, exact_chain
 
 
@@ -136,6 +138,13 @@ def test_the_live_view_shows_the_last_window(capsys):
     shown = capsys.readouterr().err
     assert "step 9: 600 ms, 7 clips/s" in shown and "17 % of a step" in shown and "bottleneck: the training" in shown
     assert "RAM" in shown and "GPU" not in shown
+
+
+def test_the_band_of_a_target_is_seen_below_and_above_what_is_used():
+    run = MonitoredRun(host_facts(torch.device("cpu")))
+    (cpu,) = (it for it in known_meters(run, [window(0.0, cpu_percent=1.0)]) if it.name == "CPU")
+    drawn = [bar(cpu, window(0.0, cpu_percent=percent)).plain for percent in (50.0, 70.0, 100.0)]
+    assert drawn == ["#" * 15 + "..." + "=" * 6 + "." * 6, "#" * 18 + "+++===" + "." * 6, "#" * 18 + "+" * 6 + "#" * 6]
 
 
 def test_tensorboard(tmp_path):
