@@ -142,7 +142,7 @@ def apart(reference: Sound, built: Sound) -> str:
     if not peak:
         return "The reference is silent, the device build is not."
     below_db = -20 * math.log10(largest / peak)
-    return f"The two results differ by at most what is {below_db:.0f} dB below the peak."
+    return f"The largest difference between the two results is {below_db:.0f} dB below the peak."
 
 
 def judge(chain: Chain, place: int, before: Clips, reference: Clips, draws: Draws, device: str) -> Row:

@@ -12,6 +12,7 @@ from playwright.sync_api import sync_playwright
 from audioaug.decide.what_if import grid
 from audioaug.records import MonitoredRun, Notice, Window
 from audioaug.report import monitor_html
+from audioaug.report.parts import Line
 from audioaug.report.sounds import Example, Listening, heard
 from audioaug.report.to_html import render
 from tests.decide.planted import planted_report
@@ -29,25 +30,35 @@ def browser():
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
-    """Opens a page from disk; in the end there must have been no complaint, and nothing asked of the network."""
-    complaints, requests, contexts = [], [], []
+def seen():
+    """What pages complained of, and what they asked of the network."""
+    return []
+
+
+@pytest.fixture
+def opened(browser, tmp_path, seen):
+    """Opens a page from disk; in the end nothing must have been seen."""
+    contexts = []
+
+    def request(url):
+        if not url.startswith(("file:", "data:")):
+            seen.append(url)
 
     def page_of(html):
         file = tmp_path / f"{len(contexts)}.html"
         file.write_text(html, encoding="utf-8")
         contexts.append(browser.new_context(permissions=["clipboard-read", "clipboard-write"]))
         page = contexts[-1].new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: seen.append(message.text))
+        page.on("pageerror", lambda error: seen.append(str(error)))
+        page.on("request", lambda asked: request(asked.url))
         page.goto(file.as_uri())
         return page
 
     yield page_of
     for context in contexts:
         context.close()
-    assert complaints == [] and [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    assert seen == []
 
 
 @pytest.fixture
@@ -98,6 +109,7 @@ def hostile_page(race, name):
             what_if=(name,),
         ),
         {"axes": [], "answers": [[name]]},
+        Listening((Line(name),), (Example(name, name, heard({name: np.zeros((1, 8), np.float32)}, 8000)),)),
     )
 
 
@@ -167,6 +179,11 @@ def test_a_slider_moves_with_the_keyboard_and_says_where_it_is(report_page):
     slider.focus()
     before, start = answer.inner_text(), report_page.locator("#at-cores").inner_text()
     slider.press("Home")
+    assert (
+        report_page.locator("#what-if-at")
+        .inner_text()
+        .startswith("Predicted for cores: 1, model step at batch size 32:")
+    )
     assert report_page.locator("#at-cores").inner_text() == slider.get_attribute("aria-valuetext") == "1" != start
     assert answer.inner_text() != before
 
@@ -206,6 +223,12 @@ def faults(page):
     return [(it["id"], it["nodes"][0]["html"]) for it in found if it["impact"] in ("serious", "critical")]
 
 
+def test_what_a_page_must_not_do_would_be_seen(opened, seen):
+    opened("<!doctype html><script>console.log('said'); fetch('http://127.0.0.1:9/asked'); thrown()</script>")
+    assert {"said", "http://127.0.0.1:9/asked", "thrown is not defined"} <= set(seen)
+    seen.clear()
+
+
 def test_faults_would_be_seen(opened):
     page = opened("<!doctype html><html lang=en><title>x</title><p style='color:#eee'>pale</p><button></button></html>")
     assert {name for name, _ in faults(page)} == {"color-contrast", "button-name"}
@@ -217,7 +240,7 @@ def test_hostile_names_are_text_and_do_nothing(opened, race, name):
     for page in (opened(hostile_page(race, name)), opened(monitor_page(name))):
         page.set_viewport_size({"width": 400, "height": 900})
         assert words in " ".join(page.locator("main").inner_text().split())
-        assert page.locator("img, iframe, main script:not([type])").count() == 0
+        assert page.locator("img:not([src^='data:']), iframe, main script:not([type])").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 

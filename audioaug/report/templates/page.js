@@ -82,12 +82,16 @@ if (table) {
   const answer = document.getElementById("what-if-answer");
   const show = () => {
     let place = 0;
+    const at = [];
     for (const axis of axes) {
       const slider = document.getElementById(axis.name);
-      document.getElementById(`at-${axis.name}`).textContent = axis.values[slider.value];
-      slider.setAttribute("aria-valuetext", axis.values[slider.value]);
+      const value = axis.values[slider.value];
+      document.getElementById(`at-${axis.name}`).textContent = value;
+      slider.setAttribute("aria-valuetext", value);
+      at.push(`${axis.label}: ${value}`);
       place = place * axis.values.length + Number(slider.value);
     }
+    document.getElementById("what-if-at").textContent = `Predicted for ${at.join(", ")}:`;
     answer.replaceChildren(
       ...answers[place].map((text) => Object.assign(document.createElement("li"), { textContent: text })),
     );
