@@ -10,6 +10,7 @@ from audioaug.report.costs import OpCost
 from audioaug.report.parts import Bars
 
 WIDTH, HEIGHT = 480.0, 72.0
+SEEN = 1.5
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class CellAxis:
     low_ms: float
     high_ms: float
     ceiling_ms: float | None
-    width: float = 260.0
+    width: float = 230.0
 
     def place(self, ms: float) -> float:
         """Return how far to the right a time is."""
@@ -128,12 +129,12 @@ class OpBar:
 
 
 def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
-    """Return the bars of all transforms, the dearest as long as its half of the drawing."""
+    """Return the bars of all transforms, the dearest as long as its half of the drawing, none too short to be seen."""
     longest = max((ms for cost in costs for ms in (cost.worker_ms, cost.device_ms) if ms is not None), default=0.0)
     scale = OpBar.half / longest if longest > 0 else 0.0
 
     def length(ms: float | None) -> float | None:
-        return None if ms is None else round(ms * scale, 1)
+        return None if ms is None else max(SEEN, round(ms * scale, 1))
 
     return [OpBar(length(cost.worker_ms), length(cost.device_ms), cost.in_worker) for cost in costs]
 
