@@ -4,6 +4,7 @@ Shapes: a clip is (C, T).
 """
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -63,14 +64,25 @@ def _listen(target: Target, chain: Chain) -> Listening:
     if not clips:
         return Listening((Line("Nothing to listen to: none of the first examples could be read.", "warning"),))
     rate, device, cut = chain.sample_rate, str(target.device), chain.device_from
-    behind = {end: on_cpu(chain, clips, rate, draws, end) for end in range(cut, len(chain) + 1)}
-    built = on_device(chain, behind[cut], rate, draws, cut, device=device)
+    reference = on_cpu(chain, clips, rate, draws, cut)
+    built = on_device(chain, reference, rate, draws, cut, device=device)
+    rows = []
+    for place in range(cut, len(chain)):
+        alone, own = Chain([chain.ops[place]], rate), own_draws(draws, place)
+        before, reference = reference, on_cpu(alone, reference, rate, own)
+        rows.append(judge(alone, before, reference, own, device))
     found = [
         Example(name, example_words(chain, draw, *pair), heard(named(dry, *pair), rate))
-        for name, draw, dry, pair in zip(names, draws, clips, zip(behind[len(chain)], built))
+        for name, draw, dry, pair in zip(names, draws, clips, zip(reference, built))
     ]
-    rows = [judge(chain, place, behind[place], behind[place + 1], draws, device) for place in range(cut, len(chain))]
     return Listening((Line(INTRODUCTION, "note"),), tuple(found), Table(COLUMNS, tuple(rows)))
+
+
+def own_draws(draws: Draws, place: int) -> Draws:
+    """The draws of one transform of a chain, as those of a chain of it alone."""
+    own = [(at, name) for at, name in enumerate(draws.columns) if re.match(rf"{place}[.:]", name)]
+    columns = tuple(f"0{name.removeprefix(str(place))}" for _, name in own)
+    return Draws(columns, draws.table[:, [at for at, _ in own]])
 
 
 def named(dry: Sound, reference: Sound, built: Sound) -> dict[str, Sound]:
@@ -145,16 +157,15 @@ def apart(reference: Sound, built: Sound) -> str:
     return f"The largest difference between the two results is {below_db:.0f} dB below the peak."
 
 
-def judge(chain: Chain, place: int, before: Clips, reference: Clips, draws: Draws, device: str) -> Row:
+def judge(alone: Chain, before: Clips, reference: Clips, draws: Draws, device: str) -> Row:
     """Compare what both builds of one transform make of what came to it, by its contract; return that as a row."""
-    op, count = chain.ops[place], int(draws[f"{place}:apply"].sum())
+    op, count = alone.ops[0], int(draws["0:apply"].sum())
     contract = contract_of(op)
     if not count or contract is None:
         why = "not applied in these examples" if contract else "not compared: transforms with several kinds of contract"
         return Row((op.name, contract.kind if contract else NOTHING, str(count), NOTHING, NOTHING, "", why))
-    head = Chain(chain.ops[: place + 1], chain.sample_rate)
-    built = on_device(head, before, chain.sample_rate, draws, place, device=device)
-    found = check(contract, before, reference, built, op=op.name, sample_rate=chain.sample_rate)
+    built = on_device(alone, before, alone.sample_rate, draws, device=device)
+    found = check(contract, before, reference, built, op=op.name, sample_rate=alone.sample_rate)
     numbers = [NOTHING if value is None else f"{value:.2g}" for value in (found.error, found.limit)]
     words = {"passed": "kept", "failed": f"broken: {found.reason}"}.get(found.status, found.reason)
     return Row((op.name, contract.kind, str(count), *numbers, found.unit, words))

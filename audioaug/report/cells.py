@@ -128,7 +128,9 @@ def legend(report: Report, shown: list[Cell], hidden: int) -> tuple[Line, ...]:
     """What the marks in the table mean, and how many rows it leaves out."""
     advice = report.recommendation
     sentences = {
-        "± reaches the farther end of a 95 % interval.": any(c.measured_ci_ms or c.predicted_ci_ms for c in shown),
+        "± reaches the farther end of the interval: 95 % where measured.": any(
+            c.measured_ci_ms or c.predicted_ci_ms for c in shown
+        ),
         "~ is predicted, not measured.": any(c.measured_ms is None and any(quantities(c)) for c in shown),
         "(ceiling) is the model alone, on batches that are already on the device.": report.ceiling is not None,
         f"Left out: {plural(hidden, 'cell')}, only predicted; the JSON report has all.": hidden > 0,

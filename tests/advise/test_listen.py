@@ -10,9 +10,11 @@ import torch
 
 from audioaug import ops
 from audioaug.advise import listen as listening
-from audioaug.advise.listen import AUDIO_BYTES, apart, listen, telling_first, that_fit
+from audioaug.advise.listen import AUDIO_BYTES, apart, listen, own_draws, telling_first, that_fit
 from audioaug.advise.target import Target, load_target
 from audioaug.core import Chain, Op
+from audioaug.verify.contracts import Clips
+from audioaug.verify.replay import on_cpu
 
 RATE = 16000
 
@@ -62,6 +64,17 @@ def test_what_only_workers_can_run_is_left_to_them(loaded: Target) -> None:
     assert verdicts(found) == {"Gain": "kept"} and "Mp3Compression, Gain" in found.examples[0].words
     alone = listen(target_of(loaded, ops.Mp3Compression(p=1.0)))
     assert "nothing to compare" in alone.lines[0].text and not alone.examples
+
+
+def test_one_by_one_transforms_do_what_the_chain_does() -> None:
+    inner = ops.OneOf([ops.Gain(p=0.9), ops.SomeOf(1, [ops.LowPassFilter(p=1.0), ops.AddGaussianNoise(p=1.0)])])
+    chain = Chain([ops.Gain(), inner, ops.AddGaussianNoise(), *[ops.PolarityInversion()] * 8, ops.Shift()], RATE)
+    clips: Clips = [np.random.default_rng(row).normal(0, 0.1, (1, 900)).astype(np.float32) for row in range(5)]
+    draws, found = chain.draw(range(5), seed=3), clips
+    for place, op in enumerate(chain.ops):
+        found = on_cpu(Chain([op], RATE), found, RATE, own_draws(draws, place))
+    for one_by_one, together in zip(found, on_cpu(chain, clips, RATE, draws)):
+        np.testing.assert_array_equal(one_by_one, together)
 
 
 class Partly:
