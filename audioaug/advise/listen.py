@@ -140,8 +140,10 @@ def name_of(dataset: Any, index: int) -> str:
 
 def example_words(chain: Chain, draw: Draws, reference: Sound, built: Sound) -> str:
     """What was done to an example, and how far the two results are apart."""
-    names = ", ".join(applied(chain, draw)) or "no transform"
-    return f"{names}. {apart(reference, built)}"
+    names = applied(chain, draw)
+    loose = [op.name for op in chain.ops if op.name in names and not _is_exact(op)]
+    promise = f" Not promised sample for sample: {', '.join(loose)}." if loose else ""
+    return f"{', '.join(names) or 'no transform'}. {apart(reference, built)}{promise}"
 
 
 def apart(reference: Sound, built: Sound) -> str:
@@ -176,6 +178,10 @@ def contract_of(op: Op) -> Contract | None:
     if not op.children:
         return op.contract
     parts = [contract_of(child) for child in op.children]
-    if any(part is None or part.kind != "exact" for part in parts):
-        return None
-    return Contract.exact(sum(part.tolerance for part in parts if part))
+    together = Contract.exact(sum(part.tolerance for part in parts if part))
+    return together if all(_is_exact(child) for child in op.children) else None
+
+
+def _is_exact(op: Op) -> bool:
+    contract = contract_of(op)
+    return contract is not None and contract.kind == "exact"

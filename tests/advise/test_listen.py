@@ -37,10 +37,10 @@ def test_both_builds_are_heard_and_keep_their_contracts(loaded: Target) -> None:
     found = listen(target_of(loaded, ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0), ops.LowPassFilter(p=0.5)))
     assert verdicts(found) == {"Gain": "kept", "AddGaussianNoise": "kept", "LowPassFilter": "kept"}
     assert len(found.examples) == 4 and "Gain, AddGaussianNoise, LowPassFilter." in found.examples[0].words
+    assert found.examples[0].words.endswith("Not promised sample for sample: AddGaussianNoise.")
     assert [sound.label for sound in found.examples[0].sounds] == ["dry", "reference build", "device build"]
     assert found.examples[0].name.endswith(".flac") and found.examples[0].name.count("/") == 1
-    size = sum(len(sound.audio) for example in found.examples for sound in example.sounds)
-    assert size < AUDIO_BYTES / RATE * 16000
+    assert sum(len(sound.audio) for example in found.examples for sound in example.sounds) < AUDIO_BYTES
 
 
 def test_a_fault_would_be_told(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
