@@ -26,6 +26,7 @@ from experiments.knobs.watching import watch
 from experiments.placement.target import MODEL
 from experiments.races import Arm, cell_arm, race_arms, speed
 
+from audioaug import Chain
 from audioaug.advise.arms import cached_batches
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
@@ -35,13 +36,15 @@ from audioaug.measure import clock_for, host_facts, measure_transfer
 from audioaug.records import Ceiling, Cell, Measurement, Report
 from audioaug.train.device_prefetch import as_device
 from audioaug.train.examples import get_wave
+from audioaug.units import plural
 
 CHAIN = MODEL.parents[1] / "chains" / "speech.yaml"
 
 
 def run(size: Size, device: torch.device, say: Say = quiet) -> Knobs:
     """Measure everything."""
-    target = load_target(str(MODEL), device, augment=str(CHAIN), batch_size=size.batch)
+    target = load_target(str(MODEL), device, batch_size=size.batch)
+    target = replace(target, chain=feeding.with_demo_files(Chain.from_yaml(CHAIN)))
     say("the advisor: which plan?")
     report = Survey(target, Options(size.advise_seconds), Progress(quiet=True), lambda _: None).run()
     assert report.recommendation is not None
@@ -109,13 +112,14 @@ def _allocated(report: Report, cell: Cell, found: Measurement) -> Any:
 
 
 def _workers(target: Target, size: Size) -> dict[str, Any]:
-    """Race torch's DataLoader with none and one, and with four and eight workers, in pairs."""
-    names = {0: feeding.DEFAULT, 1: "1 worker", 4: "4 workers", 8: "8 workers"}
-    arms: dict[int, Arm] = {n: feeding.torch_arm(name, target, num_workers=n) for n, name in names.items()}
-    clock, found = clock_for(target.device), {}
-    for pair in ((0, 1), (4, 8)):
+    """Race torch's DataLoader with none and one worker, and with few and twice as many, in pairs."""
+    counts = {0, 1, *size.workers}
+    arms: dict[int, Arm] = {n: feeding.torch_arm(plural(n, "worker"), target, num_workers=n) for n in counts}
+    clock, found = clock_for(target.device), dict[str, Measurement]()
+    fewer, more = size.workers
+    for pair in ((0, 1), size.workers):
         found |= race_arms([arms[n] for n in pair], clock, size.race_seconds / 5, at_least=size.rounds)
-    return {"overlap": speed(arms[1], arms[0], found), "more_workers": speed(arms[8], arms[4], found)}
+    return {"overlap": speed(arms[1], arms[0], found), "more_workers": speed(arms[more], arms[fewer], found)}
 
 
 @experiment(__doc__)

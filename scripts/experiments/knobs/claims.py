@@ -32,11 +32,11 @@ def claims(knobs: Knobs) -> tuple[Claim, ...]:
     """Put each claim beside what was measured here."""
     findings = {
         "B1": _typical_step(knobs),
-        "B2": _gains(knobs.more_workers, 1.2, f"8 workers beside 4, on {plural(int(knobs.host.usable_cores), 'core')}"),
+        "B2": _gains(knobs.more_workers, 1.2),
         "B3": _pinned(knobs),
         "B4": _mixed_precision(knobs),
         "B5": _accumulation(knobs),
-        "B6": _gains(knobs.overlap, 1.5, "One worker beside none"),
+        "B6": _gains(knobs.overlap, 1.5),
         "B7": _together(knobs),
         "B8": _targets(knobs),
         "B9": _each_knob(knobs),
@@ -55,12 +55,14 @@ def _typical_step(knobs: Knobs) -> Finding:
     return found, "yes" if abs(share - 0.6) <= 0.1 else "no"
 
 
-def _gains(speed: Speed | None, least: float, what: str) -> Finding:
+def _gains(speed: Speed | None, least: float) -> Finding:
     """Judge a gain: it is there if it is large enough, and clearly a gain at all."""
     if speed is None:
         return "Not measured.", "not tested"
     large = speed.times >= least
-    return f"{what}: {times(speed.times, speed.times_ci)}.", graded(large, large and speed.clearly_faster)
+    return f"{speed.name} over {speed.of}: {times(speed.times, speed.times_ci)}.", graded(
+        large, large and speed.clearly_faster
+    )
 
 
 def _pinned(knobs: Knobs) -> Finding:
@@ -76,7 +78,7 @@ def _mixed_precision(knobs: Knobs) -> Finding:
     faster, smaller = full.ms / half.ms, half.peak_bytes / full.peak_bytes
     training = knobs.knob("mixed precision")
     found = (
-        f"bf16 on {knobs.host.device}: the step {faster:.2f} x as fast, its memory {format_percent(smaller)} of fp32's. "
+        f"bf16 over fp32 on {knobs.host.device}: {faster:.2f} x the speed, {format_percent(smaller)} of the memory. "
         f"Training by the default DataLoader, with all that it waits for: {times(training.times, training.times_ci)}."
     )
     return found, graded(faster >= 1.3, smaller <= 0.6)

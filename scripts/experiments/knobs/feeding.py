@@ -7,13 +7,26 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from audioaug import Chain
 from audioaug.advise.arms import EndlessBatches
 from audioaug.advise.target import Target
 from audioaug.records import Cell
 from audioaug.train.device_prefetch import to_device
+from experiments.placement.target import MODEL
 from experiments.races import Arm, cell_arm
 
 DEFAULT = "default DataLoader"
+DEMO = MODEL.parents[2] / "datasets" / "demo"
+
+
+def with_demo_files(chain: Chain) -> Chain:
+    """Return the chain with the demo's noise and rooms, wherever the process was started."""
+    places = {"sounds_path": "noise", "ir_path": "rooms"}
+    found = [
+        replace(op, **{name: str(DEMO / folder) for name, folder in places.items() if hasattr(op, name)})
+        for op in chain.ops
+    ]
+    return Chain(found, chain.sample_rate)
 
 
 class Augmented(Dataset[Any]):

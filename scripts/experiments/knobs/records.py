@@ -18,10 +18,11 @@ class Size:
     watch_seconds: float
     step_seconds: float
     file_bytes: int
+    workers: tuple[int, int]
 
 
-QUICK = Size(4, 4, 1, 2, 1.0, 0.5, 2**24)
-FULL = Size(16, 30, 75, 5, 8, 6, 2**29)
+QUICK = Size(4, 2, 1, 3, 1.0, 0.5, 2**24, (1, 2))
+FULL = Size(16, 30, 75, 5, 8, 6, 2**29, (4, 8))
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Knobs:
     """All that was measured.
 
     ``starts_seconds`` are those of an epoch, by whether its workers are persistent; ``copies_ms`` and ``reads_ms`` are
-    for a batch; ``overlap`` is one worker beside none, ``more_workers`` eight beside four.
+    for a batch; ``overlap`` is one worker beside none, ``more_workers`` eight beside four (quick: two beside one).
     """
 
     host: HostFacts
