@@ -81,7 +81,7 @@ def _raced(target: Target, report: Report, plan: Cell, batches: list[Any], size:
     alone, rungs = feeding.alone(target, plan), ladder(default, plan, len(target.chain))
     climbed = [cell_arm(cell.name, target, cell) for _, cell in rungs]
     found = race_arms(
-        [base, ceiling, *alone, *climbed], clock_for(target.device), size.race_seconds, at_least=size.rounds
+        [base, ceiling, *alone, *climbed], clock_for(target.device), size.race_seconds, size.block_seconds, size.rounds
     )
     arms = {arm.name: arm for arm in (base, *alone)}
     speeds = [speed(arm, base, found) for arm in climbed]
@@ -118,7 +118,7 @@ def _workers(target: Target, size: Size) -> dict[str, Any]:
     clock, found = clock_for(target.device), dict[str, Measurement]()
     fewer, more = size.workers
     for pair in ((0, 1), size.workers):
-        found |= race_arms([arms[n] for n in pair], clock, size.race_seconds / 5, at_least=size.rounds)
+        found |= race_arms([arms[n] for n in pair], clock, size.race_seconds / 5, size.block_seconds, size.rounds)
     return {"overlap": speed(arms[1], arms[0], found), "more_workers": speed(arms[more], arms[fewer], found)}
 
 

@@ -17,11 +17,8 @@ from audioaug.measure import Clock, race
 from audioaug.records import Cell, Interval, Measurement
 from audioaug.train.threads import torch_threads
 
-BLOCK_SECONDS = 0.6
-"""About how long a block of steps is, unless a step is longer than a fifth of it."""
-
-LONGEST_WAIT = 1.0
-"""The most seconds to train on before a block, until the workers of the arm before it have filled their stock."""
+SETTLE_BLOCKS = 1.5
+"""How long to train on before a block at most, in blocks: until workers of the arm before have filled their stock."""
 
 Step = Callable[[Any], object]
 
@@ -70,18 +67,24 @@ def _batches(target: Target, cell: Cell) -> Iterator[Any]:
     return iter(open_loader(target, plain))
 
 
-def race_arms(arms: Sequence[Arm], clock: Clock, seconds: float, at_least: int = 3) -> dict[str, Measurement]:
-    """Race the arms; raise ``MeasurementError`` where one fails."""
+def race_arms(
+    arms: Sequence[Arm], clock: Clock, seconds: float, block_seconds: float, at_least: int
+) -> dict[str, Measurement]:
+    """Race the arms, in blocks of about so long (but two steps) and so many rounds at least.
+
+    Raises:
+        MeasurementError: one of them fails.
+    """
     usual = torch.get_num_threads()
     with torch_threads(usual):
         feeders = {arm.name: _on_threads(arm, usual) for arm in arms}
         warm = {arm.name: _warm(feeders[arm.name], arm.step) for arm in arms}
-        refill = min(LONGEST_WAIT, max(arm.stock * warm[arm.name] for arm in arms))
+        refill = min(SETTLE_BLOCKS * block_seconds, max(arm.stock * warm[arm.name] for arm in arms))
         result = race(
             feeders,
             lambda fed: fed[0](fed[1]),
             clock,
-            block_steps={name: max(2, min(50, round(BLOCK_SECONDS / took))) for name, took in warm.items()},
+            block_steps={name: max(2, min(50, round(block_seconds / took))) for name, took in warm.items()},
             discard={arm.name: max(arm.stock, math.ceil(refill / warm[arm.name])) for arm in arms},
             rounds=100,
             seconds=seconds,

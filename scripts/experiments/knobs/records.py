@@ -15,14 +15,15 @@ class Size:
     advise_seconds: float
     race_seconds: float
     rounds: int
+    block_seconds: float
     watch_seconds: float
     step_seconds: float
     file_bytes: int
     workers: tuple[int, int]
 
 
-QUICK = Size(4, 2, 1, 3, 1.0, 0.5, 2**24, (1, 2))
-FULL = Size(16, 30, 75, 5, 8, 6, 2**29, (4, 8))
+QUICK = Size(4, 2, 1, 3, 0.1, 1.0, 0.5, 2**24, (1, 2))
+FULL = Size(16, 30, 75, 5, 0.6, 8, 6, 2**29, (4, 8))
 
 
 @dataclass(frozen=True)
