@@ -26,7 +26,6 @@ from experiments.knobs.watching import watch
 from experiments.placement.target import MODEL
 from experiments.races import Arm, cell_arm, race_arms, speed
 
-from audioaug import Chain
 from audioaug.advise.arms import cached_batches
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
@@ -44,7 +43,7 @@ CHAIN = MODEL.parents[1] / "chains" / "speech.yaml"
 def run(size: Size, device: torch.device, say: Say = quiet) -> Knobs:
     """Measure everything."""
     target = load_target(str(MODEL), device, batch_size=size.batch)
-    target = replace(target, chain=feeding.with_demo_files(Chain.from_yaml(CHAIN)))
+    target = replace(target, chain=feeding.declared_chain(CHAIN))
     say("the advisor: which plan?")
     report = Survey(target, Options(size.advise_seconds), Progress(quiet=True), lambda _: None).run()
     assert report.recommendation is not None

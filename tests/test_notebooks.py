@@ -1,5 +1,7 @@
-"""The notebooks: both run from start to end on small sizes, and what they promise to show is there."""
+"""The notebooks: all run from start to end on small sizes, and what they promise to show is there."""
 
+import functools
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,34 +12,37 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).parents[1]
-QUICKSTART, CPU_OR_GPU = (ROOT / "notebooks" / name for name in ("01_quickstart.ipynb", "02_cpu_or_gpu.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+QUICKSTART, CPU_OR_GPU, TOGETHER, GPU_PAYS, HEAR, BRING = NOTEBOOKS
+CLAIMED = {
+    CPU_OR_GPU: ["experiments.placement.claims"],
+    TOGETHER: ["experiments.knobs.claims"],
+    GPU_PAYS: ["experiments.crossover.claims", "experiments.throughput.claims"],
+}
+"""Where the claims are listed that a notebook must show."""
+
+PICTURES = {QUICKSTART: 0, CPU_OR_GPU: 3, TOGETHER: 3, GPU_PAYS: 1, HEAR: 0, BRING: 0}
+PLAYERS = {QUICKSTART: 3, CPU_OR_GPU: 3, TOGETHER: 0, GPU_PAYS: 0, HEAR: 30, BRING: 0}
 LARGEST_BYTES = 1_500_000
 VERDICTS = {"yes", "no", "in part", "not tested"}
 PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|work|tmp|Users|usr|opt)/\w+")
 
-both = pytest.mark.parametrize("path", [QUICKSTART, CPU_OR_GPU], ids=lambda path: path.stem)
+each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+each_claimed = pytest.mark.parametrize("path", CLAIMED, ids=lambda path: path.stem)
 
 
 def read(path: Path) -> NotebookNode:
     return nbformat.read(path, as_version=4)
 
 
+@functools.cache
 def executed(path: Path) -> NotebookNode:
-    """Run a notebook as `make notebooks` does, in its own folder, but small."""
+    """Run a notebook as `make notebooks` does, in its own folder, but small, and on one thread: cores may be busy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUDIOAUG_NOTEBOOK", "small")
+        patch.setenv("OMP_NUM_THREADS", "1")
         folder = {"metadata": {"path": str(path.parent)}}
         return NotebookClient(read(path), timeout=280, kernel_name="python3", resources=folder).execute()
-
-
-@pytest.fixture(scope="module")
-def quickstart() -> NotebookNode:
-    return executed(QUICKSTART)
-
-
-@pytest.fixture(scope="module")
-def cpu_or_gpu() -> NotebookNode:
-    return executed(CPU_OR_GPU)
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
@@ -83,12 +88,12 @@ def not_run(notebook: NotebookNode) -> list[int]:
 # What is kept in the repository
 
 
-@both
+@each
 def test_the_kept_notebook_was_run_from_start_to_end(path: Path) -> None:
     assert not_run(read(path)) == []
 
 
-@both
+@each
 def test_the_kept_notebook_is_small_and_names_no_path_of_a_machine(path: Path) -> None:
     assert path.stat().st_size < LARGEST_BYTES
     notebook = read(path)
@@ -97,7 +102,7 @@ def test_the_kept_notebook_is_small_and_names_no_path_of_a_machine(path: Path) -
     assert [found for text in texts for found in PATHS.findall(text)] == []
 
 
-@both
+@each
 def test_the_kept_notebook_asks_for_any_python3_kernel(path: Path) -> None:
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     assert read(path).metadata.kernelspec == kernel
@@ -106,12 +111,26 @@ def test_the_kept_notebook_asks_for_any_python3_kernel(path: Path) -> None:
 # What a run shows
 
 
-def test_the_quickstart_runs(quickstart: NotebookNode) -> None:
-    assert not_run(quickstart) == []
+@each
+def test_it_runs_draws_its_charts_and_can_be_heard(path: Path) -> None:
+    notebook = executed(path)
+    assert not_run(notebook) == []
+    assert sum(1 for _ in outputs(notebook, "image/png")) == PICTURES[path]
+    assert sum(html.count("<audio") for html in outputs(notebook, "text/html")) == PLAYERS[path]
 
 
-def test_both_builds_agree_in_the_quickstart(quickstart: NotebookNode) -> None:
-    rows = table(quickstart, "contract")
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "run"])
+@each_claimed
+def test_each_claim_stands_beside_a_measurement(path: Path, kept: bool) -> None:
+    says = {id: words for name in CLAIMED[path] for id, words in importlib.import_module(name).SAYS.items()}
+    rows = table(read(path) if kept else executed(path), "the claim")
+    assert {row[""]: row["the claim"] for row in rows} == says
+    assert {row["holds here"] for row in rows} <= VERDICTS
+    assert all(len(row["measured here"]) > 10 for row in rows)
+
+
+def test_both_builds_agree_in_the_quickstart() -> None:
+    rows = table(executed(QUICKSTART), "contract")
     assert len(rows) >= 8
     assert disagreements(rows) == []
 
@@ -123,35 +142,59 @@ def test_an_op_above_its_limit_would_be_seen() -> None:
     assert disagreements(planted) == ["Gain"] * 3
 
 
-def test_the_quickstart_gets_a_plan_and_trains_with_it(quickstart: NotebookNode) -> None:
-    text = "".join(outputs(quickstart, "stdout"))
+def test_the_quickstart_gets_a_plan_and_trains_with_it() -> None:
+    notebook = executed(QUICKSTART)
+    text = "".join(outputs(notebook, "stdout"))
     assert "exit code 0" in text
-    advised = [row for row in table(quickstart, "configuration") if row[""] == "use" or row[""] == "today"]
+    advised = [row for row in table(notebook, "configuration") if row[""] == "use" or row[""] == "today"]
     assert all(row["measured (ms a step)"] for row in advised) and advised
     assert len(re.findall(r"epoch \d+: mean loss \d", text)) == 2
 
 
-def test_there_is_something_to_hear(quickstart: NotebookNode, cpu_or_gpu: NotebookNode) -> None:
-    for notebook in (quickstart, cpu_or_gpu):
-        assert sum("<audio" in html for html in outputs(notebook, "text/html")) == 3
-
-
-def test_cpu_or_gpu_runs_and_draws_its_charts(cpu_or_gpu: NotebookNode) -> None:
-    assert not_run(cpu_or_gpu) == []
-    assert len(list(outputs(cpu_or_gpu, "image/png"))) == 3  # time per op, the map, convolution
-
-
-def test_predictions_stand_beside_measurements(cpu_or_gpu: NotebookNode) -> None:
-    rows = table(cpu_or_gpu, "predicted (ms a step)")
+def test_predictions_stand_beside_measurements() -> None:
+    rows = table(executed(CPU_OR_GPU), "predicted (ms a step)")
     assert len(rows) >= 5
     assert all(row["predicted (ms a step)"] and row["measured (ms a step)"] for row in rows)
 
 
-def test_each_claim_stands_beside_a_measurement(cpu_or_gpu: NotebookNode) -> None:
-    rows = table(cpu_or_gpu, "the guide says")
-    assert len(rows) == 8
-    assert {row["holds here"] for row in rows} <= VERDICTS
-    assert all(row["measured here"] for row in rows)
+def test_knobs_lead_to_the_plan_and_their_shares_make_the_whole_gain() -> None:
+    rows = table(executed(TOGETHER), "share of the gain")
+    shares = [float(row["share of the gain"].removesuffix("%")) for row in rows if "%" in row["share of the gain"]]
+    assert rows[0]["knob"] == "default DataLoader" and len(shares) in (0, len(rows) - 1)
+    assert sum(shares) == pytest.approx(100, abs=2) if shares else True
+
+
+def test_without_a_gpu_there_is_no_curve_of_one() -> None:
+    notebook = executed(GPU_PAYS)
+    text = "".join(outputs(notebook, "stdout"))
+    has_gpu = "no GPU" not in text
+    assert ("there is no GPU curve" in text) != (has_gpu or "recorded on another machine" in text)
+    assert len(table(notebook, "parameters")) == 3 and len(table(notebook, "processes")) >= 2
+
+
+def test_what_is_heard_keeps_its_contract_and_the_other_filter_does_not() -> None:
+    notebook = executed(HEAR)
+    rows = table(notebook, "verdict")
+    assert len(rows) == 9 and {row["verdict"] for row in rows} == {"passed"}
+    galleries = [html for html in outputs(notebook, "text/html") if "<audio" in html]
+    assert [html.count(": failed") for html in galleries] == [0, 0, 1]
+    assert {kind for row in rows for kind in (row["contract, and what was found"].partition(":")[0],)} == {
+        "exact",
+        "spectral",
+        "perceptual",
+        "statistical",
+    }
+
+
+def test_what_is_brought_is_placed_checked_and_trained_with() -> None:
+    notebook = executed(BRING)
+    assert [row["verdict"] for row in table(notebook, "function")] == ["passed", "failed"]
+    assert (
+        "only in the workers"
+        in {row["op"]: row for row in table(notebook, "on the device")}["Crackle"]["on the device"]
+    )
+    text = "".join(outputs(notebook, "stdout"))
+    assert "exit code 0" in text and len(re.findall(r"epoch \d+: mean loss \d", text)) == 2
 
 
 def test_a_cell_that_raised_or_was_skipped_would_be_seen() -> None:

@@ -1,7 +1,6 @@
 """Ways to feed one training loop, raced: each with a step and threads of its own, in turn."""
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -78,7 +77,7 @@ def race_arms(
     usual = torch.get_num_threads()
     with torch_threads(usual):
         feeders = {arm.name: _on_threads(arm, usual) for arm in arms}
-        warm = {arm.name: _warm(feeders[arm.name], arm.step) for arm in arms}
+        warm = {arm.name: max(1e-6, _warm(feeders[arm.name], arm.step, clock)) for arm in arms}
         refill = min(SETTLE_BLOCKS * block_seconds, max(arm.stock * warm[arm.name] for arm in arms))
         result = race(
             feeders,
@@ -103,12 +102,14 @@ def _on_threads(arm: Arm, usual: int) -> Iterator[tuple[Step, Any]]:
         yield arm.step, batch
 
 
-def _warm(feeder: Iterator[tuple[Step, Any]], step: Step) -> float:
+def _warm(feeder: Iterator[tuple[Step, Any]], step: Step, clock: Clock) -> float:
     """Train on two batches, the first of which starts workers; return the seconds of the second."""
     step(next(feeder)[1])
-    begin = time.perf_counter()
+    clock.synchronize()
+    begin = clock.now()
     step(next(feeder)[1])
-    return time.perf_counter() - begin
+    clock.synchronize()
+    return clock.now() - begin
 
 
 def speed(arm: Arm, base: Arm, measurements: dict[str, Measurement]) -> Speed:

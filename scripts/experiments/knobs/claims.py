@@ -127,7 +127,7 @@ def mean_of(windows: tuple[Window, ...], name: str) -> float | None:
 
 
 def _each_knob(knobs: Knobs) -> Finding:
-    named = ("num_workers", "pin_memory", "prefetch_factor", "batch size", "mixed precision")
+    named = ("num_workers", "pin_memory", "prefetch_factor", "batch size, twice", "mixed precision")
     speeds = [speed for speed in knobs.alone if speed.name in named]
     found = "; ".join(f"{speed.name} {times(speed.times, speed.times_ci)}" for speed in speeds)
     starts = knobs.starts_seconds or {}
@@ -146,7 +146,7 @@ def _hierarchy(knobs: Knobs) -> Finding:
     here = {level.name: level.bytes_per_second for level in knobs.levels if level.bytes_per_second}
     found = ", ".join(f"{name} {format_rate(rate)}" for name, rate in here.items())
     near = [CLAIMED[name] / 2 <= rate <= 2 * CLAIMED[name] for name, rate in here.items() if name in CLAIMED]
-    return f"{found}. (Holds: within a factor of 2.)", graded(*near)
+    return f"{found}; the cache is one core's. (Holds: within a factor of 2.)", graded(*near)
 
 
 def format_rate(bytes_per_second: float) -> str:

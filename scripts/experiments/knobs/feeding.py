@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import yaml
 from torch.utils.data import DataLoader, Dataset
 
 from audioaug import Chain
@@ -19,14 +21,9 @@ DEFAULT = "default DataLoader"
 DEMO = MODEL.parents[2] / "datasets" / "demo"
 
 
-def with_demo_files(chain: Chain) -> Chain:
-    """Return the chain with the demo's noise and rooms, wherever the process was started."""
-    places = {"sounds_path": "noise", "ir_path": "rooms"}
-    found = [
-        replace(op, **{name: str(DEMO / folder) for name, folder in places.items() if hasattr(op, name)})
-        for op in chain.ops
-    ]
-    return Chain(found, chain.sample_rate)
+def declared_chain(path: Path) -> Chain:
+    """Return a chain that is declared with the demo's files, wherever the process was started."""
+    return Chain.from_dict(yaml.safe_load(path.read_text().replace("datasets/demo/", f"{DEMO}/")))
 
 
 class Augmented(Dataset[Any]):
@@ -64,7 +61,7 @@ def alone(target: Target, plan: Cell) -> list[Arm]:
     """Return each knob turned alone (``prefetch_factor`` beside as many workers as the plan has)."""
     default = Cell("cpu", len(target.chain))
     workers = max(1, plan.num_workers)
-    large, halved = replace(target, batch_size=4 * target.batch_size), replace(target, precision="bf16")
+    large, halved = replace(target, batch_size=2 * target.batch_size), replace(target, precision="bf16")
     arms = [
         torch_arm("num_workers", target, num_workers=workers),
         torch_arm("prefetch_factor", target, num_workers=workers, prefetch_factor=4),
@@ -72,7 +69,7 @@ def alone(target: Target, plan: Cell) -> list[Arm]:
         cell_arm("worker engine", target, replace(default, worker_engine="batched")),
         cell_arm("placement", target, Cell("gpu", target.chain.device_from)),
         replace(torch_arm("threads", target), threads=1),
-        torch_arm("batch size", large),
+        torch_arm("batch size, twice", large),
         replace(torch_arm("mixed precision", target), step=halved.step),
     ]
     if target.device.type == "cuda":

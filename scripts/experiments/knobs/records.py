@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from audioaug.records import Allocation, Cell, HostFacts, Interval, Window
+from audioaug.units import format_percent
 from experiments.claims import Claim
 from experiments.races import Speed
 
@@ -23,7 +24,7 @@ class Size:
 
 
 QUICK = Size(4, 2, 1, 3, 0.1, 1.0, 0.5, 2**24, (1, 2))
-FULL = Size(16, 30, 75, 5, 0.6, 8, 6, 2**29, (4, 8))
+FULL = Size(32, 30, 75, 5, 0.4, 8, 6, 2**29, (4, 8))
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,15 @@ class Knobs:
 
     @property
     def together(self) -> Speed:
-        """The recommended plan beside the default."""
-        return self.ladder[-1].speed
+        """The recommended plan beside the default, which is also what is left where no knob is to be turned."""
+        if self.ladder:
+            return self.ladder[-1].speed
+        ms = self.default.total_ms
+        return Speed("default DataLoader", ms, (ms, ms), self.batch / ms * 1e3)
+
+    def share_words(self, rung: Rung) -> str:
+        """Write a knob's share; where the whole is not clearly a gain, there is nothing to share."""
+        return format_percent(rung.share) if self.together.clearly_faster else "-"
 
     def knob(self, name: str) -> Speed:
         """Return what a knob does alone."""

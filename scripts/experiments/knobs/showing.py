@@ -1,6 +1,6 @@
 """The knobs in lines for the terminal."""
 
-from audioaug.units import format_bytes, format_percent
+from audioaug.units import format_bytes
 from experiments.claims import to_lines
 from experiments.knobs.claims import format_rate, mean_of
 from experiments.knobs.records import Knobs
@@ -19,7 +19,7 @@ def to_text(knobs: Knobs) -> str:
         f"to the recommended plan: {times(knobs.together.times, knobs.together.times_ci)}",
     ]
     for rung in knobs.ladder:
-        rows.append(f"  + {rung.knob:31} {_speed(rung.speed)}  {format_percent(rung.share):>6} of the gain")
+        rows.append(f"  + {rung.knob:31} {_speed(rung.speed)}  {knobs.share_words(rung):>6} of the gain")
     rows += ["", "Each knob alone, beside the same without it"]
     rows += [f"  {speed.name:33} {_speed(speed)}" for speed in knobs.alone]
     rows += ["", "The model's own step (ms), and the most memory at once"]
