@@ -19,7 +19,7 @@ from experiments.throughput.claims import claims
 from experiments.throughput.loading import ways_to_load
 from experiments.throughput.network import batch_sizes, full_batch_epoch, precisions
 from experiments.throughput.records import FULL, QUICK, Size, Throughput
-from experiments.throughput.scaling import over_processes
+from experiments.throughput.scaling import over_processes, usable_gpus
 from experiments.throughput.showing import to_text
 from experiments.throughput.tracing import trace_epoch
 
@@ -40,10 +40,12 @@ def run(size: Size, device: torch.device, trace: str | None = None, say: Say = q
     say("a profiler's trace")
     operators, seconds = trace_epoch(full_batch_epoch(device, "fp32", size.examples), device, trace)
     say("over processes")
-    processes = over_processes(device, found.host.usable_cores, size)
+    cores = found.host.usable_cores
+    on = "a GPU for each process" if usable_gpus(device) else f"a thread for each process, on {cores:g} cores"
+    found = replace(found, processes=over_processes(device, cores, size), processes_on=on)
     say("kinds of work")
     table = choices(devices, size.examples, size.seconds / 2, size.rounds)
-    found = replace(found, operators=operators, traced_seconds=seconds, processes=processes, choices=table)
+    found = replace(found, operators=operators, traced_seconds=seconds, choices=table)
     return replace(found, claims=claims(found))
 
 

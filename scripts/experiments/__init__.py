@@ -3,6 +3,7 @@
 ========== ===========================================================================
 claims     what is claimed, beside what was found here, and whether it holds
 command    the command line that all share: options, progress, JSON, errors
+showing    how numbers are written that several of them print
 races      ways to feed one training loop, raced, and their speeds as paired ratios
 notebook   for the notebooks: a script's results, tables, players
 listening  one clip through both builds of an op, to see and to hear

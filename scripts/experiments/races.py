@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -62,8 +62,7 @@ def cell_arm(name: str, target: Target, cell: Cell, step: Step | None = None) ->
 
 
 def _batches(target: Target, cell: Cell) -> Iterator[Any]:
-    plain = Cell(**{**vars(cell), "threads": None})  # which are set here, since arms take turns
-    return iter(open_loader(target, plain))
+    return iter(open_loader(target, replace(cell, threads=None)))  # threads are set here, since arms take turns
 
 
 def race_arms(

@@ -8,6 +8,7 @@ import torch
 from audioaug import Monitor
 from audioaug.errors import AudioaugWarning
 from audioaug.records import Window
+from audioaug.train.threads import torch_threads
 from experiments.races import Arm
 
 LOOKS = 8
@@ -16,17 +17,14 @@ LOOKS = 8
 def watch(arm: Arm, device: torch.device, seconds: float) -> tuple[Window, ...]:
     """Train for so long and return what was seen, the start left out."""
     feeder = arm.feed()
-    before = torch.get_num_threads()
-    torch.set_num_threads(arm.threads or before)
-    for _ in range(arm.stock):
-        arm.step(next(feeder))
-    end = time.monotonic() + seconds
-    with warnings.catch_warnings():
+    with torch_threads(arm.threads or torch.get_num_threads()), warnings.catch_warnings():
+        for _ in range(arm.stock):
+            arm.step(next(feeder))
+        end = time.monotonic() + seconds
         warnings.simplefilter("ignore", AudioaugWarning)  # that the bottleneck moved; the windows say so, too
         with Monitor(feeder, device=device, live=False, every=seconds / LOOKS) as monitor:
             for batch in monitor:
                 arm.step(batch)
                 if time.monotonic() > end:
                     break
-    torch.set_num_threads(before)
     return tuple(monitor.windows)

@@ -59,7 +59,7 @@ def predicted_map(
     With ``cores`` they are for a machine that has so many free ones.
     """
     if cores is not None:
-        report = replace(report, host=replace(report.host, usable_cores=cores))
+        report = replace(report, host=replace(report.host, usable_cores=cores, effective_cores=None))
     grid = [[best_ms(scaled(report, factor, step_ms), workers) for step_ms in steps_ms] for factor in factors]
     return {name: np.array([[best[name] for best in row] for row in grid]) for name in ("cpu", "split", "gpu")}
 

@@ -11,7 +11,7 @@ def to_text(experiment: Experiment) -> str:
     """Lay the results out in lines."""
     report = experiment.report
     assert report.ceiling is not None
-    rows = [f"Cores that training and workers get: {report.host.usable_cores:.1f}", ""]
+    rows = [f"Cores that training and workers get: {report.host.cores:.1f}", ""]
     rows += ["What each stage costs alone (ms for a batch, 95 % interval)"]
     for stage in report.stages:
         where = f"{stage.where} {stage.engine}".strip()

@@ -1,12 +1,8 @@
 """What stages cost alone: the model's own step, every op on both sides, loaders at both ends of the chain."""
 
-import multiprocessing
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing.pool import Pool
-from statistics import median
 
 import torch
 
@@ -29,8 +25,6 @@ def survey(target: Target, seconds: float, workers: Sequence[int], say: Say = qu
     report = Survey(target, Options(seconds), Progress(quiet=True), lambda _: None).report
     clock = clock_for(target.device)
     batches = cached_batches(target, cell_at(report, len(target.chain), 0))
-    cores = free_cores(1 + max(workers))
-    report = replace(report, host=replace(report.host, usable_cores=min(cores, report.host.usable_cores)))
     say("the model's own step")
     step = measure_steps(target.step, batches, clock, seconds=0.1 * seconds, block_steps=3)
     ceiling = Ceiling(step.ms, step.ci_ms, target.batch_size / step.median)
@@ -40,19 +34,6 @@ def survey(target: Target, seconds: float, workers: Sequence[int], say: Say = qu
     say("loaders alone")
     costs = _loader_costs(target, report, workers, 0.4 * seconds)
     return replace(report, loader_costs=costs, complete=True)
-
-
-def free_cores(processes: int) -> float:
-    """Return how many cores so many busy processes get: fewer than there are where other programs use them too."""
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
-        gains = [processes * _busy_seconds(pool, 1) / _busy_seconds(pool, processes) for _ in range(3)]
-    return median(gains)
-
-
-def _busy_seconds(pool: Pool, processes: int) -> float:
-    begin = time.perf_counter()
-    pool.map(sum, [range(4_000_000)] * processes, chunksize=1)
-    return time.perf_counter() - begin
 
 
 def _stages(target: Target, wave: torch.Tensor, seconds: float) -> tuple[StageCost, ...]:

@@ -109,8 +109,7 @@ def _scaling(found: Throughput) -> Finding:
     gains = {count: epochs[1].median / timing.median for count, timing in epochs.items()}
     words = ", ".join(f"{count} at once {gain:.2f} x" for count, gain in gains.items())
     most = max(gains)
-    device = "GPUs" if found.host.has_gpu else f"CPU processes, a thread each ({found.host.usable_cores:g} cores)"
-    return f"torchrun, {device}: {words}.", graded(gains[most] > MORE, gains[most] > 0.7 * most)
+    return f"torchrun, {found.processes_on}: {words}.", graded(gains[most] > MORE, gains[most] > 0.7 * most)
 
 
 def _choices(found: Throughput) -> Finding:

@@ -92,6 +92,7 @@ class Throughput:
     operators: tuple[Operator, ...] = ()
     traced_seconds: float = 0.0
     processes: dict[int, Timing] | None = None
+    processes_on: str = ""
     choices: tuple[Choice, ...] = ()
     claims: tuple[Claim, ...] = ()
     schema_version: int = 1
