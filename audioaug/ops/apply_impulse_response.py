@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, UniformInt
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Timeline, UniformInt
 from audioaug.dsp.fft import convolve
 
 TAP_STEP = 1024
@@ -86,6 +86,9 @@ class ApplyImpulseResponse(Op):
         within_BL = torch.minimum(time_L, length_B1 - 1)
         place_BCL = (place_B1 + channel_BC * length_B1)[..., None] + within_BL[:, None]
         return torch.where((time_L < length_B1)[:, None], bank.take(place_BCL), 0.0)
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        return Timeline.identity(length, params.get("length_out"))
 
     def stock(self) -> Stock:
         return Stock(

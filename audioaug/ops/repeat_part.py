@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, UniformInt
 from audioaug.dsp.fades import crossfade
 from audioaug.errors import ChainError
 
@@ -148,6 +148,16 @@ class RepeatPart(Op):
             for position_BT in (within_BT, fade - 1 - within_BT)
         )
         return y_BCT * fade_in_BT[:, None] + before_BCT * fade_out_BT[:, None]
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        start, part, longer = params["start"], params["part"], params.get("length_out", length)
+        if start == NEVER:
+            return Timeline.identity(length)
+        again = [start + part * (k + 1) for k in range(params["repeats"])]
+        rest = start + part * (params["repeats"] + 1)
+        since = start + part if self.mode == "insert" else rest
+        pieces = [(0, start + part, 0, start + part), *((start, start + part, place, place + part) for place in again)]
+        return Timeline([*pieces, (since, length, rest, rest + length - since)], length, longer)
 
 
 def _take(x_BCT: torch.Tensor, source_BT: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+from audioaug.core import Contract, DeviceClips, Op, Params, Stock, Timeline
 
 PADDING = "a padded clip is turned around with its padding, which comes first then"
 
@@ -29,6 +29,9 @@ class Reverse(Op):
             return x_BCT.flip(-1)
         place_BT = clips.lengths_B[:, None] - 1 - torch.arange(x_BCT.shape[-1], device=x_BCT.device)
         return x_BCT.gather(-1, place_BT.clamp(min=0)[:, None].expand_as(x_BCT))
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        return Timeline([(length, 0, 0, length)], length, length)
 
     def stock(self) -> Stock:
         return Stock("TimeInversion", lambda x_BCT, params, clips: {}, differs=PADDING)

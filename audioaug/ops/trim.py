@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from audioaug.core import Contract, DeviceClips, Op, Params
+from audioaug.core import Contract, DeviceClips, Op, Params, Timeline
 
 HOP = 512
 FRAME_HOPS = 4
@@ -59,3 +59,7 @@ class Trim(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         source_BT = params["start"][:, None] + torch.arange(x_BCT.shape[-1], device=x_BCT.device)
         return x_BCT.gather(-1, source_BT.clamp(max=x_BCT.shape[-1] - 1)[:, None].expand_as(x_BCT))
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        start, kept = params["start"], params["length_out"]
+        return Timeline([(start, start + kept, 0, kept)], length, kept)
