@@ -71,7 +71,7 @@ class Timeline:
         if mode == "silence" or kept < 1:
             return cls([(start, start + kept, place, place + kept)], length, length_out)
         period = max(1, 2 * kept - 2) if mode == "reflect" else kept
-        turns = np.arange(-(-place // period), -(-(length_out - place) // period))
+        turns = np.arange(-place // period, -(-(length_out - place) // period))
         out = (place + turns * period)[:, None]
         pieces = [np.broadcast_to([start, start + kept], (len(out), 2)), out, out + kept]
         if mode == "reflect" and kept > 2:  # and back, without both ends, which sound once
@@ -82,9 +82,8 @@ class Timeline:
     @property
     def still(self) -> bool:
         """Whether everything is where it was."""
-        return self.length_in == self.length_out and np.array_equal(
-            self.pieces, [(0, self.length_in, 0, self.length_out)][: self.length_in]
-        )
+        whole = [[0.0, self.length_in, 0.0, self.length_in]] if self.length_in else []
+        return self.length_in == self.length_out and self.pieces.tolist() == whole
 
     def then(self, after: "Timeline") -> "Timeline":
         """Return what this and, on its result, another one do."""
@@ -146,7 +145,7 @@ class Timeline:
         apart_M = np.ones(len(which_M), dtype=bool)
         apart_M[1:] = (which_M[1:] != which_M[:-1]) | (found_M2[1:, 0] > found_M2[:-1, 1] + CLOSE)
         first = np.flatnonzero(apart_M)
-        last = np.append(first[1:], len(which_M)) - 1
+        last = np.append(first, len(which_M))[1:] - 1
         joined_M2 = np.stack([found_M2[first, 0], found_M2[last, 1]], axis=1)
         order = np.argsort(joined_M2[:, 0], kind="stable")
         return joined_M2[order], which_M[first][order]
@@ -161,7 +160,8 @@ class Timeline:
             fill: for frames of what is new.
 
         Shape:
-            as many frames as a clip of the new length has, counted as for this one: rounded down or up.
+            as many frames as a clip of the new length has, counted as for this one: rounded down or up (up, where this
+            one does not tell).
         """
         if self.still:
             return values
