@@ -158,7 +158,7 @@ class Segments(Target):
         """Return the example's target where its audio is now."""
         found: list[tuple[Any, ...]] = []
         for value, each in zip(values, origins):
-            rows = [_row(row) for row in value]
+            rows = _rows(value)
             bounds = np.asarray([row[:2] for row in rows], dtype=np.float64).reshape(-1, 2)
             bounds_M2, which_M = each.timeline.segments(bounds * sample_rate)
             moved = (bounds_M2 / sample_rate).tolist()
@@ -282,6 +282,12 @@ def _array(value: Any, kind: str, what: str, dtype: Any = None) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{kind}: a target must be {what}, but it is {value!r}.")
     return array
+
+
+def _rows(value: Any) -> list[tuple[Any, ...]]:
+    if not hasattr(value, "__len__") or isinstance(value, str | Mapping):
+        raise DataError(f"Segments are a list of rows (start, end, ...), but here is {value!r}.")
+    return [_row(row) for row in value]
 
 
 def _row(row: Any) -> tuple[Any, ...]:
