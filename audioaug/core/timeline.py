@@ -191,6 +191,9 @@ def _linear(piece_K4: FloatArray, time_K: FloatArray, known: int, wanted: int) -
 def _within(pieces: FloatArray, length_in: int, length_out: int) -> FloatArray:
     """Return the pieces in order of the result, cut to both lengths, those left out of which nothing remains."""
     for known, length in ((2, length_out), (0, length_in)):
+        times = pieces[:, known : known + 2]
+        if times.min(initial=0.0) >= 0.0 and times.max(initial=0.0) <= length:
+            continue
         ends = [np.clip(pieces[:, known + end], 0, length) for end in (0, 1)]
         others = [_linear(pieces, end, known, 2 - known) for end in ends]
         pieces = np.stack([*others, *ends] if known else [*ends, *others], axis=1)

@@ -58,7 +58,8 @@ class Loader:
             lies behind is dropped before anything happens. The batch has the new lengths there. Implies ``pad``.
         targets: labels that follow the audio, wherever it is augmented, by where they are in an example: ``Frames``,
             ``Stamps``, ``Segments`` and ``Label`` say what becomes of each. Their times are those of the clip as the
-            dataset gives it, in seconds; what lies outside of it is dropped.
+            dataset gives it, in seconds; what lies outside of it is dropped. After ``Resample`` they are those that one
+            hears who plays the audio at the chain's rate. Code of yours is taken to leave time where it is.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
         on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped`` and told by
@@ -123,6 +124,7 @@ class Loader:
         self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
         on_clips, on_batches = build_worker(chain, self.plan, seed, followed_from)
         followers = Followers(targets, chain, on_clips.cut)
+        self._unpacked = followers.unpacked if collate_fn is None else lambda batch: batch
         fetcher = Fetcher(dataset, on_clips, on_error, bool(followers), lengths)
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
         collate = Collate(self._module.prepare, collate_fn, pad, on_batches, followers, lengths)
@@ -262,7 +264,7 @@ class Loader:
 
     def _finish(self, message: Message) -> Any:
         """Copy a batch to the device and run the device part on its audio. Never waits for the device."""
-        batch = to_device(message.batch, self.device)
+        batch = self._unpacked(to_device(message.batch, self.device))
         assert message.prepared is not None
         if not message.prepared.steps:
             return batch

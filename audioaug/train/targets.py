@@ -8,7 +8,7 @@ Shapes: B examples, F frames.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,13 @@ from audioaug.records import Plan
 from audioaug.train.examples import KEY, Where, item_of, with_item
 
 NOWHERE = "Give targets the key or the position."
+
+
+class Ragged(NamedTuple):
+    """Tensors of B examples on their way: in a row, since each tensor costs a file and a copy of its own."""
+
+    flat: torch.Tensor
+    counts: list[int]
 
 
 class Target(ABC):
@@ -40,7 +47,7 @@ class Target(ABC):
 
     @abstractmethod
     def collated(self, values: Sequence[Any], pad: bool) -> Any:
-        """Return the targets of a batch as part of it."""
+        """Return the targets of a batch as part of it; ``Ragged`` becomes a list of tensors where it arrives."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +140,9 @@ class Stamps(Target):
         found = [each.timeline.stamps(time * sample_rate)[0] for each, time in zip(origins, times)]
         return torch.from_numpy(np.sort(np.concatenate(found)) / sample_rate).float()
 
-    def collated(self, values: Sequence[torch.Tensor], pad: bool) -> list[torch.Tensor]:
+    def collated(self, values: Sequence[torch.Tensor], pad: bool) -> Ragged:
         """Return the targets of a batch."""
-        return list(values)
+        return Ragged(torch.cat(list(values)), [len(value) for value in values])
 
 
 @dataclass(frozen=True)
@@ -169,9 +176,13 @@ class Segments(Target):
         width = values[0].shape[1] if values[0].ndim == 2 else 2
         return torch.tensor(found, dtype=torch.float32).reshape(len(found), width)
 
-    def collated(self, values: Sequence[Any], pad: bool) -> list[Any]:
+    def collated(self, values: Sequence[Any], pad: bool) -> Any:
         """Return the targets of a batch."""
-        return list(values)
+        if not all(isinstance(value, torch.Tensor) for value in values):
+            return list(values)
+        if len({value.shape[1] for value in values}) > 1:
+            raise DataError("Segments of different width cannot be one batch.", "Give them as tuples.")
+        return Ragged(torch.cat(list(values)), [len(value) for value in values])
 
 
 @dataclass(frozen=True)
@@ -259,6 +270,13 @@ class Followers:
             place: kind.collated([item_of(example, place) for example in examples], pad)
             for place, kind in self.targets.items()
         }
+
+    def unpacked(self, batch: Any) -> Any:
+        """Return the batch as the user gets it."""
+        for place in self.targets:
+            if isinstance(target := item_of(batch, place), Ragged):
+                batch = with_item(batch, place, list(target.flat.split(target.counts)))
+        return batch
 
 
 def check_followed(chain: Chain, plan: Plan) -> None:

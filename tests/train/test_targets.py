@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 import audioaug
 from audioaug import Chain, Frames, Label, Loader, Plan, Segments, Stamps, ops
 from audioaug.errors import DataError, PlanError, UsageError
+from audioaug.train.targets import Ragged
 
 RATE, HOP = 16000, 0.01
 COUNT = 6
@@ -146,6 +147,26 @@ def test_frames_of_equal_length_need_no_padding() -> None:
     assert frames.tolist() == [[*range(19, -1, -1), *[-1] * 5]] * 4
 
 
+class Streamed(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([Clicked()[index] for index in range(COUNT)])
+
+
+def test_labels_of_a_stream_follow_too() -> None:
+    expected, found = followed(loader_of(Clicked())), followed(loader_of(Streamed()))
+    assert sorted(found) == list(range(COUNT))
+    assert all(found[index][1:3] == expected[index][1:3] for index in found)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ragged_labels_travel_as_one_tensor(workers: int) -> None:
+    loader = loader_of(Clicked(), plan=Plan(cut=4, num_workers=workers))
+    message = next(loader.messages())
+    assert isinstance(message.batch["click"], Ragged) and message.batch["click"].flat.ndim == 1
+    batch = next(iter(loader))
+    assert isinstance(batch["click"], list) and [len(each) for each in batch["click"]] == message.batch["click"].counts
+
+
 # Trim
 
 
@@ -194,8 +215,8 @@ MIXED: dict[str | int, Any] = {
 }
 
 
-def mixed(chain: Chain, **targets: Any) -> Any:
-    return next(iter(Loader(impulses(), chain, batch_size=5, device="cpu", seed=2, targets={**MIXED, **targets})))
+def mixed(chain: Chain, seed: int = 2, **targets: Any) -> Any:
+    return next(iter(Loader(impulses(), chain, batch_size=5, device="cpu", seed=seed, targets={**MIXED, **targets})))
 
 
 @pytest.mark.parametrize("before", [[], [ops.Shift(p=0.7, fade_duration=0.0)]], ids=["first", "after a shift"])
@@ -236,6 +257,17 @@ def test_a_mixed_partner_is_cut_to_the_example() -> None:
         for batch in Loader([short, long], chain, seed=seed, **options):
             found |= {(row, tuple(np.round(each.tolist(), 3))) for row, each in enumerate(batch["at"])}
     assert found == {(0, (0.1,)), (0, (0.1, 0.3)), (1, (0.3, 0.8)), (1, (0.1, 0.3, 0.8))}
+
+
+def test_mixing_in_a_container_is_followed() -> None:
+    counts = set()
+    for seed in range(4):
+        batch = mixed(Chain([ops.OneOf([ops.Mix(p=1.0), ops.Reverse(p=1.0)])], 1000), seed)
+        sounding = [(wave_T.nonzero().flatten().numpy() + 0.5) / 1000 for wave_T in batch["audio"]]
+        for stamps, times in zip(batch["at"], sounding, strict=True):
+            assert stamps.tolist() == pytest.approx(times.tolist())
+        counts |= {len(times) for times in sounding}
+    assert counts == {1, 2}
 
 
 def test_classes_of_frames_cannot_be_mixed() -> None:
