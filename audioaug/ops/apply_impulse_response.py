@@ -87,8 +87,12 @@ class ApplyImpulseResponse(Op):
         place_BCL = (place_B1 + channel_BC * length_B1)[..., None] + within_BL[:, None]
         return torch.where((time_L < length_B1)[:, None], bank.take(place_BCL), 0.0)
 
+    @property
+    def moves(self) -> bool:
+        return not self.leave_length_unchanged
+
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
-        return Timeline.identity(length, params.get("length_out"))
+        return Timeline.identity(length, params["length_out"])
 
     def stock(self) -> Stock:
         return Stock(

@@ -149,8 +149,12 @@ class RoomSimulator(Op):
         full = convolve(clips.masked(x_BCT), params["taps"].view(len(x_BCT), 1, params["longest"]))
         return full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
 
+    @property
+    def moves(self) -> bool:
+        return not self.leave_length_unchanged
+
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
-        return Timeline.identity(length, params.get("length_out"))
+        return Timeline.identity(length, params["length_out"])
 
     def _room(self, params: Params, sample_rate: int) -> Room:
         arguments = {name: value for name, value in self.arguments().items() if name not in ("p", UNUSED)}

@@ -1,6 +1,7 @@
 """Targets: labels that follow the audio through whatever moves its time, and that are mixed when it is mixed.
 
-All is decided on the host, from the draws: a worker moves the targets, also for the ops that run on the device.
+All is decided on the host, from the draws: a worker moves the targets, also for the ops that run on the device. A part
+that is padded over or cut loses its labels; one that is only silenced (``TimeMask``) or drowned in noise keeps them.
 
 Shapes: B examples, F frames.
 """

@@ -296,6 +296,17 @@ def test_padding_that_comes_in_is_no_part_of_the_clip(plan: Plan) -> None:
     assert not batches[0]["audio"][~mask].any()
 
 
+def test_a_collate_fn_is_told_the_lengths_by_now() -> None:
+    expected = followed(loader_of(Clicked(), plan=Plan(cut=4)))
+
+    def listed(examples: list[Any]) -> Any:
+        audio = torch.nn.utils.rnn.pad_sequence([each["audio"] for each in examples], batch_first=True)
+        return {"audio": audio, "samples": [each["samples"] for each in examples], "index": [0]}
+
+    loader = loader_of(Clicked(padded_to=16000), plan=Plan(cut=4), collate_fn=listed, lengths="samples")
+    assert [n for batch in loader for n in batch["samples"]] == [len(expected[k][0]) for k in range(COUNT)]
+
+
 @pytest.mark.parametrize("length", [9000, -1, 2.5, "long"])
 def test_a_length_that_is_none_is_told(length: Any) -> None:
     loader = loader_of([{"audio": torch.ones(800), "n": length}], lengths="n", targets=None, on_error="raise")
