@@ -10,6 +10,10 @@
 ``Plan``           where to cut, and the DataLoader knobs around it: what the advisor writes
 ``Loader``         augmented batches on the device, by a plan
 ``Monitor``        around a training loop: what it waits for and what it uses, live and logged
+``Frames``         frame-level labels that follow the audio: ``Loader(targets={"active": Frames(0.01)})``
+``Stamps``         time stamps that do
+``Segments``       labels with start and end that do
+``Label``          the class of an example, mixed where examples are
 ``prefetch``       the device part behind a DataLoader of your own
 ``AudioFolder``    a folder or manifest of audio as a Dataset
 ``Report``         what the advisor found
@@ -24,17 +28,21 @@ from audioaug.audio.folder import AudioFolder
 from audioaug.build import build_cpu, build_device, split
 from audioaug.core import Chain, Draws
 from audioaug.records import Plan, Report
-from audioaug.train import Loader, Monitor, prefetch
+from audioaug.train import Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
 
 __version__ = "0.1.0"
 __all__ = [
     "AudioFolder",
     "Chain",
     "Draws",
+    "Frames",
+    "Label",
     "Loader",
     "Monitor",
     "Plan",
     "Report",
+    "Segments",
+    "Stamps",
     "build_cpu",
     "build_device",
     "errors",

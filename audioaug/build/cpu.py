@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, HostClips, Node, Op, Params
+from audioaug.core import Chain, DeviceClips, Draws, HostClips, Node, Op, Params, Timeline, follow
 from audioaug.core.draws import seed_words
+from audioaug.core.op import of_one
 from audioaug.errors import DataError
 
 
@@ -25,6 +26,7 @@ class WorkerChain:
         self.chain, self.cut, self.seed = chain, cut, seed
         self.running: tuple[Op, Params] | None = None
         self._references: dict[str, Any] = {}
+        self._measured: dict[str, Params] | None = None  # by path, while there is something to follow
 
     def __call__(
         self,
@@ -65,6 +67,53 @@ class WorkerChain:
         samples = np.ascontiguousarray(samples, dtype=np.float32)
         return samples[None] if len(shape) > samples.ndim else samples
 
+    def follow(
+        self,
+        samples: NDArray[np.float32],
+        sample_rate: int | None = None,
+        *,
+        index: int = 0,
+        epoch: int = 0,
+        draws: Draws | None = None,
+        stop: int | None = None,
+    ) -> tuple[NDArray[np.float32], Timeline]:
+        """Augment one clip, and tell where its time goes, so that its labels can follow.
+
+        Args:
+            samples, sample_rate, index, epoch, draws: as for calling it.
+            stop: how much of the chain the timeline is for: all of it by default, the device part too. There each clip
+                must keep its own length: give the module the ``lengths`` of a padded batch.
+
+        Raises:
+            PlanError: the device part has an op of which only the audio tells how it cuts (``Trim``).
+            DataError: as for calling it; or code of yours made the clip longer or shorter.
+
+        >>> from audioaug import ops
+        >>> worker = build_cpu(Chain([ops.Reverse(p=1.0), ops.Shift(p=1.0)], sample_rate=16000), cut=1)
+        >>> wave, timeline = worker.follow(np.ones(16000, np.float32), index=7)
+        >>> beats = timeline.stamps(np.array([0.1, 0.6]) * 16000)[0] / 16000  # in seconds, after both ops
+        """
+        draws = self.chain.draw([index], epoch, self.seed) if draws is None else draws
+        self.chain.check_followed(self.cut)
+        self._measured = {}
+        try:
+            wave = self(samples, sample_rate, draws=draws)
+            begun = [Timeline.identity(np.shape(samples)[-1])]
+            where: dict[str, Any] = {"channels": 1 if wave.ndim == 1 else len(wave), "sample_rate": sample_rate}
+            if begun[0].length_in:
+                [[here]] = follow(self.chain, draws, begun, stop=self.cut, measured=self._measured, **where)
+                begun = [here.timeline]
+        finally:
+            self._measured = None
+        if begun[0].length_out != wave.shape[-1]:
+            raise DataError(
+                f"Code of yours has changed a clip's length (to {wave.shape[-1]} samples, where "
+                f"{begun[0].length_out} were expected), and targets cannot follow that.",
+                "Let your own transforms keep the length, or change it in the dataset, with its targets.",
+            )
+        [[whole]] = follow(self.chain, draws, begun, start=self.cut, stop=stop, **where)
+        return wave, whole.timeline
+
     def _run(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
         if not draws[f"{node.path}:apply"][0]:
             return samples
@@ -87,7 +136,9 @@ class WorkerChain:
             reference = self._references[node.path] = node.op.reference()
             reference.freeze_parameters()
         clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
-        params = {name: _single(value) for name, value in node.op.resolve(draw, clips).items()}
+        params = of_one(node.op.resolve(draw, clips))
+        if self._measured is not None and node.op.measures:
+            self._measured[node.path] = _measured(node.op, params, samples, sample_rate)
         with seeded(params):
             try:
                 return np.asarray(node.op.play(reference, params, samples, sample_rate))
@@ -100,7 +151,7 @@ class WorkerChain:
                 ) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_references": {}, "running": None}
+        return {**self.__dict__, "_references": {}, "_measured": None, "running": None}
 
 
 def build_cpu(chain: Chain, cut: int | None = None, seed: int = 0) -> WorkerChain:
@@ -163,6 +214,8 @@ def _checked(samples: Any) -> NDArray[np.float32]:
     return samples.astype(np.float32, copy=False)
 
 
-def _single(value: Any) -> Any:
-    """Return one clip's own number from an array of one; plain numbers stay."""
-    return value[0].item() if isinstance(value, np.ndarray) else value
+def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Params:
+    """Return one clip's parameters with what only the audio itself tells."""
+    x_1CT = torch.from_numpy(samples).reshape(1, -1, samples.shape[-1])
+    measured = op.measure(x_1CT, params, DeviceClips(sample_rate, torch.tensor([samples.shape[-1]])))
+    return {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in measured.items()}

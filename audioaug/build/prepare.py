@@ -160,7 +160,8 @@ class Preparer:
             if isinstance(part, Fused):
                 self._fuse(part, draws, work)
             else:
-                self._plan(part, rows, draws, work)
+                for node, touched in part.steps(draws, rows):
+                    work.steps.append(self._step(node, touched, node.drawn(draws, touched), work))
         return Prepared(
             tuple(work.steps),
             work.tensor("floats"),
@@ -169,21 +170,6 @@ class Preparer:
             where,
             work.measured or len(set(work.lengths.tolist())) > 1,
         )
-
-    def _plan(self, node: Node, rows: NDArray[np.int64], draws: Draws, work: _Work) -> None:
-        """Append the steps of a node for those of the rows whose coin fell its way."""
-        rows = rows[draws[f"{node.path}:apply"][rows] > 0]
-        if not len(rows):
-            return
-        draw = {name: draws[f"{node.path}:{name}"][rows] for name in ("apply", *node.distributions)}
-        if not node.children:
-            draw.pop("apply")
-            work.steps.append(self._step(node, rows, draw, work))
-            return
-        order = node.op.order(draw)
-        for slot in range(order.shape[1]):
-            for child in np.unique(order[:, slot][order[:, slot] >= 0]):
-                self._plan(node.children[child], rows[order[:, slot] == child], draws, work)
 
     def _fuse(self, part: Fused, draws: Draws, work: _Work) -> None:
         """Append the one step of neighbours for the rows of any of them."""

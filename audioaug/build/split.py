@@ -35,12 +35,12 @@ def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceC
     return worker, build_device(chain, plan.cut, plan.device_engine, seed)
 
 
-def build_worker(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceChain | None]:
+def build_worker(chain: Chain, plan: Plan, seed: int = 0, on_clips: int = 0) -> tuple[WorkerChain, DeviceChain | None]:
     """Build what a worker runs: on each clip, and then, with the batched engine, on the collated batch.
 
-    Ops without a batched build, and those before them, run on clips with either engine.
+    Ops without a batched build, and those before them, run on clips with either engine; so do the first ``on_clips``.
     """
-    on_clips = chain.device_from if plan.worker_engine == "batched" else plan.cut
+    on_clips = max(chain.device_from, on_clips) if plan.worker_engine == "batched" else plan.cut
     on_batches = build_device(chain, on_clips, seed=seed, stop=plan.cut) if on_clips < plan.cut else None
     return build_cpu(chain, on_clips, seed), on_batches
 

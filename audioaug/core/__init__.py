@@ -1,9 +1,14 @@
-"""The declaration: distributions (params), counter-based draws, the op with its faces, the chain of ops."""
+"""The declaration: distributions (params), counter-based draws, the op with its faces, the chain of ops.
+
+And where a chain puts time: ``Timeline``, ``follow``.
+"""
 
 from audioaug.core.chain import Chain, Node
 from audioaug.core.draws import Draws
+from audioaug.core.follow import Origin, follow
 from audioaug.core.op import REGISTRY, YOURS, Contract, DeviceClips, HostClips, Op, Params, Stock
 from audioaug.core.params import FRACTION, NOISE_KEY, Choice, Distribution, MelUniform, Uniform, UniformInt
+from audioaug.core.timeline import Timeline
 
 __all__ = [
     "FRACTION",
@@ -20,8 +25,11 @@ __all__ = [
     "MelUniform",
     "Node",
     "Op",
+    "Origin",
     "Params",
     "Stock",
+    "Timeline",
     "Uniform",
     "UniformInt",
+    "follow",
 ]

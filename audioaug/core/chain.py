@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from audioaug.core.draws import Draws, uniforms
 from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list
@@ -39,6 +39,23 @@ class Node:
         yield self
         for child in self.children:
             yield from child.walk()
+
+    def drawn(self, draws: Draws, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        """Return the op's own draws for some of the examples, by the names of its distributions."""
+        return {name: draws[f"{self.path}:{name}"][rows] for name in self.distributions}
+
+    def steps(self, draws: Draws, rows: NDArray[np.int64]) -> "Iterator[tuple[Node, NDArray[np.int64]]]":
+        """Yield, in order, the ops that do something here, and which of these rows each does it to: one at least."""
+        rows = rows[draws[f"{self.path}:apply"][rows] > 0]
+        if not len(rows):
+            return
+        if not self.children:
+            yield self, rows
+            return
+        order = self.op.order({"apply": draws[f"{self.path}:apply"][rows], **self.drawn(draws, rows)})
+        for slot in range(order.shape[1]):
+            for child in np.unique(order[:, slot][order[:, slot] >= 0]):
+                yield from self.children[child].steps(draws, rows[order[:, slot] == child])
 
 
 @dataclass(frozen=True)
@@ -136,6 +153,21 @@ class Chain:
         reasons = [op.why_not_in_worker() for op in self.ops[:cut]]
         reasons += [op.why_not_on_device() for op in self.ops[cut:]]
         return next((reason for reason in reasons if reason), "") or _why_lengths_are_missing(self.ops[cut:])
+
+    @property
+    def followed_from(self) -> int:
+        """The smallest cut with which targets can follow the audio: behind it, the draws tell how time moves."""
+        measuring = [place for place, op in enumerate(self.ops) if any(leaf.measures for leaf in op.leaves())]
+        return measuring[-1] + 1 if measuring else 0
+
+    def check_followed(self, cut: int) -> None:
+        """Raise ``PlanError`` if targets cannot follow the audio with this cut, or with any."""
+        if cut >= self.followed_from:
+            return
+        measuring = next(leaf for op in self.ops[cut:] for leaf in op.leaves() if leaf.measures)
+        wall = self.why_not_cut(self.followed_from)
+        cure = f"And it cannot run in a worker: {wall}" if wall else f"Cut the chain at {self.followed_from} or later."
+        raise PlanError(why_not_followed(measuring.name), cure)
 
     def checked_cut(self, cut: int | None) -> int:
         """Return the cut (the end of the chain for ``None``); raise ``PlanError`` if there cannot be one there."""
@@ -235,6 +267,11 @@ def _placeless(value: Any) -> Any:
     if isinstance(value, list):
         return [_placeless(item) for item in value]
     return os.path.basename(value.rstrip(os.sep)) if isinstance(value, str) else value
+
+
+def why_not_followed(name: str) -> str:
+    """Return why targets cannot follow an op that ``measures``."""
+    return f"Targets cannot follow {name} on the device or on collated batches: only the audio tells where it cuts."
 
 
 def _why_lengths_are_missing(ops: Sequence[Op]) -> str:

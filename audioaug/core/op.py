@@ -7,6 +7,8 @@ name. A subclass registers itself; it lies in one file of ``audioaug.ops`` and s
   (then ``needs_length`` is true);
 * ``replay``: the same decisions in the reference's own ``parameters``;
 * ``batched``: the same effect on a batch of tensors, on any device;
+* ``timeline``: where it puts the clip's time, if it moves, stretches, cuts or repeats any; and ``mixing``, if it mixes
+  examples of a batch: so that labels can follow;
 * ``contract``: how equal the two are, and ``stock``: what torch-audiomentations has instead.
 
 Shapes: B examples, C channels, T samples.
@@ -26,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core.params import Distribution, FloatArray
+from audioaug.core.timeline import Timeline
 from audioaug.errors import ChainError, did_you_mean
 
 Params = Mapping[str, Any]
@@ -242,6 +245,32 @@ class Op(ABC):
         """Add what only the audio itself tells (``"length_out"``), on the device. The clips cannot become longer."""
         return params
 
+    @property
+    def moves(self) -> bool:
+        """Whether it moves, stretches, cuts, repeats or lengthens the time of a clip."""
+        return type(self).timeline is not Op.timeline
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        """Return where one clip's time goes; ``params`` holds its numbers, as ``resolve`` (and ``measure``) gives them.
+
+        Time as it is heard counts: reverberation and filters leave it where it is. A crossfade belongs, half and half,
+        to what is on either side of it. Times are samples of the batch; who plays it at the chain's rate hears
+        ``samples / sample_rate`` seconds, also after ``Resample``.
+        """
+        return Timeline.identity(length)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether it mixes examples of a batch."""
+        return type(self).mixing is not Op.mixing
+
+    def mixing(self, draw: Params, clips: HostClips) -> tuple[NDArray[np.int64], FloatArray]:
+        """Return which of these B examples' labels each gets besides its own (itself: none), and its own share.
+
+        Shares are of the energy, 0 to 1.
+        """
+        raise NotImplementedError
+
     def order(self, draw: Mapping[str, FloatArray]) -> NDArray[np.int64]:
         """Return, for a container, which child runs in which slot: (B, slots), -1 for none."""
         raise NotImplementedError
@@ -332,6 +361,11 @@ class Op(ABC):
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         told = {k: v for k, v in self.arguments().items() if v is not None and v != defaults[k]}
         return {k: plain(v, children) for k, v in told.items()}
+
+
+def of_one(params: Params) -> dict[str, Any]:
+    """Return one clip's own numbers from the parameters of a batch of one; plain numbers stay."""
+    return {name: value[0].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
 
 
 def op_from_dict(content: Any) -> Op:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
 from audioaug.core.draws import legacy_generator
 from audioaug.dsp.pad import PadMode, pad
 from audioaug.errors import ChainError
@@ -70,6 +70,12 @@ class AdjustDuration(Op):
         kept_B = length_B.clamp(max=target)
         place_B = target - kept_B if self.padding_position == "start" else torch.zeros_like(kept_B)
         return pad(x_BCT, params["start"], kept_B, place_B, target, self.padding_mode)
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        target = params["target"]
+        kept = min(length, target)
+        place = target - kept if self.padding_position == "start" else 0
+        return Timeline.padded(length, target, params["start"], kept, place, self.padding_mode)
 
     @classmethod
     def arguments_of(cls, reference: Any) -> dict[str, Any]:

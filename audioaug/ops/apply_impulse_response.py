@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, UniformInt
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Timeline, UniformInt
 from audioaug.dsp.fft import convolve
 from audioaug.dsp.windows import windows
 
@@ -87,6 +87,13 @@ class ApplyImpulseResponse(Op):
         place_BC, longest = place_B1 + channel_BC * length_B1, params["longest"]
         taps_BCL = windows(bank.on(x_BCT.device, longest), place_BC.flatten(), longest).view(*place_BC.shape, longest)
         return torch.where((time_L < length_B1)[:, None], taps_BCL, 0.0)
+
+    @property
+    def moves(self) -> bool:
+        return not self.leave_length_unchanged
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        return Timeline.identity(length, params["length_out"])
 
     def stock(self) -> Stock:
         return Stock(

@@ -27,13 +27,13 @@ class Mix(Op):
     of each channel alone, over that length.
 
     The result depends on which examples share a batch: the only op of which batch size, shuffling and the number of
-    processes change the audio. No worker can run it, since a worker sees one example at a time. Labels are not mixed
-    yet, whatever ``mix_target`` says.
+    processes change the audio. No worker can run it, since a worker sees one example at a time. The labels that
+    ``Loader(targets=...)`` knows are mixed as ``mix_target`` says.
 
     Args:
         min_snr_in_db: lowest level of the example above the partner's, in dB.
         max_snr_in_db: highest level of the example above the partner's, in dB.
-        mix_target: ``"original"``: labels stay; ``"union"``: they become those of both. Kept, without effect yet.
+        mix_target: ``"original"``: labels stay; ``"union"``: they become those of both.
         p: probability of applying it, 0 to 1.
 
     Reference: ``torch_audiomentations.augmentations.mix.Mix``.
@@ -55,6 +55,12 @@ class Mix(Op):
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         partner_B = (draw["partner_share"] * len(clips.lengths)).astype(np.int64)
         return {"snr_in_db": draw["snr_in_db"], "partner": partner_B}
+
+    def mixing(self, draw: Params, clips: HostClips) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        partner_B = self.resolve(draw, clips)["partner"]
+        if self.mix_target == "original":
+            return np.arange(len(partner_B)), np.ones(len(partner_B))
+        return partner_B, 1.0 / (1.0 + 10.0 ** (-draw["snr_in_db"] / 10.0))
 
     def reference(self) -> Any:
         return TorchReference(self.name, self.arguments())

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
 from audioaug.dsp.pad import PadMode, pad
 
 
@@ -57,3 +57,7 @@ class Padding(Op):
         if self.pad_section == "end":
             return pad(x_BCT, torch.zeros_like(left_B), left_B, torch.zeros_like(left_B), x_BCT.shape[-1], self.mode)
         return pad(x_BCT, missing_B, left_B, missing_B, x_BCT.shape[-1], self.mode)
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        place = params["padding_length"] if self.pad_section == "start" else 0
+        return Timeline.padded(length, length, place, length - params["padding_length"], place, self.mode)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, UniformInt
 from audioaug.dsp.fades import crossfade
 from audioaug.dsp.windows import pieced, read_around, write
 from audioaug.errors import ChainError
@@ -155,3 +155,13 @@ class RepeatPart(Op):
         for begin_B, faded_BCW in zip(begin_BK[:, 1:].unbind(1), faded_BCKW.unbind(2)):
             write(padded_BCT, begin_B, faded_BCW)
         return padded_BCT[..., : y_BCT.shape[-1]]
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        start, part, longer = params["start"], params["part"], params.get("length_out", length)
+        if start == NEVER:
+            return Timeline.identity(length)
+        again = [start + part * (k + 1) for k in range(params["repeats"])]
+        rest = start + part * (params["repeats"] + 1)
+        since = start + part if self.mode == "insert" else rest
+        pieces = [(0, start + part, 0, start + part), *((start, start + part, place, place + part) for place in again)]
+        return Timeline([*pieces, (since, length, rest, rest + length - since)], length, longer)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, UniformInt
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
 
 LENGTH_STEP = 1024
@@ -63,3 +63,7 @@ class Resample(Op):
         y_BCT = resample(x_BCT, params["ratio"], params["samples_out"], clips.lengths_B, params["reach"])
         sounding_BT = torch.arange(y_BCT.shape[-1], device=y_BCT.device) < params["sounding"][:, None]
         return torch.where(sounding_BT[:, None], y_BCT, 0.0)
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        sounding = length * params["target_sample_rate"] / sample_rate
+        return Timeline([(0, length, 0, sounding)], length, params["length_out"])

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
 from audioaug.core.params import FloatArray
 from audioaug.dsp.fft import convolve
 from audioaug.errors import ChainError, did_you_mean
@@ -148,6 +148,13 @@ class RoomSimulator(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         full = convolve(clips.masked(x_BCT), params["taps"].view(len(x_BCT), 1, params["longest"]))
         return full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
+
+    @property
+    def moves(self) -> bool:
+        return not self.leave_length_unchanged
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        return Timeline.identity(length, params["length_out"])
 
     def _room(self, params: Params, sample_rate: int) -> Room:
         arguments = {name: value for name, value in self.arguments().items() if name not in ("p", UNUSED)}

@@ -10,7 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform, UniformInt
+from audioaug.core import (
+    Contract,
+    DeviceClips,
+    Distribution,
+    HostClips,
+    Op,
+    Params,
+    Stock,
+    Timeline,
+    Uniform,
+    UniformInt,
+)
 from audioaug.dsp.fades import crossfade
 from audioaug.dsp.windows import moved, pieced
 from audioaug.errors import ChainError
@@ -78,6 +89,11 @@ class Shift(Op):
             stitch_B1 = torch.where(places_B1 < 0, clips.lengths_B[:, None] + places_B1, places_B1)  # maybe outside
             y_BCT = _faded(y_BCT, stitch_B1, places_B1, fade)
         return y_BCT
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        places = params["offset"] if self.rollover else params["places"]
+        around = [(length - places, length, 0, places)] if self.rollover else []
+        return Timeline([(0, length, places, length + places), *around], length, length)
 
     def stock(self) -> Stock:
         return Stock(

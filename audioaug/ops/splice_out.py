@@ -10,7 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock
+from audioaug.core import (
+    FRACTION,
+    NOISE_KEY,
+    Contract,
+    DeviceClips,
+    Distribution,
+    HostClips,
+    Op,
+    Params,
+    Stock,
+    Timeline,
+)
 from audioaug.dsp.windows import pieced, read, write
 from audioaug.ops._torch_reference import TorchReference
 
@@ -95,6 +106,16 @@ class SpliceOut(Op):
             write(cut_BCT, start_B1[:, 0], torch.lerp(before_BCW, after_BCW, share_B1W))
             y_BCT = cut_BCT
         return y_BCT[..., :samples]
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        share_N = np.asarray([params[f"width_share_{n}"] for n in range(self.num_time_intervals)])
+        joined, left = Timeline.identity(length), length
+        for width, start in self._splices(share_N, params["start_key"], length, sample_rate):
+            half = _half(width)
+            seam = start + half / 2  # where both stretches are as loud
+            pieces = [(0, seam, 0, seam), (seam + half, left, seam, left - half)]
+            joined, left = joined.then(Timeline(pieces, left, left - half)), left - half
+        return joined.then(Timeline.identity(left, length))
 
     def stock(self) -> Stock:
         return Stock(

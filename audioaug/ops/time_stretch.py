@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, Uniform
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.errors import DataError
 
@@ -75,6 +75,9 @@ class TimeStretch(Op):
         y_BCT = torch.nn.functional.pad(y_BCT, (0, x_BCT.shape[-1] - y_BCT.shape[-1]))
         time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device)
         return torch.where((time_T < params["stretched"][:, None])[:, None], y_BCT, 0.0)
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        return Timeline([(0, length, 0, length / params["rate"])], length, params.get("length_out", length))
 
 
 def stretched_lengths(method: Method, lengths: NDArray[np.int64], rate: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from audioaug.core import Contract, DeviceClips, Op, Params
+from audioaug.core import Contract, DeviceClips, Op, Params, Timeline
 from audioaug.dsp.windows import moved
 
 HOP = 512
@@ -59,3 +59,7 @@ class Trim(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         return moved(x_BCT, -params["start"])
+
+    def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
+        start, kept = params["start"], params["length_out"]
+        return Timeline([(start, start + kept, 0, kept)], length, kept)

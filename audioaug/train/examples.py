@@ -18,6 +18,9 @@ from audioaug.units import format_hz
 
 KEY = "audio"
 
+Where = str | int
+"""Where something is in an example or batch: a key of a dict, or a position in a tuple."""
+
 
 def get_wave(example: Any) -> Any:
     """Return the audio of an example or batch as it is there; raise ``DataError`` if its form is none of the known."""
@@ -73,15 +76,48 @@ def _hugging_face(audio: Any) -> tuple[int, Any]:
         ) from None
 
 
+def own_length(example: Any, place: Where, samples: int) -> int:
+    """Return an example's length in samples, of a wave padded to so many; raise ``DataError`` if it has none there."""
+    value = item_of(example, place, "An example", "Give lengths the key or the position.")
+    try:
+        length = int(value)
+    except (TypeError, ValueError):
+        length = -1
+    if not 0 <= length <= samples or length != value:
+        raise DataError(f"The length of a clip of {samples} samples is {value!r}, but it must be from 0 to {samples}.")
+    return length
+
+
 def add_lengths(batch: Any, length_B: torch.Tensor) -> Any:
     """Return the batch with the clips' lengths: under ``"lengths"`` in a dict, as the last item otherwise."""
     if isinstance(batch, Mapping):
         return {**batch, "lengths": length_B}
-    if isinstance(batch, tuple | list):
-        return [*batch, length_B]
-    return [batch, length_B]
+    return [*batch, length_B] if isinstance(batch, tuple | list) else [batch, length_B]
 
 
-def with_lengths(batch: Any, length_B: torch.Tensor) -> Any:
-    """Return a batch that ``add_lengths`` gave lengths with other ones."""
-    return {**batch, "lengths": length_B} if isinstance(batch, Mapping) else [*batch[:-1], length_B]
+def with_lengths(batch: Any, length_B: torch.Tensor, place: Where | None = None) -> Any:
+    """Return a batch that has lengths, at some place or where ``add_lengths`` puts them, with other ones."""
+    if place is None:
+        place = "lengths" if isinstance(batch, Mapping) else -1
+    return with_item(batch, place, length_B)
+
+
+def item_of(content: Any, place: Where, what: str = "An example", cure: str = "") -> Any:
+    """Return what an example or batch has at a place; raise ``DataError``, saying ``what`` has nothing there."""
+    form = f"a dict with {', '.join(map(repr, content))}" if isinstance(content, Mapping) else type(content).__name__
+    try:
+        if isinstance(content, Mapping | tuple | list):
+            return content[place]  # type: ignore[index]
+    except (KeyError, IndexError, TypeError):
+        form += "" if isinstance(content, Mapping) else f" of {len(content)}"
+    form = form if isinstance(content, Mapping) else f"a {form}"
+    raise DataError(f"{what} has nothing at {place!r}: it is {form}.", cure)
+
+
+def with_item(content: Any, place: Where, value: Any) -> Any:
+    """Return the example or batch with another value at a place that it has; the original is not changed."""
+    if isinstance(content, Mapping):
+        return {**content, place: value}
+    items = list(content)
+    items[int(place)] = value
+    return type(content)(*items) if hasattr(content, "_fields") else type(content)(items)

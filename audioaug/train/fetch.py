@@ -20,13 +20,23 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain
-from audioaug.core import Draws
+from audioaug.core import Draws, Timeline
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError
-from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
+from audioaug.train.examples import (
+    Where,
+    add_lengths,
+    get_wave,
+    own_length,
+    samples_of,
+    with_item,
+    with_lengths,
+    with_wave,
+)
 from audioaug.train.memory import keep_freed_memory
 from audioaug.train.op_failure import told
 from audioaug.train.skipped import OnError
+from audioaug.train.targets import Followers
 
 Key: TypeAlias = tuple[int, int]
 """(epoch, index)."""
@@ -78,18 +88,35 @@ class Keys:
 
 @dataclass
 class Fetched:
-    """Examples after the worker's part, with the draws for the device part."""
+    """Examples after the worker's part, with what that did to their time, and the draws for the device part."""
 
     examples: list[Any]
+    timelines: list[Timeline]
     draws: Draws
     skipped: list[str]
 
 
 class Fetcher:
-    """The dataset as the DataLoader sees it: reads the examples of some keys and runs the ops that run on examples."""
+    """The dataset as the DataLoader sees it: reads the examples of some keys and runs the ops that run on examples.
 
-    def __init__(self, dataset: Any, worker: WorkerChain, on_error: OnError) -> None:
+    Args:
+        dataset: map-style.
+        worker: what runs on examples.
+        on_error: what becomes of an example that cannot be read.
+        follows: whether there are targets, for which to note where time goes.
+        lengths: where in an example its own length is, in samples, if its wave is padded.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        worker: WorkerChain,
+        on_error: OnError,
+        follows: bool = False,
+        lengths: Where | None = None,
+    ) -> None:
         self.dataset, self.worker, self.on_error = dataset, worker, on_error
+        self.follows, self.lengths = follows, lengths
         self.dry = WorkerChain(worker.chain, 0, worker.seed)  # no op of the chain: only checks a clip
 
     def __len__(self) -> int:
@@ -108,6 +135,7 @@ class Fetcher:
     def _fetched(self, keys: list[Key]) -> Fetched:
         draws = self.worker.chain.draw([index for _, index in keys], keys[0][0], self.worker.seed)
         examples: list[Any] = []
+        timelines: list[Timeline] = []
         kept, skipped = [], []
         for row, (epoch, index) in enumerate(keys):
             try:
@@ -120,14 +148,19 @@ class Fetcher:
                     continue
                 example, wave = instead
             with told(self.worker, index, epoch):  # what goes wrong here is the chain's fault
-                wave = self.worker(wave, draws=draws.rows([row]))
+                if self.follows:
+                    wave, timeline = self.worker.follow(wave, draws=draws.rows([row]), stop=self.worker.cut)
+                    timelines.append(timeline)
+                else:
+                    wave = self.worker(wave, draws=draws.rows([row]))
             examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
             kept.append(row)
-        return Fetched(examples, draws.rows(kept), skipped)
+        return Fetched(examples, timelines, draws.rows(kept), skipped)
 
     def _read(self, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = self.dataset[index]
-        return example, self.dry(samples_of(example, self.worker.chain.sample_rate))
+        wave = self.dry(samples_of(example, self.worker.chain.sample_rate))
+        return example, wave if self.lengths is None else wave[..., : own_length(example, self.lengths, wave.shape[-1])]
 
     def _instead_of(self, epoch: int, index: int) -> tuple[Any, NDArray[np.float32]] | None:
         """Read another example, the same whoever asks; ``None`` if several were tried in vain."""
@@ -148,6 +181,8 @@ class Collate:
         collate_fn: the user's own, which must leave the audio where it was; torch's default otherwise.
         pad: whether clips may differ in length; then they get silence behind, and the batch gets their lengths.
         on_batches: the ops that run here, on the batch, if there are any.
+        followers: the targets that follow the audio.
+        lengths: where in an example, and in the batch, the clips' lengths belong; a place of their own by default.
     """
 
     def __init__(
@@ -156,8 +191,11 @@ class Collate:
         collate_fn: Callable[[list[Any]], Any] | None,
         pad: bool,
         on_batches: DeviceChain | None = None,
+        followers: Followers | None = None,
+        lengths: Where | None = None,
     ) -> None:
         self.preparer, self.collate_fn, self.pad, self.on_batches = preparer, collate_fn, pad, on_batches
+        self.followers, self.lengths = followers, lengths
 
     def __call__(self, fetched: "Fetched | AudioaugError") -> "Message | AudioaugError":
         """Return the message for the main process, or the error to be raised there."""
@@ -173,7 +211,7 @@ class Collate:
             return Message(None, None, fetched.skipped)
         waves = [get_wave(example) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
-        batch = self._batch(fetched.examples, waves, lengths)
+        batch = self._batch(self._labelled(fetched, waves), waves, lengths)
         audio = get_wave(batch)
         if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
             raise DataError(
@@ -181,6 +219,11 @@ class Collate:
                 "but the audio must become one tensor, (B, T) or (B, C, T).",
             )
         ends = np.minimum(lengths, audio.shape[-1]).tolist()
+        if self.followers and ends != lengths:
+            raise DataError(
+                f"collate_fn has cut a clip ({max(lengths)} samples) to {audio.shape[-1]}: targets cannot follow that.",
+                "Cut clips in the dataset, with their targets, or by AdjustDuration in the chain.",
+            )
         if self.on_batches is not None:
             audio, ends = self._augmented(self.on_batches, audio, fetched.draws, ends)
             batch = with_wave(batch, audio)
@@ -194,7 +237,7 @@ class Collate:
                 "Give Loader pad=True, or cut them to one length.",
             )
         if self.pad and self.collate_fn is None:
-            batch = add_lengths(batch, torch.tensor(ends))
+            batch = self._with_lengths(batch, torch.tensor(ends))
         return Message(batch, prepared, fetched.skipped)
 
     def _augmented(
@@ -216,6 +259,19 @@ class Collate:
                 "pad=True instead of a collate_fn.",
             )
 
+    def _labelled(self, fetched: Fetched, waves: list[torch.Tensor]) -> list[Any]:
+        """Return the examples with their clips' lengths by now, and their targets where the whole chain puts them."""
+        examples = fetched.examples
+        if self.lengths is not None:
+            examples = [with_item(example, self.lengths, wave.shape[-1]) for example, wave in zip(examples, waves)]
+        if self.followers:
+            channels = 1 if waves[0].ndim == 1 else len(waves[0])
+            examples = self.followers.moved(examples, fetched.draws, fetched.timelines, channels)
+        return examples
+
+    def _with_lengths(self, batch: Any, length_B: torch.Tensor) -> Any:
+        return add_lengths(batch, length_B) if self.lengths is None else with_lengths(batch, length_B, self.lengths)
+
     def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int]) -> Any:
         if self.collate_fn is not None:
             return self.collate_fn(examples)
@@ -224,7 +280,14 @@ class Collate:
             raise DataError(f"Clips with different channels {sorted(shapes)} cannot be one batch.", "Mix them down.")
         longest = max(lengths)
         waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
-        return default_collate([with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)])
+        targets = self.followers.collated(examples, self.pad) if self.followers else {}
+        examples = [with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)]
+        for place in targets:  # ragged ones are nothing for torch's default
+            examples = [with_item(example, place, 0) for example in examples]
+        batch = default_collate(examples)
+        for place, target in targets.items():
+            batch = with_item(batch, place, target)
+        return batch
 
 
 def _shape(audio: torch.Tensor) -> tuple[int, ...]:

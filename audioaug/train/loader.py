@@ -16,13 +16,14 @@ from audioaug.errors import AudioaugError, DataError, UsageError
 from audioaug.records import Plan
 from audioaug.train import interrupt
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
-from audioaug.train.examples import get_wave, with_lengths, with_wave
+from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
 from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.processes import share_of, warn_of_the_same_examples
 from audioaug.train.ready import batches_ready
 from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
+from audioaug.train.targets import Followers, Target, check_followed
 from audioaug.train.threads import with_threads
 from audioaug.train.worker_death import watched
 
@@ -56,6 +57,12 @@ class Loader:
         collate_fn: makes a batch of examples, leaving the audio where it was in each.
         pad: allow clips of different lengths: silence behind the shorter ones, and the batch gets their lengths (a last
             item in a tuple, ``"lengths"`` in a dict).
+        lengths: where in an example, a key or a position, its own length is, in samples, if its wave comes padded: what
+            lies behind is dropped before anything happens. The batch has the new lengths there. Implies ``pad``.
+        targets: labels that follow the audio, wherever it is augmented, by where they are in an example: ``Frames``,
+            ``Stamps``, ``Segments`` and ``Label`` say what becomes of each. Their times are those of the clip as the
+            dataset gives it, in seconds; what lies outside of it is dropped. After ``Resample`` they are those that one
+            hears who plays the audio at the chain's rate. Code of yours is taken to leave time where it is.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
         on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped`` and told by
@@ -66,7 +73,7 @@ class Loader:
         audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
 
     Raises:
-        PlanError: the plan does not belong to the chain or asks for something impossible.
+        PlanError: the plan does not belong to the chain, asks for something impossible, or does not let targets follow.
         DataError: the dataset is empty, or returns something that is no audio.
         DeviceError: there is no such device.
         UsageError: options that exclude each other.
@@ -97,29 +104,37 @@ class Loader:
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pad: bool = False,
+        lengths: Where | None = None,
+        targets: Mapping[Where, Target] | None = None,
         augment: bool = True,
         seed: int = 0,
         on_error: OnError = "skip",
     ) -> None:
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan)
-        self.plan = plan if plan is not None else Plan(cut=chain.device_from)
+        followed_from = chain.followed_from if targets else 0
+        self.plan = plan if plan is not None else Plan(cut=_least_cut(chain, followed_from))
         check_plan(chain, self.plan)
+        if targets:
+            check_followed(chain, self.plan)
         _check_dataset(dataset)
         _check_order(dataset, shuffle, sampler, batch_sampler)
         if on_error not in POLICIES:
             raise UsageError(f"on_error is {on_error!r}, but it must be 'skip', 'replace' or 'raise'.")
         self.device = as_device(device)
         self._skipped = Skipped(on_error)
-        self._gives_lengths = pad and collate_fn is None
+        pad = pad or lengths is not None
+        self._gives_lengths, self._lengths = pad and collate_fn is None, lengths
         self._seed = seed
         self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
         self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
-        on_clips, on_batches = build_worker(chain, self.plan, seed)
-        fetcher = Fetcher(dataset, on_clips, on_error)
+        on_clips, on_batches = build_worker(chain, self.plan, seed, followed_from)
+        followers = Followers(targets, chain, on_clips.cut)
+        self._unpacked = followers.unpacked if collate_fn is None else lambda batch: batch
+        fetcher = Fetcher(dataset, on_clips, on_error, bool(followers), lengths)
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
-        collate = Collate(self._module.prepare, collate_fn, pad, on_batches)
+        collate = Collate(self._module.prepare, collate_fn, pad, on_batches, followers, lengths)
         if is_stream(dataset):
             self._source: Keys | Stream = Stream(fetcher, batch_size, drop_last, self.plan.persistent_workers)
         else:
@@ -264,13 +279,13 @@ class Loader:
 
     def _finish(self, message: Message) -> Any:
         """Copy a batch to the device and run the device part on its audio. Never waits for the device."""
-        batch = to_device(message.batch, self.device)
+        batch = self._unpacked(to_device(message.batch, self.device))
         assert message.prepared is not None
         if not message.prepared.steps:
             return batch
         wave, length_B = self._module.augment(get_wave(batch), message.prepared)
         if message.prepared.resizes and self._gives_lengths:
-            batch = with_lengths(batch, length_B)
+            batch = with_lengths(batch, length_B, self._lengths)
         return with_wave(batch, wave)
 
 
@@ -281,6 +296,11 @@ def _end_workers(batches: "DataLoader[Any]") -> None:
     the workers to end), and at exit with pinned memory (nobody asks them, pytorch/pytorch#81794).
     """
     batches._iterator = None
+
+
+def _least_cut(chain: Chain, followed_from: int) -> int:
+    """Return the smallest cut there can be, behind what targets cannot follow on the device if it may be there."""
+    return max(chain.device_from, min(followed_from, chain.worker_until))
 
 
 def _without_cut(plan: Plan | None) -> Plan:

@@ -3,7 +3,7 @@
 Shapes: B examples, C channels, T samples.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,10 +11,7 @@ import torch
 from audioaug.build import DeviceChain
 from audioaug.errors import DataError
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
-from audioaug.train.examples import get_wave, with_wave
-
-Place = str | int
-"""Where something is in a batch: a key of a dict, or a position in a tuple."""
+from audioaug.train.examples import Where, get_wave, item_of, with_item, with_wave
 
 
 def prefetch(
@@ -22,9 +19,9 @@ def prefetch(
     device: str | torch.device | None,
     module: DeviceChain,
     *,
-    index: Place | None = None,
+    index: Where | None = None,
     epoch: int = 0,
-    lengths: Place | None = None,
+    lengths: Where | None = None,
 ) -> Iterator[Any]:
     """Yield the batches of one epoch on the device, augmented by the module, the next one already on its way.
 
@@ -61,13 +58,14 @@ def prefetch(
         [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
     target = as_device(device)
+    said = "A batch", "Give prefetch the key or the position."
 
     def finish(batch: Any) -> Any:
-        numbers = None if index is None else _get(batch, index)
-        given = None if lengths is None else _get(batch, lengths)
+        numbers = None if index is None else item_of(batch, index, *said)
+        given = None if lengths is None else item_of(batch, lengths, *said)
         moved = to_device(batch, target)
         wave, length_B = module(_wave(moved), lengths=given, return_lengths=True, index=numbers, epoch=epoch)
-        return with_wave(moved if lengths is None else _with(moved, lengths, length_B), wave)
+        return with_wave(moved if lengths is None else with_item(moved, lengths, length_B), wave)
 
     return run_ahead(loader, target, finish)
 
@@ -80,22 +78,3 @@ def _wave(batch: Any) -> torch.Tensor:
             "Let collate_fn stack the waves.",
         )
     return wave
-
-
-def _get(batch: Any, place: Place) -> Any:
-    form = f"a dict with {', '.join(map(repr, batch))}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
-    try:
-        if isinstance(batch, Mapping | tuple | list):
-            return batch[place]  # type: ignore[index]
-    except (KeyError, IndexError, TypeError):
-        form += "" if isinstance(batch, Mapping) else f" of {len(batch)}"
-    raise DataError(f"A batch has nothing at {place!r}: it is {form}.", "Give prefetch the key or the position.")
-
-
-def _with(batch: Any, place: Place, value: torch.Tensor) -> Any:
-    """Return the batch with another value at a place that it has."""
-    if isinstance(batch, Mapping):
-        return {**batch, place: value}
-    items = list(batch)
-    items[int(place)] = value
-    return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
