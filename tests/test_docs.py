@@ -232,12 +232,13 @@ def write(page: str, folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
+@pytest.mark.timeout(900)  # six programs, 45 seconds of work: minutes only where others use the cores too
 def test_the_tutorial_runs_from_start_to_end(tmp_path: Path) -> None:
     write("tutorial.md", tmp_path)
     (tmp_path / "datasets").symlink_to(ROOT / "datasets")
     said = {}
     for command in commands_of("tutorial.md"):
-        short = ["--budget", "4", "--workers", "0,1"] if "audioaug.advise" in command else []
+        short = ["--budget", "2", "--workers", "0,1"] if "audioaug.advise" in command else []
         said[" ".join(command)] = run(*command, *short, cwd=tmp_path)
     assert len(said) == 6
     assert {"plan.json", "report.json", "report.html", "run.jsonl", "run.html"} <= {p.name for p in tmp_path.iterdir()}
