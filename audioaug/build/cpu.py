@@ -88,10 +88,11 @@ class WorkerChain:
             PlanError: the device part has an op of which only the audio tells how it cuts (``Trim``).
             DataError: as for calling it; or code of yours made the clip longer or shorter.
 
-        >>> from audioaug import ops
-        >>> worker = build_cpu(Chain([ops.Reverse(p=1.0), ops.Shift(p=1.0)], sample_rate=16000), cut=1)
-        >>> wave, timeline = worker.follow(np.ones(16000, np.float32), index=7)
-        >>> beats = timeline.stamps(np.array([0.1, 0.6]) * 16000)[0] / 16000  # in seconds, after both ops
+        Examples:
+            >>> from audioaug import ops
+            >>> worker = build_cpu(Chain([ops.Reverse(p=1.0), ops.Shift(p=1.0)], sample_rate=16000), cut=1)
+            >>> wave, timeline = worker.follow(np.ones(16000, np.float32), index=7)
+            >>> beats = timeline.stamps(np.array([0.1, 0.6]) * 16000)[0] / 16000  # in seconds, after both ops
         """
         draws = self.chain.draw([index], epoch, self.seed) if draws is None else draws
         self.chain.check_followed(self.cut)

@@ -31,15 +31,16 @@ class Timeline:
         length_in: of the clip.
         length_out: of the result.
 
-    >>> shifted = Timeline([(0, 6, 4, 10)], length_in=10, length_out=10)
-    >>> backwards = Timeline([(10, 0, 0, 10)], length_in=10, length_out=10)
-    >>> both = shifted.then(backwards)
-    >>> both.pieces.tolist()
-    [[6.0, 0.0, 0.0, 6.0]]
-    >>> both.stamps([1.0, 8.0])[0].tolist(), both.segments([(2.0, 9.0)])[0].tolist()
-    ([5.0], [[0.0, 4.0]])
-    >>> both.frames(np.array([10, 11, 12, 13, 14]), hop=2, fill=-1).tolist()
-    [12, 11, 10, -1, -1]
+    Examples:
+        >>> shifted = Timeline([(0, 6, 4, 10)], length_in=10, length_out=10)
+        >>> backwards = Timeline([(10, 0, 0, 10)], length_in=10, length_out=10)
+        >>> both = shifted.then(backwards)
+        >>> both.pieces.tolist()
+        [[6.0, 0.0, 0.0, 6.0]]
+        >>> both.stamps([1.0, 8.0])[0].tolist(), both.segments([(2.0, 9.0)])[0].tolist()
+        ([5.0], [[0.0, 4.0]])
+        >>> both.frames(np.array([10, 11, 12, 13, 14]), hop=2, fill=-1).tolist()
+        [12, 11, 10, -1, -1]
     """
 
     pieces: FloatArray

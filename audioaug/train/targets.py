@@ -66,12 +66,13 @@ class Frames(Target):
     In a batch: (B, F, ...); with ``Loader(pad=True)``, a pair of that, filled up with ``fill``, and the numbers of
     frames, (B,).
 
-    >>> from audioaug import Chain, Loader, ops
-    >>> dataset = [{"audio": torch.ones(8), "active": [0, 1, 2, 3]}]
-    >>> chain = Chain([ops.Reverse(p=1.0)], sample_rate=100)
-    >>> loader = Loader(dataset, chain, device="cpu", targets={"active": Frames(hop_seconds=0.02)})
-    >>> next(iter(loader))["active"].tolist()
-    [[3, 2, 1, 0]]
+    Examples:
+        >>> from audioaug import Chain, Loader, ops
+        >>> dataset = [{"audio": torch.ones(8), "active": [0, 1, 2, 3]}]
+        >>> chain = Chain([ops.Reverse(p=1.0)], sample_rate=100)
+        >>> loader = Loader(dataset, chain, device="cpu", targets={"active": Frames(hop_seconds=0.02)})
+        >>> next(iter(loader))["active"].tolist()
+        [[3, 2, 1, 0]]
     """
 
     hop_seconds: float
@@ -127,12 +128,13 @@ class Stamps(Target):
 
     Where ``Mix`` unites labels, those of both examples are there. In a batch: a list of B tensors.
 
-    >>> from audioaug import Chain, Loader, ops
-    >>> chain = Chain([ops.Reverse(p=1.0)], sample_rate=100)
-    >>> dataset = [(torch.ones(800), [1.0, 2.5, 3.0])]
-    >>> loader = Loader(dataset, chain, device="cpu", targets={1: Stamps()})
-    >>> [beats.tolist() for wave, beats_of_batch in loader for beats in beats_of_batch]
-    [[5.0, 5.5, 7.0]]
+    Examples:
+        >>> from audioaug import Chain, Loader, ops
+        >>> chain = Chain([ops.Reverse(p=1.0)], sample_rate=100)
+        >>> dataset = [(torch.ones(800), [1.0, 2.5, 3.0])]
+        >>> loader = Loader(dataset, chain, device="cpu", targets={1: Stamps()})
+        >>> [beats.tolist() for wave, beats_of_batch in loader for beats in beats_of_batch]
+        [[5.0, 5.5, 7.0]]
     """
 
     def moved(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
@@ -154,12 +156,13 @@ class Segments(Target):
     their starts. Where ``Mix`` unites labels, those of both examples are there. In a batch: a list of B lists of
     tuples, or, where an example has an array (N, 2 or more), of B tensors.
 
-    >>> from audioaug import Chain, Loader, ops
-    >>> chain = Chain([ops.Shift(min_shift=2, max_shift=2, shift_unit="seconds", p=1.0)], sample_rate=100)
-    >>> dataset = [{"audio": torch.ones(800), "words": [(1.0, 2.0, "to"), (5.0, 7.0, "be")]}]
-    >>> loader = Loader(dataset, chain, device="cpu", targets={"words": Segments()})
-    >>> next(iter(loader))["words"][0]
-    [(0.0, 1.0, 'be'), (3.0, 4.0, 'to'), (7.0, 8.0, 'be')]
+    Examples:
+        >>> from audioaug import Chain, Loader, ops
+        >>> chain = Chain([ops.Shift(min_shift=2, max_shift=2, shift_unit="seconds", p=1.0)], sample_rate=100)
+        >>> dataset = [{"audio": torch.ones(800), "words": [(1.0, 2.0, "to"), (5.0, 7.0, "be")]}]
+        >>> loader = Loader(dataset, chain, device="cpu", targets={"words": Segments()})
+        >>> next(iter(loader))["words"][0]
+        [(0.0, 1.0, 'be'), (3.0, 4.0, 'to'), (7.0, 8.0, 'be')]
     """
 
     def moved(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> Any:
@@ -193,12 +196,13 @@ class Label(Target):
     Time does not touch it. Where ``Mix`` unites labels, each number becomes the larger of both, or, if ``soft``, the
     mean of both, weighted by their shares of the energy, so that the sum stays. In a batch: (B, classes), float32.
 
-    >>> from audioaug import Chain, Loader, ops
-    >>> chain = Chain([ops.Mix(min_snr_in_db=3.0, max_snr_in_db=3.0, p=1.0)], sample_rate=100)
-    >>> dataset = [(torch.ones(80), k) for k in range(3)]
-    >>> loader = Loader(dataset, chain, batch_size=3, device="cpu", seed=1, targets={1: Label(classes=3, soft=True)})
-    >>> next(iter(loader))[1].sum(dim=1).tolist()
-    [1.0, 1.0, 1.0]
+    Examples:
+        >>> from audioaug import Chain, Loader, ops
+        >>> chain = Chain([ops.Mix(min_snr_in_db=3.0, max_snr_in_db=3.0, p=1.0)], sample_rate=100)
+        >>> dataset = [(torch.ones(80), k) for k in range(3)]
+        >>> loader = Loader(dataset, chain, batch_size=3, device="cpu", seed=1, targets={1: Label(classes=3, soft=True)})
+        >>> next(iter(loader))[1].sum(dim=1).tolist()
+        [1.0, 1.0, 1.0]
     """
 
     classes: int
