@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ def tiny_model() -> torch.nn.Module:
     return Wav2Vec2ForSequenceClassification(config)
 
 
-def trainer_of(folder: Path, **options: Any) -> tuple[Any, Witness]:
-    names = run("huggingface", 1, run("huggingface", 0, {"chain": CHAIN, "plan": PLAN}))
+def trainer_of(folder: Path, workers: int = 0, **options: Any) -> tuple[Any, Witness]:
+    plan = replace(PLAN, num_workers=workers)
+    names = run("huggingface", 1, run("huggingface", 0, {"chain": CHAIN, "plan": plan}))
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=2,
@@ -75,7 +77,7 @@ def expected(epoch: int) -> list[torch.Tensor]:
 
 
 def test_train_and_evaluate(tmp_path):
-    trainer, saw = trainer_of(tmp_path, save_strategy="no", eval_strategy="epoch")
+    trainer, saw = trainer_of(tmp_path, workers=1, save_strategy="no", eval_strategy="epoch")
     trainer.train()
     assert saw.learned()
     assert_equal(saw.trained, expected(0) + expected(1))
