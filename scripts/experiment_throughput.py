@@ -54,7 +54,7 @@ def run(size: Size, device: torch.device, trace: str | None = None, say: Say = q
 def main(quick: bool, device: str, json_: str | None, load: str | None, trace: str | None) -> None:
     """Measure or load, then print."""
     size = QUICK if quick else FULL
-    perform(Throughput, lambda say: run(size, as_device(device), trace, say), to_text, json_, load)
+    perform(Throughput, lambda say: run(size, as_device(device), trace, say), to_text, json_, load, also=trace)
 
 
 if __name__ == "__main__":

@@ -47,13 +47,23 @@ def perform(
     to_text: Callable[[Record], str],
     json_: str | None,
     load: str | None,
+    also: str | None = None,
 ) -> None:
-    """Measure or load, write, print. Ends the process with the error's exit code, or 130 where it was interrupted."""
+    """Measure or load, write, print. Ends the process with the error's exit code, or 130 where it was interrupted.
+
+    Args:
+        kind: of the record that is measured.
+        measure: does it, and says how far it is.
+        to_text: lays a record out for the terminal.
+        json_: a file for the record.
+        load: a file to read it from instead.
+        also: a file that ``measure`` will write.
+    """
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius|torchaudio")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
     try:
-        if json_:
-            _open_for_writing(json_)  # before minutes are spent
+        for path in filter(None, (json_, also)):
+            _open_for_writing(path)  # before minutes are spent
         found = read_record(load, kind) if load else measure(_tell)
         if json_:
             write_record(found, json_)
