@@ -24,7 +24,7 @@ from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
 from audioaug.train.memory import keep_freed_memory
-from audioaug.train.op_failure import told
+from audioaug.train.op_failure import told, told_of_batch
 from audioaug.train.skipped import OnError
 
 Key: TypeAlias = tuple[int, int]
@@ -41,12 +41,13 @@ REPLACEMENT = 2**31 + 1
 class Message(NamedTuple):
     """What a worker sends: the batch, what the device is to do with it, and a sentence for each example left out.
 
-    ``batch`` and ``prepared`` are ``None`` if no example was left.
+    ``batch`` and ``prepared`` are ``None`` if no example was left. ``keys`` are those of the examples in it.
     """
 
     batch: Any
     prepared: Prepared | None
     skipped: list[str]
+    keys: list[Key]
 
 
 class Keys:
@@ -82,6 +83,7 @@ class Fetched:
     examples: list[Any]
     draws: Draws
     skipped: list[str]
+    keys: list[Key]
 
 
 class Fetcher:
@@ -122,7 +124,7 @@ class Fetcher:
                 wave = self.worker(wave, draws=draws.rows([row]))
             examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
             kept.append(row)
-        return Fetched(examples, draws.rows(kept), skipped)
+        return Fetched(examples, draws.rows(kept), skipped, [keys[row] for row in kept])
 
     def _read(self, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = self.dataset[index]
@@ -147,6 +149,7 @@ class Collate:
         collate_fn: the user's own, which must leave the audio where it was; torch's default otherwise.
         pad: whether clips may differ in length; then they get silence behind, and the batch gets their lengths.
         on_batches: the ops that run here, on the batch, if there are any.
+        seed: of the training run, which an error names.
     """
 
     def __init__(
@@ -155,8 +158,10 @@ class Collate:
         collate_fn: Callable[[list[Any]], Any] | None,
         pad: bool,
         on_batches: DeviceChain | None = None,
+        seed: int = 0,
     ) -> None:
         self.preparer, self.collate_fn, self.pad, self.on_batches = preparer, collate_fn, pad, on_batches
+        self.seed = seed
 
     def __call__(self, fetched: "Fetched | AudioaugError") -> "Message | AudioaugError":
         """Return the message for the main process, or the error to be raised there."""
@@ -169,7 +174,7 @@ class Collate:
 
     def _message(self, fetched: Fetched) -> Message:
         if not fetched.examples:
-            return Message(None, None, fetched.skipped)
+            return Message(None, None, fetched.skipped, [])
         waves = [get_wave(example) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
         batch = self._batch(fetched.examples, waves, lengths)
@@ -181,9 +186,9 @@ class Collate:
             )
         ends = np.minimum(lengths, audio.shape[-1]).tolist()
         if self.on_batches is not None:
-            audio, ends = self._augmented(self.on_batches, audio, fetched.draws, ends)
+            audio, ends = self._augmented(self.on_batches, audio, fetched, ends)
             batch = with_wave(batch, audio)
-        prepared = self.preparer(fetched.draws, _shape(audio), lengths=ends)
+        prepared = self._prepared(self.preparer, audio, fetched, ends)
         self._check_told(prepared)
         if self.collate_fn is None and prepared.ragged and not self.pad:
             raise DataError(
@@ -194,16 +199,25 @@ class Collate:
             )
         if self.pad and self.collate_fn is None:
             batch = add_lengths(batch, torch.tensor(ends))
-        return Message(batch, prepared, fetched.skipped)
+        return Message(batch, prepared, fetched.skipped, fetched.keys)
+
+    def _prepared(self, preparer: Preparer, audio: torch.Tensor, fetched: Fetched, ends: list[int]) -> Prepared:
+        """Return what the ops that the preparer is for are to do with the batch."""
+
+        def alone(row: int, draws: Draws) -> object:
+            return preparer(draws, _shape(audio[row : row + 1, ..., : ends[row]]))
+
+        with told_of_batch(preparer, fetched.keys, self.seed, alone):
+            return preparer(fetched.draws, _shape(audio), lengths=ends)
 
     def _augmented(
-        self, module: DeviceChain, audio: torch.Tensor, draws: Draws, ends: list[int]
+        self, module: DeviceChain, audio: torch.Tensor, fetched: Fetched, ends: list[int]
     ) -> tuple[torch.Tensor, list[int]]:
         """Return the batch after the ops that run here, and the lengths of its clips."""
-        prepared = module.prepare(draws, _shape(audio), lengths=ends)
+        prepared = self._prepared(module.prepare, audio, fetched, ends)
         self._check_told(prepared)
         with torch.no_grad():
-            audio, length_B = module.augment(audio, prepared)
+            audio, length_B = augmented(module, audio, prepared, fetched.keys, self.seed)
         return audio.contiguous(), length_B.tolist()
 
     def _check_told(self, prepared: Prepared) -> None:
@@ -224,6 +238,18 @@ class Collate:
         longest = max(lengths)
         waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
         return default_collate([with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)])
+
+
+def augmented(
+    module: DeviceChain, audio: torch.Tensor, prepared: Prepared, keys: Sequence[Key], seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a batch after a part of the chain, and the lengths of its clips; raise ``OpError`` if an op fails."""
+
+    def alone(row: int, draws: Draws) -> object:
+        return module(audio[row : row + 1, ..., : prepared.length_of(row)], draws=draws)
+
+    with told_of_batch(module.prepare, keys, seed, alone):
+        return module.augment(audio, prepared)
 
 
 def _shape(audio: torch.Tensor) -> tuple[int, ...]:

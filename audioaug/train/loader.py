@@ -17,7 +17,7 @@ from audioaug.records import Plan
 from audioaug.train import interrupt
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import get_wave, with_lengths, with_wave
-from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
+from audioaug.train.fetch import Collate, Fetcher, Keys, Message, augmented, start_worker
 from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.processes import share_of, warn_of_the_same_examples
 from audioaug.train.skipped import POLICIES, OnError, Skipped
@@ -112,7 +112,7 @@ class Loader:
         on_clips, on_batches = build_worker(chain, self.plan, seed)
         fetcher = Fetcher(dataset, on_clips, on_error)
         self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
-        collate = Collate(self._module.prepare, collate_fn, pad, on_batches)
+        collate = Collate(self._module.prepare, collate_fn, pad, on_batches, seed)
         if is_stream(dataset):
             self._source: Keys | Stream = Stream(fetcher, batch_size, drop_last, self.plan.persistent_workers)
         else:
@@ -253,7 +253,7 @@ class Loader:
         assert message.prepared is not None
         if not message.prepared.steps:
             return batch
-        wave, length_B = self._module.augment(get_wave(batch), message.prepared)
+        wave, length_B = augmented(self._module, get_wave(batch), message.prepared, message.keys, self._seed)
         if message.prepared.resizes and self._gives_lengths:
             batch = with_lengths(batch, length_B)
         return with_wave(batch, wave)
