@@ -4,15 +4,16 @@ import atexit
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.build import build_device, build_worker, check_plan
+from audioaug.build import DeviceChain, build_device, build_worker, check_plan
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, UsageError
+from audioaug.measure import clock_for, usable_cores
 from audioaug.records import Plan
 from audioaug.train import interrupt
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
@@ -23,10 +24,29 @@ from audioaug.train.processes import share_of, warn_of_the_same_examples
 from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
 from audioaug.train.threads import with_threads
+from audioaug.train.trial import Trial, plans_for
 from audioaug.train.worker_death import watched
 
 GIVE_UP_AFTER = 64
 """So many unusable examples without a usable batch are not bad luck any more."""
+
+
+class Part(NamedTuple):
+    """What one iteration gives of an epoch: at most so many batches, behind the last iteration or from the start."""
+
+    most: int | None = None
+    goes_on: bool = False
+
+
+WHOLE = Part()
+
+
+class _Built(NamedTuple):
+    """What a plan is made into: the device part, torch's DataLoader, and what ends its workers."""
+
+    module: DeviceChain
+    batches: "DataLoader[Any]"
+    end: "weakref.finalize[..., Any]"
 
 
 class Loader:
@@ -45,7 +65,10 @@ class Loader:
             the chain's sample rate.
         chain: the augmentation.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
-            workers are those of the machine: several processes that train on one (torchrun) share them.
+            workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``
+            tries a few in the first steps, your own step included, and keeps the fastest, or the simplest where
+            several are as fast: from then on that is ``plan``, and the logger ``audioaug`` says which and why. No batch
+            is lost or comes twice, and each is the same as with any plan.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order every epoch, from the seed.
@@ -80,7 +103,7 @@ class Loader:
         self,
         dataset: Any,
         chain: Chain,
-        plan: Plan | None = None,
+        plan: Plan | Literal["auto"] | None = None,
         *,
         batch_size: int = 1,
         device: str | torch.device | None = None,
@@ -95,9 +118,7 @@ class Loader:
         on_error: OnError = "skip",
     ) -> None:
         if not augment:
-            chain, plan = Chain([], chain.sample_rate), _without_cut(plan)
-        self.plan = plan if plan is not None else Plan(cut=chain.device_from)
-        check_plan(chain, self.plan)
+            chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
         _check_dataset(dataset)
         _check_order(dataset, shuffle, sampler, batch_sampler)
         if on_error not in POLICIES:
@@ -109,27 +130,55 @@ class Loader:
         self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
         self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
-        on_clips, on_batches = build_worker(chain, self.plan, seed)
-        fetcher = Fetcher(dataset, on_clips, on_error)
-        self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
-        collate = Collate(self._module.prepare, collate_fn, pad, on_batches, seed)
-        if is_stream(dataset):
-            self._source: Keys | Stream = Stream(fetcher, batch_size, drop_last, self.plan.persistent_workers)
-        else:
+        self._parts = dataset, chain, collate_fn, pad, batch_size, drop_last
+        self._built: dict[Plan, _Built] = {}
+        self._source: Keys | Stream
+        if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
                 warn_of_the_same_examples(stacklevel=2)
             if batch_sampler is None:
                 sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
             self._source = Keys(batch_sampler)
-        self._batches = self._data_loader(fetcher, collate)
-        self._end = weakref.finalize(self, _end_workers, self._batches)
+        self._trial = self._trial_of(dataset, chain) if plan == "auto" else None
+        given = plan if isinstance(plan, Plan) else Plan(cut=chain.device_from)
+        self._use(given if self._trial is None else self._trial.plans[0])
+
+    def _trial_of(self, dataset: Any, chain: Chain) -> Trial:
+        """Return the trial of the plans for this machine; raise ``UsageError`` where batches cannot be counted."""
+        if is_stream(dataset) or self._batches_per_epoch() is None:
+            raise UsageError(
+                'plan="auto" lets several plans feed parts of an epoch in turn, but the batches of a stream, or of a '
+                "sampler without a length, cannot be divided beforehand.",
+                "Give Loader a Plan, such as the one that python -m audioaug.advise --plan writes.",
+            )
+        plans = plans_for(chain, self.device, max(1, int(usable_cores())), torch.get_num_threads())
+        return Trial(plans, len(chain), clock_for(self.device))
+
+    def _use(self, plan: Plan) -> None:
+        """Go on with a plan, for which all is built the first time."""
+        if plan not in self._built:
+            self._built[plan] = self._build(plan)
+        self.plan = plan
+        self._module, self._batches, self._end = self._built[plan]
+
+    def _build(self, plan: Plan) -> "_Built":
+        dataset, chain, collate_fn, pad, batch_size, drop_last = self._parts
+        check_plan(chain, plan)
+        on_clips, on_batches = build_worker(chain, plan, self._seed)
+        fetcher = Fetcher(dataset, on_clips, self._skipped.on_error)
+        module = build_device(chain, plan.cut, plan.device_engine, self._seed)
+        collate = Collate(module.prepare, collate_fn, pad, on_batches, self._seed)
+        if is_stream(dataset):
+            self._source = Stream(fetcher, batch_size, drop_last, plan.persistent_workers)
+        batches = self._data_loader(plan, fetcher, collate)
+        return _Built(module, batches, weakref.finalize(self, _end_workers, batches))
 
     def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
         return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
 
-    def _data_loader(self, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
-        plan, workers = self.plan, share_of(self.plan.num_workers)
+    def _data_loader(self, plan: Plan, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
+        workers = share_of(plan.num_workers)
         if workers and fetcher.worker.cut:
             import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
         source = self._source
@@ -178,8 +227,33 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         start, self._next = self._next, Place(self._next.epoch + 1)
-        batches = self._handed_out(start)
+        return self._on_threads(self._handed_out(start)) if self._trial is None else self._tried(start)
+
+    def _on_threads(self, batches: Iterator[Any]) -> Iterator[Any]:
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
+
+    def _tried(self, place: Place) -> Iterator[Any]:
+        """Yield the batches of an epoch from some place on while plans take turns, and with the one kept once it is."""
+        goes_on = False
+        while self._trial is not None and place.batch < len(self):
+            block = self._trial.block(len(self) - place.batch, len(self))
+            self._use(block.plan)
+            batches = self._handed_out(place, Part(block.batches, goes_on))
+            yield from self._trial.timed(block, self._on_threads(batches))
+            place, goes_on = Place(place.epoch, place.batch + block.batches), True
+            self._keep(self._trial)
+        yield from self._on_threads(self._handed_out(place, Part(None, goes_on)))
+
+    def _keep(self, trial: Trial) -> None:
+        """End the workers of plans that are out of the trial; once one is kept, use it."""
+        kept = trial.plans if trial.chosen is None else [trial.chosen]
+        for plan in self._built.keys() - set(kept):
+            end = self._built.pop(plan).end
+            atexit.unregister(end)
+            end()
+        if trial.chosen is not None:
+            self._use(trial.chosen)
+            self._trial = None
 
     @property
     def capacity(self) -> int | None:
@@ -199,27 +273,30 @@ class Loader:
             return None
         return waiting + sum(len(task) == 2 for task in running._task_info.values())  # and those out of turn
 
-    def _handed_out(self, start: Place) -> Iterator[Any]:
-        """Yield the batches of an epoch from some place on, and note how far that is."""
+    def _handed_out(self, start: Place, part: Part = WHOLE) -> Iterator[Any]:
+        """Yield the batches of an epoch from some place on, or a part of them, and note how far that is."""
 
         def finish(placed: tuple[Place, Message]) -> tuple[Place, Any]:
             return placed[0], self._finish(placed[1])
 
         interrupt.listen()
-        for place, batch in run_ahead(self._placed(start), self.device, finish):
+        for place, batch in run_ahead(self._placed(start, part), self.device, finish):
             interrupt.raise_if_dropped()
             self._behind = place
             yield batch
-        self._behind = Place(start.epoch + 1)
+        self._behind = Place(start.epoch + 1) if part.most is None else Place(start.epoch, start.batch + part.most)
 
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""
         return (message for _, message in self._placed(Place(epoch)))
 
-    def _placed(self, start: Place) -> Iterator[tuple[Place, Message]]:
+    def _placed(self, start: Place, part: Part = WHOLE) -> Iterator[tuple[Place, Message]]:
         """Yield the messages of an epoch from some place on, each with the place behind it."""
-        again = self._source.start(*start)
-        self._shuffle_generator.manual_seed(int(uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0] * 2**53))
+        again = 0 if part.goes_on else self._source.start(*start)
+        self._source.most = part.most
+        if not part.goes_on:
+            seed = uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0]
+            self._shuffle_generator.manual_seed(int(seed * 2**53))
         usable, skipped_before = start.batch, self.skipped
         batches, self._running = watched(self._batches)
         atexit.unregister(self._end)

@@ -16,11 +16,13 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def share_of(workers: int) -> int:
-    """Return how many of a machine's workers each of its processes may have, the same for all: at least one, if any.
+    """Return how many of a machine's workers each of its processes may have, the same for all: at least one, if any."""
+    return max(1, workers // local_size()) if workers else 0
 
-    torchrun says in ``LOCAL_WORLD_SIZE`` how many processes train on this machine.
-    """
-    return max(1, workers // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)) if workers else 0
+
+def local_size() -> int:
+    """Return how many processes train on this machine, which torchrun says in ``LOCAL_WORLD_SIZE``."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
 
 
 def warn_of_the_same_examples(stacklevel: int) -> None:
