@@ -25,6 +25,7 @@ from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import add_lengths, get_wave, samples_of, with_wave
 from audioaug.train.memory import keep_freed_memory
 from audioaug.train.op_failure import told, told_of_batch
+from audioaug.train.sending import no_room, send_errors_instead
 from audioaug.train.skipped import OnError
 
 Key: TypeAlias = tuple[int, int]
@@ -177,6 +178,10 @@ class Collate:
             return self._message(fetched)
         except AudioaugError as error:
             return error
+        except RuntimeError as error:
+            if told := no_room(error):  # torch's own collate_fn makes batches in shared memory
+                return told
+            raise
 
     def _message(self, fetched: Fetched) -> Message:
         if not fetched.examples:
@@ -272,11 +277,12 @@ def _sentence(index: int, error: Exception) -> str:
 
 def start_worker(worker_id: int) -> None:
     """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores), let it keep
-    freed memory, and let Ctrl-C reach the training process alone, which then ends its workers."""
+    freed memory and tell what it cannot send, and let Ctrl-C reach the training process alone, which ends workers."""
     from threadpoolctl import threadpool_limits
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = _print_unless_hung_up
+    send_errors_instead()
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()

@@ -303,7 +303,10 @@ class Loader:
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
         for number, message in enumerate(batches, start.batch - again + 1):
             if isinstance(message, AudioaugError):
-                raise message
+                try:
+                    raise message
+                finally:
+                    del message  # else its traceback and this frame would hold each other, and the workers
             if number <= start.batch:
                 continue
             self._skipped.add(message.skipped, stacklevel=4)  # at the loop over the batches

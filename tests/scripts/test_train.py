@@ -1,10 +1,16 @@
 """The training program: real updates, a stop and a resume in mid-epoch, larger batches in parts, what it writes."""
 
+import contextlib
 import os
+import random
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 import train
@@ -12,6 +18,9 @@ from torch import nn
 
 from audioaug import Plan
 from audioaug.train.place import Place
+from tests.train.test_worker_death import nothing_left
+
+ROOT = Path(__file__).parents[2]
 
 ARGUMENTS = ("--device", "cpu", "--examples", "20", "--batch-size", "4", "--epochs", "2")
 """Two epochs of five updates."""
@@ -136,6 +145,47 @@ def test_mistakes_are_told_in_a_sentence(more, sentence, tmp_path, capsys):
     assert run(tmp_path / "none.pt", *more) == 2
     told = capsys.readouterr().err
     assert sentence in told and "Traceback" not in told
+
+
+def interrupt_after(pause: float, folder: Path) -> None:
+    """Start the program with workers, press Ctrl-C for all its processes a while after the first epoch, and resume."""
+    Plan(cut=3, num_workers=2).save(folder / "plan.json")
+    asked = [*ARGUMENTS[:-1], "1000", "--plan", str(folder / "plan.json"), "--checkpoint", str(folder / "c.pt")]
+    command, pipe = [sys.executable, "scripts/train.py", *asked], subprocess.PIPE
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stderr=pipe, text=True, start_new_session=True) as program:
+        try:
+            assert program.stderr is not None and program.stderr.readline().startswith("epoch 0: ")
+            workers = psutil.Process(program.pid).children(recursive=True)
+            time.sleep(pause)
+            os.killpg(program.pid, signal.SIGINT)
+            _, told = program.communicate(timeout=60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    assert program.returncode == 130 and told.rstrip().endswith("goes on from the checkpoint"), told
+    assert "Traceback" not in told and len(workers) == 2
+    assert not psutil.wait_procs(workers, timeout=15)[1]
+    updates = state_of(folder / "c.pt")["updates"]
+    place = state_of(folder / "c.pt")["loader"]
+    assert updates == 5 * place["epoch"] + place["batch"] >= 5
+    assert not list(folder.glob("*.new"))
+
+
+def interrupts(count: int, folder: Path) -> None:
+    for number in range(count):
+        with nothing_left():
+            interrupt_after(1.5 * random.Random(number).random(), folder)
+
+
+def test_ctrl_c_a_few_times(tmp_path):
+    interrupts(2, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_ctrl_c_a_hundred_times(tmp_path):
+    interrupts(100, tmp_path)
 
 
 @pytest.mark.long
