@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 from audioaug.build import DeviceChain, build_device, build_worker, check_plan
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
-from audioaug.errors import AudioaugError, DataError, UsageError
+from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
 from audioaug.measure import clock_for, usable_cores
 from audioaug.records import Plan
 from audioaug.train import interrupt
@@ -117,6 +117,8 @@ class Loader:
         seed: int = 0,
         on_error: OnError = "skip",
     ) -> None:
+        if not (plan is None or plan == "auto" or isinstance(plan, Plan)):
+            raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
         _check_dataset(dataset)
@@ -129,6 +131,7 @@ class Loader:
         self._seed = seed
         self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
+        self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
         self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
         self._parts = dataset, chain, collate_fn, pad, batch_size, drop_last
         self._built: dict[Plan, _Built] = {}
@@ -295,9 +298,9 @@ class Loader:
         again = 0 if part.goes_on else self._source.start(*start)
         self._source.most = part.most
         if not part.goes_on:
+            self._usable, self._skipped_before = start.batch, self.skipped
             seed = uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0]
             self._shuffle_generator.manual_seed(int(seed * 2**53))
-        usable, skipped_before = start.batch, self.skipped
         batches, self._running = watched(self._batches)
         atexit.unregister(self._end)
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
@@ -311,11 +314,16 @@ class Loader:
                 continue
             self._skipped.add(message.skipped, stacklevel=4)  # at the loop over the batches
             if message.batch is not None:
-                usable += 1
+                self._usable += 1
                 yield Place(start.epoch, number), message
-            elif not usable and self.skipped - skipped_before >= GIVE_UP_AFTER:
-                break
-        if not usable and self.skipped > skipped_before:
+            else:
+                self._give_up_after(GIVE_UP_AFTER)
+        if part.most is None:
+            self._give_up_after(1)
+
+    def _give_up_after(self, skipped: int) -> None:
+        """Raise ``DataError`` if an epoch has no batch so far and as many examples were skipped."""
+        if not self._usable and self.skipped - self._skipped_before >= skipped:
             raise DataError(f"No example of the dataset could be used. The last one: {self._skipped.last}")
 
     @property

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from audioaug import Chain, Loader, Plan, ops
-from audioaug.errors import AudioaugWarning, DataError, UsageError
+from audioaug.errors import AudioaugWarning, DataError, PlanError, UsageError
 from audioaug.measure import FakeClock
 from audioaug.train import loader as loader_module
 from audioaug.train import trial as trial_module
@@ -212,6 +212,27 @@ def test_broken_examples_are_left_out_once(quick):
         found = rows(loader)
     assert [index for batch, _ in found for index in batch] == list(range(0, 1200, 4))
     assert loader.skipped == 900
+
+
+class Late(Waves):
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index < 30 or self.count == 60:
+            raise DataError(f"no. {index} is broken.")
+        return super().__getitem__(index)
+
+
+def test_a_block_without_a_usable_example_is_no_epoch_without_one(quick):
+    with pytest.warns(AudioaugWarning):
+        assert len(rows(Loader(Late(300), CHAIN, "auto", batch_size=3, device="cpu"))) == 90
+    with pytest.warns(AudioaugWarning), pytest.raises(DataError, match="No example of the dataset could be used"):
+        rows(Loader(Late(60), CHAIN, "auto", batch_size=3, device="cpu"))
+
+
+def test_a_plan_that_is_none():
+    with pytest.raises(
+        PlanError, match=r"plan is 'plan\.json', but it must be a Plan, None or 'auto'\. Plan\.load reads"
+    ):
+        loader_of("plan.json")
 
 
 def test_validation_may_have_it_too(quick):
