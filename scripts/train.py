@@ -163,7 +163,7 @@ def loaders_of(options: dict[str, Any]) -> tuple[audioaug.Loader, audioaug.Loade
     split = torch.Generator().manual_seed(0)
     kept, held_out = random_split(dataset, [1 - HELD_OUT, HELD_OUT], generator=split)
     if options["examples"]:
-        kept = Subset(kept, range(options["examples"]))
+        kept = Subset(kept, range(min(options["examples"], len(kept))))
     named = options["plan"]
     plan = named if named in (None, "auto") else audioaug.Plan.load(named)
     ways = {"batch_size": options["batch_size"], "device": as_device(options["device"]), "seed": options["seed"]}
@@ -238,6 +238,8 @@ def train(training: Training, held_out: Any, options: dict[str, Any], view: View
 @click.option("--trace", metavar="FILE", help="Write a profiler trace of a few updates.")
 def program(**options: Any) -> None:
     """Train a keyword spotter on the demo speech, augmented by a plan."""
+    if not options["checkpoint"].absolute().parent.is_dir():
+        raise UsageError(f"--checkpoint: there is no folder {options['checkpoint'].parent}.", "Make it first.")
     torch.manual_seed(options["seed"])
     loader, held_out = loaders_of(options)
     training = Training(example.build_model(), loader, options)
@@ -253,7 +255,8 @@ def program(**options: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code; every error is one sentence on stderr."""
-    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("audioaug").setLevel(logging.INFO)
     try:
         program.main(args=arguments, prog_name="train.py", standalone_mode=False)
     except click.ClickException as error:

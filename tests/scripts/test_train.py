@@ -138,6 +138,7 @@ def test_everything_that_can_be_asked_for(tmp_path, capsys):
         (("--resume",), "--resume: there is no checkpoint"),
         (("--batch-size", "64"), "20 examples make no batch of 64. Lower --batch-size."),
         (("--plan", "none.json"), "none.json"),
+        (("--checkpoint", "nowhere/c.pt"), "--checkpoint: there is no folder nowhere. Make it first."),
         (("--precision", "int8"), "Invalid value for '--precision'"),
     ],
 )
