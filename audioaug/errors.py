@@ -10,7 +10,7 @@
         OutputError                        a report or plan that cannot be written
       MeasurementError            exit 1   a measurement could not be made
       ContractError               exit 1   two builds of one chain do not do the same thing
-      WorkerError                 exit 1   a DataLoader worker was killed
+      WorkerError                 exit 1   a DataLoader worker was killed, or has no room for a batch
       OpError                     exit 1   an op raised an exception
     AudioaugWarning                        something works, but not as well as it should
 
@@ -74,7 +74,7 @@ class ContractError(AudioaugError):
 
 
 class WorkerError(AudioaugError, RuntimeError):
-    """A DataLoader worker was killed: by which signal, and what the likely cause is."""
+    """A DataLoader worker was killed, or has no room for a batch: by which signal, and what the likely cause is."""
 
 
 class OpError(AudioaugError):

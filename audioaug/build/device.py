@@ -87,6 +87,7 @@ class DeviceChain(torch.nn.Module):
 
     def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
+        self.prepare.running = ()
         buffers = {name: getattr(prepared, name).to(x_BCT.device, non_blocking=True) for name in ("floats", "ints")}
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
@@ -100,6 +101,7 @@ class DeviceChain(torch.nn.Module):
     def _run_step(
         self, step: Step, y_BCT: torch.Tensor, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.prepare.running = self.prepare.leaves[step.op]
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT[rows], length_B[rows])
         clips = DeviceClips(rate, length_R, y_RCT.shape[-1] if step.padded else None)

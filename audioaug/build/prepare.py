@@ -59,6 +59,10 @@ class Prepared:
         """Whether a step changes the clips' lengths."""
         return any(step.width is not None for step in self.steps)
 
+    def length_of(self, row: int) -> int | None:
+        """Return how many samples a clip has before the first step; ``None`` if it fills the batch."""
+        return None if self.lengths is None else int(self.ints[self.lengths[1] + row])
+
     def pin_memory(self) -> "Prepared":
         """Return a copy in page-locked memory (called by torch's DataLoader)."""
         return replace(self, floats=self.floats.pin_memory(), ints=self.ints.pin_memory())
@@ -127,19 +131,23 @@ class Preparer:
     """Decides on the host what the ops of a chain from ``start`` on, up to ``stop``, do to a batch.
 
     ``parts`` are its ops in order, with neighbours that are ``fused`` as one. ``ops`` are those that do something
-    (containers excluded), in the order that ``Step.op`` counts.
+    (containers excluded), in the order that ``Step.op`` counts; ``leaves`` are their nodes. ``running`` are the nodes
+    that are at work, here or on the device: who is to blame for an exception.
     """
 
     def __init__(self, chain: Chain, start: int, stop: int | None = None, fused: bool = True) -> None:
-        self.chain = chain
+        self.chain, self.start, self.stop, self.fused = chain, start, stop, fused
         self.nodes = chain.nodes[start:stop]
         self.parts: list[Node | Fused] = grouped(self.nodes) if fused else [*self.nodes]
         self.ops: list[Op | Fused] = []
+        self.leaves: list[tuple[Node, ...]] = []
+        self.running: tuple[Node, ...] = ()
         self._place: dict[str, int] = {}
         for part in self.parts:
             for each in [part] if isinstance(part, Fused) else [node for node in part.walk() if not node.children]:
                 self._place[each.path] = len(self.ops)
                 self.ops.append(each if isinstance(each, Fused) else each.op)
+                self.leaves.append(each.nodes if isinstance(each, Fused) else (each,))
 
     def __call__(
         self,
@@ -149,6 +157,7 @@ class Preparer:
         lengths: torch.Tensor | Sequence[int] | None = None,
     ) -> Prepared:
         """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments."""
+        self.running = ()
         batch, channels, samples = shape
         if len(draws) != batch:
             raise DataError(f"There are draws for {len(draws)} examples, but the batch has {batch}.")
@@ -173,11 +182,13 @@ class Preparer:
 
     def _fuse(self, part: Fused, draws: Draws, work: _Work) -> None:
         """Append the one step of neighbours for the rows of any of them."""
+        self.running = part.nodes
         rows, params = part.resolve(draws, HostClips(work.sample_rate, work.lengths, work.channels))
         if len(rows):
             work.steps.append(work.step(self._place[part.path], part, rows, params))
 
     def _step(self, node: Node, rows: NDArray[np.int64], draw: dict[str, Any], work: _Work) -> Step:
+        self.running = (node,)
         check_channels(node.op, work.channels)
         params = node.op.resolve(draw, HostClips(work.sample_rate, work.lengths[rows], work.channels))
         return work.step(self._place[node.path], node.op, rows, params)

@@ -2,8 +2,8 @@
 
 ``examples`` finds the audio in whatever a dataset returns, ``fetch`` is what runs in the workers, ``targets`` are
 labels that follow the audio, ``device_prefetch`` keeps the next batch under way, ``loader`` puts them together, for a
-``stream`` too; ``own_dataloader`` is for those who keep theirs. ``monitor`` looks at the loop around it;
-``monitor_outputs`` is where that goes.
+``stream`` too; ``trial`` finds it a plan; ``own_dataloader`` is for those who keep theirs. ``monitor`` looks at the
+loop around it; ``monitor_outputs`` is where that goes.
 """
 
 from audioaug.train.loader import Loader

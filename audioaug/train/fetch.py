@@ -34,7 +34,8 @@ from audioaug.train.examples import (
     with_wave,
 )
 from audioaug.train.memory import keep_freed_memory
-from audioaug.train.op_failure import told
+from audioaug.train.op_failure import told, told_of_batch
+from audioaug.train.sending import no_room, send_errors_instead
 from audioaug.train.skipped import OnError
 from audioaug.train.targets import Followers
 
@@ -52,35 +53,42 @@ REPLACEMENT = 2**31 + 1
 class Message(NamedTuple):
     """What a worker sends: the batch, what the device is to do with it, and a sentence for each example left out.
 
-    ``batch`` and ``prepared`` are ``None`` if no example was left.
+    ``batch`` and ``prepared`` are ``None`` if no example was left. ``keys`` are those of the examples in it.
     """
 
     batch: Any
     prepared: Prepared | None
     skipped: list[str]
+    keys: list[Key]
 
 
 class Keys:
-    """Turns a batch sampler's lists of indices into lists of keys."""
+    """Turns a batch sampler's lists of indices into lists of keys.
+
+    The sampler is iterated over once an epoch, also where several iterations share it, each with ``most`` batches.
+    """
 
     def __init__(self, batches: Iterable[Sequence[int]]) -> None:
-        self.batches, self.epoch, self.behind = batches, 0, 0
+        self.batches, self.epoch = batches, 0
+        self.most: int | None = None
+        self._order: Iterator[Sequence[int]] = iter(())
 
     def start(self, epoch: int, behind: int) -> int:
         """Say which epoch the next iteration is, and how many of its batches are behind us.
 
         Return how many batches will come in spite of that: none.
         """
-        self.epoch, self.behind = epoch, behind
+        self.epoch, self.most = epoch, None
         parts: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
         for part in parts:
             if hasattr(part, "set_epoch"):  # DistributedSampler and the like
                 part.set_epoch(epoch)
+        self._order = islice(self.batches, behind, None)
         return 0
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch = self.epoch
-        return ([(epoch, int(index)) for index in indices] for indices in islice(self.batches, self.behind, None))
+        return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self.most))
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]
@@ -94,6 +102,7 @@ class Fetched:
     timelines: list[Timeline]
     draws: Draws
     skipped: list[str]
+    keys: list[Key]
 
 
 class Fetcher:
@@ -155,7 +164,7 @@ class Fetcher:
                     wave = self.worker(wave, draws=draws.rows([row]))
             examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
             kept.append(row)
-        return Fetched(examples, timelines, draws.rows(kept), skipped)
+        return Fetched(examples, timelines, draws.rows(kept), skipped, [keys[row] for row in kept])
 
     def _read(self, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = self.dataset[index]
@@ -183,6 +192,7 @@ class Collate:
         on_batches: the ops that run here, on the batch, if there are any.
         followers: the targets that follow the audio.
         lengths: where in an example, and in the batch, the clips' lengths belong; a place of their own by default.
+        seed: of the training run, which an error names.
     """
 
     def __init__(
@@ -193,9 +203,10 @@ class Collate:
         on_batches: DeviceChain | None = None,
         followers: Followers | None = None,
         lengths: Where | None = None,
+        seed: int = 0,
     ) -> None:
         self.preparer, self.collate_fn, self.pad, self.on_batches = preparer, collate_fn, pad, on_batches
-        self.followers, self.lengths = followers, lengths
+        self.followers, self.lengths, self.seed = followers, lengths, seed
 
     def __call__(self, fetched: "Fetched | AudioaugError") -> "Message | AudioaugError":
         """Return the message for the main process, or the error to be raised there."""
@@ -205,10 +216,14 @@ class Collate:
             return self._message(fetched)
         except AudioaugError as error:
             return error
+        except RuntimeError as error:
+            if told := no_room(error):  # torch's own collate_fn makes batches in shared memory
+                return told
+            raise
 
     def _message(self, fetched: Fetched) -> Message:
         if not fetched.examples:
-            return Message(None, None, fetched.skipped)
+            return Message(None, None, fetched.skipped, [])
         waves = [get_wave(example) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
         batch = self._batch(self._labelled(fetched, waves), waves, lengths)
@@ -225,9 +240,9 @@ class Collate:
                 "Cut clips in the dataset, with their targets, or by AdjustDuration in the chain.",
             )
         if self.on_batches is not None:
-            audio, ends = self._augmented(self.on_batches, audio, fetched.draws, ends)
+            audio, ends = self._augmented(self.on_batches, audio, fetched, ends)
             batch = with_wave(batch, audio)
-        prepared = self.preparer(fetched.draws, _shape(audio), lengths=ends)
+        prepared = self._prepared(self.preparer, audio, fetched, ends)
         self._check_told(prepared)
         if self.collate_fn is None and prepared.ragged and not self.pad:
             raise DataError(
@@ -238,16 +253,25 @@ class Collate:
             )
         if self.pad and self.collate_fn is None:
             batch = self._with_lengths(batch, torch.tensor(ends))
-        return Message(batch, prepared, fetched.skipped)
+        return Message(batch, prepared, fetched.skipped, fetched.keys)
+
+    def _prepared(self, preparer: Preparer, audio: torch.Tensor, fetched: Fetched, ends: list[int]) -> Prepared:
+        """Return what the ops that the preparer is for are to do with the batch."""
+
+        def alone(row: int, draws: Draws) -> object:
+            return preparer(draws, _shape(audio[row : row + 1, ..., : ends[row]]))
+
+        with told_of_batch(preparer, fetched.keys, self.seed, alone):
+            return preparer(fetched.draws, _shape(audio), lengths=ends)
 
     def _augmented(
-        self, module: DeviceChain, audio: torch.Tensor, draws: Draws, ends: list[int]
+        self, module: DeviceChain, audio: torch.Tensor, fetched: Fetched, ends: list[int]
     ) -> tuple[torch.Tensor, list[int]]:
         """Return the batch after the ops that run here, and the lengths of its clips."""
-        prepared = module.prepare(draws, _shape(audio), lengths=ends)
+        prepared = self._prepared(module.prepare, audio, fetched, ends)
         self._check_told(prepared)
         with torch.no_grad():
-            audio, length_B = module.augment(audio, prepared)
+            audio, length_B = augmented(module, audio, prepared, fetched.keys, self.seed)
         return audio.contiguous(), length_B.tolist()
 
     def _check_told(self, prepared: Prepared) -> None:
@@ -290,6 +314,18 @@ class Collate:
         return batch
 
 
+def augmented(
+    module: DeviceChain, audio: torch.Tensor, prepared: Prepared, keys: Sequence[Key], seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a batch after a part of the chain, and the lengths of its clips; raise ``OpError`` if an op fails."""
+
+    def alone(row: int, draws: Draws) -> object:
+        return module(audio[row : row + 1, ..., : prepared.length_of(row)], draws=draws)
+
+    with told_of_batch(module.prepare, keys, seed, alone):
+        return module.augment(audio, prepared)
+
+
 def _shape(audio: torch.Tensor) -> tuple[int, ...]:
     """Return (B, C, T) of a batch (B, C, T) or (B, T)."""
     return tuple(audio.shape) if audio.ndim == 3 else (len(audio), 1, audio.shape[-1])
@@ -304,7 +340,7 @@ def _sentence(index: int, error: Exception) -> str:
 
 def start_worker(worker_id: int) -> None:
     """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores), let it keep
-    freed memory, and let Ctrl-C reach the training process alone, which then ends its workers.
+    freed memory and tell what it cannot send, and let Ctrl-C reach the training process alone, which ends workers.
 
     Garbage that a fork has copied, another Loader perhaps, with workers to be ended, is the training process's alone.
     """
@@ -313,6 +349,7 @@ def start_worker(worker_id: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = _print_unless_hung_up
+    send_errors_instead()
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()

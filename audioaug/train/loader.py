@@ -4,20 +4,21 @@ import atexit
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.build import build_device, build_worker, check_plan
+from audioaug.build import DeviceChain, build_device, build_worker, check_plan
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
-from audioaug.errors import AudioaugError, DataError, UsageError
+from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
+from audioaug.measure import clock_for, usable_cores
 from audioaug.records import Plan
 from audioaug.train import interrupt
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
-from audioaug.train.fetch import Collate, Fetcher, Keys, Message, start_worker
+from audioaug.train.fetch import Collate, Fetcher, Keys, Message, augmented, start_worker
 from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.processes import share_of, warn_of_the_same_examples
 from audioaug.train.ready import batches_ready
@@ -25,10 +26,30 @@ from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
 from audioaug.train.targets import Followers, Target, check_followed
 from audioaug.train.threads import with_threads
+from audioaug.train.trial import Trial, plans_for
 from audioaug.train.worker_death import watched
 
 GIVE_UP_AFTER = 64
 """So many unusable examples without a usable batch are not bad luck any more."""
+
+
+class Part(NamedTuple):
+    """What one iteration gives of an epoch: at most so many batches, behind the last iteration or from the start."""
+
+    most: int | None = None
+    goes_on: bool = False
+
+
+WHOLE = Part()
+
+
+class _Built(NamedTuple):
+    """What a plan is made into: device part, torch's DataLoader, what unpacks targets, and what ends the workers."""
+
+    module: DeviceChain
+    batches: "DataLoader[Any]"
+    unpacked: Callable[[Any], Any] | None
+    end: "weakref.finalize[..., Any]"
 
 
 class Loader:
@@ -47,7 +68,10 @@ class Loader:
             the chain's sample rate.
         chain: the augmentation.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
-            workers are those of the machine: several processes that train on one (torchrun) share them.
+            workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``
+            tries a few in the first steps, your own step included, and keeps the fastest, or the simplest where
+            several are as fast: from then on that is ``plan``, and the logger ``audioaug`` says which and why. No batch
+            is lost or comes twice, and each is the same as with any plan.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order every epoch, from the seed.
@@ -94,7 +118,7 @@ class Loader:
         self,
         dataset: Any,
         chain: Chain,
-        plan: Plan | None = None,
+        plan: Plan | Literal["auto"] | None = None,
         *,
         batch_size: int = 1,
         device: str | torch.device | None = None,
@@ -110,13 +134,10 @@ class Loader:
         seed: int = 0,
         on_error: OnError = "skip",
     ) -> None:
+        if not (plan is None or plan == "auto" or isinstance(plan, Plan)):
+            raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
         if not augment:
-            chain, plan = Chain([], chain.sample_rate), _without_cut(plan)
-        followed_from = chain.followed_from if targets else 0
-        self.plan = plan if plan is not None else Plan(cut=_least_cut(chain, followed_from))
-        check_plan(chain, self.plan)
-        if targets:
-            check_followed(chain, self.plan)
+            chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
         _check_dataset(dataset)
         _check_order(dataset, shuffle, sampler, batch_sampler)
         if on_error not in POLICIES:
@@ -128,30 +149,63 @@ class Loader:
         self._seed = seed
         self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
+        self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
         self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
-        on_clips, on_batches = build_worker(chain, self.plan, seed, followed_from)
-        followers = Followers(targets, chain, on_clips.cut)
-        self._unpacked = followers.unpacked if collate_fn is None else lambda batch: batch
-        fetcher = Fetcher(dataset, on_clips, on_error, bool(followers), lengths)
-        self._module = build_device(chain, self.plan.cut, self.plan.device_engine, seed)
-        collate = Collate(self._module.prepare, collate_fn, pad, on_batches, followers, lengths)
-        if is_stream(dataset):
-            self._source: Keys | Stream = Stream(fetcher, batch_size, drop_last, self.plan.persistent_workers)
-        else:
+        self._parts = dataset, chain, collate_fn, pad, batch_size, drop_last, targets, lengths
+        self._followed_from = chain.followed_from if targets else 0
+        self._built: dict[Plan, _Built] = {}
+        self._source: Keys | Stream
+        if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
                 warn_of_the_same_examples(stacklevel=2)
             if batch_sampler is None:
                 sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
             self._source = Keys(batch_sampler)
-        self._batches = self._data_loader(fetcher, collate)
-        self._end = weakref.finalize(self, _end_workers, self._batches)
+        self._trial = self._trial_of(dataset, chain) if plan == "auto" else None
+        given = plan if isinstance(plan, Plan) else Plan(cut=_least_cut(chain, self._followed_from))
+        self._use(given if self._trial is None else self._trial.plans[0])
+
+    def _trial_of(self, dataset: Any, chain: Chain) -> Trial:
+        """Return the trial of the plans for this machine; raise ``UsageError`` where batches cannot be counted."""
+        if is_stream(dataset) or self._batches_per_epoch() is None:
+            raise UsageError(
+                'plan="auto" lets several plans feed parts of an epoch in turn, but the batches of a stream, or of a '
+                "sampler without a length, cannot be divided beforehand.",
+                "Give Loader a Plan, such as the one that python -m audioaug.advise --plan writes.",
+            )
+        least = _least_cut(chain, self._followed_from)
+        plans = plans_for(chain, least, self.device, max(1, int(usable_cores())), torch.get_num_threads())
+        return Trial(plans, len(chain), clock_for(self.device))
+
+    def _use(self, plan: Plan) -> None:
+        """Go on with a plan, for which all is built the first time."""
+        if plan not in self._built:
+            self._built[plan] = self._build(plan)
+        self.plan = plan
+        self._module, self._batches, self._unpacked, self._end = self._built[plan]
+
+    def _build(self, plan: Plan) -> "_Built":
+        dataset, chain, collate_fn, pad, batch_size, drop_last, targets, lengths = self._parts
+        check_plan(chain, plan)
+        if targets:
+            check_followed(chain, plan)
+        on_clips, on_batches = build_worker(chain, plan, self._seed, self._followed_from)
+        followers = Followers(targets, chain, on_clips.cut)
+        fetcher = Fetcher(dataset, on_clips, self._skipped.on_error, bool(followers), lengths)
+        module = build_device(chain, plan.cut, plan.device_engine, self._seed)
+        collate = Collate(module.prepare, collate_fn, pad, on_batches, followers, lengths, self._seed)
+        if is_stream(dataset):
+            self._source = Stream(fetcher, batch_size, drop_last, plan.persistent_workers)
+        batches = self._data_loader(plan, fetcher, collate)
+        unpacked = followers.unpacked if collate_fn is None else None
+        return _Built(module, batches, unpacked, weakref.finalize(self, _end_workers, batches))
 
     def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
         return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
 
-    def _data_loader(self, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
-        plan, workers = self.plan, share_of(self.plan.num_workers)
+    def _data_loader(self, plan: Plan, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
+        workers = share_of(plan.num_workers)
         if workers and fetcher.worker.cut:
             import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
         source = self._source
@@ -212,8 +266,41 @@ class Loader:
             return None
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._handed_out()
+        return self._epoch()
+
+    def _epoch(self) -> Iterator[Any]:
+        """Yield the batches of the next epoch, or of its rest.
+
+        It begins with its first batch, not with ``iter``: Lightning calls that only to see whether it can.
+        """
+        start, self._next = self._next, Place(self._next.epoch + 1)
+        yield from self._on_threads(self._handed_out(start)) if self._trial is None else self._tried(start)
+
+    def _on_threads(self, batches: Iterator[Any]) -> Iterator[Any]:
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
+
+    def _tried(self, place: Place) -> Iterator[Any]:
+        """Yield the batches of an epoch from some place on while plans take turns, and with the one kept once it is."""
+        goes_on = False
+        while self._trial is not None and place.batch < len(self):
+            block = self._trial.block(len(self) - place.batch, len(self))
+            self._use(block.plan)
+            batches = self._handed_out(place, Part(block.batches, goes_on))
+            yield from self._trial.timed(block, self._on_threads(batches))
+            place, goes_on = Place(place.epoch, place.batch + block.batches), True
+            self._keep(self._trial)
+        yield from self._on_threads(self._handed_out(place, Part(None, goes_on)))
+
+    def _keep(self, trial: Trial) -> None:
+        """End the workers of plans that are out of the trial; once one is kept, use it."""
+        kept = trial.plans if trial.chosen is None else [trial.chosen]
+        for plan in self._built.keys() - set(kept):
+            end = self._built.pop(plan).end
+            atexit.unregister(end)
+            end()
+        if trial.chosen is not None:
+            self._use(trial.chosen)
+            self._trial = None
 
     @property
     def capacity(self) -> int | None:
@@ -225,47 +312,54 @@ class Loader:
         """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
         return batches_ready(self._running())
 
-    def _handed_out(self) -> Iterator[Any]:
-        """Yield the batches of the next epoch, or of its rest, and note how far that is.
-
-        The epoch begins with its first batch, not with ``iter``: Lightning calls that only to see whether it can.
-        """
-        start, self._next = self._next, Place(self._next.epoch + 1)
+    def _handed_out(self, start: Place, part: Part = WHOLE) -> Iterator[Any]:
+        """Yield the batches of an epoch from some place on, or a part of them, and note how far that is."""
 
         def finish(placed: tuple[Place, Message]) -> tuple[Place, Any]:
             return placed[0], self._finish(placed[1])
 
         interrupt.listen()
-        for place, batch in run_ahead(self._placed(start), self.device, finish):
+        for place, batch in run_ahead(self._placed(start, part), self.device, finish):
             interrupt.raise_if_dropped()
             self._behind = place
             yield batch
-        self._behind = Place(start.epoch + 1)
+        self._behind = Place(start.epoch + 1) if part.most is None else Place(start.epoch, start.batch + part.most)
 
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""
         return (message for _, message in self._placed(Place(epoch)))
 
-    def _placed(self, start: Place) -> Iterator[tuple[Place, Message]]:
+    def _placed(self, start: Place, part: Part = WHOLE) -> Iterator[tuple[Place, Message]]:
         """Yield the messages of an epoch from some place on, each with the place behind it."""
-        again = self._source.start(*start)
-        self._shuffle_generator.manual_seed(int(uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0] * 2**53))
-        usable, skipped_before = start.batch, self.skipped
+        again = 0 if part.goes_on else self._source.start(*start)
+        self._source.most = part.most
+        if not part.goes_on:
+            self._usable, self._skipped_before = start.batch, self.skipped
+            seed = uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0]
+            self._shuffle_generator.manual_seed(int(seed * 2**53))
         batches, self._running = watched(self._batches)
         atexit.unregister(self._end)
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
         for number, message in enumerate(batches, start.batch - again + 1):
             if isinstance(message, AudioaugError):
-                raise message
+                try:
+                    raise message
+                finally:
+                    del message  # else its traceback and this frame would hold each other, and the workers
             if number <= start.batch:
                 continue
-            self._skipped.add(message.skipped, stacklevel=4)  # at the loop over the batches
+            self._skipped.add(message.skipped)
             if message.batch is not None:
-                usable += 1
+                self._usable += 1
                 yield Place(start.epoch, number), message
-            elif not usable and self.skipped - skipped_before >= GIVE_UP_AFTER:
-                break
-        if not usable and self.skipped > skipped_before:
+            else:
+                self._give_up_after(GIVE_UP_AFTER)
+        if part.most is None:
+            self._give_up_after(1)
+
+    def _give_up_after(self, skipped: int) -> None:
+        """Raise ``DataError`` if an epoch has no batch so far and as many examples were skipped."""
+        if not self._usable and self.skipped - self._skipped_before >= skipped:
             raise DataError(f"No example of the dataset could be used. The last one: {self._skipped.last}")
 
     @property
@@ -279,11 +373,12 @@ class Loader:
 
     def _finish(self, message: Message) -> Any:
         """Copy a batch to the device and run the device part on its audio. Never waits for the device."""
-        batch = self._unpacked(to_device(message.batch, self.device))
+        batch = to_device(message.batch, self.device)
+        batch = batch if self._unpacked is None else self._unpacked(batch)
         assert message.prepared is not None
         if not message.prepared.steps:
             return batch
-        wave, length_B = self._module.augment(get_wave(batch), message.prepared)
+        wave, length_B = augmented(self._module, get_wave(batch), message.prepared, message.keys, self._seed)
         if message.prepared.resizes and self._gives_lengths:
             batch = with_lengths(batch, length_B, self._lengths)
         return with_wave(batch, wave)

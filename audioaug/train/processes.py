@@ -17,10 +17,10 @@ def rank_and_size() -> tuple[int, int]:
 
 def share_of(workers: int) -> int:
     """Return how many of a machine's workers each of its processes may have, the same for all: at least one, if any."""
-    return max(1, workers // _processes_here()) if workers else 0
+    return max(1, workers // local_size()) if workers else 0
 
 
-def _processes_here() -> int:
+def local_size() -> int:
     """Return how many processes train on this machine.
 
     torchrun says so in ``LOCAL_WORLD_SIZE``. Other launchers, such as Lightning's own, do not; but processes that meet

@@ -1,8 +1,10 @@
 """Skipped: the examples that could not be read, of which the user is told once, and how many there were."""
 
+import sys
 import typing
 import warnings
 from collections.abc import Sequence
+from types import FrameType
 from typing import Literal
 
 from audioaug.errors import AudioaugWarning
@@ -19,12 +21,12 @@ class Skipped:
     def __init__(self, on_error: OnError) -> None:
         self.on_error, self.count, self.last = on_error, 0, ""
 
-    def add(self, sentences: Sequence[str], stacklevel: int) -> None:
-        """Count examples of which these sentences say why they cannot be read."""
+    def add(self, sentences: Sequence[str]) -> None:
+        """Count examples of which these sentences say why they cannot be read; warn at the loop over the batches."""
         if sentences and not self.count:
             fate = "Another takes its place" if self.on_error == "replace" else "The example is left out"
             told = f"{sentences[0]} {fate}; Loader.skipped counts such examples."
-            warnings.warn(told, AudioaugWarning, stacklevel=stacklevel + 1)
+            warnings.warn(told, AudioaugWarning, stacklevel=_frames_of_ours() + 1)
         self.count += len(sentences)
         self.last = sentences[-1] if sentences else self.last
 
@@ -38,3 +40,12 @@ class Skipped:
             else "1 example could not be read and was"
         )
         return f"{many} {fate}. The last: {self.last}"
+
+
+def _frames_of_ours() -> int:
+    """Return how many callers from here on, this one included, are in this package: generators in generators."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("audioaug."):
+        frame, count = frame.f_back, count + 1
+    return count

@@ -43,6 +43,7 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
         self.dataset, self.fetcher = fetcher.dataset, fetcher
         self.batch_size, self.drop_last = batch_size, drop_last
         self.rank, self.processes = 0, 1
+        self.most: int | None = None  # as ``Keys`` has it; here it is always all
         self._epoch: Any = torch.zeros(1, dtype=torch.int64).share_memory_() if lives_on else [0]
 
     def start(self, epoch: int, behind: int) -> int:

@@ -200,7 +200,8 @@ class Label(Target):
         >>> from audioaug import Chain, Loader, ops
         >>> chain = Chain([ops.Mix(min_snr_in_db=3.0, max_snr_in_db=3.0, p=1.0)], sample_rate=100)
         >>> dataset = [(torch.ones(80), k) for k in range(3)]
-        >>> loader = Loader(dataset, chain, batch_size=3, device="cpu", seed=1, targets={1: Label(classes=3, soft=True)})
+        >>> targets = {1: Label(classes=3, soft=True)}
+        >>> loader = Loader(dataset, chain, batch_size=3, device="cpu", seed=1, targets=targets)
         >>> next(iter(loader))[1].sum(dim=1).tolist()
         [1.0, 1.0, 1.0]
     """

@@ -7,28 +7,24 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from audioaug.errors import WorkerError
+from audioaug.train.sending import MAKE_ROOM, SHARED_MEMORY, no_room
 
 CAUSES: dict[int, str] = {
     signal.SIGKILL: "Most likely the system was out of memory (dmesg tells): use fewer workers, smaller batches or a "
     "smaller prefetch_factor.",
-    signal.SIGBUS: "Most likely /dev/shm is full, through which workers send batches: make it larger (docker run "
-    "--shm-size=8g), or use fewer workers or a smaller prefetch_factor.",
+    signal.SIGBUS: f"Most likely {SHARED_MEMORY} is full, through which workers send batches. {MAKE_ROOM}",
     signal.SIGSEGV: "A native library crashed, perhaps the decoder of audio files: num_workers=0 and python -X "
     "faulthandler show where.",
     signal.SIGABRT: "A native library gave up: num_workers=0 and python -X faulthandler show where.",
     signal.SIGTERM: "Something outside asked it to end, such as a job scheduler or a user.",
 }
 UNKNOWN = "Try num_workers=0, which may show why."
-
-SHARED_MEMORY = Path("/dev/shm")
-"""Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
 
 _watched: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """The iterators of DataLoaders, which know their workers."""
@@ -84,11 +80,12 @@ def _explained(iterator: Any) -> Iterator[None]:
     except (RuntimeError, OSError, EOFError) as error:
         try:
             death = _death(iterator, patience=2.0 if isinstance(error, ConnectionError | EOFError) else 0.0)
-        except WorkerError as told:  # torch was told of it just now
-            death = told
-        if death is None:
+        except WorkerError as just_now:  # torch was told of it
+            death = just_now
+        told = death or no_room(error)
+        if told is None:
             raise
-        raise death from None
+        raise told from None
 
 
 def _explain_signals() -> None:

@@ -1,4 +1,4 @@
-"""An exception inside an op says which op, on which example, with which draw, and how to see it alone."""
+"""An exception inside an op, on a clip or a batch, says which op, on what, with which draw, and how to see it."""
 
 import pickle
 import re
@@ -85,3 +85,80 @@ def test_our_own_sentences_stay_as_they_are():
     chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
     with pytest.raises(DataError, match=r"^AddBackgroundNoise takes mono audio only, but this clip has 2 channels"):
         audioaug.build_cpu(chain)(np.ones((2, 400), np.float32))
+
+
+BATCHED = Chain(
+    [ops.Reverse(p=1.0), ops.Gain(min_gain_db=0.0, max_gain_db=0.0, p=1.0), ops.Padding(p=0.0), ops.TimeMask(p=1.0)],
+    RATE,
+)
+
+
+@pytest.fixture
+def failing_mask(monkeypatch):
+    plain = ops.TimeMask.batched
+
+    def batched(self: Any, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
+        return plain(self, divide(x_RCT, clips.sample_rate), params, clips)
+
+    monkeypatch.setattr(ops.TimeMask, "batched", batched)
+
+
+WAYS = {
+    "device": Plan(cut=0),
+    "device, later": Plan(cut=2, num_workers=1),
+    "batched worker": Plan(cut=4, num_workers=1, worker_engine="batched"),
+    "batched, here": Plan(cut=4, worker_engine="batched"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_line_reproduces_one_example_of_a_batch_alone(way, failing_mask):
+    dataset = tones()
+    loader = Loader(dataset, BATCHED, WAYS[way], batch_size=4, device="cpu", seed=SEED, sampler=[3, 11, 12, 13])
+    loader.set_epoch(3)
+    with pytest.raises(OpError) as caught:
+        list(loader)
+    told = str(caught.value)
+    drawn = BATCHED.draw([12], 3, SEED)["3:start_share"][0].item()
+    assert (
+        told.startswith("Example 12 of epoch 3, in a batch of 4: TimeMask with ") and f"start_share={drawn!r}" in told
+    )
+    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told and "\n" not in told
+    line = re.search(r"To see it alone: (audioaug\..*\)), with this example's samples\.$", told)
+    assert line is not None
+    names = {"audioaug": audioaug, "torch": torch, "chain": BATCHED, "samples": dataset[12].numpy()}
+    with pytest.raises(ZeroDivisionError, match="by nothing"):
+        eval(line[1], names)
+    eval(line[1], {**names, "samples": dataset[11].numpy()})
+
+
+@pytest.mark.parametrize("rows", [2, 12])
+def test_what_fails_on_no_example_alone_names_the_batch(rows, monkeypatch):
+    def batched(self: Any, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
+        if len(x_RCT) > 1:
+            raise MemoryError("no room")
+        return x_RCT
+
+    monkeypatch.setattr(ops.TimeMask, "batched", batched)
+    with pytest.raises(OpError) as caught:
+        list(Loader(tones(), BATCHED, Plan(cut=0), batch_size=rows, device="cpu", seed=SEED))
+    named = "0, 1" if rows == 2 else "0, 1, 2, 3, 4, 5, 6, 7 and 4 more"
+    assert str(caught.value).startswith(
+        f"Examples {named} of epoch 0, as a batch: TimeMask raised MemoryError (no room; "
+    )
+    assert f"Their draws: chain.draw({list(range(rows))}, epoch=0, seed=5)." in str(caught.value)
+
+
+def test_ops_that_are_one_pass_are_named_together_and_without_those_that_do_nothing(monkeypatch):
+    def resolve(*_: Any) -> Any:
+        raise OverflowError("too loud")
+
+    chain = Chain([ops.Gain(p=1.0), ops.HighPassFilter(p=0.0), ops.PolarityInversion(p=1.0)], RATE)
+    monkeypatch.setattr("audioaug.build.fuse.Fused.resolve", resolve)
+    with pytest.raises(OpError) as caught:
+        list(Loader(tones(), chain, Plan(cut=0), batch_size=2, device="cpu", seed=SEED))
+    gain = chain.draw([0], 0, SEED)["0:gain_db"][0].item()
+    named = (
+        f"Example 0 of epoch 0, in a batch of 2: Gain with gain_db={gain!r} + PolarityInversion raised OverflowError"
+    )
+    assert str(caught.value).startswith(named)
