@@ -19,12 +19,7 @@ from tests.train.frameworks.how_to import (
     run,
 )
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
-    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
 
 
 class Spotter(L.LightningModule):
@@ -68,6 +63,7 @@ def test_the_loader_in_a_data_module(tmp_path):
     assert_dry(saw.validated, page["valid"])
 
 
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
 @pytest.mark.parametrize(("every", "rest"), [({"every_n_epochs": 1}, 0), ({"every_n_train_steps": 3}, 1)])
 def test_a_checkpoint_goes_on_where_it_was_saved(every, rest, tmp_path):
     keep = ModelCheckpoint(tmp_path, filename="saved", enable_version_counter=False, **every)
@@ -77,6 +73,7 @@ def test_a_checkpoint_goes_on_where_it_was_saved(every, rest, tmp_path):
     assert_equal(saw.trained, expected)
 
 
+@pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")  # where there are many cores
 def test_the_halves_with_a_data_loader(tmp_path):
     saw, page = fit(1, tmp_path, max_epochs=2, reload_dataloaders_every_n_epochs=1)
     assert saw.learned()
