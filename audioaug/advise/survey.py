@@ -64,9 +64,6 @@ CPU_TRAINING = (
     'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
     "means whole batches in the training process."
 )
-BUSY = 0.75
-"""Below this share of the usable cores the reader is told."""
-
 FEWEST_RACED, MOST_RACED = 3, 9
 """Cells in the race, today's and the favourite among them."""
 
@@ -116,7 +113,6 @@ class Survey:
     def _run(self) -> Report:
         if not self.report.host.has_gpu:
             self._notice("cpu_training", CPU_TRAINING)
-        self._notice_busy_cores()
         measurements = self._measure_today()
         if self.options.verify is not None:
             return self._finish(self._race_plan(self.options.verify))
@@ -128,15 +124,6 @@ class Survey:
         self._predict()
         self._run_heats()
         return self._finish(self._race(self._arms()))
-
-    def _notice_busy_cores(self) -> None:
-        host = self.report.host
-        if host.cores < BUSY * host.usable_cores:
-            self._notice(
-                "noisy_neighbour",
-                f"The {host.usable_cores:g} usable cores together do only {host.cores:.1f} times the work of one: they "
-                "share hardware, or something else is running. Workers gain less than they would otherwise.",
-            )
 
     # What is measured
 
@@ -422,7 +409,7 @@ class Survey:
         return replace(self.report, cost_seconds=time.monotonic() - self._began)
 
     def _finish(self, report: Report) -> Report:
-        names = ("cells", "verdict", "cause", "recommendation", "before", "after")
+        names = ("cells", "verdict", "cause", "recommendation", "before", "after", "notices")
         self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
         return self.report
