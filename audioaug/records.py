@@ -293,7 +293,6 @@ class Signals:
     batch_shapes: int | None = None
     first_step_ms: float | None = None
     again_step_ms: float | None = None
-    always_ms: dict[str, float] = field(default_factory=dict)
     threads_alive: tuple[str, ...] = ()
     refused: "Notice | None" = None
 

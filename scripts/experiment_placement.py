@@ -351,7 +351,7 @@ def measure_point(
     feeders = {name: iter(open_loader(runner, arm)) for name, arm in arms.items()}
     for feeder in feeders.values():
         runner.step(next(feeder))
-    usage = Usage(target.device, discard := {cell.name: _settled(guess, cell) for cell in cells})
+    usage = Usage(target.device, clock, discard := {cell.name: _settled(guess, cell) for cell in cells})
     result = race(
         feeders,
         runner.step,
@@ -385,7 +385,7 @@ def _raced(cell: Cell, timing: Timing, usage: Usage, batch_size: int) -> Cell:
         measured_ci_ms=timing.ci_ms,
         clips_per_second=batch_size / timing.median,
         vram_bytes=usage.vram.get(cell.name),
-        cpu_seconds_per_step=usage.cpu_per_step.get(cell.name),
+        cpu_seconds_per_step=usage.cpu_per_step(cell.name),
     )
 
 

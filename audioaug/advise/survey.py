@@ -20,17 +20,22 @@ from audioaug.advise.arms import (
     stock_of,
     worker_works,
 )
+from audioaug.advise.beside import look_at_step, look_beside
+from audioaug.advise.limits import needs_of
 from audioaug.advise.progress import Progress, told_once
 from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
 from audioaug.advise.target import Target, in_one_line
+from audioaug.advise.worker_probe import Memory
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
+from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.predict import threads_beside, with_prediction
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import (
+    Watch,
     clock_for,
     effective_cores,
     host_facts,
@@ -48,6 +53,7 @@ from audioaug.records import (
     Notice,
     Plan,
     Report,
+    Signals,
     StageCost,
     Timing,
     Where,
@@ -99,6 +105,7 @@ class Survey:
         self.report = Report(host, _chain_facts(target), _workload(target))
         self.today = self._cell(target.chain.worker_until, target.num_workers)
         self._batches: list[Any] = []
+        self.needs, self.most_workers = Needs(), MOST_PROCESSES
 
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
@@ -133,26 +140,55 @@ class Survey:
         with self.progress.stage("ceiling, and what you do today", seconds) as tick:
             self._batches = cached_batches(self.target, self.today)
             self.target.try_step(self._batches[0])
+            signals = look_at_step(self.target, self._batches, self.clock, seconds / 20)
+            message = next(open_loader(self.target, replace(self.today, num_workers=0)).messages())
+            signals = self._keep_to_limits(needs_of(self.target, message, self.report.host.start_method), signals)
             pilot = interleave(
                 {CEILING: self._step_on_cached(), "today": self._step_on(self.today)},
                 self.clock,
                 seconds=seconds / 4,
                 at_least=3,
             )
+            watch = Watch(self.clock)
             result = self.racer.run(
                 [self.today],
                 {self.today.name: pilot["today"].median, CEILING: pilot[CEILING].median},
-                seconds * 3 / 4,
+                seconds / 2,
                 tick,
                 cached=self._batches,
             )
+            signals = self._with_race(signals, watch, result[self.today.name])
+            signals = look_beside(self.target, self.today, message, signals, self.clock, seconds / 5)
         timing = result[CEILING].step
         rate = self.target.batch_size / timing.median
         self.today = self.racer.measured(self.today, result[self.today.name])
         ceiling = Ceiling(timing.ms, timing.ci_ms, rate)
-        self._grow(ceiling=ceiling, current=self.today, measurements=(result[self.today.name],))
+        self._grow(ceiling=ceiling, current=self.today, measurements=(result[self.today.name],), signals=signals)
         self._grow(current=self._with_stall(self.today))
         return result
+
+    def _keep_to_limits(self, needs: Needs, signals: Signals) -> Signals:
+        """Find out how many workers there is room for, and take some from today's where they are more."""
+        self.needs = needs
+        self.most_workers, limit = most_workers(self.report.host, needs, MOST_PROCESSES)
+        signals = replace(signals, batch_bytes=needs.batch_bytes, batch_tensors=needs.batch_tensors)
+        if limit is None or self.today.num_workers <= self.most_workers:
+            return signals
+        text = f"{limit.text} What you do today was measured with so many instead of {self.today.num_workers}."
+        self.today = self._cell(self.today.cut, self.most_workers)
+        return replace(signals, refused=Notice(limit.id, text))
+
+    def _with_race(self, signals: Signals, watch: Watch, today: Measurement) -> Signals:
+        """Return the signals with what was seen while today's configuration was raced."""
+        others, usage, name = watch.others(), self.racer.usage, today.cell
+        return replace(
+            signals,
+            foreign_cores=others.foreign_cores,
+            stolen_cores=others.stolen_cores,
+            throttled=others.throttled,
+            gc_share=(usage.gc_per_step(name) or 0.0) / today.step.median,
+            ready=usage.ready(name),
+        )
 
     def _measure_workers(self) -> None:
         """Time what one worker does for a batch, with either engine and one thread as in a worker."""
@@ -209,21 +245,37 @@ class Survey:
         seconds = self._seconds("loader")
         with self.progress.stage("the loader alone", seconds) as tick:
             for cell in cells:
+                if cell.num_workers > self.most_workers:
+                    continue
                 self._grow(loader_costs=(*self.report.loader_costs, self._loader_cost(cell, seconds / len(cells))))
                 tick()
 
     def _loader_cost(self, cell: Cell, seconds: float) -> LoaderCost:
         loader = open_loader(self.target, cell)  # kept, since its workers end with it
+        memory = Memory(cell)
         result = measure_loader(
-            loader.messages(),
+            memory.over(loader.messages()),
             self.clock,
             seconds=seconds,
             discard=stock_of(cell),
             block_batches=max(2, cell.num_workers),
             at_least=2 * max(2, cell.num_workers),
         )
+        self._note_memory(cell, memory)
         timing = result.per_batch
         return LoaderCost(cell.cut, cell.num_workers, timing.ms, timing.ci_ms, result.first_batch_seconds)
+
+    def _note_memory(self, cell: Cell, memory: Memory) -> None:
+        """Keep what workers of today's cut take of the memory, which limits how many there can be."""
+        if memory.worker_bytes is None:
+            return
+        largest = max(memory.worker_bytes, self.needs.worker_bytes or 0)
+        self.needs = replace(self.needs, worker_bytes=largest)
+        self.most_workers, _ = most_workers(self.report.host, self.needs, MOST_PROCESSES)
+        signals = replace(self.report.signals, worker_bytes=largest)
+        if (cell.cut, cell.num_workers) == (self.today.cut, self.today.num_workers):
+            signals = replace(signals, worker_growth_bytes=memory.growth_bytes)
+        self._grow(signals=signals)
 
     # What is decided on the way
 
@@ -235,6 +287,13 @@ class Survey:
             pin_memory=self._pin,
             why_no_stock=why_unavailable(),
         )
+        _, limit = most_workers(self.report.host, self.needs, MOST_PROCESSES)
+        cells += [
+            replace(self._cell(cut, count), status="infeasible", reason=limit.text if limit else "")
+            for cut in {self.report.chain.cuts[0], self.report.chain.cuts[-1]}
+            for count in self._wanted_counts()
+            if count > self.most_workers
+        ]
         self._grow(cells=tuple(cells), current=with_prediction(self.report, self.report.current or self.today))
 
     def _run_heats(self) -> None:
@@ -260,7 +319,7 @@ class Survey:
         """Return the first of the cells that a heat beside today's configuration has time and processes for."""
         assert self.report.current is not None
         seconds -= self._arm_seconds(self.report.current, HEAT_ROUNDS, HEAT_BLOCK)
-        processes, heat = MOST_PROCESSES, list[Cell]()
+        processes, heat = self.most_workers, list[Cell]()
         for cell in cells[:MOST_IN_HEAT]:
             seconds -= self._arm_seconds(cell, HEAT_ROUNDS, HEAT_BLOCK)
             processes -= cell.num_workers
@@ -294,12 +353,12 @@ class Survey:
     def _judged(self, cell: Cell, measurements: Mapping[str, Measurement]) -> Cell:
         if cell.name in measurements:
             return self._with_stall(self.racer.measured(cell, measurements[cell.name]))
-        return replace(cell, status="infeasible", reason="It failed when it was tried; see the notices.")
+        return replace(cell, status="infeasible", reason=f"It failed when it was tried: {self.racer.failed[cell.name]}")
 
     def _arms(self) -> list[Cell]:
         """Return the cells to race: as many as get ``ROUNDS`` rounds in the time."""
         assert self.report.current is not None
-        left, processes = self._seconds("race"), MOST_PROCESSES
+        left, processes = self._seconds("race"), self.most_workers
         chosen: list[Cell] = []
         for cell in shortlist(self.report.cells, self.report.current, MOST_RACED):
             left -= self._arm_seconds(cell, ROUNDS, 1.0)
@@ -384,6 +443,9 @@ class Survey:
 
     def _worker_counts(self) -> tuple[int, ...]:
         """Return the worker counts to consider: none, powers of two, all usable cores, and today's."""
+        return tuple(count for count in self._wanted_counts() if count <= self.most_workers)
+
+    def _wanted_counts(self) -> tuple[int, ...]:
         if self.options.workers is not None:
             return self.options.workers
         most = max(1, int(self.report.host.usable_cores))

@@ -54,7 +54,6 @@ BESIDE: Mapping[str, Cause] = {
     "epoch_gap": model.epoch_gap,
     "fork_unsafe": advice.fork_unsafe,
     "probe_unrepresentative": advice.probe_unrepresentative,
-    "masked_p": advice.masked_p,
     "prefetch_useless": advice.prefetch_useless,
     "advice_costs_more_than_it_saves": advice.advice_costs_more_than_it_saves,
 }

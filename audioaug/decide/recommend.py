@@ -16,25 +16,26 @@ def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report
     ``report.cells`` and ``report.current`` hold the raced cells; ``measurements`` are theirs, by name.
     """
     assert report.current is not None and report.ceiling is not None
+    current = report.current
     raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
     close = [name for name in ties(measurements) if name in raced]
-    chosen = _pick([raced[name] for name in close], report.current)
+    chosen = _pick([raced[name] for name in close], current)
     report = replace(report, break_even_steps=_break_even(report, chosen))
-    cause, *others = causes(report, report.current, raced[close[0]])
-    ratio = paired_ratio(measurements[report.current.name], measurements[chosen.name])
-    beaten = {report.current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
+    cause, *others = causes(report, current, raced[close[0]])
+    ratio = paired_ratio(measurements[current.name], measurements[chosen.name])
+    beaten = {current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
     found = Recommendation(
         **asdict(chosen),
         tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
         because=cause.text,
     )
-    verdict = _leave(report) if chosen.name == report.current.name else _use(report, chosen, ratio)
+    verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
     return replace(
         report,
         verdict=verdict + _tie_words(found),
         cause=cause.id,
         recommendation=found,
-        before=allocation(report, report.current),
+        before=allocation(report, current),
         after=allocation(report, chosen),
         notices=_told(report, others),
     )

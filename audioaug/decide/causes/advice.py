@@ -3,15 +3,13 @@
 import math
 
 from audioaug.decide.causes.case import PROBE, Case, mean
-from audioaug.units import format_ms, format_percent, plural
+from audioaug.units import format_percent, plural
 
 EPOCHS = 10
 """Advice that takes longer to pay for itself may not be worth it."""
 
 PROBE_OFF = 0.3
 NOT_READY = 0.5
-MASKED = 0.85
-WORTH_SAYING = 0.05
 
 
 def fork_unsafe(case: Case) -> str:
@@ -41,24 +39,6 @@ def probe_unrepresentative(case: Case) -> str:
         f"The {PROBE} clips that transforms are timed with take {ratio:.2f} times as long as "
         f"{plural(len(total) - PROBE, 'other')} of {case.report.workload.clips:,} (single ones vary by ± "
         f"{format_percent(spread)}): what is only predicted may be off as much. Trust what was raced."
-    )
-
-
-def masked_p(case: Case) -> str:
-    """An op that is rarely applied costs on the device as much as if it always were."""
-    found = []
-    for stage in case.report.stages:
-        always, now = case.signals.always_ms.get(stage.name), stage.ms_per_batch
-        ours = stage.where == "device" and stage.engine == "batched"
-        if ours and always and now and now >= max(MASKED * always, WORTH_SAYING * case.model_ms):
-            found.append((now, stage.name))
-    if not found:
-        return ""
-    cost, name = max(found)
-    return (
-        f"On the device {name} takes {format_ms(cost)} for a batch whether it is applied to few of its clips or to "
-        "all. "
-        "In the workers it costs only where it is applied: cut behind it."
     )
 
 

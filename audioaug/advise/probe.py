@@ -1,0 +1,53 @@
+"""The probe: examples drawn from the seed, however large the dataset is, and what they say of all of them."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from audioaug.advise.drawn import drawn
+from audioaug.advise.target import Target
+from audioaug.build import WorkerChain
+from audioaug.measure import Clock
+from audioaug.measure.repeat import seconds_per_call
+from audioaug.records import Examples
+from audioaug.train.examples import samples_of
+
+MOST, FEWEST = 256, 16
+"""Examples that are looked at one by one."""
+
+
+def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
+    """Read drawn examples twice and augment them as a worker would, warm, one by one, for about so many seconds."""
+    worker = WorkerChain(target.chain, target.chain.worker_until, seed=0)
+    rows: list[tuple[float, float, float, float, int]] = []
+    begin = clock.now()
+    for index, first in _first_reads(target, clock):
+        again, on_core, wave = _read_again(target, clock, index)
+        worker(wave, index=index)  # which may read a noise or a room for the first time
+        augment = seconds_per_call(partial(worker, wave, index=index), clock, 1)
+        rows.append((first * 1e3, again * 1e3, on_core * 1e3, augment * 1e3, wave.shape[-1]))
+        spent = clock.now() - begin
+        if len(rows) >= MOST or spent > 4 * seconds or (len(rows) >= FEWEST and spent > seconds):
+            break
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    return Examples(*columns)
+
+
+def _first_reads(target: Target, clock: Clock) -> Iterator[tuple[int, float]]:
+    """Yield the indices of drawn examples and how long it took to read each, leaving out those that cannot be read."""
+    for index in drawn(len(target.dataset), 2 * MOST):
+        begin = clock.now()
+        try:
+            samples_of(target.dataset[index], target.chain.sample_rate)
+        except Exception:
+            continue
+        yield index, clock.now() - begin
+
+
+def _read_again(target: Target, clock: Clock, index: int) -> tuple[float, float, Any]:
+    """Return how long reading takes, what of that is spent on a core, and the wave."""
+    begin, on_core = clock.now(), time.thread_time()
+    example = target.dataset[index]
+    seconds, on_core = clock.now() - begin, time.thread_time() - on_core
+    return seconds, on_core, samples_of(example, target.chain.sample_rate)
