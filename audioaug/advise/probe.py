@@ -24,8 +24,8 @@ def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
     begin = clock.now()
     for index, first in _first_reads(target, clock):
         again, on_core, wave = _read_again(target, clock, index)
-        worker(wave, index=index)  # which may read a noise or a room for the first time
-        augment = seconds_per_call(partial(worker, wave, index=index), clock, 1)
+        # The first of two may read a noise or a room for the first time, and either may be interrupted.
+        augment = min(seconds_per_call(partial(worker, wave, index=index), clock, 1) for _ in range(2))
         rows.append((first * 1e3, again * 1e3, on_core * 1e3, augment * 1e3, wave.shape[-1]))
         spent = clock.now() - begin
         if len(rows) >= MOST or spent > 4 * seconds or (len(rows) >= FEWEST and spent > seconds):

@@ -26,12 +26,13 @@ FIRST: Mapping[str, Cause] = {
     "slow_start": model.slow_start,
     "padding_waste": model.padding_waste,
     "model_bound": model.model_bound,
+    # what has nothing to do with cores
+    "slow_sample_tail": loading.slow_sample_tail,
+    "fetch_bound": loading.fetch_bound,
     # whose numbers are not to be trusted
     "foreign_load": machine.foreign_load,
     "too_noisy": machine.too_noisy,
-    # who loads, and from where
-    "slow_sample_tail": loading.slow_sample_tail,
-    "fetch_bound": loading.fetch_bound,
+    # who loads
     "transport_bound": loading.transport_bound,
     "thread_oversubscription": loading.thread_oversubscription,
     "too_many_workers": loading.too_many_workers,

@@ -7,6 +7,9 @@ THROTTLED = 0.05
 FOREIGN = 0.25
 """Of the usable cores, in other hands."""
 
+OURS = 0.2
+"""What we use of them ourselves: who uses less is not in want of cores."""
+
 FULL = 0.85
 STOLEN = 0.1
 NOISE = 0.25
@@ -45,7 +48,7 @@ def foreign_load(case: Case) -> str:
     if foreign is None or foreign < FOREIGN * host.usable_cores:
         return ""
     ours = 1e3 * (case.current.cpu_seconds_per_step or 0.0) / case.step_ms
-    if foreign + ours < FULL * host.usable_cores:
+    if ours < OURS * host.usable_cores or foreign + ours < FULL * host.usable_cores:
         return ""
     return (
         f"Other programs used {foreign:.1f} of the {host.usable_cores:g} usable cores meanwhile, which were full: "
