@@ -266,7 +266,7 @@ class Signals:
     """What was seen beside the times of steps and stages: what a diagnosis reads. ``None`` or empty: not measured.
 
     Of the machine while today's configuration ran: cores that other programs used (``foreign_cores``) and that the
-    hypervisor took (``stolen_cores``), the share of the time in which a CPU quota stopped everything (``throttled``).
+    hypervisor took (``stolen_cores``), those that ours were ready to use and did not get (``wanted_cores``), the share of the time in which a CPU quota stopped everything (``throttled``).
 
     Of today's configuration: the share of a step that Python's garbage collector took (``gc_share``), batches that lay
     ready on average, what a batch holds, how long workers take to start and from one epoch to the next, what one of
@@ -279,6 +279,7 @@ class Signals:
     examples: Examples | None = None
     foreign_cores: float | None = None
     stolen_cores: float | None = None
+    wanted_cores: float | None = None
     throttled: float | None = None
     gc_share: float | None = None
     ready: float | None = None

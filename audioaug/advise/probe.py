@@ -17,6 +17,10 @@ MOST, FEWEST = 256, 16
 """Examples that are looked at one by one."""
 
 
+PATIENCE = 1.5
+"""Seconds for the fewest, whatever the budget is."""
+
+
 def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
     """Read drawn examples twice and augment them as a worker would, warm, one by one, for about so many seconds."""
     worker = WorkerChain(target.chain, target.chain.worker_until, seed=0)
@@ -24,11 +28,14 @@ def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
     begin = clock.now()
     for index, first in _first_reads(target, clock):
         again, on_core, wave = _read_again(target, clock, index)
+        if not rows:
+            worker(wave, index=index)  # which builds all transforms
+            begin = clock.now()
         # The first of two may read a noise or a room for the first time, and either may be interrupted.
         augment = min(seconds_per_call(partial(worker, wave, index=index), clock, 1) for _ in range(2))
         rows.append((first * 1e3, again * 1e3, on_core * 1e3, augment * 1e3, wave.shape[-1]))
         spent = clock.now() - begin
-        if len(rows) >= MOST or spent > 4 * seconds or (len(rows) >= FEWEST and spent > seconds):
+        if len(rows) >= MOST or spent > max(PATIENCE, 2 * seconds) or (len(rows) >= FEWEST and spent > seconds):
             break
     columns = list(zip(*rows, strict=True)) or [()] * 5
     return Examples(*columns)

@@ -185,6 +185,7 @@ class Survey:
             signals,
             foreign_cores=others.foreign_cores,
             stolen_cores=others.stolen_cores,
+            wanted_cores=others.wanted_cores,
             throttled=others.throttled,
             gc_share=(usage.gc_per_step(name) or 0.0) / today.step.median,
             ready=usage.ready(name),

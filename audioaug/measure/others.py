@@ -1,7 +1,9 @@
 """What others took of our cores meanwhile: other programs, the machine below this one, a quota."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -13,10 +15,14 @@ from audioaug.measure.usage import cpu_seconds
 
 @dataclass(frozen=True)
 class Others:
-    """Cores that other programs used and that the hypervisor took, on average; the share of time a quota took."""
+    """What was used and wanted, in cores on average: by other programs, by the hypervisor, by us without getting it.
+
+    ``throttled`` is the share of the time in which a quota stopped us.
+    """
 
     foreign_cores: float
     stolen_cores: float
+    wanted_cores: float
     throttled: float
 
 
@@ -33,15 +39,30 @@ class Watch:
 
     def others(self) -> Others:
         """Return what others took since the watch began."""
-        now, busy, stolen, ours, throttled = (b - a for a, b in zip(self._began, self._look(), strict=True))
+        now, busy, stolen, ours, delay, throttled = (b - a for a, b in zip(self._began, self._look(), strict=True))
         seconds = max(now, 1e-9)
-        return Others(max(0.0, busy - ours) / seconds, stolen / seconds, min(1.0, throttled / seconds))
+        return Others(
+            max(0.0, busy - ours) / seconds,
+            stolen / seconds,
+            max(0.0, delay) / seconds,
+            min(1.0, throttled / seconds),
+        )
 
-    def _look(self) -> tuple[float, float, float, float, float]:
+    def _look(self) -> tuple[float, float, float, float, float, float]:
         cores = psutil.cpu_times(percpu=True)
         ours = [cores[number] for number in allowed_cores() if number < len(cores)]
         busy = sum(it.user + it.system + getattr(it, "nice", 0.0) + getattr(it, "softirq", 0.0) for it in ours)
         stolen = sum(getattr(it, "steal", 0.0) for it in ours)
         ended = os.times()
         used = cpu_seconds() + ended.children_user + ended.children_system
-        return self._clock.now(), busy, stolen, used, throttled_seconds()
+        return self._clock.now(), busy, stolen, used, _delayed_seconds(), throttled_seconds()
+
+
+def _delayed_seconds() -> float:
+    """Return how long the threads of this process and of its children were ready to run and had no core (Linux)."""
+    total = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+            with suppress(OSError, ValueError, IndexError):  # it ended just now
+                total += int(file.read_text().split()[1]) / 1e9
+    return total

@@ -137,6 +137,8 @@ def test_advice_that_pays_late() -> None:
 def test_other_programs_are_no_cause_where_we_need_no_cores() -> None:
     idle = raced(3, 2, 30.0, cpu_seconds_per_step=0.001)
     assert "foreign_load" not in ids(case(idle, signals=signals(foreign_cores=1.9), host=HOST))
+    starved = signals(foreign_cores=1.9, wanted_cores=1.0)
+    assert "foreign_load" in ids(case(idle, signals=starved, host=HOST))
     half_free = replace(HOST, usable_cores=8.0)
     busy = raced(3, 2, 30.0, cpu_seconds_per_step=0.06)
     assert "foreign_load" not in ids(case(busy, signals=signals(foreign_cores=2.0), host=half_free))

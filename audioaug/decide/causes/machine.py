@@ -7,8 +7,8 @@ THROTTLED = 0.05
 FOREIGN = 0.25
 """Of the usable cores, in other hands."""
 
-OURS = 0.2
-"""What we use of them ourselves: who uses less is not in want of cores."""
+WANTED = 0.2
+"""What we use of them ourselves, or would if we could: who needs less is not in want of cores."""
 
 FULL = 0.85
 STOLEN = 0.1
@@ -48,7 +48,8 @@ def foreign_load(case: Case) -> str:
     if foreign is None or foreign < FOREIGN * host.usable_cores:
         return ""
     ours = 1e3 * (case.current.cpu_seconds_per_step or 0.0) / case.step_ms
-    if ours < OURS * host.usable_cores or foreign + ours < FULL * host.usable_cores:
+    wanted = ours + (case.signals.wanted_cores or 0.0)
+    if wanted < WANTED * host.usable_cores or foreign + ours < FULL * host.usable_cores:
         return ""
     return (
         f"Other programs used {foreign:.1f} of the {host.usable_cores:g} usable cores meanwhile, which were full: "
