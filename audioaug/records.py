@@ -238,6 +238,19 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """The training step with another precision or batch size, and as it is. ``step_ms`` is ``None`` for a reason."""
+
+    name: str
+    batch_size: int
+    now_ms: float
+    now_batch: int
+    step_ms: float | None = None
+    ci_ms: Interval | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something the reader should know; ``id`` is stable (ADVISOR.md lists the causes), ``text`` is one sentence."""
 
@@ -266,7 +279,8 @@ class Signals:
     """What was seen beside the times of steps and stages: what a diagnosis reads. ``None`` or empty: not measured.
 
     Of the machine while today's configuration ran: cores that other programs used (``foreign_cores``) and that the
-    hypervisor took (``stolen_cores``), those that ours were ready to use and did not get (``wanted_cores``), the share of the time in which a CPU quota stopped everything (``throttled``).
+    hypervisor took (``stolen_cores``), those that ours were ready to use and did not get (``wanted_cores``), the share
+    of the time in which a CPU quota stopped everything (``throttled``).
 
     Of today's configuration: the share of a step that Python's garbage collector took (``gc_share``), batches that lay
     ready on average, what a batch holds, how long workers take to start and from one epoch to the next, what one of
@@ -377,6 +391,7 @@ class Report:
     what_if: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
     signals: Signals = field(default_factory=Signals)
+    variants: tuple[Variant, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ QUICK_BUDGET = 30.0
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
 @click.option("--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N.")
+@click.option("--also", metavar="A,B", help="Also measure the step with bf16, fp16 or batch_size=N.")
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
 @click.option("--html", metavar="FILE", help="Write the report as a page.")
@@ -87,6 +88,7 @@ def show(report: Report, json: str | None = None) -> None:
 
 def _measure(options: dict[str, Any]) -> None:
     """Load the target, survey it, and write what was found, also when interrupted."""
+    from audioaug.advise.also import parse_also
     from audioaug.advise.interrupt import Interrupt
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
@@ -97,6 +99,7 @@ def _measure(options: dict[str, Any]) -> None:
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
     parse(options["what_if"] or "")  # what is wrong with it is told before anything is measured
+    also = parse_also(options["also"] or "")
     budget = options["budget"] or (QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET)
     verify = Plan.load(options["verify"]) if options["verify"] else None
     named = {
@@ -108,7 +111,7 @@ def _measure(options: dict[str, Any]) -> None:
     if verify is not None:
         check_plan(target.chain, verify)
     with Interrupt() as interrupt, Progress(interrupt.check) as progress:
-        survey = Survey(target, Options(budget, workers, verify), progress, outputs.update)
+        survey = Survey(target, Options(budget, workers, verify, also), progress, outputs.update)
         report = survey.run()
     _conclude(report, outputs, options)
 

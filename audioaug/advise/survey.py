@@ -11,6 +11,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+from audioaug.advise.also import Wanted, measure_also
 from audioaug.advise.arms import (
     CLIPS,
     cached_batches,
@@ -32,6 +33,7 @@ from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.predict import threads_beside, with_prediction
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
+from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import (
@@ -73,6 +75,9 @@ CPU_TRAINING = (
 FEWEST_RACED, MOST_RACED = 3, 9
 """Cells in the race, today's and the favourite among them."""
 
+ALSO = 0.04
+"""Of the budget, besides it, for each other precision or batch size."""
+
 MOST_IN_HEAT = 8
 MOST_PROCESSES = 32
 """Workers that are alive at once, most of them waiting."""
@@ -83,11 +88,12 @@ STARTING = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify."""
+    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify, rows."""
 
     budget: float
     workers: tuple[int, ...] | None = None
     verify: Plan | None = None
+    also: tuple[Wanted, ...] = ()
 
 
 class Survey:
@@ -474,8 +480,20 @@ class Survey:
     def _finish(self, report: Report) -> Report:
         names = ("cells", "verdict", "cause", "recommendation", "before", "after", "notices")
         self._grow(**{name: getattr(report, name) for name in names})
-        self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
+        self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report))
+        self._measure_also()
+        self._grow(complete=True)
         return self.report
+
+    def _measure_also(self) -> None:
+        """Time the step with another precision or batch size, where that was asked for."""
+        if not self.options.also:
+            return
+        seconds = ALSO * self.options.budget * len(self.options.also)
+        with self.progress.stage("the step in other ways", seconds):
+            found = measure_also(self.target, self._batches, self.options.also, self.clock, seconds)
+        self._grow(variants=found)
+        self._grow(what_if=(*self.report.what_if, *variant_sentences(self.report)))
 
 
 def _chain_facts(target: Target) -> ChainFacts:

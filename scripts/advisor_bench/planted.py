@@ -189,7 +189,7 @@ def any_length(index: int) -> int:
 
 
 def large_clips(index: int) -> int:
-    return 1_000_000
+    return 500_000
 
 
 def slow_collate(ms: float, examples: list[torch.Tensor]) -> torch.Tensor:
@@ -345,7 +345,7 @@ FAULTS: Mapping[str, Workload] = {
             num_workers=2,
         ),
         fault(
-            "a slow collate_fn", "transport_bound", FREE, sleeps(8), collate_fn=partial(slow_collate, 50), num_workers=2
+            "a slow collate_fn", "transport_bound", FREE, sleeps(8), collate_fn=partial(slow_collate, 30), num_workers=2
         ),
         fault(
             "work in the training process",
