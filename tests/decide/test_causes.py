@@ -144,6 +144,11 @@ def test_other_programs_are_no_cause_where_we_need_no_cores() -> None:
     assert "foreign_load" not in ids(case(busy, signals=signals(foreign_cores=2.0), host=half_free))
 
 
+def test_storage_and_slow_files_are_no_cause_where_they_hardly_take_time() -> None:
+    quick = examples(read=0.02, cpu=0.001, slow=4, slow_ms=0.9)
+    assert not {"fetch_bound", "slow_sample_tail"} & ids(case(decode=300.0, signals=signals(examples=quick)))
+
+
 def test_a_step_that_waits_for_a_gpu_is_told_of_only_as_what_would_be() -> None:
     words = {notice.id: notice.text for host in (GPU, CPU) for notice in causes(_syncs(host).report, MODEL)}
     assert "would make the host wait" in words["step_syncs"]

@@ -11,6 +11,8 @@ from audioaug.records import Cell, Examples, Measurement, Report, Signals, Stage
 NOT_THE_BOTTLENECK = 0.02
 """A stall of at most this share is not worth anybody's time."""
 
+GOOD_PART = 0.25
+
 PROBE = 16
 """The first examples that were drawn: all stages of a worker are timed with them."""
 
@@ -100,6 +102,10 @@ class Case:
         """The examples that were looked at one by one, if they are enough to say something of all."""
         found = self.signals.examples
         return found if found is not None and len(found.again_ms) >= PROBE else None
+
+    def matters(self, batch_ms: float) -> bool:
+        """Return whether so much time for a batch, shared by today's workers, is a good part of what is too much."""
+        return batch_ms / max(1, self.current.num_workers) >= GOOD_PART * (self.step_ms - self.model_ms)
 
     def device_stage(self, op: int | None) -> StageCost | None:
         """Return what an op costs on the device in our build, if it has one."""

@@ -44,7 +44,8 @@ def slow_sample_tail(case: Case) -> str:
     count, middle = max(2, round(TAIL * len(total))), total[len(total) // 2]
     slowest = total[-count:]
     share = sum(slowest) / sum(total)
-    if share < TAIL_SHARE or slowest[0] < TAIL_TIMES * middle:
+    batch_ms = mean(tuple(total)) * case.report.workload.batch_size
+    if share < TAIL_SHARE or slowest[0] < TAIL_TIMES * middle or not case.matters(batch_ms):
         return ""
     return (
         f"{count} of {len(total)} examples take {format_percent(share)} of the loading time: {format_ms(slowest[-1])} "
@@ -109,6 +110,8 @@ def fetch_bound(case: Case) -> str:
     waiting = again - mean(examples.cpu_ms) + max(0.0, first - again if first > COLD * again else 0.0)
     batch_waiting = waiting * case.report.workload.batch_size
     if waiting < (1 - ON_A_CORE) * max(first, again) or batch_waiting < LARGEST * (augment + batch_waiting):
+        return ""
+    if not case.matters(batch_waiting):
         return ""
     return (
         f"Reading an example waits {format_ms(waiting)} of {format_ms(max(first, again))} for storage, while the cores "
