@@ -1,6 +1,5 @@
 """The probe: examples drawn from the seed, however large the dataset is, and what they say of all of them."""
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from audioaug.advise.drawn import drawn
 from audioaug.advise.target import Target
 from audioaug.build import WorkerChain
-from audioaug.measure import Clock
+from audioaug.measure import Clock, core_seconds_wanted
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Examples
 from audioaug.train.examples import samples_of
@@ -53,8 +52,8 @@ def _first_reads(target: Target, clock: Clock) -> Iterator[tuple[int, float]]:
 
 
 def _read_again(target: Target, clock: Clock, index: int) -> tuple[float, float, Any]:
-    """Return how long reading takes, what of that is spent on a core, and the wave."""
-    begin, on_core = clock.now(), time.thread_time()
+    """Return how long reading takes, what of that is spent on a core (or ready for one), and the wave."""
+    begin, on_core = clock.now(), core_seconds_wanted()
     example = target.dataset[index]
-    seconds, on_core = clock.now() - begin, time.thread_time() - on_core
+    seconds, on_core = clock.now() - begin, core_seconds_wanted() - on_core
     return seconds, on_core, samples_of(example, target.chain.sample_rate)

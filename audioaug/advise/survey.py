@@ -381,7 +381,12 @@ class Survey:
         return self._decide(arms, measurements)
 
     def _race_plan(self, plan: Plan) -> Report:
-        """Race a given plan against today's configuration only."""
+        """Race a given plan against today's configuration only; raise ``MeasurementError`` if it cannot be run here."""
+        if plan.num_workers > self.most_workers:
+            _, limit = most_workers(self.report.host, self.needs, plan.num_workers)
+            raise MeasurementError(
+                f"The plan's {plural(plan.num_workers, 'worker')} cannot be run.", limit.text if limit else ""
+            )
         cell = Cell(
             placement_of(plan.cut, len(self.target.chain)),
             plan.cut,
@@ -450,7 +455,7 @@ class Survey:
 
     def _worker_counts(self) -> tuple[int, ...]:
         """Return the worker counts to consider: none, powers of two, all usable cores, and today's."""
-        return tuple(count for count in self._wanted_counts() if count <= self.most_workers)
+        return tuple(count for count in self._wanted_counts() if count <= self.most_workers) or (0,)
 
     def _wanted_counts(self) -> tuple[int, ...]:
         if self.options.workers is not None:

@@ -1,6 +1,7 @@
 """What others took of our cores meanwhile: other programs, the machine below this one, a quota."""
 
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,17 @@ class Watch:
         ended = os.times()
         used = cpu_seconds() + ended.children_user + ended.children_system
         return self._clock.now(), busy, stolen, used, _delayed_seconds(), throttled_seconds()
+
+
+def core_seconds_wanted() -> float:
+    """Return for how many seconds this thread has used a core or was ready to: what else has passed, it waited for.
+
+    On busy cores that is not its CPU time. Where the kernel does not tell (not Linux) it is.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        used, delayed, *_ = Path("/proc/thread-self/schedstat").read_text().split()
+        return (int(used) + int(delayed)) / 1e9
+    return time.thread_time()
 
 
 def _delayed_seconds() -> float:

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from audioaug.measure import FakeClock, GcPauses, WallClock, Watch
+from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, core_seconds_wanted
 
 
 def spin(seconds: float) -> None:
@@ -86,3 +86,12 @@ def test_pauses_are_told_by_the_clock() -> None:
         clock.advance(seconds)
         pauses._on_collection("stop", {})
     assert pauses.seconds == pytest.approx(0.75)
+
+
+def test_a_thread_wants_a_core_while_it_works_and_not_while_it_waits() -> None:
+    start = core_seconds_wanted()
+    time.sleep(0.2)
+    waited = core_seconds_wanted()
+    spin(0.2)
+    worked = core_seconds_wanted()
+    assert worked - waited > 0.15 > waited - start
