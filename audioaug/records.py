@@ -262,8 +262,8 @@ class Notice:
 class Examples:
     """Some examples, drawn from the seed, each read and augmented alone, one entry an example.
 
-    ``first_ms`` is reading it for the first time, ``again_ms`` at once again, ``cpu_ms`` what of that ran on a core or
-    was ready to, ``augment_ms`` what a worker does to it, ``samples`` its length. The first entries are the probe: what
+    ``first_ms`` is reading it for the first time, ``again_ms`` at once again, ``cpu_ms`` what of that ran on a core,
+    ``augment_ms`` what a worker does to it, ``samples`` its length. The first entries are the probe: what
     all stages of a worker are timed with.
     """
 

@@ -27,7 +27,7 @@ from audioaug.measure.cores import effective_cores
 from audioaug.measure.feeders import RaceResult, race
 from audioaug.measure.host import allowed_cores, files_open, free_shared_memory, host_facts, usable_cores
 from audioaug.measure.loader import LoaderRate, measure_loader
-from audioaug.measure.others import Others, Watch, core_seconds_wanted
+from audioaug.measure.others import Others, Watch, delayed_seconds
 from audioaug.measure.pauses import GcPauses
 from audioaug.measure.repeat import interleave, repeat
 from audioaug.measure.step import measure_steps
@@ -51,9 +51,9 @@ __all__ = [
     "Watch",
     "allowed_cores",
     "clock_for",
-    "core_seconds_wanted",
     "cpu_quota",
     "cpu_seconds",
+    "delayed_seconds",
     "effective_cores",
     "files_open",
     "free_shared_memory",

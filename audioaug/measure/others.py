@@ -1,7 +1,6 @@
 """What others took of our cores meanwhile: other programs, the machine below this one, a quota."""
 
 import os
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,21 +55,20 @@ class Watch:
         stolen = sum(getattr(it, "steal", 0.0) for it in ours)
         ended = os.times()
         used = cpu_seconds() + ended.children_user + ended.children_system
-        return self._clock.now(), busy, stolen, used, _delayed_seconds(), throttled_seconds()
+        return self._clock.now(), busy, stolen, used, _all_delayed_seconds(), throttled_seconds()
 
 
-def core_seconds_wanted() -> float:
-    """Return for how many seconds this thread has used a core or was ready to: what else has passed, it waited for.
+def delayed_seconds() -> float:
+    """Return how long this thread has been ready to run and had no core; 0 where the kernel does not tell (not Linux).
 
-    On busy cores that is not its CPU time. Where the kernel does not tell (not Linux) it is.
+    What remains of a time without it is what the same work takes where cores are free.
     """
     with suppress(OSError, ValueError, IndexError):
-        used, delayed, *_ = Path("/proc/thread-self/schedstat").read_text().split()
-        return (int(used) + int(delayed)) / 1e9
-    return time.thread_time()
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
-def _delayed_seconds() -> float:
+def _all_delayed_seconds() -> float:
     """Return how long the threads of this process and of its children were ready to run and had no core (Linux)."""
     total = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):

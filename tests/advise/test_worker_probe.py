@@ -79,7 +79,7 @@ def test_examples_are_looked_at_one_by_one(trained) -> None:
     found = look_at_examples(trained(seconds=0.004), CLOCK, 0.05)
     assert 16 <= len(found.again_ms) == len(found.samples) == len(found.augment_ms)
     for read, on_core, samples in zip(found.again_ms, found.cpu_ms, found.samples, strict=True):
-        assert read >= 4.0 * (samples - 399) and on_core < read  # the longer ones take twice as long, without a core
+        assert read >= 3.9 * (samples - 399) and on_core < read  # the longer ones take twice as long, without a core
 
 
 def test_tensors_are_found_wherever_they_are() -> None:

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, core_seconds_wanted
+from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, delayed_seconds
 
 
 def spin(seconds: float) -> None:
@@ -88,10 +88,11 @@ def test_pauses_are_told_by_the_clock() -> None:
     assert pauses.seconds == pytest.approx(0.75)
 
 
-def test_a_thread_wants_a_core_while_it_works_and_not_while_it_waits() -> None:
-    start = core_seconds_wanted()
+def test_a_thread_is_delayed_only_while_it_wants_a_core() -> None:
+    before = delayed_seconds()
     time.sleep(0.2)
-    waited = core_seconds_wanted()
-    spin(0.2)
-    worked = core_seconds_wanted()
-    assert worked - waited > 0.15 > waited - start
+    assert delayed_seconds() - before < 0.15
+    begin, used, before = time.monotonic(), time.thread_time(), delayed_seconds()
+    spin(0.3)
+    passed = time.monotonic() - begin
+    assert time.thread_time() - used + delayed_seconds() - before == pytest.approx(passed, rel=0.3)
