@@ -147,7 +147,7 @@ def _real(model: str, chain_name: str, clips: str) -> Iterator[Target]:
     torch.manual_seed(0)
     short = clips == "short"
     dataset = AudioFolder(demo_folder("speech", INSTEAD), RATE, 1.0) if short else Ragged()
-    yield target(_model(model), chain(chain_name), dataset, batch_size=16 if short else 8, pad=not short)
+    yield target(_model(model), chain(chain_name), dataset, batch_size=8 if short else 4, pad=not short)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def _decoding(kind: str) -> Iterator[Target]:
             audio = 0.5 * audio / np.abs(audio).max()
             soundfile.write(f"{folder}/{number}.{kind}", audio, 44100, format=container, subtype=subtype)
         dataset = AudioFolder(folder, RATE, 5.0)
-        yield target(_model("cnn"), chain("light"), dataset, batch_size=8)
+        yield target(_model("cnn"), chain("light"), dataset, batch_size=4)
 
 
 REAL: Mapping[str, Workload] = {

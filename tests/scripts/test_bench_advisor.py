@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def script(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "scripts/bench_advisor.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=500)
 
 
 def row(name: str, regret: float | None = None, **more: object) -> Row:
@@ -39,19 +39,18 @@ def measured(name: str, *ms: float) -> Measurement:
     return Measurement(name, timing, timing, 10)
 
 
+@pytest.mark.timeout(560)  # some 20 s where nothing else runs
 def test_a_small_run_is_written_while_it_comes_and_goes_on_where_it_was(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     done = script("--smoke", "--json", str(file))
     assert done.returncode == 0, done.stderr
     found = read_record(file, Result)
-    assert len(found.rows) == 2 and len(found.self_races) == 1 and not any(it.failed for it in found.rows)
-    judged = next(it for it in found.rows if it.true_ms and len(it.true_ms) > 2)
+    (judged,) = found.rows
+    assert len(found.self_races) == 1 and not judged.failed and len(judged.true_ms or ()) > 2
     assert judged.regret is not None and judged.advice in judged.true_ms and judged.best in judged.true_ms
     assert "Regret over" in done.stdout and "First cause:" in done.stdout and " left)" in done.stderr
-    write_record(replace(found, rows=found.rows[:1]), file)
-    again = script("--smoke", "--json", str(file), "--only", "x")
-    assert again.returncode == 0 and again.stderr.count(" ...") == 1
-    assert [it.name for it in read_record(file, Result).rows] == [it.name for it in found.rows]
+    again = script("--smoke", "--json", str(file))
+    assert (again.returncode, again.stderr, again.stdout) == (0, "", done.stdout)
 
 
 def test_what_was_found_can_be_shown_again_and_a_wrong_name_is_told(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_a_fault_can_be_built_and_yields_clips(name: str) -> None:
         pytest.skip("it changes the machine for everybody")
     with FAULTS[name].build() as target:
         assert target.dataset[3].shape[0] == 1 and len(target.dataset) >= target.batch_size
-        assert target.chain.cuts
+        assert 0 <= target.chain.device_from <= target.chain.worker_until <= len(target.chain)
 
 
 def test_spinning_takes_time_on_a_core() -> None:
