@@ -238,11 +238,78 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """The training step with another precision or batch size, and as it is. ``step_ms`` is ``None`` for a reason."""
+
+    name: str
+    batch_size: int
+    now_ms: float
+    now_batch: int
+    step_ms: float | None = None
+    ci_ms: Interval | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something the reader should know; ``id`` is stable (ADVISOR.md lists the causes), ``text`` is one sentence."""
 
     id: str
     text: str
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some examples, drawn from the seed, each read and augmented alone, one entry an example.
+
+    ``first_ms`` is reading it for the first time, ``again_ms`` at once again, ``cpu_ms`` what of that ran on a core,
+    ``augment_ms`` what a worker does to it, ``samples`` its length. The first entries are the probe: what
+    all stages of a worker are timed with.
+    """
+
+    first_ms: tuple[float, ...]
+    again_ms: tuple[float, ...]
+    cpu_ms: tuple[float, ...]
+    augment_ms: tuple[float, ...]
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What was seen beside the times of steps and stages: what a diagnosis reads. ``None`` or empty: not measured.
+
+    Of the machine while today's configuration ran: cores that other programs used (``foreign_cores``) and that the
+    hypervisor took (``stolen_cores``), those that ours were ready to use and did not get (``wanted_cores``), the share
+    of the time in which a CPU quota stopped everything (``throttled``).
+
+    Of today's configuration: the share of a step that Python's garbage collector took (``gc_share``), batches that lay
+    ready on average, what a batch holds, how long workers take to start and from one epoch to the next, what one of
+    them keeps in memory for itself and by how much that grows with every batch it makes.
+
+    Of the training step: what the host waits for in it, the shapes of its batches, how long it took on each shape for
+    the first time and again. ``refused`` is a limit that kept today's workers from being run.
+    """
+
+    examples: Examples | None = None
+    foreign_cores: float | None = None
+    stolen_cores: float | None = None
+    wanted_cores: float | None = None
+    throttled: float | None = None
+    gc_share: float | None = None
+    ready: float | None = None
+    batch_bytes: int | None = None
+    batch_tensors: int | None = None
+    receive_ms: float | None = None
+    start_seconds: float | None = None
+    epoch_gap_ms: float | None = None
+    worker_bytes: int | None = None
+    worker_growth_bytes: float | None = None
+    step_waits: tuple[str, ...] = ()
+    batch_shapes: int | None = None
+    first_step_ms: float | None = None
+    again_step_ms: float | None = None
+    threads_alive: tuple[str, ...] = ()
+    refused: "Notice | None" = None
 
 
 @dataclass(frozen=True)
@@ -323,6 +390,8 @@ class Report:
     break_even_steps: int | None = None
     what_if: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
+    signals: Signals = field(default_factory=Signals)
+    variants: tuple[Variant, ...] = ()
 
 
 @dataclass(frozen=True)

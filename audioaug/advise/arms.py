@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from audioaug.advise.drawn import POOL, drawn
 from audioaug.advise.target import Target, in_one_line
 from audioaug.build import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.build.stock import has_counterpart
@@ -26,12 +27,18 @@ CACHED = 8
 CLIPS = 16
 """Clips that an op is timed on in a worker."""
 
+MOST_TRIED = 512
+"""Examples that are tried to find so many that can be read."""
+
 
 class EndlessBatches:
-    """Shuffled indices of a dataset in batches, pass after pass without end, so that no epoch's end is timed."""
+    """Shuffled indices of a dataset in batches, pass after pass without end, so that no epoch's end is timed.
+
+    Of a large dataset they are some that the seed draws: files that are read again and again are warm for all alike.
+    """
 
     def __init__(self, size: int, batch_size: int, seed: int = 0) -> None:
-        self.size, self.batch_size, self.seed = size, batch_size, seed
+        self.pool, self.batch_size, self.seed = drawn(size, POOL, seed), batch_size, seed
 
     def __len__(self) -> int:
         return 10**9
@@ -40,7 +47,7 @@ class EndlessBatches:
         draw, stock = random.Random(self.seed), list[int]()
         while True:
             while len(stock) < self.batch_size:
-                stock += draw.sample(range(self.size), self.size)
+                stock += draw.sample(self.pool, len(self.pool))
             batch, stock = stock[: self.batch_size], stock[self.batch_size :]
             yield batch
 
@@ -122,9 +129,9 @@ def stock_cuts(chain: Chain) -> list[int]:
 
 
 def readable(dataset: Any, sample_rate: int) -> tuple[list[int], list[Any]]:
-    """Return the indices and the audio of the first ``CLIPS`` examples that can be read, in turn if there are fewer."""
+    """Return the indices and the audio of ``CLIPS`` drawn examples that can be read, in turn if there are fewer."""
     found: dict[int, Any] = {}
-    for index in range(len(dataset)):
+    for index in drawn(len(dataset), MOST_TRIED):
         with suppress(Exception):
             found[index] = samples_of(dataset[index], sample_rate)
         if len(found) == CLIPS:

@@ -38,6 +38,7 @@ LISTENING_SECONDS = 3.0
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
 @click.option("--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N.")
+@click.option("--also", metavar="A,B", help="Also measure the step with bf16, fp16 or batch_size=N.")
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
 @click.option("--html", metavar="FILE", help="Write the report as a page.")
@@ -88,6 +89,7 @@ def show(report: Report, json: str | None = None) -> None:
 
 def _measure(options: dict[str, Any]) -> None:
     """Load the target, survey it, and write what was found, also when interrupted."""
+    from audioaug.advise.also import parse_also
     from audioaug.advise.interrupt import Interrupt
     from audioaug.advise.listen import listen
     from audioaug.advise.progress import Progress
@@ -99,6 +101,7 @@ def _measure(options: dict[str, Any]) -> None:
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
     parse(options["what_if"] or "")  # what is wrong with it is told before anything is measured
+    also = parse_also(options["also"] or "")
     budget = options["budget"] or (QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET)
     verify = Plan.load(options["verify"]) if options["verify"] else None
     named = {
@@ -110,7 +113,7 @@ def _measure(options: dict[str, Any]) -> None:
     if verify is not None:
         check_plan(target.chain, verify)
     with Interrupt() as interrupt, Progress(interrupt.check) as progress:
-        survey = Survey(target, Options(budget, workers, verify), progress, outputs.update)
+        survey = Survey(target, Options(budget, workers, verify, also), progress, outputs.update)
         report = survey.run()
         if outputs.has_page:
             with progress.stage("examples to listen to", LISTENING_SECONDS):

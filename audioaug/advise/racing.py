@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from audioaug.advise.arms import open_loader, stock_of
 from audioaug.advise.target import Target, in_one_line
 from audioaug.decide.race import hopeless
 from audioaug.errors import AudioaugError, MeasurementError
-from audioaug.measure import Clock, cpu_seconds, race
+from audioaug.measure import Clock, GcPauses, cpu_seconds, race
 from audioaug.records import Cell, Measurement, Timing
 from audioaug.train.threads import torch_threads
 
@@ -38,8 +39,9 @@ class Racer:
 
     def __init__(self, target: Target, clock: Clock, budget: float, notice: Callable[[str, str], None]) -> None:
         self.target, self.clock, self.budget, self.notice = target, clock, budget, notice
-        self.usage = Usage(target.device, {})
+        self.usage = Usage(target.device, clock, {})
         self.threads = torch.get_num_threads()
+        self.failed: dict[str, str] = {}
 
     def run(
         self,
@@ -78,7 +80,10 @@ class Racer:
         rounds: tuple[int, int],
         block: float,
     ) -> dict[str, Measurement]:
-        feeders: dict[str, Iterator[Any]] = {cell.name: self._feeder(cell) for cell in arms}
+        loaders = {cell.name: open_loader(self.target, replace(cell, threads=None)) for cell in arms}
+        feeders: dict[str, Iterator[Any]] = {
+            cell.name: self._on_threads(iter(loaders[cell.name]), cell.threads or self.threads) for cell in arms
+        }
         discard = {cell.name: stock_of(cell) for cell in arms}
         # While the ceiling runs, the workers of the arm before it still refill its stock: wait that long.
         refill = max((stock_of(cell) * expected[cell.name] for cell in arms if cell.num_workers), default=0.0)
@@ -88,34 +93,32 @@ class Racer:
             discard[CEILING] = 1 + min(LONGEST_BLOCK, round(refill / expected[CEILING]))
         failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
-        self.usage = Usage(self.target.device, discard)
+        with Usage(self.target.device, self.clock, discard) as self.usage:
 
-        def on_block(measurement: Measurement) -> None:
-            self.usage.note(measurement)
-            tick()
+            def on_block(measurement: Measurement) -> None:
+                name = measurement.cell
+                self.usage.note(measurement, loaders[name].ready if name in loaders else None)
+                tick()
 
-        result = race(
-            feeders,
-            self.target.step,
-            self.clock,
-            block_steps={name: self.block_steps(expected[name], workers.get(name, 0), block) for name in feeders},
-            discard=discard,
-            rounds=rounds[1],
-            seconds=seconds,
-            at_least_rounds=rounds[0],
-            on_block=on_block,
-            drop=None if cached else hopeless,
-        )
+            result = race(
+                feeders,
+                self.target.step,
+                self.clock,
+                block_steps={name: self.block_steps(expected[name], workers.get(name, 0), block) for name in feeders},
+                discard=discard,
+                rounds=rounds[1],
+                seconds=seconds,
+                at_least_rounds=rounds[0],
+                on_block=on_block,
+                drop=None if cached else hopeless,
+            )
         for name, reason in (failures | result.failures).items():
             if cached:
                 raise MeasurementError(f"Training failed ({name}): {reason}")
-            self.notice("arm_failed", f"{name} failed in the race: {reason}")
+            self.failed[name] = reason
+            out_of_memory = "OutOfMemory" in reason or "out of memory" in reason
+            self.notice("vram_limit" if out_of_memory else "arm_failed", f"{name} failed in the race: {reason}")
         return result.measurements
-
-    def _feeder(self, cell: Cell) -> Iterator[Any]:
-        """Return what a cell's loader feeds; its threads are set here, since the arms take turns."""
-        loader = open_loader(self.target, replace(cell, threads=None))
-        return self._on_threads(iter(loader), cell.threads or self.threads)
 
     def _on_threads(self, feeder: Iterator[Any], count: int) -> Iterator[Any]:
         """Yield an arm's batches, torch's threads set for each: the arm before may have had another number."""
@@ -133,7 +136,7 @@ class Racer:
             measured_ci_ms=timing.ci_ms,
             clips_per_second=self.target.batch_size / timing.median,
             vram_bytes=self.usage.vram.get(cell.name),
-            cpu_seconds_per_step=self.usage.cpu_per_step.get(cell.name),
+            cpu_seconds_per_step=self.usage.cpu_per_step(cell.name),
         )
 
     def block_steps(self, step_seconds: float, workers: int, share: float = 1.0) -> int:
@@ -157,22 +160,46 @@ class Racer:
 
 
 class Usage:
-    """CPU seconds a step and peak device memory of each arm, noted after each of its blocks."""
+    """CPU seconds and garbage collection a step, ready batches and peak device memory of each arm, after its blocks."""
 
-    def __init__(self, device: Any, discard: Mapping[str, int]) -> None:
+    def __init__(self, device: Any, clock: Clock, discard: Mapping[str, int]) -> None:
         self._device, self._discard = device, discard
-        self._last = cpu_seconds()
-        self._blocks: dict[str, list[float]] = {}
-        self.cpu_per_step: dict[str, float] = {}
+        self._pauses = GcPauses(clock)
+        self._last = (cpu_seconds(), 0.0)
+        self._blocks: dict[str, list[tuple[float, float]]] = {}
+        self._ready: dict[str, list[int]] = {}
         self.vram: dict[str, int] = {}
 
-    def note(self, measurement: Measurement) -> None:
+    def __enter__(self) -> "Usage":
+        self._pauses.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pauses.__exit__()
+
+    def note(self, measurement: Measurement, ready: int | None = None) -> None:
         """Charge what was used since the last block to this arm."""
-        name, now = measurement.cell, cpu_seconds()
+        name, now = measurement.cell, (cpu_seconds(), self._pauses.seconds)
         steps = measurement.steps_per_block + self._discard[name]
-        self._blocks.setdefault(name, []).append((now - self._last) / steps)
-        self.cpu_per_step[name] = Timing(tuple(self._blocks[name])).median
+        self._blocks.setdefault(name, []).append(((now[0] - self._last[0]) / steps, (now[1] - self._last[1]) / steps))
         self._last = now
+        if ready is not None:
+            self._ready.setdefault(name, []).append(ready)
         if self._device.type == "cuda":
             self.vram[name] = max(self.vram.get(name, 0), torch.cuda.max_memory_allocated(self._device))
             torch.cuda.reset_peak_memory_stats(self._device)
+
+    def cpu_per_step(self, name: str) -> float | None:
+        """Return the CPU seconds a step, of all processes; the median over blocks."""
+        blocks = self._blocks.get(name)
+        return Timing(tuple(cpu for cpu, _ in blocks)).median if blocks else None
+
+    def gc_per_step(self, name: str) -> float | None:
+        """Return the seconds of garbage collection a step: the mean, since full collections are rare and long."""
+        blocks = self._blocks.get(name)
+        return fmean(pauses for _, pauses in blocks) if blocks else None
+
+    def ready(self, name: str) -> float | None:
+        """Return how many batches lay ready at the end of a block, on average."""
+        found = self._ready.get(name)
+        return fmean(found) if found else None

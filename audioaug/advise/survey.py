@@ -11,6 +11,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+from audioaug.advise.also import Wanted, measure_also
 from audioaug.advise.arms import (
     CLIPS,
     cached_batches,
@@ -20,17 +21,23 @@ from audioaug.advise.arms import (
     stock_of,
     worker_works,
 )
+from audioaug.advise.beside import look_at_step, look_beside
+from audioaug.advise.limits import needs_of
 from audioaug.advise.progress import Progress, told_once
 from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
 from audioaug.advise.target import Target, in_one_line
+from audioaug.advise.worker_probe import Memory
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
+from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.predict import threads_beside, with_prediction
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
+from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import (
+    Watch,
     clock_for,
     effective_cores,
     host_facts,
@@ -48,6 +55,7 @@ from audioaug.records import (
     Notice,
     Plan,
     Report,
+    Signals,
     StageCost,
     Timing,
     Where,
@@ -64,11 +72,11 @@ CPU_TRAINING = (
     'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
     "means whole batches in the training process."
 )
-BUSY = 0.75
-"""Below this share of the usable cores the reader is told."""
-
 FEWEST_RACED, MOST_RACED = 3, 9
 """Cells in the race, today's and the favourite among them."""
+
+ALSO = 0.04
+"""Of the budget, besides it, for each other precision or batch size."""
 
 MOST_IN_HEAT = 8
 MOST_PROCESSES = 32
@@ -80,11 +88,12 @@ STARTING = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify."""
+    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify, rows."""
 
     budget: float
     workers: tuple[int, ...] | None = None
     verify: Plan | None = None
+    also: tuple[Wanted, ...] = ()
 
 
 class Survey:
@@ -102,6 +111,7 @@ class Survey:
         self.report = Report(host, _chain_facts(target), _workload(target))
         self.today = self._cell(target.chain.worker_until, target.num_workers)
         self._batches: list[Any] = []
+        self.needs, self.most_workers = Needs(), MOST_PROCESSES
 
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
@@ -116,7 +126,6 @@ class Survey:
     def _run(self) -> Report:
         if not self.report.host.has_gpu:
             self._notice("cpu_training", CPU_TRAINING)
-        self._notice_busy_cores()
         measurements = self._measure_today()
         if self.options.verify is not None:
             return self._finish(self._race_plan(self.options.verify))
@@ -129,15 +138,6 @@ class Survey:
         self._run_heats()
         return self._finish(self._race(self._arms()))
 
-    def _notice_busy_cores(self) -> None:
-        host = self.report.host
-        if host.cores < BUSY * host.usable_cores:
-            self._notice(
-                "noisy_neighbour",
-                f"The {host.usable_cores:g} usable cores together do only {host.cores:.1f} times the work of one: they "
-                "share hardware, or something else is running. Workers gain less than they would otherwise.",
-            )
-
     # What is measured
 
     def _measure_today(self) -> dict[str, Measurement]:
@@ -146,26 +146,56 @@ class Survey:
         with self.progress.stage("ceiling, and what you do today", seconds) as tick:
             self._batches = cached_batches(self.target, self.today)
             self.target.try_step(self._batches[0])
+            signals = look_at_step(self.target, self._batches, self.clock, seconds / 20)
+            message = next(open_loader(self.target, replace(self.today, num_workers=0)).messages())
+            signals = self._keep_to_limits(needs_of(self.target, message, self.report.host.start_method), signals)
             pilot = interleave(
                 {CEILING: self._step_on_cached(), "today": self._step_on(self.today)},
                 self.clock,
                 seconds=seconds / 4,
                 at_least=3,
             )
+            watch = Watch(self.clock)
             result = self.racer.run(
                 [self.today],
                 {self.today.name: pilot["today"].median, CEILING: pilot[CEILING].median},
-                seconds * 3 / 4,
+                seconds / 2,
                 tick,
                 cached=self._batches,
             )
+            signals = self._with_race(signals, watch, result[self.today.name])
+            signals = look_beside(self.target, self.today, message, signals, self.clock, seconds / 5)
         timing = result[CEILING].step
         rate = self.target.batch_size / timing.median
         self.today = self.racer.measured(self.today, result[self.today.name])
         ceiling = Ceiling(timing.ms, timing.ci_ms, rate)
-        self._grow(ceiling=ceiling, current=self.today, measurements=(result[self.today.name],))
+        self._grow(ceiling=ceiling, current=self.today, measurements=(result[self.today.name],), signals=signals)
         self._grow(current=self._with_stall(self.today))
         return result
+
+    def _keep_to_limits(self, needs: Needs, signals: Signals) -> Signals:
+        """Find out how many workers there is room for, and take some from today's where they are more."""
+        self.needs = needs
+        self.most_workers, limit = most_workers(self.report.host, needs, MOST_PROCESSES)
+        signals = replace(signals, batch_bytes=needs.batch_bytes, batch_tensors=needs.batch_tensors)
+        if limit is None or self.today.num_workers <= self.most_workers:
+            return signals
+        text = f"{limit.text} What you do today was measured with so many instead of {self.today.num_workers}."
+        self.today = self._cell(self.today.cut, self.most_workers)
+        return replace(signals, refused=Notice(limit.id, text))
+
+    def _with_race(self, signals: Signals, watch: Watch, today: Measurement) -> Signals:
+        """Return the signals with what was seen while today's configuration was raced."""
+        others, usage, name = watch.others(), self.racer.usage, today.cell
+        return replace(
+            signals,
+            foreign_cores=others.foreign_cores,
+            stolen_cores=others.stolen_cores,
+            wanted_cores=others.wanted_cores,
+            throttled=others.throttled,
+            gc_share=(usage.gc_per_step(name) or 0.0) / today.step.median,
+            ready=usage.ready(name),
+        )
 
     def _measure_workers(self) -> None:
         """Time what one worker does for a batch, with either engine and one thread as in a worker."""
@@ -222,21 +252,37 @@ class Survey:
         seconds = self._seconds("loader")
         with self.progress.stage("the loader alone", seconds) as tick:
             for cell in cells:
+                if cell.num_workers > self.most_workers:
+                    continue
                 self._grow(loader_costs=(*self.report.loader_costs, self._loader_cost(cell, seconds / len(cells))))
                 tick()
 
     def _loader_cost(self, cell: Cell, seconds: float) -> LoaderCost:
         loader = open_loader(self.target, cell)  # kept, since its workers end with it
+        memory = Memory(cell)
         result = measure_loader(
-            loader.messages(),
+            memory.over(loader.messages()),
             self.clock,
             seconds=seconds,
             discard=stock_of(cell),
             block_batches=max(2, cell.num_workers),
             at_least=2 * max(2, cell.num_workers),
         )
+        self._note_memory(cell, memory)
         timing = result.per_batch
         return LoaderCost(cell.cut, cell.num_workers, timing.ms, timing.ci_ms, result.first_batch_seconds)
+
+    def _note_memory(self, cell: Cell, memory: Memory) -> None:
+        """Keep what workers of today's cut take of the memory, which limits how many there can be."""
+        if memory.worker_bytes is None:
+            return
+        largest = max(memory.worker_bytes, self.needs.worker_bytes or 0)
+        self.needs = replace(self.needs, worker_bytes=largest)
+        self.most_workers, _ = most_workers(self.report.host, self.needs, MOST_PROCESSES)
+        signals = replace(self.report.signals, worker_bytes=largest)
+        if (cell.cut, cell.num_workers) == (self.today.cut, self.today.num_workers):
+            signals = replace(signals, worker_growth_bytes=memory.growth_bytes)
+        self._grow(signals=signals)
 
     # What is decided on the way
 
@@ -248,6 +294,13 @@ class Survey:
             pin_memory=self._pin,
             why_no_stock=why_unavailable(),
         )
+        _, limit = most_workers(self.report.host, self.needs, MOST_PROCESSES)
+        cells += [
+            replace(self._cell(cut, count), status="infeasible", reason=limit.text if limit else "")
+            for cut in {self.report.chain.cuts[0], self.report.chain.cuts[-1]}
+            for count in self._wanted_counts()
+            if count > self.most_workers
+        ]
         self._grow(cells=tuple(cells), current=with_prediction(self.report, self.report.current or self.today))
 
     def _run_heats(self) -> None:
@@ -273,7 +326,7 @@ class Survey:
         """Return the first of the cells that a heat beside today's configuration has time and processes for."""
         assert self.report.current is not None
         seconds -= self._arm_seconds(self.report.current, HEAT_ROUNDS, HEAT_BLOCK)
-        processes, heat = MOST_PROCESSES, list[Cell]()
+        processes, heat = self.most_workers, list[Cell]()
         for cell in cells[:MOST_IN_HEAT]:
             seconds -= self._arm_seconds(cell, HEAT_ROUNDS, HEAT_BLOCK)
             processes -= cell.num_workers
@@ -307,12 +360,12 @@ class Survey:
     def _judged(self, cell: Cell, measurements: Mapping[str, Measurement]) -> Cell:
         if cell.name in measurements:
             return self._with_stall(self.racer.measured(cell, measurements[cell.name]))
-        return replace(cell, status="infeasible", reason="It failed when it was tried; see the notices.")
+        return replace(cell, status="infeasible", reason=f"It failed when it was tried: {self.racer.failed[cell.name]}")
 
     def _arms(self) -> list[Cell]:
         """Return the cells to race: as many as get ``ROUNDS`` rounds in the time."""
         assert self.report.current is not None
-        left, processes = self._seconds("race"), MOST_PROCESSES
+        left, processes = self._seconds("race"), self.most_workers
         chosen: list[Cell] = []
         for cell in shortlist(self.report.cells, self.report.current, MOST_RACED):
             left -= self._arm_seconds(cell, ROUNDS, 1.0)
@@ -328,7 +381,12 @@ class Survey:
         return self._decide(arms, measurements)
 
     def _race_plan(self, plan: Plan) -> Report:
-        """Race a given plan against today's configuration only."""
+        """Race a given plan against today's configuration only; raise ``MeasurementError`` if it cannot be run here."""
+        if plan.num_workers > self.most_workers:
+            _, limit = most_workers(self.report.host, self.needs, plan.num_workers)
+            raise MeasurementError(
+                f"The plan's {plural(plan.num_workers, 'worker')} cannot be run.", limit.text if limit else ""
+            )
         cell = Cell(
             placement_of(plan.cut, len(self.target.chain)),
             plan.cut,
@@ -397,6 +455,9 @@ class Survey:
 
     def _worker_counts(self) -> tuple[int, ...]:
         """Return the worker counts to consider: none, powers of two, all usable cores, and today's."""
+        return tuple(count for count in self._wanted_counts() if count <= self.most_workers) or (0,)
+
+    def _wanted_counts(self) -> tuple[int, ...]:
         if self.options.workers is not None:
             return self.options.workers
         most = max(1, int(self.report.host.usable_cores))
@@ -422,10 +483,22 @@ class Survey:
         return replace(self.report, cost_seconds=time.monotonic() - self._began)
 
     def _finish(self, report: Report) -> Report:
-        names = ("cells", "verdict", "cause", "recommendation", "before", "after")
+        names = ("cells", "verdict", "cause", "recommendation", "before", "after", "notices")
         self._grow(**{name: getattr(report, name) for name in names})
-        self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
+        self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report))
+        self._measure_also()
+        self._grow(complete=True)
         return self.report
+
+    def _measure_also(self) -> None:
+        """Time the step with another precision or batch size, where that was asked for."""
+        if not self.options.also:
+            return
+        seconds = ALSO * self.options.budget * len(self.options.also)
+        with self.progress.stage("the step in other ways", seconds):
+            found = measure_also(self.target, self._batches, self.options.also, self.clock, seconds)
+        self._grow(variants=found)
+        self._grow(what_if=(*self.report.what_if, *variant_sentences(self.report)))
 
 
 def _chain_facts(target: Target) -> ChainFacts:

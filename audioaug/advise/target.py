@@ -5,6 +5,7 @@ import inspect
 import math
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from audioaug.advise.demo import CLIP_SECONDS, demo_chain
+from audioaug.advise.drawn import drawn
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Op
@@ -26,7 +28,7 @@ from audioaug.train.examples import get_wave
 MODULE_NAME = "audioaug_model_file"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 PROBED = 32
-"""So many examples are looked at to see whether clips differ in length."""
+"""So many drawn examples are looked at to see whether clips differ in length."""
 
 Given = Mapping[str, Any]
 
@@ -51,6 +53,7 @@ class Target:
     pad: bool
     data_name: str
     sources: dict[str, str] = field(default_factory=dict)
+    threads: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -103,6 +106,7 @@ def load_target(
         ModelFileError: the file is missing, raises, or has no model that can be trained.
         ChainError, DataError: the augmentation or the dataset it names is faulty.
     """
+    threads = set(threading.enumerate())
     path, _, name = model.partition(".py:")
     path = path + ".py" if name else path
     module = load_module(path)
@@ -132,6 +136,7 @@ def load_target(
         pad=_lengths_differ(dataset),
         data_name=data_name,
         sources=sources,
+        threads=tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads)),
     )
 
 
@@ -144,12 +149,13 @@ def load_module(path: str) -> ModuleType:
             else ""
         )
         raise ModelFileError(f"There is no model file {path}.", near if "mean" in near else "Name a Python file.")
-    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    name = _module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelFileError(f"{path} is not a Python file.", "Name one that ends in .py.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE_NAME] = module
-    sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except AudioaugError as error:
@@ -159,6 +165,19 @@ def load_module(path: str) -> ModuleType:
             f"{path} cannot be run: {in_one_line(error, path)}", "Run it with python to see more."
         ) from None
     return module
+
+
+def _module_name(path: str) -> str:
+    """Return the name by which workers that are not forked find the file on the path too, if there is one."""
+    name, file = Path(path).stem, str(Path(path).resolve())
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) != file:
+        return MODULE_NAME
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return MODULE_NAME
+    return name if spec is not None and spec.origin == file else MODULE_NAME
 
 
 class UsualLoss:
@@ -334,11 +353,11 @@ def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[st
 
 
 def _lengths_differ(dataset: Any) -> bool:
-    """Return whether clips of the dataset differ in length, from those of its first examples that can be read."""
+    """Return whether clips of the dataset differ in length, from those of drawn examples that can be read."""
     if isinstance(dataset, AudioFolder):
         return dataset.seconds is None
     lengths = set()
-    for index in range(min(PROBED, len(dataset))):
+    for index in drawn(len(dataset), PROBED):
         with suppress(Exception):
             wave = get_wave(dataset[index])
             lengths.add((wave["array"] if isinstance(wave, Mapping) else wave).shape[-1])

@@ -1,48 +1,50 @@
 """Recommend: one of the raced cells, its ties, the verdict and the sentence that says why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, diagnose, stall
+from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, causes, stall
 from audioaug.decide.predict import device_ms
 from audioaug.decide.race import MARGIN, Ratio, paired_ratio, ties
-from audioaug.records import Allocation, Cell, Measurement, Recommendation, Report
+from audioaug.records import Allocation, Cell, Measurement, Notice, Recommendation, Report
 from audioaug.units import format_interval, format_ms, format_percent
 
 
 def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report:
-    """Return the report with verdict, cause, recommendation, allocation and break-even filled in.
+    """Return the report with verdict, causes, recommendation, allocation and break-even filled in.
 
     ``report.cells`` and ``report.current`` hold the raced cells; ``measurements`` are theirs, by name.
     """
     assert report.current is not None and report.ceiling is not None
+    current = report.current
     raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
     close = [name for name in ties(measurements) if name in raced]
-    chosen = _pick([raced[name] for name in close], report.current)
-    cause = diagnose(report, report.current, raced[close[0]])
-    ratio = paired_ratio(measurements[report.current.name], measurements[chosen.name])
-    beaten = {report.current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
+    chosen = _pick([raced[name] for name in close], current)
+    report = replace(report, break_even_steps=_break_even(report, chosen))
+    cause, *others = causes(report, current, raced[close[0]])
+    ratio = paired_ratio(measurements[current.name], measurements[chosen.name])
+    beaten = {current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
     found = Recommendation(
         **asdict(chosen),
         tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
         because=cause.text,
     )
-    verdict = _leave(report) if chosen.name == report.current.name else _use(report, chosen, ratio)
+    verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
     return replace(
         report,
         verdict=verdict + _tie_words(found),
         cause=cause.id,
         recommendation=found,
-        before=allocation(report, report.current),
+        before=allocation(report, current),
         after=allocation(report, chosen),
-        break_even_steps=_break_even(report, chosen),
+        notices=_told(report, others),
     )
 
 
 def leave_as_it_is(report: Report) -> Report:
     """Return the report of an early exit: the current configuration is so close to the ceiling that nothing can win."""
     assert report.current is not None and report.ceiling is not None
-    cause = diagnose(report, report.current)
+    cause, *others = causes(report, report.current)
     return replace(
         report,
         verdict=_leave(report),
@@ -51,6 +53,7 @@ def leave_as_it_is(report: Report) -> Report:
         recommendation=Recommendation(**asdict(report.current), because=cause.text),
         before=allocation(report, report.current),
         after=allocation(report, report.current),
+        notices=_told(report, others),
     )
 
 
@@ -108,6 +111,12 @@ def _leave(report: Report) -> str:
         f"Leave it as it is ({report.current.name}): nothing that was raced is faster, though "
         f"{format_percent(gain)} of a step is more than the model alone needs."
     )
+
+
+def _told(report: Report, causes: Sequence[Notice]) -> tuple[Notice, ...]:
+    """Return all notices, those of causes last; what was told before is not told again."""
+    known = {notice.id for notice in report.notices}
+    return (*report.notices, *(cause for cause in causes if cause.id not in known))
 
 
 def _tie_words(found: Recommendation) -> str:

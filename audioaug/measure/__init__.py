@@ -11,6 +11,8 @@ feeders    ``race``: one training loop that swaps feeders
 cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
 host       ``host_facts``, ``usable_cores``: what this machine is and what this process may use
 cores      ``effective_cores``: how much the usable cores really do together
+others     ``Watch``: what other programs, the hypervisor and a quota took of the cores meanwhile
+pauses     ``GcPauses``: how long Python's garbage collector runs
 usage      ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: what is being used now
 trace      ``trace``: how many kernels work consists of, and how often the host waits for the device in it
 ========== ===================================================================================================
@@ -19,12 +21,14 @@ All times are in seconds. Every budget (``seconds``) includes the warm-up; ``at_
 it is overrun. Nothing here reads the time but through a ``Clock``.
 """
 
-from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit
+from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit, throttled_seconds
 from audioaug.measure.clock import Clock, CudaClock, FakeClock, MpsClock, WallClock, clock_for
 from audioaug.measure.cores import effective_cores
 from audioaug.measure.feeders import RaceResult, race
-from audioaug.measure.host import host_facts, usable_cores
+from audioaug.measure.host import allowed_cores, files_open, free_shared_memory, host_facts, usable_cores
 from audioaug.measure.loader import LoaderRate, measure_loader
+from audioaug.measure.others import Others, Watch, delayed_seconds
+from audioaug.measure.pauses import GcPauses
 from audioaug.measure.repeat import interleave, repeat
 from audioaug.measure.step import measure_steps
 from audioaug.measure.trace import Trace, trace
@@ -35,17 +39,24 @@ __all__ = [
     "Clock",
     "CudaClock",
     "FakeClock",
+    "GcPauses",
     "LoaderRate",
     "MemoryLimit",
     "MpsClock",
+    "Others",
     "RaceResult",
     "Trace",
     "UsageSample",
     "WallClock",
+    "Watch",
+    "allowed_cores",
     "clock_for",
     "cpu_quota",
     "cpu_seconds",
+    "delayed_seconds",
     "effective_cores",
+    "files_open",
+    "free_shared_memory",
     "host_facts",
     "interleave",
     "measure_loader",
@@ -57,6 +68,7 @@ __all__ = [
     "race",
     "repeat",
     "sample",
+    "throttled_seconds",
     "trace",
     "usable_cores",
 ]

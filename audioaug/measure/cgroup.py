@@ -22,6 +22,11 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     return min(filter(None, map(_quota, _folders(root, "cpu"))), default=None)
 
 
+def throttled_seconds(root: Path = Path("/")) -> float:
+    """Return for how many seconds so far a quota has stopped the processes of these control groups; 0 without one."""
+    return max(map(_throttled, _folders(root, "cpu")), default=0.0)
+
+
 def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
     """Return the tightest memory limit and the least memory left under any; ``None`` without a limit.
 
@@ -56,6 +61,11 @@ def _quota(folder: Path) -> float | None:
     if len(words) == 2 and all(word.isdecimal() for word in words):  # neither "max" nor "-1" nor nothing
         return int(words[0]) / max(1, int(words[1]))
     return None
+
+
+def _throttled(folder: Path) -> float:
+    statistics = dict(line.split(" ", 1) for line in _read(folder / "cpu.stat").splitlines() if " " in line)
+    return int(statistics.get("throttled_usec", 0)) / 1e6 + int(statistics.get("throttled_time", 0)) / 1e9
 
 
 def _memory(folder: Path) -> MemoryLimit | None:

@@ -60,14 +60,31 @@ def usable_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ
     That is the least of: the cores it may run on, the quota of its control groups, and what SLURM gave its task;
     divided by the number of training processes on this machine (``LOCAL_WORLD_SIZE``).
     """
-    limits = [_allowed_cores(), cpu_quota(root), _positive(environ.get("SLURM_CPUS_PER_TASK"))]
+    limits = [len(allowed_cores()), cpu_quota(root), _positive(environ.get("SLURM_CPUS_PER_TASK"))]
     return min(float(limit) for limit in limits if limit is not None) / _local_ranks(environ)
 
 
-def _allowed_cores() -> int:
+def allowed_cores() -> list[int]:
+    """Return the numbers of the cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):  # Linux only
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def free_shared_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes that are free in ``/dev/shm``, through which workers send batches; ``None`` without one."""
+    try:
+        return shutil.disk_usage(root / "dev/shm").free
+    except OSError:
+        return None
+
+
+def files_open(root: Path = Path("/")) -> int | None:
+    """Return how many files this process has open; ``None`` where that cannot be known."""
+    try:
+        return len(os.listdir(root / "proc/self/fd"))
+    except OSError:
+        return None
 
 
 def _local_ranks(environ: Mapping[str, str]) -> int:

@@ -47,7 +47,8 @@ def clean_imports(monkeypatch):
     """A model file's folder is put on the path and the file among the modules: take both away again."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    sys.modules.pop(MODULE_NAME, None)
+    for name in (MODULE_NAME, "mymodel"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ OPTIONS = {
     "--quick": None,
     "--verify": "PLAN",
     "--what-if": "K=V,...",
+    "--also": "A,B",
     "--json": "FILE|-",
     "--markdown": "FILE",
     "--html": "FILE",

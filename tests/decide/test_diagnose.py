@@ -39,7 +39,7 @@ def test_too_many_threads() -> None:
     assert found.id == "thread_oversubscription"
     assert found.text == (
         "2 workers and 2 threads of torch share 2 cores and wait for each other: a step takes 60.0 ms, with all in the "
-        "loader, 2 workers, 1 thread 30.0 ms."
+        "loader, 2 workers, 1 thread 30.0 ms. Use that."
     )
     assert diagnose(report, raced(3, 0, 60.0), raced(3, 2, 30.0, threads=1)).id == "too_few_workers"
 
@@ -73,7 +73,7 @@ def test_an_op_of_batched_workers() -> None:
 
 def test_an_op_without_a_device_build() -> None:
     found = diagnose(planted_report(device=(0.1, None, 0.2), device_from=2), raced(3, 2, 30.0))
-    assert found.id == "augment_cpu_bound"
+    assert found.id == "cpu_only_transform"
     assert "Op1 (8.00 ms a batch), which has no device build." in found.text
 
 

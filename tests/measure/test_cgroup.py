@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from audioaug.measure import MemoryLimit, cpu_quota, memory_limit
+from audioaug.measure import MemoryLimit, cpu_quota, memory_limit, throttled_seconds
 
 GIB = 1 << 30
 
@@ -83,3 +83,17 @@ def test_no_proc_at_all(tmp_path: Path) -> None:
 )
 def test_memory_limit(tmp_path: Path, membership: str, files: dict[str, str], limit: MemoryLimit | None) -> None:
     assert memory_limit(plant(tmp_path, membership, files)) == limit
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "seconds"),
+    [
+        ("0::/a", {"a/cpu.stat": "usage_usec 9\nnr_throttled 3\nthrottled_usec 2500000"}, 2.5),
+        ("4:cpu,cpuacct:/d", {"cpu/d/cpu.stat": "nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000"}, 1.5),
+        ("0::/a/b", {"a/b/cpu.stat": "throttled_usec 0", "a/cpu.stat": "throttled_usec 1000000"}, 1.0),
+        ("0::/", {"cpu.stat": ""}, 0.0),
+        ("", {}, 0.0),
+    ],
+)
+def test_throttled_seconds(tmp_path: Path, membership: str, files: dict[str, str], seconds: float) -> None:
+    assert throttled_seconds(plant(tmp_path, membership, files)) == seconds

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Plant a machine of 16 allowed cores, of which a control group leaves 6.5, and 2 GiB of memory."""
-    monkeypatch.setattr(host, "_allowed_cores", lambda: 16)
+    monkeypatch.setattr(host, "allowed_cores", lambda: list(range(16)))
     for name, text in {
         "proc/self/cgroup": "0::/job",
         "proc/cpuinfo": "processor : 0\nmodel name : Planted CPU @ 3 GHz\nprocessor : 1\nmodel name : other",

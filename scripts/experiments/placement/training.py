@@ -34,17 +34,18 @@ def measure_point(
     feeders = {name: iter(open_loader(runner, arm)) for name, arm in arms.items()}
     for feeder in feeders.values():
         runner.step(next(feeder))
-    usage = Usage(target.device, discard := {cell.name: _settled(guess, cell) for cell in cells})
-    result = race(
-        feeders,
-        runner.step,
-        clock,
-        block_steps={cell.name: max(3, round(BLOCK_MS / (cell.predicted_ms or BLOCK_MS))) for cell in cells},
-        discard=discard,
-        rounds=20,
-        seconds=0.8 * seconds,
-        on_block=usage.note,
-    )
+    discard = {cell.name: _settled(guess, cell) for cell in cells}
+    with Usage(target.device, clock, discard) as usage:
+        result = race(
+            feeders,
+            runner.step,
+            clock,
+            block_steps={cell.name: max(3, round(BLOCK_MS / (cell.predicted_ms or BLOCK_MS))) for cell in cells},
+            discard=discard,
+            rounds=20,
+            seconds=0.8 * seconds,
+            on_block=usage.note,
+        )
     if result.failures:
         raise MeasurementError(f"Training failed: {result.failures}")
     raced = tuple(_raced(cell, result.measurements[cell.name].step, usage, target.batch_size) for cell in cells)
@@ -68,7 +69,7 @@ def _raced(cell: Cell, timing: Timing, usage: Usage, batch_size: int) -> Cell:
         measured_ci_ms=timing.ci_ms,
         clips_per_second=batch_size / timing.median,
         vram_bytes=usage.vram.get(cell.name),
-        cpu_seconds_per_step=usage.cpu_per_step.get(cell.name),
+        cpu_seconds_per_step=usage.cpu_per_step(cell.name),
     )
 
 

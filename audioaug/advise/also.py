@@ -1,0 +1,82 @@
+"""Rows that are asked for (``--also bf16,batch_size=64``): what a step costs with them. They change training itself."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from typing import Any
+
+from audioaug.advise.arms import open_loader
+from audioaug.advise.target import Target, in_one_line
+from audioaug.errors import UsageError, did_you_mean
+from audioaug.measure import Clock, interleave
+from audioaug.records import Cell, Precision, Timing, Variant
+
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
+BATCHES = 2
+"""Batches of another size that are loaded."""
+
+NOW = "now"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A row that was asked for: another precision, or another batch size."""
+
+    name: str
+    precision: Precision | None = None
+    batch_size: int | None = None
+
+
+def parse_also(text: str) -> tuple[Wanted, ...]:
+    """Read ``bf16,batch_size=64``; raise ``UsageError`` for what is neither."""
+    return tuple(_wanted(part) for part in filter(None, (part.strip() for part in text.split(","))))
+
+
+def measure_also(
+    target: Target, batches: Sequence[Any], wanted: Sequence[Wanted], clock: Clock, seconds: float
+) -> tuple[Variant, ...]:
+    """Time the training step on batches that lie on the device, as it is and in each way that was asked for."""
+    endless = cycle(batches)
+    works: dict[str, Callable[[], object]] = {NOW: lambda: target.step(next(endless))}
+    failed = dict[str, str]()
+    for one in wanted:
+        try:
+            works[one.name] = _step(target, batches, one)
+            works[one.name]()
+        except Exception as error:
+            works.pop(one.name, None)
+            failed[one.name] = in_one_line(error, target.path)
+    times = interleave(works, clock, seconds=seconds, at_least=3)
+    return tuple(_variant(one, target.batch_size, times, failed.get(one.name, "")) for one in wanted)
+
+
+def _wanted(part: str) -> Wanted:
+    name, _, value = part.partition("=")
+    for precision in PRECISIONS:
+        if part == precision:
+            return Wanted(part, precision=precision)
+    if name != "batch_size":
+        raise UsageError(f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, "batch_size")))
+    if not value.isdecimal() or int(value) < 1:
+        raise UsageError(f"--also {part}: batch_size must be a whole number of at least 1.")
+    return Wanted(f"batch size {value}", batch_size=int(value))
+
+
+def _step(target: Target, batches: Sequence[Any], wanted: Wanted) -> Callable[[], object]:
+    if wanted.precision is not None:
+        if target.own_step is not None:
+            raise UsageError("`train_step` chooses the precision itself.", "Change it there.")
+        other, endless = replace(target, precision=wanted.precision), cycle(batches)
+    else:
+        other = replace(target, batch_size=wanted.batch_size or target.batch_size)
+        feeder = iter(open_loader(other, Cell("cpu", target.chain.worker_until)))
+        endless = cycle(list(islice(feeder, BATCHES)))
+    return lambda: other.step(next(endless))
+
+
+def _variant(wanted: Wanted, batch_size: int, times: dict[str, Timing], reason: str) -> Variant:
+    size = wanted.batch_size or batch_size
+    now, found = times[NOW], times.get(wanted.name)
+    if found is None:
+        return Variant(wanted.name, size, now.ms, batch_size, reason=reason)
+    return Variant(wanted.name, size, now.ms, batch_size, found.ms, found.ci_ms)

@@ -1,0 +1,48 @@
+"""What is seen beside the times: the signals that a diagnosis reads."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+from audioaug.advise.probe import look_at_examples
+from audioaug.advise.target import Target
+from audioaug.advise.worker_probe import receive_ms, start_and_gap
+from audioaug.measure import Clock, trace
+from audioaug.measure.repeat import seconds_per_call
+from audioaug.records import Cell, Signals
+from audioaug.train.examples import get_wave
+from audioaug.train.fetch import Message
+
+
+def look_beside(
+    target: Target, today: Cell, message: Message, signals: Signals, clock: Clock, seconds: float
+) -> Signals:
+    """Return the signals with what examples and today's workers tell, in about so many seconds."""
+    signals = replace(signals, examples=look_at_examples(target, clock, seconds / 2), threads_alive=target.threads)
+    if not today.num_workers:
+        return signals
+    start, gap = start_and_gap(target, today, clock)
+    received = receive_ms(message.batch, today.num_workers, clock, seconds / 4)
+    return replace(signals, start_seconds=start, epoch_gap_ms=gap * 1e3, receive_ms=received)
+
+
+def look_at_step(target: Target, batches: Sequence[Any], clock: Clock, seconds: float) -> Signals:
+    """Return what the training step does on batches whose shapes, but for the first batch's, it has not seen yet."""
+    end = clock.now() + seconds
+    seen, first, again = {tuple(get_wave(batches[0]).shape)}, list[float](), list[float]()
+    for batch in batches[1:]:
+        shape = tuple(get_wave(batch).shape)
+        if shape not in seen and clock.now() < end:
+            seen.add(shape)
+            times = [seconds_per_call(partial(target.step, batch), clock, 1) * 1e3 for _ in range(2)]
+            first.append(times[0])
+            again.append(times[1])
+    waits = trace(lambda: target.step(batches[0]), target.device).waits if target.device.type == "cuda" else ()
+    return Signals(
+        batch_shapes=len({tuple(get_wave(batch).shape) for batch in batches}),
+        first_step_ms=median(first) if first else None,
+        again_step_ms=median(again) if again else None,
+        step_waits=waits,
+    )

@@ -1,0 +1,122 @@
+"""The case: a report, the configuration in question, and the fastest one that was raced."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from audioaug.decide.predict import worker_ms, worker_stages
+from audioaug.records import Cell, Examples, Measurement, Report, Signals, StageCost
+
+NOT_THE_BOTTLENECK = 0.02
+"""A stall of at most this share is not worth anybody's time."""
+
+GOOD_PART = 0.25
+
+PROBE = 16
+"""The first examples that were drawn: all stages of a worker are timed with them."""
+
+
+def stall(report: Report, step_ms: float) -> float:
+    """Return the share of a step that the model alone would not need."""
+    assert report.ceiling is not None
+    return max(0.0, 1.0 - report.ceiling.step_ms / step_ms)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is to be explained: ``current``, which was measured; ``best`` is the fastest cell that was raced."""
+
+    report: Report
+    current: Cell
+    best: Cell | None = None
+
+    @property
+    def signals(self) -> Signals:
+        """What was seen beside times."""
+        return self.report.signals
+
+    @property
+    def model_ms(self) -> float:
+        """The model's own step."""
+        assert self.report.ceiling is not None
+        return self.report.ceiling.step_ms
+
+    @property
+    def step_ms(self) -> float:
+        """The step as it is today."""
+        assert self.current.measured_ms is not None
+        return self.current.measured_ms
+
+    @property
+    def stall(self) -> float:
+        """The share of today's step that the model alone would not need."""
+        return stall(self.report, self.step_ms)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to be gained at all."""
+        return self.stall > NOT_THE_BOTTLENECK
+
+    @property
+    def same_way(self) -> Cell | None:
+        """The best cell, if it differs from today's in its workers and threads only."""
+        best, current = self.best, self.current
+        same = best is not None and (best.cut, best.worker_engine) == (current.cut, current.worker_engine)
+        return best if same and best is not None and best.name != current.name else None
+
+    @property
+    def in_workers(self) -> str:
+        """Who loads today: ``a worker`` or the training process."""
+        return "a worker" if self.current.num_workers else "the training process"
+
+    @cached_property
+    def wait_ms(self) -> float | None:
+        """What of today's step was spent waiting for a batch."""
+        found = next((one for one in self.report.measurements if one.cell == self.current.name), None)
+        return None if found is None or not _is_timed(found) else found.wait.ms
+
+    @cached_property
+    def stages(self) -> list[StageCost]:
+        """What is done today to load a batch, the dearest first."""
+        found = worker_stages(self.report, self.current.cut, self.current.worker_engine)
+        return sorted((stage for stage in found if stage.ms_per_batch), key=lambda stage: -(stage.ms_per_batch or 0.0))
+
+    @cached_property
+    def batch_ms(self) -> float:
+        """What it takes one worker to load a batch."""
+        return worker_ms(self.report, self.current.cut, self.current.worker_engine)[1]
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps in an epoch."""
+        return math.ceil(self.report.workload.clips / self.report.workload.batch_size)
+
+    @property
+    def epoch_ms(self) -> float:
+        """How long an epoch takes today."""
+        return self.epoch_steps * self.step_ms
+
+    @property
+    def examples(self) -> Examples | None:
+        """The examples that were looked at one by one, if they are enough to say something of all."""
+        found = self.signals.examples
+        return found if found is not None and len(found.again_ms) >= PROBE else None
+
+    def matters(self, batch_ms: float) -> bool:
+        """Return whether so much time for a batch, shared by today's workers, is a good part of what is too much."""
+        return batch_ms / max(1, self.current.num_workers) >= GOOD_PART * (self.step_ms - self.model_ms)
+
+    def device_stage(self, op: int | None) -> StageCost | None:
+        """Return what an op costs on the device in our build, if it has one."""
+        stages = (it for it in self.report.stages if (it.where, it.op, it.engine) == ("device", op, "batched"))
+        return next((stage for stage in stages if stage.ms_per_batch is not None), None)
+
+
+def mean(values: tuple[float, ...] | tuple[int, ...]) -> float:
+    """Return the mean; 0 of none."""
+    return fmean(values) if values else 0.0
+
+
+def _is_timed(measurement: Measurement) -> bool:
+    return len(measurement.wait.seconds) == len(measurement.step.seconds) > 0

@@ -1,0 +1,241 @@
+"""Causes on the way of the data: who loads it, from where, and what is done to it."""
+
+from audioaug.decide.causes.case import Case, mean
+from audioaug.decide.predict import worker_stages
+from audioaug.decide.race import MARGIN
+from audioaug.records import StageCost
+from audioaug.units import format_ms, format_percent, plural
+
+GC = 0.05
+TAIL, TAIL_SHARE, TAIL_TIMES = 0.06, 0.4, 8.0
+"""A tail: the slowest 6 % of the examples take 40 % of the time, and each several times the usual."""
+
+ON_A_CORE = 0.5
+"""Reading that keeps a core busy for less than this share of its time waits for storage."""
+
+COLD = 3.0
+"""Reading for the first time takes so many times as long as reading again."""
+
+LARGEST = 0.4
+"""The share of a worker's time that makes a stage the one to speak of before the number of workers."""
+
+RECEIVES = 0.25
+HARDLY_WAITS = 0.25
+
+
+def gc_stalls(case: Case) -> str:
+    """Python's garbage collector runs for a good part of a step."""
+    share = case.signals.gc_share
+    if share is None or share < GC:
+        return ""
+    return (
+        f"Python's garbage collector takes {format_percent(share)} of a step, {format_ms(share * case.step_ms)}: there "
+        "are many objects to look through. Call gc.freeze() before training, or hold the data in arrays."
+    )
+
+
+def slow_sample_tail(case: Case) -> str:
+    """A few examples take most of the time, and those behind them wait."""
+    examples = case.examples
+    if examples is None or not case.waits:
+        return ""
+    read = map(min, examples.first_ms, examples.again_ms)  # what is slow is slow twice
+    total = sorted(a + b for a, b in zip(read, examples.augment_ms, strict=True))
+    count, middle = max(2, round(TAIL * len(total))), total[len(total) // 2]
+    slowest = total[-count:]
+    share = sum(slowest) / sum(total)
+    batch_ms = mean(tuple(total)) * case.report.workload.batch_size
+    if share < TAIL_SHARE or slowest[0] < TAIL_TIMES * middle or not case.matters(batch_ms):
+        return ""
+    return (
+        f"{count} of {len(total)} examples take {format_percent(share)} of the loading time: {format_ms(slowest[-1])} "
+        f"where the middle one takes {format_ms(middle)}. Cut or convert the slow ones, or let workers run further "
+        "ahead "
+        "(prefetch_factor)."
+    )
+
+
+def thread_oversubscription(case: Case) -> str:
+    """Workers and torch's threads share cores and wait for each other."""
+    best, current = case.same_way, case.current
+    if best is None or best.measured_ms is None or not current.num_workers or best.threads == current.threads:
+        return ""
+    count = current.threads or case.report.host.torch_threads
+    return (
+        f"{plural(current.num_workers, 'worker')} and {plural(count, 'thread')} of torch share "
+        f"{plural(max(1, int(case.report.host.usable_cores)), 'core')} and wait for each other: a step takes "
+        f"{format_ms(case.step_ms)}, with {best.name} {format_ms(best.measured_ms)}. Use that."
+    )
+
+
+def too_many_workers(case: Case) -> str:
+    """Fewer workers are faster."""
+    best, current = case.same_way, case.current
+    if best is None or best.measured_ms is None or best.num_workers >= current.num_workers:
+        return ""
+    if case.step_ms < (1 + MARGIN) * best.measured_ms:
+        return ""
+    return (
+        f"{plural(current.num_workers, 'worker')} share {case.report.host.cores:.1f} cores' worth of work: a step "
+        "takes "
+        f"{format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}. Use "
+        f"{best.num_workers}."
+    )
+
+
+def too_few_workers(case: Case) -> str:
+    """More workers at the same cut are faster."""
+    best, current = case.same_way, case.current
+    if best is None or best.num_workers <= current.num_workers:
+        return ""
+    costs = {cost.num_workers: cost.ms_per_batch for cost in case.report.loader_costs if cost.cut == current.cut}
+    ours, theirs = costs.get(current.num_workers), costs.get(best.num_workers)
+    today = plural(current.num_workers, "worker") if current.num_workers else "The training process itself"
+    rates = ""
+    if ours is not None and theirs is not None:
+        verb = "take" if current.num_workers > 1 else "takes"
+        then = f"{plural(best.num_workers, 'worker')} {'take' if best.num_workers > 1 else 'takes'} {format_ms(theirs)}"
+        rates = f" {verb} {format_ms(ours)} to load a batch, {then};"
+    return f"{today}{rates} the model needs one every {format_ms(case.model_ms)}. Use {best.num_workers}."
+
+
+def fetch_bound(case: Case) -> str:
+    """Loading waits for storage more than it computes."""
+    examples = case.examples
+    decode = next((stage for stage in case.stages if stage.name == "decode"), None)
+    if examples is None or decode is None or not case.waits:
+        return ""
+    again, first = mean(examples.again_ms), mean(examples.first_ms)
+    augment = case.batch_ms - (decode.ms_per_batch or 0.0)
+    waiting = again - mean(examples.cpu_ms) + max(0.0, first - again if first > COLD * again else 0.0)
+    batch_waiting = waiting * case.report.workload.batch_size
+    if waiting < (1 - ON_A_CORE) * max(first, again) or batch_waiting < LARGEST * (augment + batch_waiting):
+        return ""
+    if not case.matters(batch_waiting):
+        return ""
+    return (
+        f"Reading an example waits {format_ms(waiting)} of {format_ms(max(first, again))} for storage, while the cores "
+        "are free. Use more workers, or move the data closer (local disk, memory, larger files)."
+    )
+
+
+def transport_bound(case: Case) -> str:
+    """What workers send arrives slowly, or is slow to put together."""
+    receive = case.signals.receive_ms
+    each = case.batch_ms / max(1, case.current.num_workers)
+    if case.waits and case.current.num_workers and receive and receive >= RECEIVES * case.step_ms and receive > each:
+        return (
+            f"A batch takes {format_ms(receive)} from a worker to the training process, of a {format_ms(case.step_ms)} "
+            "step, and no number of workers makes that less. Send less: cut clips before they are sent, or float16."
+        )
+    dearest = case.stages[0] if case.stages else None
+    if not case.waits or dearest is None or dearest.name != "collate":
+        return ""
+    return f"{_share(case, dearest)} goes into collate ({_cost(dearest)}). Simplify collate_fn, or send fewer fields."
+
+
+def main_thread_bound(case: Case) -> str:
+    """Batches lie ready, and yet the training process does not come to its next step."""
+    ready = case.signals.ready
+    if not case.waits or not case.current.num_workers or ready is None or ready < 1 or case.wait_ms is None:
+        return ""
+    if case.wait_ms < HARDLY_WAITS * (case.step_ms - case.model_ms):
+        return ""
+    return (
+        f"{ready:.1f} batches lie ready, but the training process spends {format_ms(case.wait_ms)} of a "
+        f"{format_ms(case.step_ms)} step on taking one. Run more of the chain in the workers, and send less."
+    )
+
+
+def sandbagged_wait(case: Case) -> str:
+    """The step hardly waits but is slower than the model alone: workers take its cores."""
+    if not case.waits or not case.current.num_workers or case.wait_ms is None:
+        return ""
+    if case.wait_ms > HARDLY_WAITS * (case.step_ms - case.model_ms):
+        return ""
+    return (
+        f"Only {format_ms(case.wait_ms)} of a step is waiting for data, but the step takes {format_ms(case.step_ms)} "
+        f"where the model alone takes {format_ms(case.model_ms)}: workers slow it down. Give them less to do, or use "
+        "fewer."
+    )
+
+
+def order_blocks_split(case: Case) -> str:
+    """An op could run on the device, but stands before one that cannot."""
+    dearest, first = _dearest_op(case), case.report.chain.device_from
+    if dearest is None or dearest.op is None or dearest.op >= first or case.device_stage(dearest.op) is None:
+        return ""
+    reason = case.report.chain.device_from_reason.rstrip(".")
+    return (
+        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which could run on the device but for "
+        "the "
+        f"order ({reason}). Put it behind, if that order is as good for your data."
+    )
+
+
+def cpu_only_transform(case: Case) -> str:
+    """The dearest op has no device build."""
+    dearest = _dearest_op(case)
+    if dearest is None or dearest.op is None or case.device_stage(dearest.op) is not None:
+        return ""
+    return (
+        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which has no device build. Apply it "
+        "less "
+        "often (p), apply it once to the files, or add workers."
+    )
+
+
+def augment_cpu_bound(case: Case) -> str:
+    """An op takes most of a worker's time."""
+    dearest = _dearest_op(case)
+    return "" if dearest is None else f"{_share(case, dearest)} goes into {dearest.name}{_elsewhere(case, dearest)}."
+
+
+def decode_bound(case: Case) -> str:
+    """Decoding takes most of a worker's time."""
+    dearest = case.stages[0] if case.stages else None
+    if not case.waits or dearest is None or dearest.op is not None or dearest.name == "collate":
+        return ""
+    return (
+        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}). Store clips at the length and rate that "
+        "are trained with, in a format that decodes quickly (WAV)."
+    )
+
+
+def unverified(case: Case) -> str:
+    """Nothing was measured that explains it."""
+    if case.stages:
+        return ""
+    return (
+        f"{format_percent(case.stall)} of a step is more than the model alone needs; why was not measured. A larger "
+        "--budget tells."
+    )
+
+
+def _dearest_op(case: Case) -> StageCost | None:
+    """Return the dearest stage of loading a batch, if it is an op."""
+    dearest = case.stages[0] if case.stages and case.waits else None
+    return dearest if dearest is not None and dearest.op is not None else None
+
+
+def _share(case: Case, stage: StageCost) -> str:
+    return f"{format_percent((stage.ms_per_batch or 0.0) / case.batch_ms)} of a worker's time"
+
+
+def _cost(stage: StageCost) -> str:
+    return f"{format_ms(stage.ms_per_batch or 0.0)} a batch"
+
+
+def _elsewhere(case: Case, stage: StageCost) -> str:
+    """Say what the same op costs where the best cell runs it: on whole batches in the worker, or on the device."""
+    best, batch = case.best, f" ({_cost(stage)})"
+    there = worker_stages(case.report, best.cut, best.worker_engine) if best is not None else []
+    ours = next((other.ms_per_batch for other in there if (other.op, other.engine) == (stage.op, "batched")), None)
+    if ours and stage.engine != "batched":
+        return f"{batch}; batched, it takes {format_ms(ours)} there"
+    twin = case.device_stage(stage.op)
+    if twin is None or not twin.ms_per_batch:
+        return batch
+    where = "the GPU" if case.report.host.has_gpu else "whole batches in the training process"
+    total = case.model_ms + twin.ms_per_batch
+    return f"{batch}; on {where} it costs {format_ms(twin.ms_per_batch)} of a {format_ms(total)} step"

@@ -1,0 +1,109 @@
+"""Causes in the training step itself, which no placement changes."""
+
+from audioaug.decide.causes.case import Case, mean
+from audioaug.units import format_ms, format_percent, format_seconds, plural
+
+PADDED = 0.2
+CHURN = 1.5
+"""A first step on a shape takes so many times as long as the next."""
+
+SLOW_START = 0.2
+"""Of an epoch."""
+
+SHORTEST_START = 1.0
+"""Seconds: what is less is paid once and forgotten."""
+
+GAP = 0.05
+"""Of an epoch."""
+
+
+def model_bound(case: Case) -> str:
+    """Data comes in time."""
+    if case.waits:
+        return ""
+    return (
+        f"The model's own step takes {format_ms(case.model_ms)} of {format_ms(case.step_ms)}: the most that any "
+        f"placement could gain is {format_percent(case.stall)}. Only a faster step helps (--also bf16 measures one)."
+    )
+
+
+def shape_churn(case: Case) -> str:
+    """Batches come in ever new shapes, and the first step on a shape is dear."""
+    first, again, shapes = case.signals.first_step_ms, case.signals.again_step_ms, case.signals.batch_shapes
+    if not first or not again or not shapes or shapes < 3 or first < CHURN * again:
+        return ""
+    return (
+        f"The first step on a new batch shape takes {format_ms(first)}, the next on it {format_ms(again)}, and "
+        f"{plural(shapes, 'shape')} came up in a few batches. Pad clips to a few fixed lengths."
+    )
+
+
+def padding_waste(case: Case) -> str:
+    """Clips of different lengths in one batch: much of it is silence, and the model works on that too."""
+    examples = case.examples
+    if examples is None or case.waits:
+        return ""
+    wasted = padding(examples.samples, case.report.workload.batch_size)
+    if wasted < PADDED:
+        return ""
+    return (
+        f"{format_percent(wasted)} of a batch is padding, and the model works on it in each of its "
+        f"{format_ms(case.model_ms)} steps. Put clips of similar lengths into one batch (a sampler that sorts by "
+        "length)."
+    )
+
+
+def padding(samples: tuple[int, ...], batch_size: int) -> float:
+    """Return the share of padding in batches of clips that are drawn like these: 1 - mean / expected longest.
+
+    The longest of n drawn from m values is at most the k-th with probability (k / m) ** n.
+    """
+    ordered, count = sorted(samples), len(samples)
+    longest = sum(
+        length * ((place / count) ** batch_size - ((place - 1) / count) ** batch_size)
+        for place, length in enumerate(ordered, start=1)
+    )
+    return 1.0 - mean(tuple(samples)) / longest if longest > 0 else 0.0
+
+
+def step_syncs(case: Case) -> str:
+    """The step makes the host wait for the device."""
+    waits = case.signals.step_waits
+    if not waits:
+        return ""
+    names = ", ".join(sorted(set(waits)))
+    on_gpu = case.report.host.has_gpu
+    return (
+        f"The training step {'makes' if on_gpu else 'would make'} the host wait for {'the' if on_gpu else 'a'} GPU "
+        f"{plural(len(waits), 'time')} ({names}). Log loss.item() every few dozen steps only."
+    )
+
+
+def slow_start(case: Case) -> str:
+    """Workers take long to deliver their first batch."""
+    start = case.signals.start_seconds
+    if not case.current.num_workers or start is None:
+        return ""
+    starting = start - case.batch_ms / 1e3
+    if starting < max(SHORTEST_START, SLOW_START * case.epoch_ms / 1e3):
+        return ""
+    workers = plural(case.current.num_workers, "worker")
+    return (
+        f"{workers} {'takes' if case.current.num_workers == 1 else 'take'} {format_seconds(starting)} to start, as "
+        "long "
+        f"as {round(starting * 1e3 / case.step_ms):,} steps; an epoch has {case.epoch_steps:,}. Keep them from epoch "
+        "to "
+        "epoch (persistent_workers=True), and open what is large in the dataset lazily and once."
+    )
+
+
+def epoch_gap(case: Case) -> str:
+    """At the start of each epoch nothing is ready."""
+    gap = case.signals.epoch_gap_ms
+    if not case.current.num_workers or gap is None or gap < GAP * case.epoch_ms:
+        return ""
+    return (
+        f"At the start of each epoch the workers take {format_ms(gap)} for a first batch, "
+        f"{format_percent(gap / case.epoch_ms)}"
+        f" of an epoch of {plural(case.epoch_steps, 'step')}. Let an epoch be several passes over the data."
+    )

@@ -1,0 +1,34 @@
+"""Variants: what another precision or batch size makes of a step, in words. Both change training: none is advised."""
+
+from audioaug.decide.predict import loader_ms
+from audioaug.records import Report, Variant
+from audioaug.units import format_interval, format_ms, format_rate
+
+
+def variant_sentences(report: Report) -> tuple[str, ...]:
+    """Say what was measured of each variant, and whether loading would keep up with it."""
+    return tuple(_sentence(report, variant) for variant in report.variants)
+
+
+def _sentence(report: Report, variant: Variant) -> str:
+    if variant.step_ms is None or variant.ci_ms is None:
+        return f"{variant.name} was not measured: {variant.reason}"
+    now, then = variant.now_batch / variant.now_ms, variant.batch_size / variant.step_ms
+    return (
+        f"{variant.name} (it changes training): the model's step takes {format_ms(variant.step_ms)} "
+        f"({format_interval(*variant.ci_ms)}) instead of {format_ms(variant.now_ms)}, {format_rate(1e3 * then)} "
+        f"instead of {format_rate(1e3 * now)}, {then / now:.2f} times as many (measured).{_loading(report, variant)}"
+    )
+
+
+def _loading(report: Report, variant: Variant) -> str:
+    """Say whether the loader of the advice delivers a batch as quickly (predicted)."""
+    assert variant.step_ms is not None
+    cell = report.recommendation or report.current
+    loader = loader_ms(report, cell) if cell is not None and report.loader_costs else None
+    if cell is None or loader is None or not cell.num_workers:
+        return ""
+    needs = loader[1] * variant.batch_size / variant.now_batch
+    if needs <= variant.step_ms:
+        return ""
+    return f" Loading ({cell.name}) would then be the bottleneck, with {format_ms(needs)} a batch (predicted)."

@@ -1,0 +1,142 @@
+"""The advice beside the truth: every cell raced, the advisor's choice among the best; a plan raced against itself."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from advisor_bench.records import Predicted, Regret, Row, SelfRace
+from advisor_bench.workloads import Workload
+from audioaug.advise.progress import Progress
+from audioaug.advise.racing import Racer
+from audioaug.advise.survey import Options, Survey
+from audioaug.advise.target import Target
+from audioaug.decide.race import paired_ratio, ties
+from audioaug.errors import AudioaugError
+from audioaug.measure import clock_for
+from audioaug.records import Cell, Measurement, Report, Timing
+from audioaug.train.threads import torch_threads
+
+TOGETHER = 10
+"""Cells raced at once, today's among them: each heat has it, so that heats can be compared."""
+
+CLOSE = 1.15
+"""Cells within this much of the best are raced to the end."""
+
+FINALISTS = 6
+
+
+def judge(workload: Workload, seconds: float, truth_seconds: float) -> Row:
+    """Ask the advisor, then (where it is wanted) race every cell, and return what both say."""
+    try:
+        with workload.build() as target, torch_threads(workload.threads):
+            report, took = _advice(target, workload, seconds)
+            row = _row(workload, report, took)
+            return _with_truth(row, target, report, truth_seconds) if workload.truth else row
+    except AudioaugError as error:
+        return Row(workload.name, 0.0, "", "", (), answers=workload.answers, first=workload.first, failed=str(error))
+    except OSError as error:  # a quota, say, that this machine does not let us plant
+        return Row(workload.name, 0.0, "", "", (), answers=workload.answers, skipped=str(error))
+
+
+def race_with_itself(target: Target, seed: int, seconds: float) -> SelfRace:
+    """Race today's plan against the same plan under another name."""
+    clock = clock_for(target.device)
+    racer = Racer(target, clock, budget=20.0, notice=lambda *_: None)
+    today = Cell("cpu", len(target.chain), num_workers=target.num_workers)
+    pair = [today, replace(today, threads=torch.get_num_threads())]  # which it has anyway
+    pair = pair[:: -1 if seed % 2 else 1]
+    found = racer.run(pair, {cell.name: 0.01 for cell in pair}, seconds, tick=lambda *_: None)
+    one, other = (found[cell.name] for cell in sorted(pair, key=lambda cell: cell.threads is None))
+    rounds = min(len(one.step.seconds), len(other.step.seconds))
+    return SelfRace(rounds, paired_ratio(one, other).value, won=len(ties(found)) < 2)
+
+
+def _advice(target: Target, workload: Workload, seconds: float) -> tuple[Report, float]:
+    begin = time.monotonic()
+    survey = Survey(target, Options(seconds, workload.workers), Progress(quiet=True), lambda report: None)
+    report = survey.run()
+    return report, time.monotonic() - begin
+
+
+def _row(workload: Workload, report: Report, took: float) -> Row:
+    advice = report.recommendation
+    assert advice is not None and report.current is not None
+    return Row(
+        name=workload.name,
+        advisor_seconds=took,
+        verdict=report.verdict,
+        cause=report.cause,
+        said=tuple(notice.id for notice in report.notices),
+        sentence=advice.because,
+        answers=workload.answers,
+        first=workload.first,
+        advice=advice.name,
+        today_ms=report.current.measured_ms,
+    )
+
+
+def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row:
+    assert report.recommendation is not None and report.current is not None
+    cells = {cell.name: cell for cell in report.cells if cell.status != "infeasible"}
+    today, advice = report.current, cells.get(report.recommendation.name, report.current)
+    racer = Racer(target, clock_for(target.device), budget=seconds, notice=lambda *_: None)
+    guess = {
+        name: (cell.measured_ms or cell.predicted_ms or today.measured_ms or 100.0) / 1e3
+        for name, cell in {**cells, today.name: today}.items()
+    }
+    times = _all_cells(racer, [cell for cell in cells.values() if cell.name != today.name], today, guess)
+    best = min(times, key=lambda name: times[name])
+    close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
+    final = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
+    found = racer.run(final, guess, seconds / 2, tick=lambda *_: None) if len(final) > 1 else {}
+    winner, regret = _regret(found, advice.name)
+    unraced = [cell for cell in cells.values() if cell.status == "predicted" and cell.name in times]
+    return replace(
+        row,
+        best=winner,
+        advice_ms=found[advice.name].step.ms if found else times.get(advice.name),
+        best_ms=found[winner].step.ms if found else times[best],
+        regret=regret,
+        true_ms=times,
+        predicted=tuple(
+            Predicted(cell.name, cell.predicted_ms, cell.predicted_ci_ms, times[cell.name])
+            for cell in unraced
+            if cell.predicted_ms is not None and cell.predicted_ci_ms is not None
+        ),
+    )
+
+
+def _all_cells(racer: Racer, cells: Sequence[Cell], today: Cell, guess: Mapping[str, float]) -> dict[str, float]:
+    """Return the milliseconds a step of every cell; drift between heats is taken out by today's in each of them."""
+    times, first = dict[str, float](), 0.0
+    for heat in _in_groups(cells, TOGETHER - 1):
+        found = racer.heat([today, *heat], guess, tick=lambda *_: None)
+        if today.name not in found:
+            continue
+        here = found[today.name].step.ms
+        first = first or here
+        times |= {name: one.step.ms * first / here for name, one in found.items()}
+    return times
+
+
+def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
+    """Choose the best on the even rounds and compare the advice with it on the odd ones: luck must not count twice."""
+    if advice not in found:
+        return advice, Regret(1.0, 1.0, 1.0)
+    rounds = len(found[advice].step.seconds)
+    stayed = {name: one for name, one in found.items() if len(one.step.seconds) == rounds}
+    best = min(stayed, key=lambda name: _part(stayed[name], 0).step.median)
+    if best == advice:
+        return advice, Regret(1.0, 1.0, 1.0)
+    ratio = paired_ratio(_part(found[advice], 1), _part(stayed[best], 1))
+    return best, Regret(ratio.value, ratio.low, ratio.high)
+
+
+def _part(measurement: Measurement, start: int) -> Measurement:
+    return replace(measurement, step=Timing(measurement.step.seconds[start::2] or measurement.step.seconds))
+
+
+def _in_groups(cells: Sequence[Cell], size: int) -> Iterable[Sequence[Cell]]:
+    return (cells[start : start + size] for start in range(0, len(cells), size))

@@ -1,0 +1,72 @@
+"""Rows that are asked for: another precision, another batch size."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from audioaug.advise.also import Wanted, parse_also
+from audioaug.decide.variants import variant_sentences
+from audioaug.errors import UsageError
+from audioaug.records import Report, Variant, read_record
+from tests.decide.planted import planted_report, raced
+
+CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
+IN_MEMORY = "dataset = [torch.randn(1, 4000) for _ in range(16)]\n"
+SLOW_WHERE_LARGE = (
+    "import time\ndef loss(output, batch):\n    time.sleep(0.002 * len(batch))\n    return output.float().mean()\n"
+)
+
+
+def test_what_is_asked_for_is_read() -> None:
+    assert parse_also("bf16, batch_size=64") == (Wanted("bf16", "bf16"), Wanted("batch size 64", batch_size=64))
+    assert parse_also("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("bf61", "Did you mean bf16?"),
+        ("batch=3", "Did you mean batch_size?"),
+        ("batch_size=0", "at least 1"),
+        ("batch_size=x", "at least 1"),
+    ],
+)
+def test_what_is_neither_is_refused(text, words) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_also(text)
+
+
+def test_both_are_measured_beside_the_step_as_it_is(advise, model, here) -> None:
+    path = model(CHEAP + IN_MEMORY + SLOW_WHERE_LARGE)
+    options = ("--budget", "1", "--workers", "0", "--also", "bf16,batch_size=8", "--json", "report.json")
+    ran = advise("--model", path, *options)
+    assert ran.code == 0, ran.err
+    report = read_record(here / "report.json", Report)
+    precision, batch = report.variants
+    assert (precision.batch_size, batch.batch_size, batch.now_batch) == (4, 8, 4)
+    assert 1.5 < batch.step_ms / batch.now_ms < 3.5  # twice the clips, and they sleep
+    assert precision.step_ms is not None and "it changes training" in ran.out
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_train_step_of_your_own_chooses_its_precision(advise, model, here) -> None:
+    own = "import time\ndef train_step(model, batch, optimizer):\n    time.sleep(0.004)\n"
+    path = model(CHEAP + IN_MEMORY + own)
+    assert (
+        advise("--model", path, "--budget", "1", "--workers", "0", "--also", "bf16", "--json", "report.json").code == 0
+    )
+    (found,) = read_record(here / "report.json", Report).variants
+    assert found.step_ms is None and "`train_step` chooses the precision itself" in found.reason
+
+
+def test_the_sentence_says_what_loading_would_need() -> None:
+    faster = Variant("bf16", 32, 10.0, 32, 2.0, (1.9, 2.1))
+    report = replace(planted_report(), variants=(faster,), current=raced(3, 4, 10.0))
+    (text,) = variant_sentences(report)
+    assert "takes 2.00 ms (1.90 .. 2.10) instead of 10.0 ms" in text and "5.00 times as many (measured)" in text
+    assert text.endswith("would then be the bottleneck, with 4.60 ms a batch (predicted).")
+    slower = replace(faster, step_ms=8.0, ci_ms=(7.0, 9.0))
+    assert "bottleneck" not in variant_sentences(replace(report, variants=(slower,)))[0]
+    failed = Variant("fp16", 32, 10.0, 32, reason="it is not supported.")
+    assert variant_sentences(replace(report, variants=(failed,))) == ("fp16 was not measured: it is not supported.",)

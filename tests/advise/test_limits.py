@@ -1,0 +1,292 @@
+"""Limits of machines: each ends in one correct sentence. Real limits, but where a test says that a fact is injected."""
+
+import multiprocessing
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import audioaug.advise.limits
+from audioaug import Chain, ops
+from audioaug.advise.arms import EndlessBatches, readable
+from audioaug.advise.drawn import POOL, drawn
+from audioaug.advise.limits import why_unpicklable
+from audioaug.advise.racing import Racer
+from audioaug.advise.target import load_target
+from audioaug.advise.worker_probe import Memory
+from audioaug.measure import clock_for
+from audioaug.records import Cell, Report, read_record
+
+ROOT = Path(__file__).parents[2]
+BRIEF = ("--budget", "2", "--workers", "0,1,2", "--json", "report.json")
+CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
+IN_MEMORY = "dataset = [torch.randn(1, 4000) for _ in range(16)]\n"
+TWO_WORKERS = "num_workers = 2\n"
+SLEEPING = "import time\ndef train_step(model, batch, optimizer):\n    time.sleep(0.002)\n"
+HOLDS_A_FUNCTION = """
+class Data:
+    def __init__(self):
+        self.reader = lambda index: torch.zeros(1, 4000)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return self.reader(index)
+
+dataset = Data()
+"""
+ENDLESS = """
+class Data:
+    def __len__(self):
+        return 10**12
+
+    def __iter__(self):
+        raise AssertionError("somebody lists the dataset")
+
+    def __getitem__(self, index):
+        assert 0 <= index < 10**12
+        return torch.full((1, 4000), 0.1)
+
+dataset = Data()
+"""
+
+
+def found(here) -> Report:
+    report = read_record(here / "report.json", Report)
+    assert report.complete and report.verdict.startswith(("Use ", "Leave it as it is"))
+    return report
+
+
+@pytest.fixture
+def spawned():
+    """Start workers by spawn meanwhile."""
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.fixture
+def one_core():
+    """Allow one core meanwhile."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture
+def allow_files():
+    """Allow so many more open files than there are now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def allow(more: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, hard))
+
+    yield allow
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# Small versions, in this process
+
+
+@pytest.mark.usefixtures("one_core")
+def test_one_core(advise, model, here) -> None:
+    ran = advise("--model", model(CHEAP + IN_MEMORY + SLEEPING), "--budget", "1", "--json", "report.json")
+    assert ran.code == 0
+    report = found(here)
+    assert report.host.usable_cores == 1.0 and report.host.cores == 1.0
+    assert {cell.num_workers for cell in report.cells} <= {0, 1}
+
+
+def test_few_open_files_are_told_before_workers_start(advise, model, here, allow_files) -> None:
+    path = model(CHEAP + IN_MEMORY + SLEEPING + TWO_WORKERS)
+    allow_files(40)
+    ran = advise("--model", path, *BRIEF)
+    assert ran.code == 0 and "Too many open files" not in ran.err
+    report = found(here)
+    assert report.cause == "fd_limit"
+    text = report.recommendation.because
+    assert "There is room for 1 worker only" in text and "ulimit -n" in text and "instead of 2" in text
+    assert report.current.num_workers == 1
+    refused = [cell for cell in report.cells if cell.num_workers == 2]
+    assert refused and all(cell.status == "infeasible" and "room for 1 worker" in cell.reason for cell in refused)
+
+
+def test_little_shared_memory_is_told_before_workers_start(advise, model, here, monkeypatch) -> None:
+    monkeypatch.setattr(audioaug.advise.limits, "free_shared_memory", lambda: 100_000)  # injected; mounted below
+    assert advise("--model", model(CHEAP + IN_MEMORY + SLEEPING + TWO_WORKERS), *BRIEF).code == 0
+    report = found(here)
+    assert report.cause == "shm_too_small" and report.current.num_workers == 0
+    assert "in /dev/shm, where 97.7 KiB are free" in report.recommendation.because
+
+
+@pytest.mark.usefixtures("spawned")
+def test_what_does_not_pickle_is_named(advise, model, here) -> None:
+    assert advise("--model", model(CHEAP + HOLDS_A_FUNCTION + SLEEPING + TWO_WORKERS), *BRIEF).code == 0
+    report = found(here)
+    assert report.cause == "not_picklable" and report.current.num_workers == 0
+    assert "`dataset.reader` (Data.__init__.<locals>.<lambda>) does not pickle" in report.recommendation.because
+    assert {cell.num_workers for cell in report.cells if cell.status != "infeasible"} == {0}
+
+
+def test_the_innermost_that_does_not_pickle_is_blamed(model) -> None:
+    inside = "class Inner:\n    def __init__(self):\n        self.file = open(__file__)\n"
+    outside = (
+        "dataset = [1]\nclass Data(list):\n    pass\ndataset = Data([torch.zeros(1, 8)])\ndataset.inner = Inner()\n"
+    )
+    target = load_target(model(CHEAP + inside + outside), torch.device("cpu"))
+    assert why_unpicklable(target).startswith("`dataset.inner.file` (TextIOWrapper) does not pickle (")
+    target.dataset.inner.file.close()
+    assert why_unpicklable(load_target(model(CHEAP + IN_MEMORY), torch.device("cpu"))) == ""
+
+
+def test_a_dataset_too_large_to_list(advise, model, here) -> None:
+    ran = advise(
+        "--model", model(CHEAP + ENDLESS + SLEEPING), "--budget", "1", "--workers", "0", "--json", "report.json"
+    )
+    assert ran.code == 0, ran.err
+    report = found(here)
+    assert report.workload.clips == 10**12 and len(report.signals.examples.samples) >= 16
+
+
+def test_examples_are_drawn_from_all_of_a_dataset_and_fewer_are_the_first_of_more() -> None:
+    indices = drawn(10**12, 1000)
+    assert len(set(indices)) == 1000 and indices[:16] == drawn(10**12, 16) and indices != drawn(10**12, 1000, seed=1)
+    assert 0.4e12 < sum(indices) / 1000 < 0.6e12
+    assert sorted(drawn(5, 100)) == [0, 1, 2, 3, 4]
+    batches = iter(EndlessBatches(10**12, 32))
+    assert len({index for _ in range(POOL // 32) for index in next(batches)}) == POOL
+
+
+def test_a_dataset_of_which_nothing_can_be_read_is_not_scanned() -> None:
+    class Broken:
+        tried = 0
+
+        def __len__(self):
+            return 10**12
+
+        def __getitem__(self, index):
+            self.tried += 1
+            raise OSError("gone")
+
+    data = Broken()
+    assert readable(data, 16000) == ([], []) and data.tried < 1000
+
+
+def test_a_cell_that_is_out_of_memory_is_infeasible_and_not_the_end() -> None:
+    def step(batch) -> None:
+        if torch.get_num_threads() == 3:  # the greedy cell's
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")  # injected
+
+    told: list[tuple[str, str]] = []
+    target = SimpleNamespace(
+        dataset=[torch.ones(400)] * 8,
+        chain=Chain([ops.Gain()], 16000),
+        batch_size=2,
+        device=torch.device("cpu"),
+        collate_fn=None,
+        pad=False,
+        path="m.py",
+        step=step,
+    )
+    racer = Racer(target, clock_for(target.device), 1.0, notice=lambda *notice: told.append(notice))
+    arms = [Cell("cpu", 1), Cell("cpu", 1, threads=3)]
+    raced = racer.heat(arms, {cell.name: 0.01 for cell in arms}, tick=lambda *_: None)
+    assert set(raced) == {"all in the loader, 0 workers"}
+    assert [name for name, _ in told] == ["vram_limit"] and "20.00 GiB" in told[0][1]
+    assert racer.failed.keys() == {arms[1].name}
+
+
+def test_memory_that_only_warms_up_does_not_grow() -> None:
+    cell = Cell("cpu", 1, num_workers=1)
+    for sizes, grows in (((0, 100, 150, 160), False), ((0, 100, 200, 400, 800), True), ((5, 5, 5, 5), False)):
+        memory = Memory(cell)
+        memory._seen = [(4 * 2**place, size) for place, size in enumerate(sizes)]
+        assert bool(memory.growth_bytes) is grows
+    assert replace(cell, num_workers=1) and Memory(cell).growth_bytes is None
+
+
+# As a user meets them: the command under each limit
+
+
+def command(model: str, here: Path, *before: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run the advisor as a command, with something in front of it."""
+    line = [*before, sys.executable, "-m", "audioaug.advise", "--model", model, "--quick", "--budget", "6", *more]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*line, "--json", "report.json"], cwd=here, env=environment, capture_output=True, text=True, timeout=280
+    )
+
+
+@pytest.mark.long
+def test_under_taskset(model, here) -> None:
+    ran = command(model(CHEAP + IN_MEMORY + TWO_WORKERS), here, "taskset", "-c", "0")
+    assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
+    report = found(here)
+    assert report.host.usable_cores == 1.0 and "1 of" in ran.stdout
+    assert {cell.num_workers for cell in report.cells if cell.status != "infeasible"} <= {0, 1, 2}
+
+
+@pytest.mark.long
+def test_under_ulimit(model, here) -> None:
+    ran = command(model(CHEAP + IN_MEMORY + TWO_WORKERS), here, "sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    assert ran.returncode == 0 and "Too many open files" not in ran.stderr, ran.stderr
+    assert found(here).host.open_files == 256
+
+
+@pytest.mark.long
+def test_beside_a_hog(model, here) -> None:
+    chain = (
+        "from audioaug import ops\nimport time\ndef spin(samples, sample_rate):\n    end = time.thread_time() + 0.005\n"
+        "    while time.thread_time() < end:\n        pass\n    return samples\n"
+        "augment = [ops.Lambda(transform=spin, p=1.0)]\n"
+    )
+    path = model(chain + IN_MEMORY + SLEEPING + TWO_WORKERS)
+    code = "import time\nend = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+    hogs = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        ran = command(path, here)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
+    report = found(here)
+    told = {notice.id: notice.text for notice in report.notices} | {report.cause: report.recommendation.because}
+    assert "Other programs used" in told["foreign_load"] and "usable cores meanwhile" in told["foreign_load"]
+
+
+@pytest.mark.long
+def test_with_a_megabyte_of_shared_memory(model, here) -> None:
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("this machine allows no private mounts")
+    mount = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
+    large = "dataset = [torch.randn(1, 40000) for _ in range(16)]\nclip_seconds = 2.5\n"
+    ran = command(model(CHEAP + large + TWO_WORKERS), here, "unshare", "-m", "sh", "-c", mount, "sh")
+    assert ran.returncode == 0 and "SIGBUS" not in ran.stderr + ran.stdout, ran.stderr
+    report = found(here)
+    assert report.host.shm_bytes == 2**20 and report.cause == "shm_too_small"
+    assert "There is room for 0 workers only" in ran.stdout.replace("\n", " ")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pickles", [True, False])
+def test_workers_by_spawn(model, here, pickles) -> None:
+    data = HOLDS_A_FUNCTION if not pickles else HOLDS_A_FUNCTION.replace("lambda index: torch.zeros(1, 4000)", "None")
+    data = data if not pickles else data.replace("self.reader(index)", "torch.zeros(1, 4000)")
+    spawn = "import multiprocessing\nmultiprocessing.set_start_method('spawn', force=True)\n"
+    ran = command(model(spawn + CHEAP + data + SLEEPING + TWO_WORKERS), here, more=("--workers", "0,2"))
+    assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
+    report = found(here)
+    assert report.host.start_method == "spawn"
+    assert (report.cause == "not_picklable") is not pickles
+    assert report.current.num_workers == (2 if pickles else 0)
