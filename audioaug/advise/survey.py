@@ -5,19 +5,23 @@ what each stage costs alone, a prediction for every cell, and a race of the prom
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle
 from typing import Any
+
+import torch
 
 from audioaug.advise.arms import (
     CLIPS,
     cached_batches,
+    device_parts,
     device_works,
     open_loader,
+    step_behind,
     stock_cuts,
     stock_of,
+    worker_parts,
     worker_works,
 )
 from audioaug.advise.progress import Progress, told_once
@@ -25,7 +29,8 @@ from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Rac
 from audioaug.advise.target import Target, in_one_line
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
-from audioaug.decide.predict import threads_beside, with_prediction
+from audioaug.decide.predict import threads_beside, with_prediction, worker_engines
+from audioaug.decide.race import MARGIN
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
@@ -36,7 +41,9 @@ from audioaug.measure import (
     host_facts,
     interleave,
     measure_loader,
+    measure_steal,
     measure_transfer,
+    repeat,
 )
 from audioaug.records import (
     Ceiling,
@@ -46,9 +53,11 @@ from audioaug.records import (
     LoaderCost,
     Measurement,
     Notice,
+    PartCost,
     Plan,
     Report,
     StageCost,
+    StealCost,
     Timing,
     Where,
     Workload,
@@ -57,7 +66,7 @@ from audioaug.train.examples import get_wave
 from audioaug.train.threads import torch_threads
 from audioaug.units import plural
 
-SHARES = {"today": 0.1, "workers": 0.05, "device": 0.06, "loader": 0.11, "heats": 0.37, "race": 0.31}
+SHARES = {"today": 0.1, "workers": 0.06, "device": 0.08, "loader": 0.2, "heats": 0.3, "race": 0.26}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
 CPU_TRAINING = (
@@ -73,6 +82,9 @@ FEWEST_RACED, MOST_RACED = 3, 9
 MOST_IN_HEAT = 8
 MOST_PROCESSES = 32
 """Workers that are alive at once, most of them waiting."""
+
+STEAL_BLOCK = 0.05
+"""Seconds of training steps that are timed as one where workers run beside them."""
 
 STARTING = 0.5
 """Seconds that a loader takes to start, about."""
@@ -162,7 +174,7 @@ class Survey:
         timing = result[CEILING].step
         rate = self.target.batch_size / timing.median
         self.today = self.racer.measured(self.today, result[self.today.name])
-        ceiling = Ceiling(timing.ms, timing.ci_ms, rate)
+        ceiling = Ceiling(timing.ms, timing.ci_ms, rate, self.report.host.torch_threads, timing.samples_ms)
         self._grow(ceiling=ceiling, current=self.today, measurements=(result[self.today.name],))
         self._grow(current=self._with_stall(self.today))
         return result
@@ -170,18 +182,21 @@ class Survey:
     def _measure_workers(self) -> None:
         """Time what one worker does for a batch, with either engine and one thread as in a worker."""
         seconds, cuts = self._seconds("workers"), self.report.chain.cuts
+        wave = get_wave(self._batches[0]).cpu()
         on_clips = worker_works(self.target)
-        on_batches = device_works(self.target, get_wave(self._batches[0]).cpu(), "batched")
+        on_batches = device_works(self.target, wave, "batched")
         on_batches = {f"batched {op}": work for op, work in on_batches.items() if int(op) in cuts[:-1]}
-        works = on_clips | on_batches
+        parts = {f"until {cut}": work for cut, work in worker_parts(self.target, wave).items()}
+        works = on_clips | on_batches | parts
         with self.progress.stage("each transform in a worker", seconds) as tick, torch_threads(1):
             times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick)
         stages = [self._worker_stage(name, times[name]) for name in on_clips]
         stages += [self._op_stage("worker", name, times[name]) for name in on_batches]
-        self._grow(stages=tuple(stages))
+        built = [_part("worker", int(name.split()[1]), 1, times[name]) for name in parts]
+        self._grow(stages=tuple(stages), parts=tuple(built))
 
     def _measure_device(self) -> None:
-        """Time every op on the device with both engines, and the copy."""
+        """Time every op on the device with both engines, all behind each cut as it is built, the step, and the copy."""
         wave = get_wave(self._batches[0])
         engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
         works = {
@@ -189,54 +204,130 @@ class Survey:
         }
         seconds = self._seconds("device")
         with self.progress.stage("each transform on the device", seconds) as tick:
-            times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick) if works else {}
+            times = interleave(works, self.clock, seconds=0.4 * seconds, at_least=3, on_round=tick) if works else {}
             copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=seconds / 10)
-            steps = self._on_fewer_threads(seconds / 5)
-        stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
-        stages += [StageCost(f"copy, {kind}", "transfer", timing.ms, timing.ci_ms) for kind, timing in copies.items()]
-        stages += [StageCost("step", "model", timing.ms, timing.ci_ms, engine=name) for name, timing in steps.items()]
-        self._grow(stages=(*self.report.stages, *stages))
+            stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
+            stages += [StageCost(f"copy, {kind}", "transfer", it.ms, it.ci_ms) for kind, it in copies.items()]
+            self._grow(stages=(*self.report.stages, *stages))
+            parts, counts = device_parts(self.target, wave), self._thread_counts()
+            for count in counts:
+                tick()
+                ours = parts if count == counts[len(counts) // 2] else dict(list(parts.items())[:1])
+                self._measure_on_threads(count, ours, 0.5 * seconds / len(counts))
+        self._note_best_threads()
 
-    def _on_fewer_threads(self, seconds: float) -> dict[str, Timing]:
-        """Time the training step on the threads that workers would leave it, beside those it has."""
-        counts = {threads_beside(self.report, workers) for workers in self._worker_counts()} - {None}
-        if not counts:
-            return {}
-        step = self._step_on_cached()
+    def _thread_counts(self) -> tuple[int, ...]:
+        """Return how many threads training steps get in any cell; those that torch has come first."""
+        usual = self.report.host.torch_threads
+        beside = {threads_beside(self.report, workers) or usual for workers in self._worker_counts()}
+        return usual, *sorted(beside - {usual})
 
-        def on_threads(count: int) -> None:
-            with torch_threads(count):
-                step()
+    def _measure_on_threads(self, count: int, parts: Mapping[int, Callable[[], torch.Tensor]], seconds: float) -> None:
+        """Time the step on so many threads, these device parts, and both together for the longest of them."""
+        works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
+        works["step"] = self._step_on_cached()
+        if parts and not self.target.pad:  # padded batches would have to tell their new lengths
+            works["both"] = step_behind(self.target, parts[min(parts)], self._batches)
+        with torch_threads(count):
+            times = interleave(works, self.clock, seconds=seconds, at_least=3)
+        step, both = times["step"], times.get("both")
+        stage = StageCost(
+            "step", "model", step.ms, step.ci_ms, engine=plural(count, "thread"), samples_ms=step.samples_ms
+        )
+        found = [
+            _part("device", cut, count, times[str(cut)], step, both if cut == min(parts) else None) for cut in parts
+        ]
+        self._grow(stages=(*self.report.stages, stage), parts=(*self.report.parts, *found))
 
-        works = {
-            plural(count, "thread"): partial(on_threads, count)
-            for count in (self.report.host.torch_threads, *counts)
-            if count is not None
-        }
-        return interleave(works, self.clock, seconds=seconds, at_least=3)
+    def _note_best_threads(self) -> None:
+        """Take the step on fewer threads for the ceiling if it is faster so, as those of small models are."""
+        steps = {stage.engine: stage for stage in self.report.stages if stage.where == "model"}
+        usual, *fewer = ((count, steps[plural(count, "thread")]) for count in self._thread_counts())
+        for count, stage in fewer:
+            assert stage.ms_per_batch and stage.ci_ms and self.report.ceiling
+            least = min(self.report.ceiling.step_ms, usual[1].ms_per_batch or 0.0)
+            if stage.ci_ms[1] < (1 - MARGIN) * least:
+                rate = self.target.batch_size / stage.ms_per_batch * 1e3
+                ceiling = Ceiling(stage.ms_per_batch, stage.ci_ms, rate, count, stage.samples_ms)
+                self._grow(ceiling=ceiling)
+                self._grow(current=self._with_stall(self.report.current or self.today))
 
     def _measure_loader(self) -> None:
-        """Time the loader without the device part, for the whole chain and for as little of it as can be."""
-        cuts = self.report.chain.cuts
-        cells = [self._cell(cut, count) for cut in sorted({cuts[0], cuts[-1]}) for count in self._worker_counts()]
+        """Time the loader without the device part, for the whole chain and for as little of it as can be.
+
+        With the whole chain also how it and training steps slow each other down.
+        """
+        first, last = self.report.chain.cuts[0], self.report.chain.cuts[-1]
+        ends = {(first, "audiomentations"), *((last, engine) for engine in worker_engines(self.report, last))}
+        cells = [
+            replace(self._cell(cut, count), worker_engine=engine, threads=threads_beside(self.report, count))
+            for cut, engine in sorted(ends)
+            for count in self._worker_counts()
+            if count or engine == "audiomentations"
+        ]
+        steals = {cell.name for cell in cells if cell.num_workers and cell.cut == last}
         seconds = self._seconds("loader")
-        with self.progress.stage("the loader alone", seconds) as tick:
+        share = seconds / (len(cells) + len(steals))
+        with self.progress.stage("the loader alone, and beside training", seconds) as tick:
             for cell in cells:
-                self._grow(loader_costs=(*self.report.loader_costs, self._loader_cost(cell, seconds / len(cells))))
+                self._time_loader(cell, share, cell.name in steals)
                 tick()
 
-    def _loader_cost(self, cell: Cell, seconds: float) -> LoaderCost:
-        loader = open_loader(self.target, cell)  # kept, since its workers end with it
+    def _time_loader(self, cell: Cell, seconds: float, steals: bool) -> None:
+        """Time a loader alone and, if asked, beside training steps."""
+        step, alone = self._step_on_cached(), None
+        if steals:
+            with torch_threads(self._threads(cell)):
+                alone = repeat(step, self.clock, seconds=seconds / 4, at_least=3)
+        feeder = open_loader(self.target, replace(cell, threads=None)).messages()
+        block = max(1, cell.num_workers)
         result = measure_loader(
-            loader.messages(),
+            feeder,
             self.clock,
             seconds=seconds,
             discard=stock_of(cell),
-            block_batches=max(2, cell.num_workers),
-            at_least=2 * max(2, cell.num_workers),
+            block_batches=block,
+            at_least=max(8, 4 * block) if cell.num_workers else 6,
         )
-        timing = result.per_batch
-        return LoaderCost(cell.cut, cell.num_workers, timing.ms, timing.ci_ms, result.first_batch_seconds)
+        timing, engine = result.per_batch, cell.worker_engine
+        cost = LoaderCost(
+            cell.cut,
+            cell.num_workers,
+            timing.ms,
+            timing.ci_ms,
+            result.first_batch_seconds,
+            engine,
+            timing.samples_ms,
+        )
+        self._grow(loader_costs=(*self.report.loader_costs, cost))
+        if alone is not None:
+            self._grow(steals=(*self.report.steals, self._time_steal(cell, feeder, step, alone, seconds)))
+
+    def _time_steal(
+        self, cell: Cell, feeder: Iterator[object], step: Callable[[], object], alone: Timing, seconds: float
+    ) -> StealCost:
+        """Time training steps while this cell's workers never stop."""
+        with torch_threads(self._threads(cell)):
+            found = measure_steal(
+                step,
+                feeder,
+                self.clock,
+                seconds=seconds * 3 / 4,
+                discard=stock_of(cell),
+                block_steps=max(1, round(STEAL_BLOCK / alone.median)),
+                block_batches=cell.num_workers,
+            )
+        return StealCost(
+            cell.cut,
+            cell.worker_engine,
+            cell.num_workers,
+            self._threads(cell),
+            alone.ms,
+            found.step.ms,
+            found.batch.ms,
+            found.step.samples_ms,
+            found.batch.samples_ms,
+        )
 
     # What is decided on the way
 
@@ -338,6 +429,8 @@ class Survey:
             plan.prefetch_factor,
             plan.pin_memory,
             plan.threads,
+            plan.persistent_workers,
+            plan.start_method,
         )
         assert self.report.current is not None
         arms = [self.report.current] if cell.name == self.report.current.name else [self.report.current, cell]
@@ -367,6 +460,9 @@ class Survey:
         rest = sum(SHARES[name] for name in names[names.index(stage) :])
         return max(left, 0.2 * self.options.budget) * SHARES[stage] / rest
 
+    def _threads(self, cell: Cell) -> int:
+        return cell.threads or self.report.host.torch_threads
+
     def _step_on_cached(self) -> Callable[[], None]:
         batches = cycle(self._batches)
         return lambda: self.target.step(next(batches))
@@ -385,12 +481,14 @@ class Survey:
         low, high = timing.ci_ms
         engine = "audiomentations" if op is not None else ""
         label = name if op is None else self.report.chain.ops[op]
-        return StageCost(label, "worker", timing.ms * factor, (low * factor, high * factor), op, engine)
+        samples = tuple(ms * factor for ms in timing.samples_ms)
+        return StageCost(label, "worker", timing.ms * factor, (low * factor, high * factor), op, engine, "", samples)
 
     def _op_stage(self, where: Where, name: str, timing: Timing) -> StageCost:
         """Return the cost of an op for a whole batch; the name is engine and place in the chain: ``batched 3``."""
         engine, op = name.split()
-        return StageCost(self.report.chain.ops[int(op)], where, timing.ms, timing.ci_ms, int(op), engine)
+        label = self.report.chain.ops[int(op)]
+        return StageCost(label, where, timing.ms, timing.ci_ms, int(op), engine, samples_ms=timing.samples_ms)
 
     def _cell(self, cut: int, workers: int) -> Cell:
         return Cell(placement_of(cut, len(self.target.chain)), cut, num_workers=workers)
@@ -426,6 +524,13 @@ class Survey:
         self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report), complete=True)
         return self.report
+
+
+def _part(
+    where: Where, cut: int, threads: int, timing: Timing, step: Timing | None = None, both: Timing | None = None
+) -> PartCost:
+    alone, together = (None if it is None or both is None else it.ms for it in (step, both))
+    return PartCost(where, cut, threads, timing.ms, timing.ci_ms, timing.samples_ms, alone, together)
 
 
 def _chain_facts(target: Target) -> ChainFacts:

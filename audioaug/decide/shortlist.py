@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from audioaug.decide.predict import threads_beside, with_prediction, worker_engines
+from audioaug.decide.predict import threads_beside, with_predictions, with_prefetch, worker_engines
 from audioaug.records import Cell, DeviceEngine, Placement, Report, WorkerEngine
 
 SAME = 0.02
@@ -21,6 +21,7 @@ def all_cells(
 
     Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
     time than audiomentations. Without a GPU the training process gets a thread for each core that workers leave it.
+    Workers are started in Python's default way, and prefetch as the simulation says.
 
     Args:
         workers: the counts to consider.
@@ -35,22 +36,20 @@ def all_cells(
         *((cut, "audiomentations", "torch-audiomentations") for cut in stock),
     ]
     cells = [
-        with_prediction(
-            report,
-            Cell(
-                placement_of(cut, ops),
-                cut,
-                worker,
-                device,
-                num_workers=count,
-                pin_memory=pin_memory,
-                threads=threads_beside(report, count),
-            ),
+        Cell(
+            placement_of(cut, ops),
+            cut,
+            worker,
+            device,
+            num_workers=count,
+            pin_memory=pin_memory,
+            threads=threads_beside(report, count),
         )
         for cut, worker, device in ways
         for count in workers
         if count or worker == "audiomentations"
     ]
+    cells = with_predictions(report, with_prefetch(report, cells))
     impossible = [
         Cell(placement_of(cut, ops), cut, status="infeasible", reason=reason)
         for reason, beyond in (
@@ -103,6 +102,8 @@ def _with_usual_threads(cell: Cell) -> Cell:
         cell.num_workers,
         cell.prefetch_factor,
         cell.pin_memory,
+        persistent_workers=cell.persistent_workers,
+        start_method=cell.start_method,
     )
 
 
