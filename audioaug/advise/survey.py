@@ -24,6 +24,7 @@ from audioaug.advise.arms import (
     worker_parts,
     worker_works,
 )
+from audioaug.advise.cache import Cache, fingerprint
 from audioaug.advise.progress import Progress, told_once
 from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
 from audioaug.advise.target import Target, in_one_line
@@ -62,9 +63,10 @@ from audioaug.records import (
     Where,
     Workload,
 )
+from audioaug.train.device_prefetch import tensors
 from audioaug.train.examples import get_wave
 from audioaug.train.threads import torch_threads
-from audioaug.units import plural
+from audioaug.units import format_seconds, plural
 
 SHARES = {"today": 0.1, "workers": 0.06, "device": 0.08, "loader": 0.2, "heats": 0.3, "race": 0.26}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
@@ -92,11 +94,15 @@ STARTING = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify."""
+    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify.
+
+    ``fresh``: measure all of it, also what is known from an earlier run.
+    """
 
     budget: float
     workers: tuple[int, ...] | None = None
     verify: Plan | None = None
+    fresh: bool = False
 
 
 class Survey:
@@ -114,6 +120,7 @@ class Survey:
         self.report = Report(host, _chain_facts(target), _workload(target))
         self.today = self._cell(target.chain.worker_until, target.num_workers)
         self._batches: list[Any] = []
+        self._left_out: dict[str, float] = {}
 
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
@@ -134,12 +141,50 @@ class Survey:
             return self._finish(self._race_plan(self.options.verify))
         if may_leave(*(measurements[name] for name in (self.today.name, CEILING))):
             return self._finish(leave_as_it_is(self._with_cost()))
-        self._measure_workers()
-        self._measure_device()
-        self._measure_loader()
-        self._predict()
-        self._run_heats()
+        cache = Cache(self._fingerprint())
+        if self.options.fresh or not self._recall(cache):
+            self._measure_workers()
+            self._measure_device()
+            self._measure_loader()
+            self._predict()
+            self._run_heats()
+            cache.save(self.report)
         return self._finish(self._race(self._arms()))
+
+    def _fingerprint(self) -> str:
+        shapes = [tuple(each.shape) for each in tensors(self._batches[0])]
+        asked = (self.options.budget, self._worker_counts(), self.today.num_workers, shapes)
+        return fingerprint(self.target, self.report, asked)
+
+    def _recall(self, cache: Cache) -> bool:
+        """Take over the stages and heats of an earlier run, if there was one; what is raced is raced now."""
+        found = cache.load()
+        if found is None:
+            return False
+        earlier, age = found
+        self._notice(
+            "cached",
+            f"What stages cost and the heats showed is from {format_seconds(age)} ago ({cache.path}); "
+            "what you do today and the race were measured now. --fresh measures all of it again.",
+        )
+        stages = {name: getattr(earlier, name) for name in ("stages", "parts", "loader_costs", "steals")}
+        self._grow(**stages)
+        self._note_best_threads()
+        self._predict()
+        known = {cell.name: cell for cell in earlier.cells if cell.status == "raced"}
+        blocks = tuple(it for it in earlier.measurements if it.cell in known)
+        cells = tuple(self._remeasured(cell, known.get(cell.name)) for cell in self.report.cells)
+        names = {cell.name for cell in cells}
+        self._grow(cells=cells, measurements=(*self.report.measurements, *(it for it in blocks if it.cell in names)))
+        self._left_out = {name: share for name, share in SHARES.items() if name not in ("today", "race")}
+        return True
+
+    def _remeasured(self, cell: Cell, known: Cell | None) -> Cell:
+        """Return the cell with what an earlier run measured of it."""
+        if known is None:
+            return cell
+        predicted = {name: getattr(cell, name) for name in ("predicted_ms", "predicted_ci_ms", "bound_by")}
+        return self._with_stall(replace(known, **predicted))
 
     def _notice_busy_cores(self) -> None:
         host = self.report.host
@@ -456,7 +501,7 @@ class Survey:
     def _seconds(self, stage: str) -> float:
         """Return how long a stage may take: its part of the time that is left, but never nothing."""
         names = list(SHARES)
-        left = self.options.budget - (time.monotonic() - self._began)
+        left = self.options.budget * (1 - sum(self._left_out.values())) - (time.monotonic() - self._began)
         rest = sum(SHARES[name] for name in names[names.index(stage) :])
         return max(left, 0.2 * self.options.budget) * SHARES[stage] / rest
 

@@ -199,9 +199,9 @@ def worker_stages(report: Report, cut: int, engine: WorkerEngine = "audiomentati
     return [*rest, *(stage for stage in found if stage is not None)]
 
 
-def worker_engines(report: Report, cut: int) -> list[WorkerEngine]:
+def worker_engines(report: Report, cut: int, stages: Stages | None = None) -> list[WorkerEngine]:
     """Return the engines that may run the chain up to there in workers: ours only where it takes less of their time."""
-    stages = Stages(report, replicates=1)
+    stages = stages or Stages(report, replicates=1)
     theirs, ours = stages.worker(cut, "audiomentations")[0], stages.worker(cut, "batched")[0]
     return ["audiomentations", "batched"] if ours < theirs else ["audiomentations"]
 
