@@ -137,11 +137,18 @@ def _side_by_side(stages: Stages, cell: Cell, step: Array, batch: Array) -> Pace
 
 
 def _simulated(cells: Sequence[Cell], paces: Sequence[Pace], noise: Noise) -> Array:
-    """Return the step times (K, R) of cells with workers."""
+    """Return the step times (K, R) of cells with workers.
+
+    Loaders were timed with the variance of their batches in them: what it costs a loader alone is taken out first.
+    """
+    workers_K = np.array([cell.num_workers for cell in cells])
+    counts, place_K = np.unique(workers_K, return_inverse=True)
+    ones = np.ones((len(counts), noise.step_NR.shape[1]))
+    alone = simulate(0 * ones, ones, counts, np.full(len(counts), LEAST_PREFETCH), noise)
     return simulate(
         np.stack([it.step for it in paces]),
-        np.stack([it.batch for it in paces]),
-        np.array([cell.num_workers for cell in cells]),
+        np.stack([it.batch for it in paces]) / alone[place_K],
+        workers_K,
         np.array([cell.prefetch_factor or LEAST_PREFETCH for cell in cells]),
         noise,
     )
