@@ -1,9 +1,13 @@
 """Shortlist: all cells there are, and those worth racing."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from audioaug.decide.predict import threads_beside, with_predictions, with_prefetch, worker_engines
 from audioaug.records import Cell, DeviceEngine, Placement, Report, WorkerEngine
+
+NOTICED = 0.005
+"""Starting workers that takes a smaller share of an epoch than this may as well be done for each."""
 
 SAME = 0.02
 """Predictions this close are not worth another worker."""
@@ -21,7 +25,8 @@ def all_cells(
 
     Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
     time than audiomentations. Without a GPU the training process gets a thread for each core that workers leave it.
-    Workers are started in Python's default way, and prefetch as the simulation says.
+    Workers are started in Python's default way, prefetch as the simulation says, and live on between epochs where
+    starting them anew would be noticed.
 
     Args:
         workers: the counts to consider.
@@ -50,6 +55,7 @@ def all_cells(
         if count or worker == "audiomentations"
     ]
     cells = with_predictions(report, with_prefetch(report, cells))
+    cells = [replace(cell, persistent_workers=_is_worth_keeping_workers(report, cell)) for cell in cells]
     impossible = [
         Cell(placement_of(cut, ops), cut, status="infeasible", reason=reason)
         for reason, beyond in (
@@ -90,6 +96,15 @@ def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
         if len(chosen) < at_most and candidate.name not in {cell.name for cell in chosen}:
             chosen.append(candidate)
     return chosen
+
+
+def _is_worth_keeping_workers(report: Report, cell: Cell) -> bool:
+    """Return whether starting the workers takes more than 0.5 % of an epoch, also where nobody knows."""
+    starts = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers == cell.num_workers]
+    if not starts or cell.predicted_ms is None:
+        return True
+    epoch_seconds = report.workload.clips / report.workload.batch_size * cell.predicted_ms / 1e3
+    return max(starts) > NOTICED * epoch_seconds
 
 
 def _with_usual_threads(cell: Cell) -> Cell:

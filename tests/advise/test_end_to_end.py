@@ -92,7 +92,7 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
         "ceiling, and what you do today ...",
         "each transform in a worker ...",
         "each transform on the device ...",
-        "the loader alone ...",
+        "the loader alone, and beside training ...",
     ]
     report = read_record(here / "report.json", Report)
     assert ran.out.startswith(report.verdict[:60]) and " ..." not in ran.out.splitlines()[0]
