@@ -300,7 +300,7 @@ class Survey:
     def _measure_loader(self) -> None:
         """Time the loader without the device part, for the whole chain and for as little of it as can be.
 
-        With the whole chain also how it and training steps slow each other down.
+        With the whole chain, and the better engine for it, also how it and training steps slow each other down.
         """
         first, last = self.report.chain.cuts[0], self.report.chain.cuts[-1]
         ends = {(first, "audiomentations"), *((last, engine) for engine in worker_engines(self.report, last))}
@@ -310,7 +310,8 @@ class Survey:
             for count in self._worker_counts()
             if count or engine == "audiomentations"
         ]
-        steals = {cell.name for cell in cells if cell.num_workers and cell.cut == last}
+        engine = worker_engines(self.report, last)[-1]  # that which takes less of a worker's time
+        steals = {it.name for it in cells if it.num_workers and (it.cut, it.worker_engine) == (last, engine)}
         seconds = self._seconds("loader")
         share = seconds / (len(cells) + len(steals))
         with self.progress.stage("the loader alone, and beside training", seconds) as tick:
@@ -330,9 +331,9 @@ class Survey:
             feeder,
             self.clock,
             seconds=seconds,
-            discard=stock_of(cell),
+            discard=1 + cell.num_workers,  # the others come as they are made: there is never a stock
             block_batches=block,
-            at_least=max(8, 4 * block) if cell.num_workers else 6,
+            at_least=max(4, 3 * block),
         )
         timing, engine = result.per_batch, cell.worker_engine
         cost = LoaderCost(
@@ -358,7 +359,7 @@ class Survey:
                 feeder,
                 self.clock,
                 seconds=seconds * 3 / 4,
-                discard=stock_of(cell),
+                discard=1,
                 block_steps=max(1, round(STEAL_BLOCK / alone.median)),
                 block_batches=cell.num_workers,
             )
