@@ -7,6 +7,7 @@ what each stage costs alone, a prediction for every cell, and a race of the prom
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -30,8 +31,7 @@ from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Rac
 from audioaug.advise.target import Target, in_one_line
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
-from audioaug.decide.predict import threads_beside, with_prediction, worker_engines
-from audioaug.decide.race import MARGIN
+from audioaug.decide.predict import best_threads, threads_beside, with_prediction, worker_engines
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
 from audioaug.decide.what_if import crossovers
@@ -241,61 +241,78 @@ class Survey:
         self._grow(stages=tuple(stages), parts=tuple(built))
 
     def _measure_device(self) -> None:
-        """Time every op on the device with both engines, all behind each cut as it is built, the step, and the copy."""
-        wave = get_wave(self._batches[0])
+        """Time the step on any threads it may get, all behind each cut as it is built, every op, and the copy."""
+        wave, seconds = get_wave(self._batches[0]), self._seconds("device")
+        with self.progress.stage("each transform on the device", seconds) as tick:
+            self._measure_steps(0.1 * seconds)
+            parts, counts = device_parts(self.target, wave), self._thread_counts()
+            for count in counts:
+                tick()
+                ours = parts if count == counts[(len(counts) - 1) // 2] else dict(list(parts.items())[:1])
+                self._measure_on_threads(count, ours, 0.4 * seconds / len(counts))
+            self._measure_ops(wave, 0.4 * seconds, tick)
+            copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=0.1 * seconds)
+        stages = [StageCost(f"copy, {kind}", "transfer", it.ms, it.ci_ms) for kind, it in copies.items()]
+        self._grow(stages=(*self.report.stages, *stages))
+
+    def _measure_steps(self, seconds: float) -> None:
+        """Time the step on each number of threads, and take it for the ceiling where it is faster on fewer."""
+        counts = sorted({self.report.host.torch_threads, *self._thread_counts()}, reverse=True)
+        step = self._step_on_cached()
+
+        def on_threads(count: int) -> None:
+            with torch_threads(count):
+                step()
+
+        works = {plural(count, "thread"): partial(on_threads, count) for count in counts}
+        times = interleave(works, self.clock, seconds=seconds, at_least=3)
+        stages = [
+            StageCost("step", "model", it.ms, it.ci_ms, engine=name, samples_ms=it.samples_ms)
+            for name, it in times.items()
+        ]
+        self._grow(stages=(*self.report.stages, *stages))
+        self._note_best_threads()
+
+    def _note_best_threads(self) -> None:
+        """Take the step on fewer threads for the ceiling if it is faster so, as those of small models are."""
+        usual, best = self.report.host.torch_threads, best_threads(self.report)
+        step = next(it for it in self.report.stages if (it.where, it.engine) == ("model", plural(best, "thread")))
+        if best != usual and step.ms_per_batch and step.ci_ms:
+            rate = self.target.batch_size / step.ms_per_batch * 1e3
+            self._grow(ceiling=Ceiling(step.ms_per_batch, step.ci_ms, rate, best, step.samples_ms))
+            self._grow(current=self._with_stall(self.report.current or self.today))
+
+    def _thread_counts(self) -> tuple[int, ...]:
+        """Return how many threads training steps get in the cells, as far as is known."""
+        usual = self.report.host.torch_threads
+        return tuple(sorted({threads_beside(self.report, workers) or usual for workers in self._worker_counts()}))
+
+    def _measure_on_threads(self, count: int, parts: Mapping[int, Callable[[], torch.Tensor]], seconds: float) -> None:
+        """Time these device parts on so many threads, and the longest of them with the step and the copy."""
+        works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
+        if parts and not self.target.pad:  # padded batches would have to tell their new lengths
+            behind = step_behind(self.target, parts[min(parts)], self._batches)
+            works |= {"step": self._step_on_cached(), "both": behind}
+        with torch_threads(count):
+            times = interleave(works, self.clock, seconds=seconds, at_least=3) if works else {}
+        found = [_part("device", cut, count, times[str(cut)]) for cut in parts]
+        if found and "both" in times:
+            found[0] = replace(found[0], step_ms=times["step"].ms, both_ms=times["both"].ms)
+        self._grow(parts=(*self.report.parts, *found))
+
+    def _measure_ops(self, wave: torch.Tensor, seconds: float, tick: Callable[..., None]) -> None:
+        """Time every op alone, with both engines, on as many threads as the ceiling was measured on."""
         engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
         works = {
             f"{engine} {op}": work for engine in engines for op, work in device_works(self.target, wave, engine).items()
         }
-        seconds = self._seconds("device")
-        with self.progress.stage("each transform on the device", seconds) as tick:
-            times = interleave(works, self.clock, seconds=0.4 * seconds, at_least=3, on_round=tick) if works else {}
-            copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=seconds / 10)
-            stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
-            stages += [StageCost(f"copy, {kind}", "transfer", it.ms, it.ci_ms) for kind, it in copies.items()]
-            self._grow(stages=(*self.report.stages, *stages))
-            parts, counts = device_parts(self.target, wave), self._thread_counts()
-            for count in counts:
-                tick()
-                ours = parts if count == counts[len(counts) // 2] else dict(list(parts.items())[:1])
-                self._measure_on_threads(count, ours, 0.5 * seconds / len(counts))
-        self._note_best_threads()
-
-    def _thread_counts(self) -> tuple[int, ...]:
-        """Return how many threads training steps get in any cell; those that torch has come first."""
-        usual = self.report.host.torch_threads
-        beside = {threads_beside(self.report, workers) or usual for workers in self._worker_counts()}
-        return usual, *sorted(beside - {usual})
-
-    def _measure_on_threads(self, count: int, parts: Mapping[int, Callable[[], torch.Tensor]], seconds: float) -> None:
-        """Time the step on so many threads, these device parts, and both together for the longest of them."""
-        works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
-        works["step"] = self._step_on_cached()
-        if parts and not self.target.pad:  # padded batches would have to tell their new lengths
-            works["both"] = step_behind(self.target, parts[min(parts)], self._batches)
-        with torch_threads(count):
-            times = interleave(works, self.clock, seconds=seconds, at_least=3)
-        step, both = times["step"], times.get("both")
-        stage = StageCost(
-            "step", "model", step.ms, step.ci_ms, engine=plural(count, "thread"), samples_ms=step.samples_ms
-        )
-        found = [
-            _part("device", cut, count, times[str(cut)], step, both if cut == min(parts) else None) for cut in parts
-        ]
-        self._grow(stages=(*self.report.stages, stage), parts=(*self.report.parts, *found))
-
-    def _note_best_threads(self) -> None:
-        """Take the step on fewer threads for the ceiling if it is faster so, as those of small models are."""
-        steps = {stage.engine: stage for stage in self.report.stages if stage.where == "model"}
-        usual, *fewer = ((count, steps[plural(count, "thread")]) for count in self._thread_counts())
-        for count, stage in fewer:
-            assert stage.ms_per_batch and stage.ci_ms and self.report.ceiling
-            least = min(self.report.ceiling.step_ms, usual[1].ms_per_batch or 0.0)
-            if stage.ci_ms[1] < (1 - MARGIN) * least:
-                rate = self.target.batch_size / stage.ms_per_batch * 1e3
-                ceiling = Ceiling(stage.ms_per_batch, stage.ci_ms, rate, count, stage.samples_ms)
-                self._grow(ceiling=ceiling)
-                self._grow(current=self._with_stall(self.report.current or self.today))
+        if not works:
+            return
+        assert self.report.ceiling is not None
+        with torch_threads(self.report.ceiling.threads):
+            times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick)
+        stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
+        self._grow(stages=(*self.report.stages, *stages))
 
     def _measure_loader(self) -> None:
         """Time the loader without the device part, for the whole chain and for as little of it as can be.
@@ -572,11 +589,8 @@ class Survey:
         return self.report
 
 
-def _part(
-    where: Where, cut: int, threads: int, timing: Timing, step: Timing | None = None, both: Timing | None = None
-) -> PartCost:
-    alone, together = (None if it is None or both is None else it.ms for it in (step, both))
-    return PartCost(where, cut, threads, timing.ms, timing.ci_ms, timing.samples_ms, alone, together)
+def _part(where: Where, cut: int, threads: int, timing: Timing) -> PartCost:
+    return PartCost(where, cut, threads, timing.ms, timing.ci_ms, timing.samples_ms)
 
 
 def _chain_facts(target: Target) -> ChainFacts:

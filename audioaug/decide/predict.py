@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from audioaug.decide.simulate import Noise, simulate
 from audioaug.decide.stages import REPLICATES, Array, Stages
 from audioaug.records import Cell, Interval, Report, StageCost, WorkerEngine
+from audioaug.units import plural
 
 Triple = tuple[float, float, float]
 """Low, middle and high, in milliseconds."""
@@ -216,10 +217,29 @@ def worker_engines(report: Report, cut: int, stages: Stages | None = None) -> li
 def threads_beside(report: Report, workers: int) -> int | None:
     """Return how many threads to leave the training process: one for each core that so many workers leave it.
 
-    ``None``, as many as it has: with a GPU, without workers, or if they do not outnumber these cores.
+    But no more than the ceiling was measured on, since more only made it slower. ``None``, as many as it has: with a
+    GPU, or if there are cores for all.
     """
-    left = max(1, int(report.host.usable_cores) - workers)
-    return left if workers and not report.host.has_gpu and left < report.host.torch_threads else None
+    usual = report.host.torch_threads
+    if report.host.has_gpu:
+        return None
+    left = max(1, int(report.host.usable_cores) - workers) if workers else usual
+    best = report.ceiling.threads if report.ceiling is not None else 0
+    count = min(left, best or usual)
+    return count if count < usual else None
+
+
+def best_threads(report: Report) -> int:
+    """Return on how many threads the step is fastest; as many as torch has unless fewer are faster beyond doubt."""
+    steps = {stage.engine: stage for stage in report.stages if stage.where == "model" and stage.ci_ms}
+    usual = report.host.torch_threads
+    counts = [count for count in range(1, usual) if plural(count, "thread") in steps]
+    best = min(counts, key=lambda count: steps[plural(count, "thread")].ms_per_batch or math.inf, default=usual)
+    if best == usual or plural(usual, "thread") not in steps:
+        return usual
+    few, all_ = steps[plural(best, "thread")].ci_ms, steps[plural(usual, "thread")].ci_ms
+    assert few is not None and all_ is not None
+    return best if few[1] < all_[0] else usual
 
 
 def device_ms(report: Report, cell: Cell) -> Triple | None:

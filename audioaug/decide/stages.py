@@ -128,7 +128,13 @@ class Stages:
         if ceiling is None:
             return None
         found = self._array(ceiling.step_ms, ceiling.ci_ms, ceiling.samples_ms)
-        return found * self._slowdown(ceiling.threads or self.report.host.torch_threads, threads)
+        return found * self._slowdown(self._ceiling_threads, threads)
+
+    @property
+    def _ceiling_threads(self) -> int:
+        """Return on how many threads the ceiling, and every op alone, was measured."""
+        ceiling, usual = self.report.ceiling, self.report.host.torch_threads
+        return usual if ceiling is None else ceiling.threads or usual
 
     def part(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:
         """Return what the ops behind that cut take on so many threads: as built, else the sum of them."""
@@ -145,7 +151,7 @@ class Stages:
             if stage is None or stage.ms_per_batch is None:
                 return None
             total = total + self._stage(stage)
-        return total * self._part_slowdown(self.report.host.torch_threads, threads)
+        return total * self._part_slowdown(self._ceiling_threads, threads)
 
     def _part_slowdown(self, known: int, threads: int) -> float:
         """Return how many times longer the device part takes on so many threads, as the whole of it does."""
