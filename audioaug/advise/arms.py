@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -133,17 +133,17 @@ def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], t
     return {cut: _on_batches(chain, chain.device_from, cut, wave, "batched") for cut in cuts}
 
 
-def step_behind(target: Target, part: Callable[[], torch.Tensor], batches: Sequence[Any]) -> Callable[[], None]:
-    """Return a training step on the next of these batches with all that a loader does for it on the device.
+def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
+    """Return a training step on the batch that the part was made for, with all that a loader does for it on the device.
 
     The batch is copied there and the part runs, on a side stream where there is one, as the step before it goes on.
     """
-    on_host = [_in_fast_memory(to_device(batch, torch.device("cpu")), target.device) for batch in batches]
+    on_host = _in_fast_memory(to_device(batch, torch.device("cpu")), target.device)
 
     def finish(batch: Any) -> Any:
         return with_wave(to_device(batch, target.device), part())
 
-    feeder = run_ahead(cycle(on_host), target.device, finish)
+    feeder = run_ahead(repeat(on_host), target.device, finish)
     return lambda: target.step(next(feeder))
 
 

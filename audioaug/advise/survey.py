@@ -68,7 +68,7 @@ from audioaug.train.examples import get_wave
 from audioaug.train.threads import torch_threads
 from audioaug.units import format_seconds, plural
 
-SHARES = {"today": 0.1, "workers": 0.06, "device": 0.08, "loader": 0.2, "heats": 0.3, "race": 0.26}
+SHARES = {"today": 0.1, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.26}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
 CPU_TRAINING = (
@@ -291,7 +291,7 @@ class Survey:
         """Time these device parts on so many threads, and the longest of them with the step and the copy."""
         works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
         if parts and not self.target.pad:  # padded batches would have to tell their new lengths
-            behind = step_behind(self.target, parts[min(parts)], self._batches)
+            behind = step_behind(self.target, parts[min(parts)], self._batches[0])
             works |= {"step": self._step_on_cached(), "both": behind}
         with torch_threads(count):
             times = interleave(works, self.clock, seconds=seconds, at_least=3) if works else {}
