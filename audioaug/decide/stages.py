@@ -8,7 +8,7 @@ Shapes: R replicates, the first of them what was measured.
 """
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,10 @@ class Stages:
         ends: tuple[WorkerEngine, WorkerEngine] = ("audiomentations", engine)
         if not any(rate.worker_engine == engine for rate in self._rates.values()):
             ends = ("audiomentations", "audiomentations")
-        low, high = self._rate(first, ends[0], workers), self._rate(last, ends[1], workers)
+        low, high = (
+            self._once(("rate", at, by, workers), partial(self._rate, at, by, workers))
+            for at, by in zip((first, last), ends, strict=True)
+        )
         if low is None or high is None:
             return None
         cheap, dear = self.worker(first, ends[0])[0], self.worker(last, ends[1])[0]
@@ -216,6 +219,8 @@ class Stages:
 
     def _array(self, ms: float, ci_ms: Interval | None, samples_ms: tuple[float, ...]) -> Array:
         """Return a measured time and its replicates, from its repetitions or else its interval."""
+        if self.replicates == 1:
+            return np.array([ms])
         if len(samples_ms) > 1:
             samples = np.asarray(samples_ms[:KEPT_SAMPLES])
             drawn = samples[(self._rounds[:, : len(samples)] * len(samples)).astype(np.int64)]
