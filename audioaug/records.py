@@ -100,6 +100,11 @@ class Timing:
         return low * 1e3, high * 1e3
 
     @property
+    def mean_ms(self) -> float:
+        """The mean in milliseconds."""
+        return 1e3 * sum(self.seconds) / len(self.seconds)
+
+    @property
     def samples_ms(self) -> tuple[float, ...]:
         """The last repetitions, as many as are worth keeping, in milliseconds."""
         return tuple(round(seconds * 1e3, 4) for seconds in self.seconds[-KEPT_SAMPLES:])
@@ -207,7 +212,8 @@ class Allocation:
 class LoaderCost:
     """How fast the loader alone delivers: milliseconds a batch with so many workers and the chain cut there.
 
-    Without workers each entry of ``samples_ms`` is a batch of its own, else some batches on average.
+    It is a mean, since slow batches are what a loader is slow by. Without workers each entry of ``samples_ms`` is a batch
+    of its own, else some batches on average.
     """
 
     cut: int

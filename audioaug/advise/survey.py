@@ -353,11 +353,12 @@ class Survey:
             at_least=max(4, 3 * block),
         )
         timing, engine = result.per_batch, cell.worker_engine
+        (low, high), mean = timing.ci_ms, timing.mean_ms
         cost = LoaderCost(
             cell.cut,
             cell.num_workers,
-            timing.ms,
-            timing.ci_ms,
+            mean,
+            (min(low, mean), max(high, mean)),
             result.first_batch_seconds,
             engine,
             timing.samples_ms,
@@ -387,7 +388,7 @@ class Survey:
             self._threads(cell),
             alone.ms,
             found.step.ms,
-            found.batch.ms,
+            found.batch.mean_ms,
             found.step.samples_ms,
             found.batch.samples_ms,
         )

@@ -43,7 +43,7 @@ MODEL_ERROR = 0.05
 LEAST_PREFETCH = 2
 """Torch's default: less would only save memory."""
 
-PREFETCHES = (LEAST_PREFETCH, 4, 8, 16)
+PREFETCHES = (LEAST_PREFETCH, 4, 8)
 SAME_STALL = 0.005
 PREFETCH_REPLICATES = 9
 

@@ -9,6 +9,7 @@ Shapes: R replicates, the first of them what was measured.
 
 from collections.abc import Callable
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +105,7 @@ class Stages:
         return np.asarray(low + share * (high - low))
 
     def _loader(self, rate: LoaderCost) -> Array:
-        return self._array(rate.ms_per_batch, rate.ci_ms, rate.samples_ms)
+        return self._array(rate.ms_per_batch, rate.ci_ms, rate.samples_ms, np.mean)
 
     # The training process
 
@@ -112,6 +113,7 @@ class Stages:
         """Return what the training process takes with the chain cut there: the step, its ops, and what sharing costs.
 
         Sharing (and a copy that cannot hide) was measured with the whole device part, and counts in proportion to it.
+        At best a part hides behind the step.
         """
         return self._once(("device", cut, engine, threads), lambda: self._device(cut, engine, threads))
 
@@ -122,8 +124,9 @@ class Stages:
         whole = self._whole(threads)
         if whole is None or whole.both_ms is None or whole.step_ms is None:
             return step + part
-        sharing = (whole.both_ms - whole.step_ms - whole.ms_per_batch) / whole.ms_per_batch
-        return np.maximum(step + part * (1 + sharing), 0.0)
+        more = whole.both_ms - whole.step_ms - whole.ms_per_batch
+        share = np.minimum(part / whole.ms_per_batch, 1.0)
+        return np.maximum(step + part + share * max(more, -whole.ms_per_batch), step)
 
     def step(self, threads: int) -> Array | None:
         """Return the model's step on so many threads."""
@@ -186,7 +189,7 @@ class Stages:
         if found is None:
             return None
         alone = self._rates.get((found.cut, found.worker_engine, workers))
-        batch = self._array(found.batch_ms, None, found.batch_samples_ms)
+        batch = self._array(found.batch_ms, None, found.batch_samples_ms, np.mean)
         slower = batch / alone.ms_per_batch if alone is not None else np.ones(self.replicates)
         step = self._array(found.step_ms, None, found.step_samples_ms) / found.alone_ms
         return np.maximum(step, 1.0), np.maximum(slower, 1.0)
@@ -217,15 +220,23 @@ class Stages:
         assert found is not None
         return found
 
-    def _array(self, ms: float, ci_ms: Interval | None, samples_ms: tuple[float, ...]) -> Array:
-        """Return a measured time and its replicates, from its repetitions or else its interval."""
+    def _array(
+        self,
+        ms: float,
+        ci_ms: Interval | None,
+        samples_ms: tuple[float, ...],
+        average: Callable[..., Any] = np.median,
+    ) -> Array:
+        """Return a measured time and its replicates, from its repetitions or else its interval.
+
+        Rates are means, in which a slow batch counts; what repeats the same work is a median, which neighbours spare.
+        """
         if self.replicates == 1:
             return np.array([ms])
         if len(samples_ms) > 1:
             samples = np.asarray(samples_ms[:KEPT_SAMPLES])
             drawn = samples[(self._rounds[:, : len(samples)] * len(samples)).astype(np.int64)]
-            scale = ms / np.median(samples)
-            return np.concatenate([[ms], np.median(drawn, axis=1) * scale])
+            return np.concatenate([[ms], average(drawn, axis=1) * (ms / average(samples))])
         low, high = ci_ms or (ms, ms)
         return np.asarray(ms + np.maximum((high - low) / (2 * NORMAL_95) * self.normal_R, -ms / 2))
 

@@ -26,6 +26,16 @@ def test_replicates_spread_as_the_repetitions_do() -> None:
     assert Stages(planted_report(), replicates=1).worker(0, "audiomentations").tolist() == [5.0]
 
 
+def test_a_rate_is_a_mean_and_a_repeated_stage_a_median() -> None:
+    samples = (10.0,) * 15 + (90.0,)
+    report = planted_report(worker=(), device=())
+    rate = LoaderCost(0, 2, 15.0, (10.0, 20.0), samples_ms=samples)
+    drawn = Stages(replace(report, loader_costs=(rate,))).loader(0, "audiomentations", 2)
+    assert drawn[0] == 15.0 and len(set(drawn[1:].round(6))) > 3
+    ceiling = replace(report.ceiling, step_ms=10.0, samples_ms=samples)
+    assert set(Stages(replace(report, ceiling=ceiling)).step(1)) == {10.0}
+
+
 def test_stages_of_one_round_are_drawn_together() -> None:
     drifting = (4.0, 5.0, 6.0, 7.0, 8.0)
     stages = tuple(
@@ -61,8 +71,12 @@ def test_what_sharing_the_device_costs_counts_in_proportion_to_the_part() -> Non
     parts = (built(0, 8.0, step_ms=10.0, both_ms=22.0), built(2, 2.0))
     report = replace(planted_report(model=10.0), parts=parts)
     assert [Stages(report).device(cut, "batched", 1)[0] for cut in (0, 2, 3)] == pytest.approx([22.0, 13.0, 10.0])
+    stock = replace(report, stages=planted_report(stock=(4.0, 4.0, 4.0)).stages)
+    assert Stages(stock).device(0, "torch-audiomentations", 1)[0] == pytest.approx(10 + 12 + 4)
     overlapped = replace(report, parts=(built(0, 8.0, step_ms=10.0, both_ms=11.0), built(2, 2.0)))
     assert Stages(overlapped).device(0, "batched", 1)[0] == pytest.approx(11.0)
+    noisy_tiny = replace(report, parts=(built(0, 0.1, step_ms=10.0, both_ms=7.0),))
+    assert Stages(noisy_tiny).device(0, "batched", 1)[0] == pytest.approx(10.0)  # never less than the step
 
 
 def test_batched_workers_as_built_are_a_rate_of_their_own() -> None:
