@@ -212,8 +212,8 @@ class Allocation:
 class LoaderCost:
     """How fast the loader alone delivers: milliseconds a batch with so many workers and the chain cut there.
 
-    It is a mean, since slow batches are what a loader is slow by. Without workers each entry of ``samples_ms`` is a batch
-    of its own, else some batches on average.
+    It is a mean, since slow batches are what a loader is slow by. Without workers each entry of ``samples_ms`` is one
+    batch, else some batches on average.
     """
 
     cut: int

@@ -37,7 +37,7 @@ Triple = tuple[float, float, float]
 LEVEL = 0.9
 """Of the intervals."""
 
-MODEL_ERROR = 0.05
+MODEL_ERROR = 0.08
 """How far off these formulas are where nothing disturbs: a standard deviation, as a share."""
 
 LEAST_PREFETCH = 2

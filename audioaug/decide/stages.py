@@ -183,9 +183,12 @@ class Stages:
     # Both at once
 
     def steal(self, engine: WorkerEngine, workers: int, threads: int) -> tuple[Array, Array] | None:
-        """Return how many times slower steps and batches are where neither ever waits for the other; at least 1."""
-        same = [it for it in self.report.steals if (it.num_workers, it.threads) == (workers, threads)]
-        found = next((it for it in same if it.worker_engine == engine), same[0] if same else None)
+        """Return how many times slower steps and batches are where neither ever waits for the other; at least 1.
+
+        With so many workers; for threads or an engine that this was not measured with, it is that of the nearest.
+        """
+        same = [it for it in self.report.steals if it.num_workers == workers]
+        found = min(same, key=lambda it: (abs(it.threads - threads), it.worker_engine != engine), default=None)
         if found is None:
             return None
         alone = self._rates.get((found.cut, found.worker_engine, workers))

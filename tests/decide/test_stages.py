@@ -126,11 +126,15 @@ def test_where_both_are_equally_fast_the_two_cases_agree() -> None:
         middle = found
 
 
-def test_what_was_crowded_by_other_workers_or_threads_is_not_known() -> None:
+def test_what_was_crowded_by_other_workers_is_not_known() -> None:
     report = crowded(1.5, 1.25)
-    assert Stages(report).steal("audiomentations", 2, 2) is None
     assert Stages(report).steal("audiomentations", 1, 1) is None
-    assert Stages(report).steal("batched", 2, 1) is not None  # as near as can be had
+    exact = Stages(report).steal("audiomentations", 2, 1)
+    for engine, threads in (("batched", 1), ("audiomentations", 2)):  # as near as can be had
+        assert [it.tolist() for it in Stages(report).steal(engine, 2, threads)] == [it.tolist() for it in exact]
+    other = replace(report.steals[0], threads=2, step_ms=30.0)
+    both = Stages(replace(report, steals=(*report.steals, other)))
+    assert [both.steal("audiomentations", 2, threads)[0][0] for threads in (1, 2)] == [1.5, 3.0]
 
 
 def test_crowding_never_makes_anything_faster() -> None:
