@@ -85,7 +85,7 @@ class Stages:
             return None
         cheap, dear = self.worker(first, ends[0])[0], self.worker(last, ends[1])[0]
         share = (self.worker(cut, engine)[0] - cheap) / (dear - cheap) if dear > cheap else 0.0
-        return low + share * (high - low)
+        return low + min(1.0, max(0.0, share)) * (high - low)
 
     def _rate(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
         """Return the rate that was measured with so many workers, or one between (beyond) the nearest counts.

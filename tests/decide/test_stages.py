@@ -91,6 +91,16 @@ def test_batched_workers_as_built_are_a_rate_of_their_own() -> None:
     )
 
 
+def test_a_loader_is_never_outside_what_was_measured_at_its_ends() -> None:
+    """Where ops cost next to nothing, those before a cut may seem to take longer than the whole chain."""
+    report = planted_report(worker=(0.1, 0.1, 0.1), batched=(0.01, 0.01, 0.01), decode=0.0, collate=0.0)
+    odd = tuple(built(cut, ms, where="worker") for cut, ms in ((1, 0.01), (2, 0.9), (3, 0.02)))
+    ours = LoaderCost(3, 2, 1.0, (0.9, 1.1), worker_engine="batched")
+    first = LoaderCost(0, 2, 5.0, (4.5, 5.5))
+    stages = Stages(replace(report, parts=odd, loader_costs=(first, ours)))
+    assert all(1.0 <= stages.loader(cut, "batched", 2)[0] <= 5.0 for cut in range(4))
+
+
 def crowded(kappa: float, slower: float, **known) -> Report:
     """A machine on which two workers and training slow each other down by these factors."""
     report = planted_report(host=TWO_CORES, **known)
