@@ -24,6 +24,9 @@ CellStatus = Literal["raced", "predicted", "infeasible"]
 Where = Literal["worker", "device", "transfer", "model"]
 """Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself."""
 
+KEPT_SAMPLES = 64
+"""So many repetitions of a stage stay in a report."""
+
 Interval = tuple[float, float]
 Record = TypeVar("Record")
 
@@ -96,10 +99,23 @@ class Timing:
         low, high = self.interval
         return low * 1e3, high * 1e3
 
+    @property
+    def mean_ms(self) -> float:
+        """The mean in milliseconds."""
+        return 1e3 * sum(self.seconds) / len(self.seconds)
+
+    @property
+    def samples_ms(self) -> tuple[float, ...]:
+        """The last repetitions, as many as are worth keeping, in milliseconds."""
+        return tuple(round(seconds * 1e3, 4) for seconds in self.seconds[-KEPT_SAMPLES:])
+
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one stage costs alone, warm, for one batch. ``op`` is its place in the chain, from 0."""
+    """What one stage costs alone, warm, for one batch. ``op`` is its place in the chain, from 0.
+
+    ``samples_ms`` are the repetitions that it was found from; those of one place in it were made in one round.
+    """
 
     name: str
     where: Where
@@ -108,11 +124,16 @@ class StageCost:
     op: int | None = None
     engine: str = ""
     reason: str = ""
+    samples_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One way to run the chain, with what is predicted and what was measured of it. Step times in milliseconds."""
+    """One way to run the chain, with what is predicted and what was measured of it. Step times in milliseconds.
+
+    ``predicted_ci_ms`` is a 90 % interval. ``bound_by`` names the stage that sets the predicted pace: "loader" (the
+    workers), "device" (the model with what runs beside it in the training process) or "cores" (both, on the CPU).
+    """
 
     placement: Placement
     cut: int
@@ -122,8 +143,11 @@ class Cell:
     prefetch_factor: int | None = None
     pin_memory: bool = False
     threads: int | None = None
+    persistent_workers: bool = True
+    start_method: str | None = None
     predicted_ms: float | None = None
     predicted_ci_ms: Interval | None = None
+    bound_by: str = ""
     measured_ms: float | None = None
     measured_ci_ms: Interval | None = None
     clips_per_second: float | None = None
@@ -146,6 +170,7 @@ class Cell:
             f", prefetch {self.prefetch_factor}": self.num_workers > 0 and self.prefetch_factor not in (None, 2),
             ", pinned": self.pin_memory,
             f", {plural(self.threads or 0, 'thread')}": self.threads is not None,
+            f", {self.start_method}": self.num_workers > 0 and self.start_method is not None,
         }
         return where + "".join(words for words, holds in special.items() if holds)
 
@@ -185,22 +210,67 @@ class Allocation:
 
 @dataclass(frozen=True)
 class LoaderCost:
-    """How fast the loader alone delivers: milliseconds a batch with so many workers and the chain cut there."""
+    """How fast the loader alone delivers: milliseconds a batch with so many workers and the chain cut there.
+
+    It is a mean, since slow batches are what a loader is slow by. Without workers each entry of ``samples_ms`` is one
+    batch, else some batches on average.
+    """
 
     cut: int
     num_workers: int
     ms_per_batch: float
     ci_ms: Interval
     first_batch_seconds: float = 0.0
+    worker_engine: WorkerEngine = "audiomentations"
+    samples_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """Several batched ops of the chain as they are built, neighbours fused: milliseconds for a batch.
+
+    ``where`` "worker": those before the cut, on one thread; "device": those from the cut on, on so many ``threads`` of
+    the training process. ``both_ms``: a training step on what comes out of it, copy included, and ``step_ms`` one alone
+    in the same rounds, where that was measured: what both together are more than each alone is what sharing costs.
+    """
+
+    where: Where
+    cut: int
+    threads: int
+    ms_per_batch: float
+    ci_ms: Interval
+    samples_ms: tuple[float, ...] = ()
+    step_ms: float | None = None
+    both_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class StealCost:
+    """Training steps on cached batches beside workers that never stop and whose batches are thrown away.
+
+    ``alone_ms`` and ``step_ms``: a step without and beside them; ``batch_ms``: between two of their batches meanwhile.
+    """
+
+    cut: int
+    worker_engine: WorkerEngine
+    num_workers: int
+    threads: int
+    alone_ms: float
+    step_ms: float
+    batch_ms: float
+    step_samples_ms: tuple[float, ...] = ()
+    batch_samples_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Training speed on batches that are already on the device."""
+    """Training speed on batches that are already on the device, on so many threads of torch (0: as many as it has)."""
 
     step_ms: float
     ci_ms: Interval
     clips_per_second: float
+    threads: int = 0
+    samples_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -380,6 +450,8 @@ class Report:
     ceiling: Ceiling | None = None
     stages: tuple[StageCost, ...] = ()
     loader_costs: tuple[LoaderCost, ...] = ()
+    parts: tuple[PartCost, ...] = ()
+    steals: tuple[StealCost, ...] = ()
     cells: tuple[Cell, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     current: Cell | None = None

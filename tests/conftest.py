@@ -1,11 +1,18 @@
-"""The demo audio, for all tests; and one thread for torch, since on busy cores its threads wait for each other."""
+"""The demo audio, for all tests; a cache folder of theirs; and one thread for torch, since on busy cores its threads
+wait for each other."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="audioaug-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

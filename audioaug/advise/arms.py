@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from audioaug.core import Chain, Op
 from audioaug.errors import AudioaugError, DataError
 from audioaug.records import Cell, DeviceEngine, Plan
 from audioaug.train import Loader
-from audioaug.train.examples import samples_of
+from audioaug.train.device_prefetch import run_ahead, to_device
+from audioaug.train.examples import get_wave, samples_of, with_wave
 from audioaug.train.fetch import Collate, Fetcher
 
 CACHED = 8
@@ -62,6 +63,8 @@ def plan_of(cell: Cell, chain_hash: str) -> Plan:
         prefetch_factor=cell.prefetch_factor,
         pin_memory=cell.pin_memory,
         threads=cell.threads,
+        persistent_workers=cell.persistent_workers,
+        start_method=cell.start_method,
         chain_hash=chain_hash,
     )
 
@@ -119,8 +122,40 @@ def device_works(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> di
     for place, op in enumerate(target.chain.ops):
         if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
             continue
-        works[str(place)] = _device_op(op, wave, target.chain.sample_rate, engine)
+        works[str(place)] = _on_batches(Chain([op], target.chain.sample_rate), 0, None, wave, engine)
     return works
+
+
+def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
+    """Return for each cut, from the first on, all of our engine's that comes behind it, as it is built."""
+    chain = target.chain
+    cuts = range(chain.device_from, min(len(chain), chain.worker_until + 1))
+    return {cut: _on_batches(chain, cut, None, wave, "batched") for cut in cuts}
+
+
+def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
+    """Return for each cut what batched workers do with a batch that lies in main memory, as it is built."""
+    chain = target.chain
+    cuts = range(chain.device_from + 1, chain.worker_until + 1)
+    return {cut: _on_batches(chain, chain.device_from, cut, wave, "batched") for cut in cuts}
+
+
+def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
+    """Return a training step on the batch that the part was made for, with all that a loader does for it on the device.
+
+    The batch is copied there and the part runs, on a side stream where there is one, as the step before it goes on.
+    """
+    on_host = _in_fast_memory(to_device(batch, torch.device("cpu")), target.device)
+
+    def finish(batch: Any) -> Any:
+        return with_wave(to_device(batch, target.device), part())
+
+    feeder = run_ahead(repeat(on_host), target.device, finish)
+    return lambda: target.step(next(feeder))
+
+
+def _in_fast_memory(batch: Any, device: torch.device) -> Any:
+    return with_wave(batch, get_wave(batch).pin_memory()) if device.type == "cuda" else batch
 
 
 def stock_cuts(chain: Chain) -> list[int]:
@@ -146,10 +181,12 @@ def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], o
     return lambda: [worker(clip, draws=draw) for clip, draw in zip(clips, draws, strict=True)]
 
 
-def _device_op(op: Op, wave: torch.Tensor, sample_rate: int, engine: DeviceEngine) -> Callable[[], object]:
-    chain = Chain([op], sample_rate)
-    module = build_device(chain, engine=engine)
+def _on_batches(
+    chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine
+) -> Callable[[], torch.Tensor]:
+    """Return the ops from ``start`` to ``stop`` on this batch, wherever it lies, with other draws each time."""
+    module = build_device(chain, start, engine, stop=stop)
     shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
     prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(CACHED)]
-    turn = iter(range(10**12))
-    return lambda: module.augment(wave, prepared[next(turn) % CACHED])
+    turns = cycle(prepared)
+    return lambda: module.augment(wave, next(turns))[0]

@@ -36,8 +36,11 @@ LISTENING_SECONDS = 3.0
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="To train with.")
 @click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
+@click.option("--fresh", is_flag=True, help="Measure all of it, also what is known from an earlier run.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
-@click.option("--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N.")
+@click.option(
+    "--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N, clips=N, gpu=JSON."
+)
 @click.option("--also", metavar="A,B", help="Also measure the step with bf16, fp16 or batch_size=N.")
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
@@ -100,7 +103,9 @@ def _measure(options: dict[str, Any]) -> None:
     from audioaug.train.device_prefetch import as_device
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
-    parse(options["what_if"] or "")  # what is wrong with it is told before anything is measured
+    _, profile = parse(options["what_if"] or "")  # what is wrong with it is told before anything is measured
+    if profile:
+        read_record(profile, Report)
     also = parse_also(options["also"] or "")
     budget = options["budget"] or (QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET)
     verify = Plan.load(options["verify"]) if options["verify"] else None
@@ -113,7 +118,7 @@ def _measure(options: dict[str, Any]) -> None:
     if verify is not None:
         check_plan(target.chain, verify)
     with Interrupt() as interrupt, Progress(interrupt.check) as progress:
-        survey = Survey(target, Options(budget, workers, verify, also), progress, outputs.update)
+        survey = Survey(target, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
         report = survey.run()
         if outputs.has_page:
             with progress.stage("examples to listen to", LISTENING_SECONDS):
@@ -155,5 +160,8 @@ def _workers(text: str) -> tuple[int, ...] | None:
 def _with_what_if(report: Report, text: str | None) -> Report:
     from audioaug.decide.what_if import parse, what_if
 
-    values = parse(text or "")
-    return replace(report, what_if=(*report.what_if, *what_if(report, values))) if values else report
+    values, path = parse(text or "")
+    if not values and not path:
+        return report
+    profile = read_record(path, Report) if path else None
+    return replace(report, what_if=(*report.what_if, *what_if(report, values, profile)))

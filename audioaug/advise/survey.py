@@ -5,23 +5,29 @@ what each stage costs alone, a prediction for every cell, and a race of the prom
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 from typing import Any
 
+import torch
+
 from audioaug.advise.also import Wanted, measure_also
 from audioaug.advise.arms import (
     CLIPS,
     cached_batches,
+    device_parts,
     device_works,
     open_loader,
+    step_behind,
     stock_cuts,
     stock_of,
+    worker_parts,
     worker_works,
 )
 from audioaug.advise.beside import look_at_step, look_beside
+from audioaug.advise.cache import Cache, fingerprint
 from audioaug.advise.limits import needs_of
 from audioaug.advise.progress import Progress, told_once
 from audioaug.advise.racing import CEILING, HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
@@ -30,7 +36,7 @@ from audioaug.advise.worker_probe import Memory
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.diagnose import stall
 from audioaug.decide.limits import Needs, most_workers
-from audioaug.decide.predict import threads_beside, with_prediction
+from audioaug.decide.predict import best_threads, threads_beside, with_prediction, worker_engines
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
 from audioaug.decide.variants import variant_sentences
@@ -43,7 +49,9 @@ from audioaug.measure import (
     host_facts,
     interleave,
     measure_loader,
+    measure_steal,
     measure_transfer,
+    repeat,
 )
 from audioaug.records import (
     Ceiling,
@@ -53,19 +61,22 @@ from audioaug.records import (
     LoaderCost,
     Measurement,
     Notice,
+    PartCost,
     Plan,
     Report,
     Signals,
     StageCost,
+    StealCost,
     Timing,
     Where,
     Workload,
 )
+from audioaug.train.device_prefetch import tensors
 from audioaug.train.examples import get_wave
 from audioaug.train.threads import torch_threads
-from audioaug.units import plural
+from audioaug.units import format_seconds, plural
 
-SHARES = {"today": 0.1, "workers": 0.05, "device": 0.06, "loader": 0.11, "heats": 0.37, "race": 0.31}
+SHARES = {"today": 0.1, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.26}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
 CPU_TRAINING = (
@@ -82,18 +93,25 @@ MOST_IN_HEAT = 8
 MOST_PROCESSES = 32
 """Workers that are alive at once, most of them waiting."""
 
+STEAL_BLOCK = 0.05
+"""Seconds of training steps that are timed as one where workers run beside them."""
+
 STARTING = 0.5
 """Seconds that a loader takes to start, about."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify, rows."""
+    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify, rows.
+
+    ``fresh``: measure all of it, also what is known from an earlier run.
+    """
 
     budget: float
     workers: tuple[int, ...] | None = None
     verify: Plan | None = None
     also: tuple[Wanted, ...] = ()
+    fresh: bool = False
 
 
 class Survey:
@@ -112,6 +130,7 @@ class Survey:
         self.today = self._cell(target.chain.worker_until, target.num_workers)
         self._batches: list[Any] = []
         self.needs, self.most_workers = Needs(), MOST_PROCESSES
+        self._left_out: dict[str, float] = {}
 
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
@@ -131,12 +150,50 @@ class Survey:
             return self._finish(self._race_plan(self.options.verify))
         if may_leave(*(measurements[name] for name in (self.today.name, CEILING))):
             return self._finish(leave_as_it_is(self._with_cost()))
-        self._measure_workers()
-        self._measure_device()
-        self._measure_loader()
-        self._predict()
-        self._run_heats()
+        cache = Cache(self._fingerprint())
+        if self.options.fresh or not self._recall(cache):
+            self._measure_workers()
+            self._measure_device()
+            self._measure_loader()
+            self._predict()
+            self._run_heats()
+            cache.save(self.report)
         return self._finish(self._race(self._arms()))
+
+    def _fingerprint(self) -> str:
+        shapes = [tuple(each.shape) for each in tensors(self._batches[0])]
+        asked = (self.options.budget, self._worker_counts(), self.today.num_workers, shapes)
+        return fingerprint(self.target, self.report, asked)
+
+    def _recall(self, cache: Cache) -> bool:
+        """Take over the stages and heats of an earlier run, if there was one; what is raced is raced now."""
+        found = cache.load()
+        if found is None:
+            return False
+        earlier, age = found
+        self._notice(
+            "cached",
+            f"What stages cost and the heats showed is from {format_seconds(age)} ago ({cache.path}); "
+            "what you do today and the race were measured now. --fresh measures all of it again.",
+        )
+        stages = {name: getattr(earlier, name) for name in ("stages", "parts", "loader_costs", "steals")}
+        self._grow(**stages)
+        self._note_best_threads()
+        self._predict()
+        known = {cell.name: cell for cell in earlier.cells if cell.status == "raced"}
+        blocks = tuple(it for it in earlier.measurements if it.cell in known)
+        cells = tuple(self._remeasured(cell, known.get(cell.name)) for cell in self.report.cells)
+        names = {cell.name for cell in cells}
+        self._grow(cells=cells, measurements=(*self.report.measurements, *(it for it in blocks if it.cell in names)))
+        self._left_out = {name: share for name, share in SHARES.items() if name not in ("today", "race")}
+        return True
+
+    def _remeasured(self, cell: Cell, known: Cell | None) -> Cell:
+        """Return the cell with what an earlier run measured of it."""
+        if known is None:
+            return cell
+        predicted = {name: getattr(cell, name) for name in ("predicted_ms", "predicted_ci_ms", "bound_by")}
+        return self._with_stall(replace(known, **predicted))
 
     # What is measured
 
@@ -168,7 +225,7 @@ class Survey:
         timing = result[CEILING].step
         rate = self.target.batch_size / timing.median
         self.today = self.racer.measured(self.today, result[self.today.name])
-        ceiling = Ceiling(timing.ms, timing.ci_ms, rate)
+        ceiling = Ceiling(timing.ms, timing.ci_ms, rate, self.report.host.torch_threads, timing.samples_ms)
         self._grow(ceiling=ceiling, current=self.today, measurements=(result[self.today.name],), signals=signals)
         self._grow(current=self._with_stall(self.today))
         return result
@@ -200,77 +257,175 @@ class Survey:
     def _measure_workers(self) -> None:
         """Time what one worker does for a batch, with either engine and one thread as in a worker."""
         seconds, cuts = self._seconds("workers"), self.report.chain.cuts
+        wave = get_wave(self._batches[0]).cpu()
         on_clips = worker_works(self.target)
-        on_batches = device_works(self.target, get_wave(self._batches[0]).cpu(), "batched")
+        on_batches = device_works(self.target, wave, "batched")
         on_batches = {f"batched {op}": work for op, work in on_batches.items() if int(op) in cuts[:-1]}
-        works = on_clips | on_batches
+        parts = {f"until {cut}": work for cut, work in worker_parts(self.target, wave).items()}
+        works = on_clips | on_batches | parts
         with self.progress.stage("each transform in a worker", seconds) as tick, torch_threads(1):
             times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick)
         stages = [self._worker_stage(name, times[name]) for name in on_clips]
         stages += [self._op_stage("worker", name, times[name]) for name in on_batches]
-        self._grow(stages=tuple(stages))
+        built = [_part("worker", int(name.split()[1]), 1, times[name]) for name in parts]
+        self._grow(stages=tuple(stages), parts=tuple(built))
 
     def _measure_device(self) -> None:
-        """Time every op on the device with both engines, and the copy."""
-        wave = get_wave(self._batches[0])
-        engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
-        works = {
-            f"{engine} {op}": work for engine in engines for op, work in device_works(self.target, wave, engine).items()
-        }
-        seconds = self._seconds("device")
+        """Time the step on any threads it may get, all behind each cut as it is built, every op, and the copy."""
+        wave, seconds = get_wave(self._batches[0]), self._seconds("device")
         with self.progress.stage("each transform on the device", seconds) as tick:
-            times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick) if works else {}
-            copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=seconds / 10)
-            steps = self._on_fewer_threads(seconds / 5)
-        stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
-        stages += [StageCost(f"copy, {kind}", "transfer", timing.ms, timing.ci_ms) for kind, timing in copies.items()]
-        stages += [StageCost("step", "model", timing.ms, timing.ci_ms, engine=name) for name, timing in steps.items()]
+            self._measure_steps(0.1 * seconds)
+            parts, counts = device_parts(self.target, wave), self._thread_counts()
+            for count in counts:
+                tick()
+                ours = parts if count == counts[(len(counts) - 1) // 2] else dict(list(parts.items())[:1])
+                self._measure_on_threads(count, ours, 0.4 * seconds / len(counts))
+            self._measure_ops(wave, 0.4 * seconds, tick)
+            copies = measure_transfer(wave.cpu(), self.target.device, self.clock, seconds=0.1 * seconds)
+        stages = [StageCost(f"copy, {kind}", "transfer", it.ms, it.ci_ms) for kind, it in copies.items()]
         self._grow(stages=(*self.report.stages, *stages))
 
-    def _on_fewer_threads(self, seconds: float) -> dict[str, Timing]:
-        """Time the training step on the threads that workers would leave it, beside those it has."""
-        counts = {threads_beside(self.report, workers) for workers in self._worker_counts()} - {None}
-        if not counts:
-            return {}
+    def _measure_steps(self, seconds: float) -> None:
+        """Time the step on each number of threads, and take it for the ceiling where it is faster on fewer."""
+        counts = sorted({self.report.host.torch_threads, *self._thread_counts()}, reverse=True)
         step = self._step_on_cached()
 
         def on_threads(count: int) -> None:
             with torch_threads(count):
                 step()
 
+        works = {plural(count, "thread"): partial(on_threads, count) for count in counts}
+        times = interleave(works, self.clock, seconds=seconds, at_least=3)
+        stages = [
+            StageCost("step", "model", it.ms, it.ci_ms, engine=name, samples_ms=it.samples_ms)
+            for name, it in times.items()
+        ]
+        self._grow(stages=(*self.report.stages, *stages))
+        self._note_best_threads()
+
+    def _note_best_threads(self) -> None:
+        """Take the step on fewer threads for the ceiling if it is faster so, as those of small models are."""
+        usual, best = self.report.host.torch_threads, best_threads(self.report)
+        step = next(it for it in self.report.stages if (it.where, it.engine) == ("model", plural(best, "thread")))
+        if best != usual and step.ms_per_batch and step.ci_ms:
+            rate = self.target.batch_size / step.ms_per_batch * 1e3
+            self._grow(ceiling=Ceiling(step.ms_per_batch, step.ci_ms, rate, best, step.samples_ms))
+            self._grow(current=self._with_stall(self.report.current or self.today))
+
+    def _thread_counts(self) -> tuple[int, ...]:
+        """Return how many threads training steps get in the cells, as far as is known."""
+        usual = self.report.host.torch_threads
+        return tuple(sorted({threads_beside(self.report, workers) or usual for workers in self._worker_counts()}))
+
+    def _measure_on_threads(self, count: int, parts: Mapping[int, Callable[[], torch.Tensor]], seconds: float) -> None:
+        """Time these device parts on so many threads, and the longest of them with the step and the copy."""
+        works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
+        if parts and not self.target.pad:  # padded batches would have to tell their new lengths
+            behind = step_behind(self.target, parts[min(parts)], self._batches[0])
+            works |= {"step": self._step_on_cached(), "both": behind}
+        with torch_threads(count):
+            times = interleave(works, self.clock, seconds=seconds, at_least=3) if works else {}
+        found = [_part("device", cut, count, times[str(cut)]) for cut in parts]
+        if found and "both" in times:
+            found[0] = replace(found[0], step_ms=times["step"].ms, both_ms=times["both"].ms)
+        self._grow(parts=(*self.report.parts, *found))
+
+    def _measure_ops(self, wave: torch.Tensor, seconds: float, tick: Callable[..., None]) -> None:
+        """Time every op alone, with both engines, on as many threads as the ceiling was measured on."""
+        engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
         works = {
-            plural(count, "thread"): partial(on_threads, count)
-            for count in (self.report.host.torch_threads, *counts)
-            if count is not None
+            f"{engine} {op}": work for engine in engines for op, work in device_works(self.target, wave, engine).items()
         }
-        return interleave(works, self.clock, seconds=seconds, at_least=3)
+        if not works:
+            return
+        assert self.report.ceiling is not None
+        with torch_threads(self.report.ceiling.threads):
+            times = interleave(works, self.clock, seconds=seconds, at_least=3, on_round=tick)
+        stages = [self._op_stage("device", name, timing) for name, timing in times.items()]
+        self._grow(stages=(*self.report.stages, *stages))
 
     def _measure_loader(self) -> None:
-        """Time the loader without the device part, for the whole chain and for as little of it as can be."""
-        cuts = self.report.chain.cuts
-        cells = [self._cell(cut, count) for cut in sorted({cuts[0], cuts[-1]}) for count in self._worker_counts()]
+        """Time the loader without the device part, for the whole chain and for as little of it as can be.
+
+        With the whole chain, and the better engine for it, also how it and training steps slow each other down.
+        """
+        first, last = self.report.chain.cuts[0], self.report.chain.cuts[-1]
+        ends = {(first, "audiomentations"), *((last, engine) for engine in worker_engines(self.report, last))}
+        cells = [
+            replace(self._cell(cut, count), worker_engine=engine, threads=threads_beside(self.report, count))
+            for cut, engine in sorted(ends)
+            for count in self._worker_counts()
+            if count or engine == "audiomentations"
+        ]
+        engine = worker_engines(self.report, last)[-1]  # that which takes less of a worker's time
+        steals = {it.name for it in cells if it.num_workers and (it.cut, it.worker_engine) == (last, engine)}
         seconds = self._seconds("loader")
-        with self.progress.stage("the loader alone", seconds) as tick:
+        share = seconds / (len(cells) + len(steals))
+        with self.progress.stage("the loader alone, and beside training", seconds) as tick:
             for cell in cells:
                 if cell.num_workers > self.most_workers:
                     continue
-                self._grow(loader_costs=(*self.report.loader_costs, self._loader_cost(cell, seconds / len(cells))))
+                self._time_loader(cell, share, cell.name in steals)
                 tick()
 
-    def _loader_cost(self, cell: Cell, seconds: float) -> LoaderCost:
-        loader = open_loader(self.target, cell)  # kept, since its workers end with it
+    def _time_loader(self, cell: Cell, seconds: float, steals: bool) -> None:
+        """Time a loader alone and, if asked, beside training steps."""
+        step, alone = self._step_on_cached(), None
+        if steals:
+            with torch_threads(self._threads(cell)):
+                alone = repeat(step, self.clock, seconds=seconds / 4, at_least=3)
         memory = Memory(cell)
+        feeder = memory.over(open_loader(self.target, replace(cell, threads=None)).messages())
+        block = max(1, cell.num_workers)
         result = measure_loader(
-            memory.over(loader.messages()),
+            feeder,
             self.clock,
             seconds=seconds,
-            discard=stock_of(cell),
-            block_batches=max(2, cell.num_workers),
-            at_least=2 * max(2, cell.num_workers),
+            discard=1 + cell.num_workers,  # the others come as they are made: there is never a stock
+            block_batches=block,
+            at_least=max(4, 3 * block),
         )
+        timing, engine = result.per_batch, cell.worker_engine
+        (low, high), mean = timing.ci_ms, timing.mean_ms
+        cost = LoaderCost(
+            cell.cut,
+            cell.num_workers,
+            mean,
+            (min(low, mean), max(high, mean)),
+            result.first_batch_seconds,
+            engine,
+            timing.samples_ms,
+        )
+        self._grow(loader_costs=(*self.report.loader_costs, cost))
         self._note_memory(cell, memory)
-        timing = result.per_batch
-        return LoaderCost(cell.cut, cell.num_workers, timing.ms, timing.ci_ms, result.first_batch_seconds)
+        if alone is not None:
+            self._grow(steals=(*self.report.steals, self._time_steal(cell, feeder, step, alone, seconds)))
+
+    def _time_steal(
+        self, cell: Cell, feeder: Iterator[object], step: Callable[[], object], alone: Timing, seconds: float
+    ) -> StealCost:
+        """Time training steps while this cell's workers never stop."""
+        with torch_threads(self._threads(cell)):
+            found = measure_steal(
+                step,
+                feeder,
+                self.clock,
+                seconds=seconds * 3 / 4,
+                discard=1,
+                block_steps=max(1, round(STEAL_BLOCK / alone.median)),
+                block_batches=cell.num_workers,
+            )
+        return StealCost(
+            cell.cut,
+            cell.worker_engine,
+            cell.num_workers,
+            self._threads(cell),
+            alone.ms,
+            found.step.ms,
+            found.batch.mean_ms,
+            found.step.samples_ms,
+            found.batch.samples_ms,
+        )
 
     def _note_memory(self, cell: Cell, memory: Memory) -> None:
         """Keep what workers of today's cut take of the memory, which limits how many there can be."""
@@ -396,6 +551,8 @@ class Survey:
             plan.prefetch_factor,
             plan.pin_memory,
             plan.threads,
+            plan.persistent_workers,
+            plan.start_method,
         )
         assert self.report.current is not None
         arms = [self.report.current] if cell.name == self.report.current.name else [self.report.current, cell]
@@ -421,9 +578,12 @@ class Survey:
     def _seconds(self, stage: str) -> float:
         """Return how long a stage may take: its part of the time that is left, but never nothing."""
         names = list(SHARES)
-        left = self.options.budget - (time.monotonic() - self._began)
+        left = self.options.budget * (1 - sum(self._left_out.values())) - (time.monotonic() - self._began)
         rest = sum(SHARES[name] for name in names[names.index(stage) :])
         return max(left, 0.2 * self.options.budget) * SHARES[stage] / rest
+
+    def _threads(self, cell: Cell) -> int:
+        return cell.threads or self.report.host.torch_threads
 
     def _step_on_cached(self) -> Callable[[], None]:
         batches = cycle(self._batches)
@@ -443,12 +603,14 @@ class Survey:
         low, high = timing.ci_ms
         engine = "audiomentations" if op is not None else ""
         label = name if op is None else self.report.chain.ops[op]
-        return StageCost(label, "worker", timing.ms * factor, (low * factor, high * factor), op, engine)
+        samples = tuple(ms * factor for ms in timing.samples_ms)
+        return StageCost(label, "worker", timing.ms * factor, (low * factor, high * factor), op, engine, "", samples)
 
     def _op_stage(self, where: Where, name: str, timing: Timing) -> StageCost:
         """Return the cost of an op for a whole batch; the name is engine and place in the chain: ``batched 3``."""
         engine, op = name.split()
-        return StageCost(self.report.chain.ops[int(op)], where, timing.ms, timing.ci_ms, int(op), engine)
+        label = self.report.chain.ops[int(op)]
+        return StageCost(label, where, timing.ms, timing.ci_ms, int(op), engine, samples_ms=timing.samples_ms)
 
     def _cell(self, cut: int, workers: int) -> Cell:
         return Cell(placement_of(cut, len(self.target.chain)), cut, num_workers=workers)
@@ -499,6 +661,10 @@ class Survey:
             found = measure_also(self.target, self._batches, self.options.also, self.clock, seconds)
         self._grow(variants=found)
         self._grow(what_if=(*self.report.what_if, *variant_sentences(self.report)))
+
+
+def _part(where: Where, cut: int, threads: int, timing: Timing) -> PartCost:
+    return PartCost(where, cut, threads, timing.ms, timing.ci_ms, timing.samples_ms)
 
 
 def _chain_facts(target: Target) -> ChainFacts:

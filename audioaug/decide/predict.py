@@ -1,165 +1,272 @@
-"""Predict the step time of any cell from what its stages cost alone.
+"""Predict the step time of any cell from what its stages cost alone, and beside each other.
 
-The loader delivers a batch every L, the device finishes one every D, and the slower of the two sets the pace::
+The loader delivers a batch every L, the training process is done with one every D::
 
     C_k = decode + worker ops 1..k + collate          one worker's time for a batch, with its engine
-    L   = loader rate for the workers, measured at both ends of the chain (with audiomentations), in proportion to C_k
-    D   = model + device ops k+1..n + exposed copy    times what the model takes longer on fewer threads
-    T   = max(L, D)                                   without workers: L + D
+    L   = loader rate for the workers, measured at both ends of the chain, in proportion to C_k
+    D   = model + device ops k+1..n as they are built, on the cell's threads, times what sharing the device costs
+    T   = L + D without workers
 
-Without a GPU the model trains on the cores that the workers use, so the cores' total work is a third bound:
-(C_k + threads * D) / cores. What threads lose that share cores with workers is only measured, not predicted. Every time
-enters with its interval; all formulas rise with every input, so the low ends give the low end and the high ends the
-high end.
+Neither has the machine for itself. Where that was measured, D is kappa times longer while workers work, L lambda
+times longer while the model trains, and both change places as the one waits for the other::
+
+    workers wait   (lambda L <= kappa D):  T = lambda L + (1 - lambda L / kappa D) D
+    training waits (lambda L >  kappa D):  T = kappa D + (1 - kappa D / lambda L) L
+
+Where it was not, T = max(L, D), and without a GPU also (C_k + threads * D) / cores, the cores' total work.
+
+These are averages; ``simulate`` adds the stalls that come of variance. Every stage enters as replicates, so each
+prediction has an interval. All of this rises with every input.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from audioaug.records import Cell, Interval, LoaderCost, Report, StageCost, Where, WorkerEngine
+import numpy as np
+from numpy.typing import NDArray
+
+from audioaug.decide.simulate import Noise, simulate
+from audioaug.decide.stages import REPLICATES, Array, Stages
+from audioaug.records import Cell, Interval, Report, StageCost, WorkerEngine
 from audioaug.units import plural
 
 Triple = tuple[float, float, float]
 """Low, middle and high, in milliseconds."""
 
-ZERO: Triple = (0.0, 0.0, 0.0)
+LEVEL = 0.9
+"""Of the intervals."""
+
+MODEL_ERROR = 0.08
+"""How far off these formulas are where nothing disturbs: a standard deviation, as a share."""
+
+LEAST_PREFETCH = 2
+"""Torch's default: less would only save memory."""
+
+PREFETCHES = (LEAST_PREFETCH, 4, 8)
+SAME_STALL = 0.005
+PREFETCH_REPLICATES = 9
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step's predicted time in milliseconds, its interval, and what binds it: "loader", "device" or "cores"."""
+    """A step's predicted time in milliseconds, its 90 % interval, and what binds it: "loader", "device" or "cores"."""
 
     ms: float
     ci_ms: Interval
     binds: str
 
 
+@dataclass(frozen=True)
+class Pace:
+    """What the training process needs for a batch, and the time between two batches of the workers: averages (R,)."""
+
+    step: Array
+    batch: Array
+    binds: str
+
+
 def predict(report: Report, cell: Cell) -> Prediction | None:
     """Predict a cell from the stages measured so far; ``None`` if a stage that it needs was not measured."""
-    loader, device = loader_ms(report, cell), device_ms(report, cell)
-    if loader is None or device is None:
+    return predict_all(report, [cell])[0]
+
+
+def predict_all(report: Report, cells: Sequence[Cell]) -> list[Prediction | None]:
+    """Predict cells, those with workers by simulation."""
+    stages = Stages(report)
+    noise = Noise(*stages.noise_samples, REPLICATES)
+    paces = {place: found for place, cell in enumerate(cells) if (found := pace(stages, cell)) is not None}
+    times = {place: found.step + found.batch for place, found in paces.items()}
+    fed = [place for place in paces if cells[place].num_workers]
+    if fed:
+        times |= dict(zip(fed, _simulated([cells[it] for it in fed], [paces[it] for it in fed], noise), strict=True))
+    return [
+        _prediction(stages, times[place], paces[place].binds) if place in paces else None for place in range(len(cells))
+    ]
+
+
+def _prediction(stages: Stages, times: Array, binds: str) -> Prediction:
+    """Return the measured stages' prediction with the interval of all replicates, the formulas' own error included."""
+    spread = math.hypot(MODEL_ERROR, stages.unsteadiness)
+    others = times[1:] * np.exp(spread * stages.normal_R[:0:-1])  # backwards: not the order of the stages' replicates
+    low, high = np.quantile(others, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    middle = float(times[0])
+    return Prediction(middle, (min(middle, float(low)), max(middle, float(high))), binds)
+
+
+def mean_ms(stages: Stages, cell: Cell) -> float | None:
+    """Return a cell's step time without what variance adds: quick, for comparing very many cells."""
+    found = pace(stages, cell)
+    if found is None:
         return None
-    bounds = {"loader": loader, "device": device}
+    return float(found.step[0] + found.batch[0] if not cell.num_workers else max(found.step[0], found.batch[0]))
+
+
+def pace(stages: Stages, cell: Cell) -> Pace | None:
+    """Return how fast both ends of a cell are beside each other; without workers they take turns instead."""
+    threads = cell.threads or stages.report.host.torch_threads
+    batch = stages.loader(cell.cut, cell.worker_engine, cell.num_workers)
+    step = stages.device(cell.cut, cell.device_engine, threads)
+    if batch is None or step is None:
+        return None
     if cell.num_workers == 0:
-        total = _sum((loader, device))
-        return Prediction(total[1], (total[0], total[2]), "loader" if loader[1] > device[1] else "device")
-    if not report.host.has_gpu:
-        threads = cell.threads or report.host.torch_threads
-        work = _sum((worker_ms(report, cell.cut, cell.worker_engine), _scale(device, threads)))
-        bounds["cores"] = _scale(work, 1 / report.host.cores)
-    low, middle, high = (max(bound[end] for bound in bounds.values()) for end in range(3))
-    binds = max(bounds, key=lambda name: bounds[name][1])
-    return Prediction(middle, (low, high), binds)
+        return Pace(step, batch, "loader" if batch[0] > step[0] else "device")
+    steal = stages.steal(cell.worker_engine, cell.num_workers, threads)
+    return _side_by_side(stages, cell, step, batch) if steal is None else _crowded(step, batch, *steal)
+
+
+def _crowded(step: Array, batch: Array, kappa: Array, slower: Array) -> Pace:
+    """Return the pace of both where it was measured how they slow each other down."""
+    busy_step, busy_batch = kappa * step, slower * batch
+    training_waits = busy_batch > busy_step
+    shared = np.minimum(busy_step, busy_batch)
+    rest = 1 - shared / np.maximum(busy_step, busy_batch)
+    total = shared + rest * np.where(training_waits, batch, step)
+    binds = "loader" if training_waits[0] else "device"
+    return Pace(np.where(training_waits, busy_step, total), np.where(training_waits, total, busy_batch), binds)
+
+
+def _side_by_side(stages: Stages, cell: Cell, step: Array, batch: Array) -> Pace:
+    """Return the pace of both as if they met only where there are too few cores."""
+    host = stages.report.host
+    bounds = {"loader": batch, "device": step}
+    if not host.has_gpu:
+        threads = cell.threads or host.torch_threads
+        bounds["cores"] = (stages.worker(cell.cut, cell.worker_engine) + threads * step) / host.cores
+        batch = np.maximum(batch, bounds["cores"])
+    return Pace(step, batch, max(bounds, key=lambda name: bounds[name][0]))
+
+
+def _simulated(cells: Sequence[Cell], paces: Sequence[Pace], noise: Noise) -> Array:
+    """Return the step times (K, R) of cells with workers.
+
+    Loaders were timed with the variance of their batches in them: what it costs a loader alone is taken out first.
+    """
+    workers_K = np.array([cell.num_workers for cell in cells])
+    counts, place_K = np.unique(workers_K, return_inverse=True)
+    ones = np.ones((len(counts), noise.step_NR.shape[1]))
+    alone = simulate(0 * ones, ones, counts, np.full(len(counts), LEAST_PREFETCH), noise)
+    return simulate(
+        np.stack([it.step for it in paces]),
+        np.stack([it.batch for it in paces]) / alone[place_K],
+        workers_K,
+        np.array([cell.prefetch_factor or LEAST_PREFETCH for cell in cells]),
+        noise,
+    )
+
+
+def with_prefetch(report: Report, cells: Sequence[Cell]) -> list[Cell]:
+    """Give each cell with workers the least ``prefetch_factor`` whose stalls are within 0.5 % of the least."""
+    stages = Stages(report, replicates=1)
+    noise = Noise(*stages.noise_samples, PREFETCH_REPLICATES)
+    paces = [pace(stages, cell) if cell.num_workers else None for cell in cells]
+    fed = [(cell, found) for cell, found in zip(cells, paces, strict=True) if found is not None]
+    if not fed:
+        return list(cells)
+    wide = [_repeated(found, PREFETCH_REPLICATES) for _, found in fed]
+    tried = [[replace(cell, prefetch_factor=count) for cell, _ in fed] for count in PREFETCHES]
+    times_PK = np.stack([_simulated(them, wide, noise).mean(axis=1) for them in tried])
+    chosen: NDArray[np.int64] = np.argmax(times_PK <= (1 + SAME_STALL) * times_PK.min(axis=0), axis=0)
+    better = iter(PREFETCHES[place] if place else None for place in chosen)
+    return [
+        cell if it is None else replace(cell, prefetch_factor=next(better))
+        for cell, it in zip(cells, paces, strict=True)
+    ]
+
+
+def _repeated(found: Pace, times: int) -> Pace:
+    return Pace(np.repeat(found.step, times), np.repeat(found.batch, times), found.binds)
+
+
+def with_predictions(report: Report, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells with their predicted times, where there are any."""
+    return [
+        cell
+        if found is None
+        else replace(cell, predicted_ms=found.ms, predicted_ci_ms=found.ci_ms, bound_by=found.binds)
+        for cell, found in zip(cells, predict_all(report, cells), strict=True)
+    ]
+
+
+def with_prediction(report: Report, cell: Cell) -> Cell:
+    """Return the cell with its predicted time, if there is one."""
+    return with_predictions(report, [cell])[0]
 
 
 def worker_ms(report: Report, cut: int, engine: WorkerEngine = "audiomentations") -> Triple:
-    """Return one worker's time for a batch with the chain cut there: decode, ops and collate."""
-    return _sum(_triple(stage) for stage in worker_stages(report, cut, engine))
+    """Return what one worker takes for a batch with the chain cut there, piece by piece: decode, each op, collate."""
+    parts = [_triple(stage) for stage in worker_stages(report, cut, engine)] or [(0.0, 0.0, 0.0)]
+    low, middle, high = (math.fsum(column) for column in zip(*parts, strict=True))
+    return low, middle, high
 
 
 def worker_stages(report: Report, cut: int, engine: WorkerEngine = "audiomentations") -> list[StageCost]:
     """Return what a worker does with the chain cut there; audiomentations where the other engine has no build."""
     rest = [stage for stage in report.stages if stage.where == "worker" and stage.op is None]
-    found = (_stage(report.stages, "worker", op, engine, "audiomentations") for op in range(cut))
+    found = (_stage(report.stages, op, engine) for op in range(cut))
     return [*rest, *(stage for stage in found if stage is not None)]
 
 
-def worker_engines(report: Report, cut: int) -> list[WorkerEngine]:
+def worker_engines(report: Report, cut: int, stages: Stages | None = None) -> list[WorkerEngine]:
     """Return the engines that may run the chain up to there in workers: ours only where it takes less of their time."""
-    theirs, ours = worker_ms(report, cut)[1], worker_ms(report, cut, "batched")[1]
+    stages = stages or Stages(report, replicates=1)
+    theirs, ours = stages.worker(cut, "audiomentations")[0], stages.worker(cut, "batched")[0]
     return ["audiomentations", "batched"] if ours < theirs else ["audiomentations"]
 
 
 def threads_beside(report: Report, workers: int) -> int | None:
     """Return how many threads to leave the training process: one for each core that so many workers leave it.
 
-    ``None``, as many as it has: with a GPU, without workers, or if they do not outnumber these cores.
+    But no more than the ceiling was measured on, since more only made it slower. ``None``, as many as it has: with a
+    GPU, or if there are cores for all.
     """
-    left = max(1, int(report.host.usable_cores) - workers)
-    return left if workers and not report.host.has_gpu and left < report.host.torch_threads else None
+    usual = report.host.torch_threads
+    if report.host.has_gpu:
+        return None
+    left = max(1, int(report.host.usable_cores) - workers) if workers else usual
+    best = report.ceiling.threads if report.ceiling is not None else 0
+    count = min(left, best or usual)
+    return count if count < usual else None
+
+
+def best_threads(report: Report) -> int:
+    """Return on how many threads the step is fastest; as many as torch has unless fewer are faster beyond doubt."""
+    steps = {stage.engine: stage for stage in report.stages if stage.where == "model" and stage.ci_ms}
+    usual = report.host.torch_threads
+    counts = [count for count in range(1, usual) if plural(count, "thread") in steps]
+    best = min(counts, key=lambda count: steps[plural(count, "thread")].ms_per_batch or math.inf, default=usual)
+    if best == usual or plural(usual, "thread") not in steps:
+        return usual
+    few, all_ = steps[plural(best, "thread")].ci_ms, steps[plural(usual, "thread")].ci_ms
+    assert few is not None and all_ is not None
+    return best if few[1] < all_[0] else usual
 
 
 def device_ms(report: Report, cell: Cell) -> Triple | None:
-    """Return the training process's time for a batch: model, device ops, and the copy that cannot hide."""
-    if report.ceiling is None:
-        return None
-    ceiling = (report.ceiling.ci_ms[0], report.ceiling.step_ms, report.ceiling.ci_ms[1])
-    parts = [ceiling]
-    for op in range(cell.cut, len(report.chain.ops)):
-        stage = _stage(report.stages, "device", op, cell.device_engine, "batched")
-        if stage is None or stage.ms_per_batch is None:
-            return None
-        parts.append(_triple(stage))
-    return _scale(_sum(parts), 1.0 if cell.threads is None else _slowdown(report, cell.threads))
-
-
-def _slowdown(report: Report, threads: int) -> float:
-    """Return how many times longer the model takes on so many threads; where that was not measured, the most."""
-    usual = report.host.torch_threads
-    steps = {stage.engine: stage.ms_per_batch for stage in report.stages if stage.where == "model"}
-    ours, theirs = steps.get(plural(usual, "thread")), steps.get(plural(threads, "thread"))
-    return theirs / ours if ours and theirs else usual / threads
+    """Return the training process's time for a batch with nothing beside it, with its interval."""
+    return _interval(Stages(report).device(cell.cut, cell.device_engine, cell.threads or report.host.torch_threads))
 
 
 def loader_ms(report: Report, cell: Cell) -> Triple | None:
-    """Return the time between batches from the loader alone, at that cut, with these workers."""
-    first, last = report.chain.cuts[0], report.chain.cuts[-1]
-    ends = [_rate(report.loader_costs, cut, cell.num_workers) for cut in (first, last)]
-    if ends[0] is None or ends[1] is None:
+    """Return the time between batches from the loader alone, at that cut, with these workers, with its interval."""
+    return _interval(Stages(report).loader(cell.cut, cell.worker_engine, cell.num_workers))
+
+
+def _interval(times: Array | None) -> Triple | None:
+    if times is None:
         return None
-    cheap, dear = (worker_ms(report, cut)[1] for cut in (first, last))
-    here = worker_ms(report, cell.cut, cell.worker_engine)[1]
-    share = (here - cheap) / (dear - cheap) if dear > cheap else 0.0
-    low, middle, high = (a + share * (b - a) for a, b in zip(ends[0], ends[1], strict=True))
-    return low, middle, high
+    low, high = np.quantile(times, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(times[0]), float(high)
 
 
-def with_prediction(report: Report, cell: Cell) -> Cell:
-    """Return the cell with its predicted time, if there is one."""
-    found = predict(report, cell)
-    return cell if found is None else replace(cell, predicted_ms=found.ms, predicted_ci_ms=found.ci_ms)
-
-
-def _stage(stages: Iterable[StageCost], where: Where, op: int, engine: str, otherwise: str) -> StageCost | None:
-    """Return an op's cost there with an engine, or with the other one where that has nothing in its place."""
-    found = {stage.engine: stage for stage in stages if stage.where == where and stage.op == op}
-    return found.get(engine) or found.get(otherwise)
-
-
-def _rate(rates: Iterable[LoaderCost], cut: int, workers: int) -> Triple | None:
-    """Return the measured rate for that many workers, or one between (beyond) the nearest counts that were measured.
-
-    Between two counts the time of one batch in one worker, w * L(w), is taken to change evenly; beyond, to stay.
-    """
-    known = {rate.num_workers: rate for rate in rates if rate.cut == cut}
-    if workers in known:
-        rate = known[workers]
-        return rate.ci_ms[0], rate.ms_per_batch, rate.ci_ms[1]
-    counts = sorted(count for count in known if count > 0)
-    if not counts or workers == 0:
-        return None
-    below = max((count for count in counts if count < workers), default=counts[0])
-    above = min((count for count in counts if count > workers), default=counts[-1])
-    share = 0.0 if above == below else (workers - below) / (above - below)
-    ends = [
-        _scale((k.ci_ms[0], k.ms_per_batch, k.ci_ms[1]), k.num_workers / workers) for k in (known[below], known[above])
-    ]
-    low, middle, high = (a + share * (b - a) for a, b in zip(*ends, strict=True))
-    return low, middle, high
+def _stage(stages: Iterable[StageCost], op: int, engine: str) -> StageCost | None:
+    """Return an op's cost in a worker with an engine, or with audiomentations where that has nothing in its place."""
+    found = {stage.engine: stage for stage in stages if stage.where == "worker" and stage.op == op}
+    return found.get(engine) or found.get("audiomentations")
 
 
 def _triple(stage: StageCost) -> Triple:
     if stage.ms_per_batch is None:
-        return ZERO
+        return 0.0, 0.0, 0.0
     low, high = stage.ci_ms or (stage.ms_per_batch, stage.ms_per_batch)
     return low, stage.ms_per_batch, high
-
-
-def _sum(parts: Iterable[Triple]) -> Triple:
-    columns = list(zip(*parts, strict=True)) or [(0.0,)] * 3
-    return math.fsum(columns[0]), math.fsum(columns[1]), math.fsum(columns[2])
-
-
-def _scale(part: Triple, factor: float) -> Triple:
-    return part[0] * factor, part[1] * factor, part[2] * factor

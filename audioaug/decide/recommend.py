@@ -67,7 +67,7 @@ def allocation(report: Report, cell: Cell) -> Allocation | None:
     if report.ceiling is None or cell.measured_ms is None:
         return None
     model = min(report.ceiling.step_ms, cell.measured_ms)
-    device = device_ms(report, replace(cell, threads=None))
+    device = device_ms(report, replace(cell, threads=report.ceiling.threads or None))
     augment = min(max(0.0, device[1] - report.ceiling.step_ms) if device else 0.0, cell.measured_ms - model)
     return Allocation(model, augment, cell.measured_ms - model - augment)
 

@@ -1,9 +1,13 @@
 """Shortlist: all cells there are, and those worth racing."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from audioaug.decide.predict import threads_beside, with_prediction, worker_engines
+from audioaug.decide.predict import threads_beside, with_predictions, with_prefetch, worker_engines
 from audioaug.records import Cell, DeviceEngine, Placement, Report, WorkerEngine
+
+NOTICED = 0.005
+"""Starting workers that takes a smaller share of an epoch than this may as well be done for each."""
 
 SAME = 0.02
 """Predictions this close are not worth another worker."""
@@ -21,6 +25,8 @@ def all_cells(
 
     Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
     time than audiomentations. Without a GPU the training process gets a thread for each core that workers leave it.
+    Workers are started in Python's default way, prefetch as the simulation says, and live on between epochs where
+    starting them anew would be noticed.
 
     Args:
         workers: the counts to consider.
@@ -35,22 +41,21 @@ def all_cells(
         *((cut, "audiomentations", "torch-audiomentations") for cut in stock),
     ]
     cells = [
-        with_prediction(
-            report,
-            Cell(
-                placement_of(cut, ops),
-                cut,
-                worker,
-                device,
-                num_workers=count,
-                pin_memory=pin_memory,
-                threads=threads_beside(report, count),
-            ),
+        Cell(
+            placement_of(cut, ops),
+            cut,
+            worker,
+            device,
+            num_workers=count,
+            pin_memory=pin_memory,
+            threads=threads_beside(report, count),
         )
         for cut, worker, device in ways
         for count in workers
         if count or worker == "audiomentations"
     ]
+    cells = with_predictions(report, with_prefetch(report, cells))
+    cells = [replace(cell, persistent_workers=_is_worth_keeping_workers(report, cell)) for cell in cells]
     impossible = [
         Cell(placement_of(cut, ops), cut, status="infeasible", reason=reason)
         for reason, beyond in (
@@ -93,6 +98,15 @@ def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     return chosen
 
 
+def _is_worth_keeping_workers(report: Report, cell: Cell) -> bool:
+    """Return whether starting the workers takes more than 0.5 % of an epoch, also where nobody knows."""
+    starts = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers == cell.num_workers]
+    if not starts or cell.predicted_ms is None:
+        return True
+    epoch_seconds = report.workload.clips / report.workload.batch_size * cell.predicted_ms / 1e3
+    return max(starts) > NOTICED * epoch_seconds
+
+
 def _with_usual_threads(cell: Cell) -> Cell:
     """Return a cell that differs in its threads alone, of which nothing is known."""
     return Cell(
@@ -103,6 +117,8 @@ def _with_usual_threads(cell: Cell) -> Cell:
         cell.num_workers,
         cell.prefetch_factor,
         cell.pin_memory,
+        persistent_workers=cell.persistent_workers,
+        start_method=cell.start_method,
     )
 
 

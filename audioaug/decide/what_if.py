@@ -1,49 +1,134 @@
-"""What if: predictions for another machine or model, and what would change the advice, in words."""
+"""What if: predictions for another machine, model or dataset, and what would change the advice, in words."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
 
-from audioaug.decide.predict import predict, threads_beside, worker_engines
+from audioaug.decide.predict import mean_ms, predict, threads_beside, worker_engines
 from audioaug.decide.shortlist import placement_of
+from audioaug.decide.stages import Stages
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.records import Ceiling, Cell, LoaderCost, Report, StageCost
-from audioaug.units import format_ms, format_rate, plural
+from audioaug.records import Ceiling, Cell, LoaderCost, PartCost, Report, StageCost, Where
+from audioaug.units import format_interval, format_ms, format_percent, format_rate, format_seconds, plural
 
-KNOWN = ("cores", "step_ms", "batch_size")
+NUMBERS = ("cores", "step_ms", "batch_size", "clips")
+PROFILE = "gpu"
 CORES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 64)
 STEP_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
 BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MOST_WORKERS = 64
-Cost = TypeVar("Cost", StageCost, LoaderCost)
+Cost = TypeVar("Cost", StageCost, LoaderCost, PartCost)
 CLOSE = 1.03
+LONGEST_STEP_MS = 100_000.0
 
 
-def parse(text: str) -> dict[str, float]:
-    """Read ``cores=16,step_ms=12``; raise ``UsageError`` for what is unknown or no positive number."""
-    values: dict[str, float] = {}
+def parse(text: str) -> tuple[dict[str, float], str]:
+    """Read ``cores=16,step_ms=12,gpu=FILE`` into numbers and the file of a profile ("" for none).
+
+    Raises:
+        UsageError: something is unknown, or no positive number.
+    """
+    values, profile = dict[str, float](), ""
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = item.partition("=")
-        if name not in KNOWN:
-            raise UsageError(f"--what-if knows no {name!r}.", did_you_mean(name, KNOWN))
-        try:
-            values[name] = float(value)
-        except ValueError:
-            values[name] = -1.0
-        if not 0 < values[name] < math.inf:
-            raise UsageError(f"--what-if {name}={value}: it must be a finite number above 0.")
-    return values
+        if name == PROFILE and value:
+            profile = value
+        elif name in NUMBERS:
+            values[name] = _number(name, value)
+        elif name == PROFILE:
+            raise UsageError(
+                "--what-if gpu=: it must name the --json of a run of the advisor on the machine with that GPU."
+            )
+        else:
+            raise UsageError(f"--what-if knows no {name!r}.", did_you_mean(name, (*NUMBERS, PROFILE)))
+    return values, profile
 
 
-def what_if(report: Report, values: dict[str, float]) -> tuple[str, ...]:
-    """Predict the best cell of each placement where these facts were different."""
-    asked = ", ".join(f"{name} = {value:g}" for name, value in values.items())
-    best = _best_of_each(_changed(report, values))
+def _number(name: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < math.inf:
+        raise UsageError(f"--what-if {name}={value}: it must be a finite number above 0.")
+    return number
+
+
+def what_if(report: Report, values: Mapping[str, float], profile: Report | None = None) -> tuple[str, ...]:
+    """Predict the best cell of each placement where these facts were different, with 90 % intervals.
+
+    Args:
+        report: what was measured here.
+        values: ``cores`` there are; ``step_ms`` the model alone takes, for the batch that was measured or the
+            ``batch_size`` asked for; ``clips`` in the dataset, which only an epoch depends on.
+        profile: a report of the same chain and model on a machine with another device, which stands for this one's.
+
+    Raises:
+        UsageError: the profile is of another chain or model, or has no stages.
+    """
+    machine = _changed(report if profile is None else _with_device(report, profile), values)
+    numbers = [f"{name} = {value:g}" for name, value in values.items()]
+    asked = ", ".join([*numbers, *([] if profile is None else [f"the model on {_device_name(profile)}"])])
+    best = _best_of_each(machine)
     if not best:
         return (f"With {asked}: nothing can be predicted, since not every stage was measured.",)
-    return tuple(f"With {asked}, {cell.name} would take {format_ms(ms)} a step (predicted)." for ms, cell in best)
+    lines = [f"With {asked}, {cell.name} would take {_spread(machine, cell, ms)} (predicted)." for ms, cell in best]
+    if "clips" in values:
+        lines.append(_epoch(machine, best[0][1], best[0][0], values["clips"]))
+    return (*lines, *(crossovers(machine) if profile is not None else ()))
+
+
+def _spread(report: Report, cell: Cell, ms: float) -> str:
+    """Say how long a step takes, with its interval: ``12.0 ms a step (11.0 .. 13.5)``."""
+    found = predict(report, cell)
+    if found is None:
+        return f"{format_ms(ms)} a step"
+    return f"{format_ms(found.ms)} a step ({format_interval(*found.ci_ms)})"
+
+
+def _epoch(report: Report, cell: Cell, ms: float, clips: float) -> str:
+    """Say how long an epoch of so many clips takes, and what starting the workers adds to it."""
+    seconds = clips / report.workload.batch_size * ms / 1e3
+    first = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers]
+    start = max(first, default=0.0) if cell.num_workers else 0.0
+    words = f"An epoch of {clips:,.0f} clips would take {format_seconds(seconds)} with {cell.name} (predicted)"
+    if not start:
+        return f"{words}."
+    return f"{words}; starting its workers anew each time would add {format_percent(start / seconds)}."
+
+
+def _device_name(profile: Report) -> str:
+    return profile.host.device_name or profile.host.device
+
+
+def _with_device(report: Report, profile: Report) -> Report:
+    """Return the report with everything that runs on the device from a machine that has another one."""
+    if profile.chain.hash != report.chain.hash or profile.workload.model != report.workload.model:
+        raise UsageError(
+            f"--what-if gpu: that profile is of {profile.workload.model} with the chain {profile.chain.hash}, but this "
+            f"report is of {report.workload.model} with {report.chain.hash}.",
+            "Run the advisor with this model and --augment on the other machine, with --json.",
+        )
+    theirs = _with_batch(profile, report.workload.batch_size)
+    if theirs.ceiling is None or not any(stage.where == "device" for stage in theirs.stages):
+        raise UsageError("--what-if gpu: that profile has no stages: its run ended before they were measured.")
+    host = theirs.host
+    device = replace(report.host, device=host.device, device_name=host.device_name, vram_bytes=host.vram_bytes)
+    mine = tuple(stage for stage in report.stages if stage.where == "worker")
+    return replace(
+        report,
+        host=replace(device, torch_threads=host.torch_threads),
+        ceiling=theirs.ceiling,
+        stages=(*mine, *(stage for stage in theirs.stages if stage.where != "worker")),
+        parts=(*_parts(report, "worker"), *_parts(theirs, "device")),
+        steals=(),
+    )
+
+
+def _parts(report: Report, where: Where) -> Iterable[PartCost]:
+    return (part for part in report.parts if part.where == where)
 
 
 def grid(report: Report) -> dict[str, Any] | None:
@@ -85,7 +170,7 @@ def _answers(best: list[tuple[float, Cell]], clips: int, factor: float) -> list[
     return [f"{cell.name}: {format_ms(ms)} a step, {format_rate(clips / ms * 1e3)}" for ms, cell in times]
 
 
-def _changed(report: Report, values: dict[str, float]) -> Report:
+def _changed(report: Report, values: Mapping[str, float]) -> Report:
     """Return the report as it would be with these facts; a given step time is meant for the given batch."""
     if "batch_size" in values:
         report = _with_batch(report, values["batch_size"])
@@ -100,9 +185,8 @@ def _best_of_each(report: Report) -> list[tuple[float, Cell]]:
     """Return the best cell of each placement with its time, the fastest first."""
     if report.ceiling is None:
         return []
-    workers = max(1, int(min(MOST_WORKERS, report.host.usable_cores)))
-    best = [_best(report, kind, workers) for kind in ("cpu", "split", "gpu")]
-    return sorted(filter(None, best), key=lambda pair: pair[0])
+    best = _best(report, max(1, int(min(MOST_WORKERS, report.host.usable_cores))))
+    return sorted(best.values(), key=lambda pair: pair[0])
 
 
 def _with_batch(report: Report, batch_size: float) -> Report:
@@ -114,47 +198,107 @@ def _with_batch(report: Report, batch_size: float) -> Report:
         ms = None if cost.ms_per_batch is None else cost.ms_per_batch * factor
         return replace(cost, ms_per_batch=ms, ci_ms=interval)
 
+    def part(cost: PartCost) -> PartCost:
+        step, both = (None if ms is None else ms * factor for ms in (cost.step_ms, cost.both_ms))
+        return replace(scaled(cost), step_ms=step, both_ms=both)
+
     return replace(
         report,
+        workload=replace(report.workload, batch_size=max(1, round(batch_size))),
         stages=tuple(map(scaled, report.stages)),
         loader_costs=tuple(map(scaled, report.loader_costs)),
+        parts=tuple(map(part, report.parts)),
+        steals=tuple(
+            replace(it, alone_ms=it.alone_ms * factor, step_ms=it.step_ms * factor, batch_ms=it.batch_ms * factor)
+            for it in report.steals
+        ),
         ceiling=report.ceiling and _ceiling(report.ceiling, report.ceiling.step_ms * factor),
     )
 
 
 def crossovers(report: Report) -> tuple[str, ...]:
-    """Say from how many cores up running the whole chain in the workers would be as fast as anything (predicted)."""
+    """Say from how many cores up, and from which model step up, all in the workers is as fast as anything (predicted).
+
+    Only where there is a GPU: on the CPU all that runs anywhere shares the cores.
+    """
     if report.ceiling is None or not report.host.has_gpu:
         return ()
-    for cores in range(1, MOST_WORKERS + 1):
-        machine = _with_cores(report, float(cores))
-        ours, others = _best(machine, "cpu", cores), [_best(machine, kind, cores) for kind in ("split", "gpu")]
-        rest = [found[0] for found in others if found]
-        if ours and rest and ours[0] <= CLOSE * min(rest):
-            return (f"All in the loader would be as fast as anything from {plural(cores, 'core')} up (predicted).",)
-    return (f"All in the loader would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
+    return (*_core_crossover(report), *_step_crossover(report))
+
+
+def _core_crossover(report: Report) -> Iterable[str]:
+    machines = ((cores, _with_cores(report, float(cores))) for cores in range(1, MOST_WORKERS + 1))
+    cores = next((cores for cores, machine in machines if _loader_keeps_up(machine)), None)
+    if cores is None:
+        return (f"All in the loader would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
+    return (f"All in the loader would be as fast as anything from {plural(cores, 'core')} up (predicted).",)
+
+
+def _step_crossover(report: Report) -> Iterable[str]:
+    """Find the model step by halving: what a slower model leaves to the workers only grows."""
+    assert report.ceiling is not None
+
+    def keeps_up(step_ms: float) -> bool:
+        assert report.ceiling is not None
+        return _loader_keeps_up(replace(report, ceiling=_ceiling(report.ceiling, step_ms)))
+
+    now = report.ceiling.step_ms
+    if keeps_up(now):
+        return (f"All in the loader is as fast as anything with this model's step of {format_ms(now)} (predicted).",)
+    step_ms = _least(keeps_up, now, LONGEST_STEP_MS)
+    if step_ms is None:
+        return ()
+    return (
+        f"All in the loader would be as fast as anything from a model step of {format_ms(step_ms)} up (predicted).",
+    )
+
+
+def _least(holds: Callable[[float], bool], low: float, high: float) -> float | None:
+    """Return about the least number for which something holds that holds for all above it, to 1 %."""
+    if not holds(high):
+        return None
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _loader_keeps_up(machine: Report) -> bool:
+    """Return whether the whole chain in workers is about as fast as anything."""
+    best = _best(machine, max(1, int(min(MOST_WORKERS, machine.host.usable_cores))))
+    rest = [ms for kind, (ms, _) in best.items() if kind != "cpu"]
+    return "cpu" in best and bool(rest) and best["cpu"][0] <= CLOSE * min(rest)
 
 
 def _with_cores(report: Report, cores: float) -> Report:
-    return replace(report, host=replace(report.host, usable_cores=cores, effective_cores=None))
+    """Return the report on so many cores. What crowds what was measured on as many as there are: it holds for no other.
+
+    Steps were timed on threads of this machine; more cores do not change these.
+    """
+    host = replace(report.host, usable_cores=cores, effective_cores=None)
+    return replace(report, host=host, steals=report.steals if cores == report.host.usable_cores else ())
 
 
-def _best(report: Report, kind: str, most_workers: int) -> tuple[float, Cell] | None:
-    ops = len(report.chain.ops)
-    found = []
+def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Cell]]:
+    """Return the best cell of each placement with its mean step time, by placement."""
+    stages, ops = Stages(report, replicates=1), len(report.chain.ops)
+    found: dict[str, list[tuple[float, Cell]]] = {}
     for cut in report.chain.cuts:
-        if placement_of(cut, ops) != kind:
-            continue
-        for engine, workers in product(worker_engines(report, cut), range(1, most_workers + 1)):
-            threads = threads_beside(report, workers)
-            cell = Cell(placement_of(cut, ops), cut, engine, num_workers=workers, threads=threads)
-            prediction = predict(report, cell)
-            if prediction is not None:
-                found.append((prediction.ms, workers, cell))
-    fastest = min(found, key=lambda item: (round(item[0], 2), item[1]), default=None)
-    return None if fastest is None else (fastest[0], fastest[2])
+        kind = placement_of(cut, ops)
+        for engine, workers in product(worker_engines(report, cut, stages), range(1, most_workers + 1)):
+            cell = Cell(kind, cut, engine, num_workers=workers, threads=threads_beside(report, workers))
+            ms = mean_ms(stages, cell)
+            if ms is not None:
+                found.setdefault(kind, []).append((ms, cell))
+    return {kind: min(cells, key=lambda it: (round(it[0], 2), it[1].num_workers)) for kind, cells in found.items()}
 
 
 def _ceiling(ceiling: Ceiling, step_ms: float) -> Ceiling:
     factor = step_ms / ceiling.step_ms
-    return Ceiling(step_ms, (ceiling.ci_ms[0] * factor, ceiling.ci_ms[1] * factor), ceiling.clips_per_second / factor)
+    low, high = ceiling.ci_ms
+    return replace(
+        ceiling,
+        step_ms=step_ms,
+        ci_ms=(low * factor, high * factor),
+        clips_per_second=ceiling.clips_per_second / factor,
+    )

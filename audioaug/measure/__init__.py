@@ -6,6 +6,7 @@ rounds     when to measure once more, and when to stop: the rule that all measur
 repeat     ``repeat`` one thing many times; ``interleave`` several things
 step       ``measure_steps``: training steps on batches that are already on the device, the ceiling
 loader     ``measure_loader``: a loader alone, its first batch and its pace
+steal      ``measure_steal``: how much training and a loader slow each other down
 transfer   ``measure_transfer``: copying a batch to the device
 feeders    ``race``: one training loop that swaps feeders
 cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
@@ -30,6 +31,7 @@ from audioaug.measure.loader import LoaderRate, measure_loader
 from audioaug.measure.others import Others, Watch, delayed_seconds
 from audioaug.measure.pauses import GcPauses
 from audioaug.measure.repeat import interleave, repeat
+from audioaug.measure.steal import Steal, measure_steal
 from audioaug.measure.step import measure_steps
 from audioaug.measure.trace import Trace, trace
 from audioaug.measure.transfer import measure_transfer
@@ -45,6 +47,7 @@ __all__ = [
     "MpsClock",
     "Others",
     "RaceResult",
+    "Steal",
     "Trace",
     "UsageSample",
     "WallClock",
@@ -60,6 +63,7 @@ __all__ = [
     "host_facts",
     "interleave",
     "measure_loader",
+    "measure_steal",
     "measure_steps",
     "measure_transfer",
     "memory_limit",

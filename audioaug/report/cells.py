@@ -128,17 +128,25 @@ def legend(report: Report, shown: list[Cell], hidden: int) -> tuple[Line, ...]:
     """What the marks in the table mean, and how many rows it leaves out."""
     advice = report.recommendation
     sentences = {
-        "± reaches the farther end of the interval: 95 % where measured.": any(
+        "± reaches the farther end of an interval: 95 % where it was measured, 90 % where it is predicted.": any(
             c.measured_ci_ms or c.predicted_ci_ms for c in shown
         ),
         "~ is predicted, not measured.": any(c.measured_ms is None and any(quantities(c)) for c in shown),
-        "(ceiling) is the model alone, on batches that are already on the device.": report.ceiling is not None,
+        f"(ceiling) is the model alone, on batches that are already on the device{ceiling_threads(report)}.": (
+            report.ceiling is not None
+        ),
         f"Left out: {plural(hidden, 'cell')}, only predicted; the JSON report has all.": hidden > 0,
     }
     lines = [Line(" ".join(text for text, holds in sentences.items() if holds), "note")]
     if advice is not None and advice.tie_with:
         lines.insert(0, Line(f"A tie: {advice.name} cannot be told apart from {' and '.join(advice.tie_with)}."))
     return tuple(line for line in lines if line.text)
+
+
+def ceiling_threads(report: Report) -> str:
+    """Where the ceiling is not on the threads that torch has anyway, on how many: ``, on 1 thread``."""
+    threads = report.ceiling.threads if report.ceiling else 0
+    return f", on {plural(threads, 'thread')}" if threads not in (0, report.host.torch_threads) else ""
 
 
 def infeasible_parts(report: Report) -> tuple[Part, ...]:

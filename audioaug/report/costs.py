@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from audioaug.records import Report, StageCost
-from audioaug.report.parts import NOTHING, Column, Facts, Part, Row, Table, spread
+from audioaug.report.parts import NOTHING, Column, Facts, Line, Part, Row, Table, spread
+from audioaug.units import format_ms, plural
 
 Side = tuple[str, str]
 
@@ -88,4 +89,20 @@ def stage_parts(report: Report) -> tuple[Part, ...]:
     stages = [stage for stage in report.stages if stage.op is None]
     words, ms = [Column("stage"), Column("runs in"), Column("engine")], Column("ms per batch", number=True)
     rows = tuple(Row((stage.name, stage.where, stage.engine, cost(stage), stage.reason)) for stage in stages)
-    return (Table((*words, ms, Column("note")), rows).without_empty(),) if rows else ()
+    table = (Table((*words, ms, Column("note")), rows).without_empty(),) if rows else ()
+    return *table, *crowd_lines(report)
+
+
+def crowd_lines(report: Report) -> tuple[Line, ...]:
+    """How much workers and training slow each other down, a line for each number of workers."""
+    alone = {(it.cut, it.worker_engine, it.num_workers): it.ms_per_batch for it in report.loader_costs}
+    found = ((it, alone.get((it.cut, it.worker_engine, it.num_workers))) for it in report.steals)
+    return tuple(
+        Line(
+            f"Beside {plural(it.num_workers, 'worker')} that never stop, a step on {plural(it.threads, 'thread')} "
+            f"takes {format_ms(it.step_ms)} instead of {format_ms(it.alone_ms)}, and a batch of theirs "
+            f"{format_ms(it.batch_ms)} instead of {format_ms(batch_ms)}."
+        )
+        for it, batch_ms in found
+        if batch_ms is not None
+    )

@@ -53,8 +53,9 @@ def clean_imports(monkeypatch):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """An empty folder to work in."""
+    """An empty folder to work in; what is cached is in it, too."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 

@@ -233,7 +233,7 @@ def test_workers_that_are_no_numbers(advise, model, workers) -> None:
     ("text", "words"),
     [
         ("core=3", "Did you mean cores?"),
-        ("nonsense", "Known: batch_size, cores, step_ms."),
+        ("nonsense", "Known: batch_size, clips, cores, gpu, step_ms."),
         ("cores=-1", "a finite number above 0"),
     ],
 )

@@ -21,6 +21,7 @@ OPTIONS = {
     "--precision": None,
     "--budget": None,
     "--quick": None,
+    "--fresh": None,
     "--verify": "PLAN",
     "--what-if": "K=V,...",
     "--also": "A,B",

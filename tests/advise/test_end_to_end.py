@@ -92,7 +92,7 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
         "ceiling, and what you do today ...",
         "each transform in a worker ...",
         "each transform on the device ...",
-        "the loader alone ...",
+        "the loader alone, and beside training ...",
     ]
     report = read_record(here / "report.json", Report)
     assert ran.out.startswith(report.verdict[:60]) and " ..." not in ran.out.splitlines()[0]
@@ -136,7 +136,7 @@ def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> No
         + chain
         + "from time import sleep\ndef loss(output, batch):\n    sleep(0.004)\n    return output.mean()\n"
     )
-    ran = advise("--model", path, "--budget", "20", "--workers", "0,1", "--json", "report.json")
+    ran = advise("--model", path, "--budget", "30", "--workers", "0,1", "--json", "report.json")
     assert ran.code == 0 and "heats of " in ran.err
     report = read_record(here / "report.json", Report)
     makes_sense(report)

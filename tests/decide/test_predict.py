@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audioaug.decide.predict import device_ms, loader_ms, predict, threads_beside, with_prediction, worker_ms
+from audioaug.decide.predict import (
+    best_threads,
+    device_ms,
+    loader_ms,
+    predict,
+    threads_beside,
+    with_prediction,
+    worker_ms,
+)
 from audioaug.decide.shortlist import all_cells
 from audioaug.records import Cell, StageCost
 from tests.decide.planted import COLLATE, CPU, DECODE, around, cell, crowding, planted_report
@@ -258,3 +266,24 @@ def test_the_empty_chain_has_one_cut() -> None:
 
 def test_the_planted_intervals_are_what_they_say() -> None:
     assert around(10.0) == (10.0, (9.0, 11.0))
+
+
+def on_threads(report, **steps):
+    """The report with steps on some numbers of threads, each with an interval of a tenth."""
+    stages = [StageCost("step", "model", *around(ms), engine=name) for name, ms in steps.items()]
+    return replace(report, stages=(*report.stages, *stages))
+
+
+def test_more_threads_than_the_step_gains_by_are_not_used() -> None:
+    host = replace(CPU, usable_cores=4.0, torch_threads=4)
+    slow = on_threads(planted_report(host=host), **{"4 threads": 30.0, "3 threads": 29.0, "2 threads": 12.0})
+    assert best_threads(slow) == 2
+    known = replace(slow, ceiling=replace(slow.ceiling, threads=2))
+    assert [threads_beside(known, workers) for workers in (0, 1, 2, 3)] == [2, 2, 2, 1]
+    assert [threads_beside(slow, workers) for workers in (0, 1, 2, 3)] == [None, 3, 2, 1]
+    alike = on_threads(planted_report(host=host), **{"4 threads": 30.0, "2 threads": 27.0})
+    assert best_threads(alike) == 4  # not beyond doubt
+    assert best_threads(planted_report(host=host)) == 4
+    ahead = predict(known, cell(0, 0, threads=2)).ms
+    assert ahead == pytest.approx(10.0 + 0.8 + DECODE + COLLATE)  # the ceiling and the ops were measured on two
+    assert predict(known, cell(0, 0)).ms == pytest.approx(10.8 * 30 / 12 + DECODE + COLLATE)

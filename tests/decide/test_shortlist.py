@@ -104,3 +104,16 @@ def test_batched_workers_are_a_way_of_their_own() -> None:
     cells = [predicted(3, 2, 10.0), predicted(3, 1, 12.0), predicted(3, 2, 4.0, worker_engine="batched")]
     assert names(best_of_each(cells)) == ["all in the loader (batched workers), 2 workers", cell(3, 2).name]
     assert names(shortlist(cells, TODAY, 2)) == [TODAY.name, cells[2].name]
+
+
+@pytest.mark.parametrize(("clips", "kept"), [(100, True), (10**7, False)])
+def test_workers_live_on_where_their_start_is_a_part_of_an_epoch(clips, kept) -> None:
+    report = planted_report()
+    report = replace(
+        report,
+        workload=replace(report.workload, clips=clips),
+        loader_costs=tuple(replace(it, first_batch_seconds=2.0) for it in report.loader_costs),
+    )
+    assert {it.persistent_workers for it in all_cells(report, (2,), (), pin_memory=False)} == {kept}
+    unknown = all_cells(planted_report(), (2,), (), pin_memory=False)
+    assert {it.persistent_workers for it in unknown} == {False}  # they started in no time

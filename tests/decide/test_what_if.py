@@ -6,12 +6,13 @@ import pytest
 
 from audioaug.decide.what_if import crossovers, parse, what_if
 from audioaug.errors import UsageError
-from tests.decide.planted import CPU, planted_report
+from tests.decide.planted import CPU, crowding, planted_report
 
 
 def test_values_are_read() -> None:
-    assert parse("cores=16, step_ms=12.5") == {"cores": 16.0, "step_ms": 12.5}
-    assert parse("") == {}
+    assert parse("cores=16, step_ms=12.5") == ({"cores": 16.0, "step_ms": 12.5}, "")
+    assert parse("gpu=a/b=c.json,clips=7") == ({"clips": 7.0}, "a/b=c.json")
+    assert parse("") == ({}, "")
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ def test_values_are_read() -> None:
     [
         ("core=16", r"--what-if knows no 'core'. Did you mean cores\?"),
         ("step=3", r"knows no 'step'. Did you mean step_ms\?"),
-        ("nonsense", "knows no 'nonsense'. Known: batch_size, cores, step_ms."),
+        ("nonsense", "knows no 'nonsense'. Known: batch_size, clips, cores, gpu, step_ms."),
         ("cores=", "cores=: it must be a finite number above 0"),
         ("cores", "cores=: it must be"),
         ("cores=many", "cores=many"),
@@ -28,6 +29,8 @@ def test_values_are_read() -> None:
         ("cores=inf", "cores=inf"),
         ("cores=nan", "cores=nan"),
         ("cores=8,step_ms=x", "step_ms=x"),
+        ("clips=-1", "clips=-1"),
+        ("gpu=", "gpu=: it must name the --json of a run"),
     ],
 )
 def test_what_cannot_be_read_is_told(text, message) -> None:
@@ -78,11 +81,60 @@ def test_without_stages_it_says_so() -> None:
 
 def test_from_how_many_cores_up_the_loader_keeps_up() -> None:
     report = planted_report(worker=(20.0, 80.0, 10.0), device=(0.0, 0.0, 0.0), model=30.0)
-    (line,) = crossovers(report)
+    line, other = crossovers(report)
     cores = int(re.search(r"as fast as anything from (\d+) cores up \(predicted\)", line)[1])
     batch = 115.0
     needed = next(w for w in range(1, 64) if batch * (1 + 0.05 * (min(w, 8) - 1)) / w <= 1.03 * 30)
     assert math.isclose(cores, needed, abs_tol=1)
+    assert other == "All in the loader is as fast as anything with this model's step of 30.0 ms (predicted)."
+
+
+def test_from_which_model_step_up_the_loader_keeps_up() -> None:
+    report = planted_report(worker=(20.0, 80.0, 10.0), device=(0.1, 0.1, 0.1), model=2.0)
+    step_ms = float(re.search(r"from a model step of ([\d.]+) ms up \(predicted\)", crossovers(report)[1])[1])
+    assert step_ms == pytest.approx(115 * crowding(8) / 8 / 1.03, rel=0.03)
+
+
+def test_a_profile_stands_for_the_device() -> None:
+    here = planted_report(worker=(20.0, 80.0, 10.0), device=(40.0, 40.0, 40.0), model=300.0, host=CPU)
+    there = planted_report(worker=(1.0, 1.0, 1.0), device=(0.1, 0.5, 0.2), model=10.0)
+    *lines, cores, step = what_if(here, {}, there)
+    best = min(float(re.search(r"would take ([\d.]+) ms", line)[1]) for line in lines)
+    assert best == pytest.approx(10.8, rel=0.05)  # all on the device: that machine's step, this machine's decoding
+    assert all(line.startswith("With the model on planted, ") for line in lines)
+    assert "from" in cores and "cores up" in cores and "model step of" in step
+    twice = replace(there, workload=replace(there.workload, batch_size=64))  # its times are for batches twice as large
+    assert what_if(here, {}, twice) != what_if(here, {}, there)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"chain": replace(planted_report().chain, hash="other")}, "is of m.py with the chain other"),
+        ({"workload": replace(planted_report().workload, model="n.py")}, "is of n.py with the chain hash"),
+        ({"ceiling": None}, "has no stages"),
+        ({"stages": ()}, "has no stages"),
+    ],
+)
+def test_a_profile_of_something_else_is_refused(change, words) -> None:
+    with pytest.raises(UsageError, match=words):
+        what_if(planted_report(), {}, replace(planted_report(), **change))
+
+
+def test_more_clips_make_the_epoch_longer_and_the_start_of_workers_cheaper() -> None:
+    report = planted_report()
+    report = replace(report, loader_costs=tuple(replace(it, first_batch_seconds=2.0) for it in report.loader_costs))
+    few, many = (what_if(report, {"clips": float(clips)})[-1] for clips in (6400, 640_000))
+    assert few.startswith("An epoch of 6,400 clips would take 2.0 s") and "would add 100 %" in few
+    assert many.startswith("An epoch of 640,000 clips would take 3 min") and "would add 1.0 %" in many
+
+
+def test_predictions_for_other_machines_have_intervals() -> None:
+    found = [
+        re.search(r"would take ([\d.]+) ms a step \(([\d.]+) \.\. ([\d.]+)\) \(predicted\)", line)
+        for line in what_if(planted_report(), {"cores": 4.0})
+    ]
+    assert found and all(float(it[2]) < float(it[1]) < float(it[3]) for it in found)
 
 
 def test_a_loader_that_never_keeps_up() -> None:

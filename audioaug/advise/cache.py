@@ -1,0 +1,57 @@
+"""Cache: what stages and heats have shown, kept for the next run by a fingerprint of all that they depend on."""
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from audioaug.advise.target import Target
+from audioaug.errors import AudioaugError
+from audioaug.records import Report, read_record, write_record
+from audioaug.units import Seconds
+
+CHANGING = ("ram_available_bytes", "effective_cores")
+"""What differs from run to run on the same machine."""
+
+
+def fingerprint(target: Target, report: Report, asked: Any) -> str:
+    """Return a name for all that the stages of this survey depend on.
+
+    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine with its
+    versions, and what was ``asked`` of the survey.
+    """
+    host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
+    shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in target.model.named_parameters()]
+    source = hashlib.sha256(Path(target.path).read_bytes()).hexdigest()
+    facts = (report.chain, report.workload, host, str(target.model), shapes, source, asked)
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
+
+
+class Cache:
+    """The file for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.path = _folder() / f"survey-{fingerprint}.json"
+
+    def load(self) -> tuple[Report, Seconds] | None:
+        """Return what was kept and how long ago; ``None`` where there is nothing that can be read."""
+        with suppress(OSError, AudioaugError):
+            return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
+        return None
+
+    def save(self, report: Report) -> None:
+        """Keep the stages and the cells measured so far; where that cannot be, the next run measures again."""
+        kept = replace(report, notices=(), complete=False)
+        with suppress(OSError, AudioaugError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_record(kept, self.path)
+
+
+def _folder() -> Path:
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "audioaug"

@@ -1,0 +1,249 @@
+"""Stages: what was measured of each of them, as arrays that hold the measurement and what it might have been.
+
+Entry 0 of an array is the time that was measured, in milliseconds. The others are bootstrap replicates: the same found
+from repetitions drawn again, the same rounds of all stages at once, since what was measured in one round met the same
+conditions. Whatever is computed from such arrays has its interval by that.
+
+Shapes: R replicates, the first of them what was measured.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audioaug.records import (
+    KEPT_SAMPLES,
+    DeviceEngine,
+    Interval,
+    LoaderCost,
+    PartCost,
+    Report,
+    StageCost,
+    Where,
+    WorkerEngine,
+)
+from audioaug.units import plural
+
+Array = NDArray[np.float64]
+
+REPLICATES = 48
+NORMAL_95 = 1.96
+
+
+class Stages:
+    """The stages of a report. ``replicates=1``: only what was measured, which is cheaper.
+
+    Methods return times for a batch as (R,) in milliseconds, or ``None`` where that was not measured.
+    """
+
+    def __init__(self, report: Report, replicates: int = REPLICATES, seed: int = 0) -> None:
+        self.report, self.replicates = report, replicates
+        rng = np.random.default_rng(seed)
+        self._rounds = rng.random((replicates - 1, KEPT_SAMPLES))
+        self.normal_R = np.concatenate([[0.0], rng.standard_normal(replicates - 1)])
+        self._known: dict[object, Array | None] = {}
+        self._ops = {(stage.where, stage.op, stage.engine): stage for stage in report.stages if stage.op is not None}
+        self._parts = {(part.where, part.cut, part.threads): part for part in report.parts}
+        self._rates = {(rate.cut, rate.worker_engine, rate.num_workers): rate for rate in report.loader_costs}
+
+    # The workers
+
+    def worker(self, cut: int, engine: WorkerEngine) -> Array:
+        """Return what one worker takes with the chain cut there: decode, its ops as they are built, collate."""
+        found = self._once(("worker", cut, engine), lambda: self._worker(cut, engine))
+        assert found is not None
+        return found
+
+    def _worker(self, cut: int, engine: WorkerEngine) -> Array:
+        total = np.zeros(self.replicates)
+        for stage in self.report.stages:
+            if stage.where == "worker" and stage.op is None:
+                total = total + self._stage(stage)
+        built = self._parts.get(("worker", cut, 1)) if engine == "batched" else None
+        if built is not None:
+            total = total + self._array(built.ms_per_batch, built.ci_ms, built.samples_ms)
+        for op in range(self.report.chain.device_from if built is not None else cut):
+            cost = self._op("worker", op, engine, "audiomentations")
+            total = total + (0.0 if cost is None else self._stage(cost))
+        return total
+
+    def loader(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
+        """Return the time between batches of the loader alone: measured at the ends of the chain, between in proportion
+        to what one worker takes; with batched workers also at the end of theirs."""
+        first, last = self.report.chain.cuts[0], self.report.chain.cuts[-1]
+        ends: tuple[WorkerEngine, WorkerEngine] = ("audiomentations", engine)
+        if not any(rate.worker_engine == engine for rate in self._rates.values()):
+            ends = ("audiomentations", "audiomentations")
+        low, high = (
+            self._once(("rate", at, by, workers), partial(self._rate, at, by, workers))
+            for at, by in zip((first, last), ends, strict=True)
+        )
+        if low is None or high is None:
+            return None
+        cheap, dear = self.worker(first, ends[0])[0], self.worker(last, ends[1])[0]
+        share = (self.worker(cut, engine)[0] - cheap) / (dear - cheap) if dear > cheap else 0.0
+        return low + min(1.0, max(0.0, share)) * (high - low)
+
+    def _rate(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
+        """Return the rate that was measured with so many workers, or one between (beyond) the nearest counts.
+
+        Between two counts the time of one batch in one worker, w * L(w), is taken to change evenly; beyond, to stay.
+        """
+        known = {count: rate for (at, by, count), rate in self._rates.items() if (at, by) == (cut, engine)}
+        if workers in known:
+            return self._loader(known[workers])
+        counts = sorted(count for count in known if count > 0)
+        if not counts or workers == 0:
+            return None
+        below = max((count for count in counts if count < workers), default=counts[0])
+        above = min((count for count in counts if count > workers), default=counts[-1])
+        share = 0.0 if above == below else (workers - below) / (above - below)
+        low, high = (self._loader(known[count]) * (count / workers) for count in (below, above))
+        return np.asarray(low + share * (high - low))
+
+    def _loader(self, rate: LoaderCost) -> Array:
+        return self._array(rate.ms_per_batch, rate.ci_ms, rate.samples_ms, np.mean)
+
+    # The training process
+
+    def device(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:
+        """Return what the training process takes with the chain cut there: the step, its ops, and what sharing costs.
+
+        Sharing (and a copy that cannot hide) was measured with the whole device part, and counts in proportion to it.
+        At best a part hides behind the step.
+        """
+        return self._once(("device", cut, engine, threads), lambda: self._device(cut, engine, threads))
+
+    def _device(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:
+        step, part = self.step(threads), self.part(cut, engine, threads)
+        if step is None or part is None:
+            return None
+        whole = self._whole(threads)
+        if whole is None or whole.both_ms is None or whole.step_ms is None:
+            return step + part
+        more = whole.both_ms - whole.step_ms - whole.ms_per_batch
+        share = np.minimum(part / whole.ms_per_batch, 1.0)
+        return np.maximum(step + part + share * max(more, -whole.ms_per_batch), step)
+
+    def step(self, threads: int) -> Array | None:
+        """Return the model's step on so many threads."""
+        ceiling = self.report.ceiling
+        if ceiling is None:
+            return None
+        found = self._array(ceiling.step_ms, ceiling.ci_ms, ceiling.samples_ms)
+        return found * self._slowdown(self._ceiling_threads, threads)
+
+    @property
+    def _ceiling_threads(self) -> int:
+        """Return on how many threads the ceiling, and every op alone, was measured."""
+        ceiling, usual = self.report.ceiling, self.report.host.torch_threads
+        return usual if ceiling is None else ceiling.threads or usual
+
+    def part(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:
+        """Return what the ops behind that cut take on so many threads: as built, else the sum of them."""
+        if cut == len(self.report.chain.ops):
+            return np.zeros(self.replicates)
+        built = [part for (where, at, _), part in self._parts.items() if (where, at) == ("device", cut)]
+        if built and engine == "batched":
+            found = min(built, key=lambda part: abs(part.threads - threads))
+            times = self._array(found.ms_per_batch, found.ci_ms, found.samples_ms)
+            return times * self._part_slowdown(found.threads, threads)
+        total = np.zeros(self.replicates)
+        for op in range(cut, len(self.report.chain.ops)):
+            stage = self._op("device", op, engine, "batched")
+            if stage is None or stage.ms_per_batch is None:
+                return None
+            total = total + self._stage(stage)
+        return total * self._part_slowdown(self._ceiling_threads, threads)
+
+    def _part_slowdown(self, known: int, threads: int) -> float:
+        """Return how many times longer the device part takes on so many threads, as the whole of it does."""
+        ours, theirs = self._whole(known), self._whole(threads)
+        if ours is None or theirs is None:
+            return self._slowdown(known, threads)
+        return theirs.ms_per_batch / ours.ms_per_batch
+
+    def _whole(self, threads: int) -> PartCost | None:
+        return self._parts.get(("device", self.report.chain.cuts[0], threads))
+
+    def _slowdown(self, known: int, threads: int) -> float:
+        """Return how many times longer a step takes on so many threads; where that was not measured, the most."""
+        if known == threads:
+            return 1.0
+        ours, theirs = self._step_ms(known), self._step_ms(threads)
+        return theirs / ours if ours and theirs else max(1.0, known / threads)
+
+    def _step_ms(self, threads: int) -> float | None:
+        steps = (stage for stage in self.report.stages if stage.where == "model")
+        return next((stage.ms_per_batch for stage in steps if stage.engine == plural(threads, "thread")), None)
+
+    # Both at once
+
+    def steal(self, engine: WorkerEngine, workers: int, threads: int) -> tuple[Array, Array] | None:
+        """Return how many times slower steps and batches are where neither ever waits for the other; at least 1.
+
+        With so many workers; for threads or an engine that this was not measured with, it is that of the nearest.
+        """
+        same = [it for it in self.report.steals if it.num_workers == workers]
+        found = min(same, key=lambda it: (abs(it.threads - threads), it.worker_engine != engine), default=None)
+        if found is None:
+            return None
+        alone = self._rates.get((found.cut, found.worker_engine, workers))
+        batch = self._array(found.batch_ms, None, found.batch_samples_ms, np.mean)
+        slower = batch / alone.ms_per_batch if alone is not None else np.ones(self.replicates)
+        step = self._array(found.step_ms, None, found.step_samples_ms) / found.alone_ms
+        return np.maximum(step, 1.0), np.maximum(slower, 1.0)
+
+    @property
+    def noise_samples(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return times of single steps, and of single batches of the whole chain in one process."""
+        steps = next((stage.samples_ms for stage in self.report.stages if stage.where == "model"), ())
+        single = self._rates.get((self.report.chain.cuts[-1], "audiomentations", 0))
+        return steps, () if single is None else single.samples_ms
+
+    @cached_property
+    def unsteadiness(self) -> float:
+        """How far what is done today is from itself, from block to block: a share of it, from its middle half."""
+        today = self.report.current
+        blocks = next((it.step.seconds for it in self.report.measurements if today and it.cell == today.name), ())
+        if len(blocks) < 2:
+            return 0.0
+        quarter, middle, three = np.quantile(blocks, [0.25, 0.5, 0.75])
+        return float((three - quarter) / 1.35 / middle)
+
+    def _op(self, where: Where, op: int, engine: str, otherwise: str) -> StageCost | None:
+        """Return an op's cost there with an engine, or with the other one where that has nothing in its place."""
+        return self._ops.get((where, op, engine)) or self._ops.get((where, op, otherwise))
+
+    def _stage(self, stage: StageCost) -> Array:
+        found = self._once(stage, lambda: self._array(stage.ms_per_batch or 0.0, stage.ci_ms, stage.samples_ms))
+        assert found is not None
+        return found
+
+    def _array(
+        self,
+        ms: float,
+        ci_ms: Interval | None,
+        samples_ms: tuple[float, ...],
+        average: Callable[..., Any] = np.median,
+    ) -> Array:
+        """Return a measured time and its replicates, from its repetitions or else its interval.
+
+        Rates are means, in which a slow batch counts; what repeats the same work is a median, which neighbours spare.
+        """
+        if self.replicates == 1:
+            return np.array([ms])
+        if len(samples_ms) > 1:
+            samples = np.asarray(samples_ms[:KEPT_SAMPLES])
+            drawn = samples[(self._rounds[:, : len(samples)] * len(samples)).astype(np.int64)]
+            return np.concatenate([[ms], average(drawn, axis=1) * (ms / average(samples))])
+        low, high = ci_ms or (ms, ms)
+        return np.asarray(ms + np.maximum((high - low) / (2 * NORMAL_95) * self.normal_R, -ms / 2))
+
+    def _once(self, key: object, make: Callable[[], Array | None]) -> Array | None:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
