@@ -15,7 +15,7 @@ from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
 from audioaug.train import Loader
 
-LOOKS = (1, 2, 4, 8, 16)
+LOOKS = (1, 1.5, 2, 3, 4, 6, 8, 12, 16)
 """Memory is looked at after so many times the batches that a loader holds ready."""
 
 STEADY = 2.0
@@ -85,7 +85,7 @@ class Memory:
     """
 
     def __init__(self, cell: Cell) -> None:
-        self._looks = {stock_of(cell) * times for times in LOOKS}
+        self._looks = {round(stock_of(cell) * times) for times in LOOKS}
         self._seen: list[tuple[int, int]] = []
         self.worker_bytes: int | None = None
 
