@@ -53,8 +53,8 @@ def slow_sample_tail(case: Case) -> str:
         return ""
     return (
         f"{len(slow)} of {len(total)} examples take {format_percent(share)} of the loading time: {format_ms(slow[-1])} "
-        f"where the middle one takes {format_ms(middle)}. Cut or convert the slow ones, or let workers run "
-        "further ahead (prefetch_factor)."
+        f"where the middle one takes {format_ms(middle)}. Cut or convert the slow ones, or let workers run further "
+        "ahead (prefetch_factor)."
     )
 
 
@@ -80,9 +80,8 @@ def too_many_workers(case: Case) -> str:
         return ""
     return (
         f"{plural(current.num_workers, 'worker')} share {case.report.host.cores:.1f} cores' worth of work: a step "
-        "takes "
-        f"{format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}. Use "
-        f"{best.num_workers}."
+        f"takes {format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}. "
+        f"Use {best.num_workers}."
     )
 
 
@@ -147,8 +146,8 @@ def main_thread_bound(case: Case) -> str:
         return ""
     return (
         f"The training process spends {format_ms(own)} of a {format_ms(case.step_ms)} step on taking a batch and on "
-        "what is "
-        "behind the cut, and no number of workers makes that less. Run more of the chain in the workers, and send less."
+        "what is behind the cut, and no number of workers makes that less. Run more of the chain in the workers, and "
+        "send less."
     )
 
 
@@ -173,8 +172,7 @@ def order_blocks_split(case: Case) -> str:
     reason = case.report.chain.device_from_reason.rstrip(".")
     return (
         f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which could run on the device but for "
-        "the "
-        f"order ({reason}). Put it behind, if that order is as good for your data."
+        f"the order ({reason}). Put it behind, if that order is as good for your data."
     )
 
 
@@ -185,8 +183,7 @@ def cpu_only_transform(case: Case) -> str:
         return ""
     return (
         f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which has no device build. Apply it "
-        "less "
-        "often (p), apply it once to the files, or add workers."
+        "less often (p), apply it once to the files, or add workers."
     )
 
 

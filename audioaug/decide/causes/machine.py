@@ -35,9 +35,8 @@ def memory_growth(case: Case) -> str:
         return ""
     return (
         f"A worker's own memory grows by {format_bytes(growth)} with every batch: what is free, "
-        f"{format_bytes(case.report.host.ram_available_bytes)}, is full after {batches:,.0f} of an "
-        f"epoch's {case.epoch_steps:,} batches. Keep nothing that was read, and hold large lists as arrays, which "
-        "workers "
+        f"{format_bytes(case.report.host.ram_available_bytes)}, is full after {batches:,.0f} of an epoch's "
+        f"{case.epoch_steps:,} batches. Keep nothing that was read, and hold large lists as arrays, which workers "
         "share."
     )
 
@@ -95,6 +94,5 @@ def too_noisy(case: Case) -> str:
         return ""
     return (
         f"Today's step takes anything from {format_ms(low)} to {format_ms(high)}, ± {format_percent(noise)}: "
-        "differences "
-        "below that cannot be seen. Run this on a quieter machine, or with a larger --budget."
+        "differences below that cannot be seen. Run this on a quieter machine, or with a larger --budget."
     )
