@@ -348,9 +348,9 @@ class Examples:
 class Signals:
     """What was seen beside the times of steps and stages: what a diagnosis reads. ``None`` or empty: not measured.
 
-    Of the machine while today's configuration ran: cores that other programs used (``foreign_cores``) and that the
-    hypervisor took (``stolen_cores``), those that ours were ready to use and did not get (``wanted_cores``), the share
-    of the time in which a CPU quota stopped everything (``throttled``).
+    Of the machine while today's configuration ran: of the ``watched_cores`` that this process may run on, those that
+    other programs used (``foreign_cores``), that the hypervisor took (``stolen_cores``), and that ours were ready to
+    use and did not get (``wanted_cores``); the share of the time in which a CPU quota stopped us (``throttled``).
 
     Of today's configuration: the share of a step that Python's garbage collector took (``gc_share``), batches that lay
     ready on average, what a batch holds, how long workers take to start and from one epoch to the next, what one of
@@ -361,6 +361,7 @@ class Signals:
     """
 
     examples: Examples | None = None
+    watched_cores: int | None = None
     foreign_cores: float | None = None
     stolen_cores: float | None = None
     wanted_cores: float | None = None

@@ -12,7 +12,7 @@ from audioaug.measure import Clock, delayed_seconds
 from audioaug.records import Examples
 from audioaug.train.examples import samples_of
 
-MOST, FEWEST = 256, 16
+MOST, FEWEST = 256, 32
 """Examples that are looked at one by one."""
 
 

@@ -246,6 +246,7 @@ class Survey:
         others, usage, name = watch.others(), self.racer.usage, today.cell
         return replace(
             signals,
+            watched_cores=others.cores,
             foreign_cores=others.foreign_cores,
             stolen_cores=others.stolen_cores,
             wanted_cores=others.wanted_cores,

@@ -15,11 +15,11 @@ from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
 from audioaug.train import Loader
 
-LOOKS = (1, 2, 4, 8, 16)
+LOOKS = (0.75, 1, 1.25, 1.5, 1.75, 2, 3, 4, 6, 8, 12, 16)
 """Memory is looked at after so many times the batches that a loader holds ready."""
 
 STEADY = 2.0
-"""Two growths in a row that differ by no more than this are growth; what only warms up slows down."""
+"""Growths in the first half and the second that differ by no more than this are growth; warming up slows down."""
 
 
 class Ready:
@@ -85,7 +85,7 @@ class Memory:
     """
 
     def __init__(self, cell: Cell) -> None:
-        self._looks = {stock_of(cell) * times for times in LOOKS}
+        self._looks = {round(stock_of(cell) * times) for times in LOOKS}
         self._seen: list[tuple[int, int]] = []
         self.worker_bytes: int | None = None
 
@@ -101,7 +101,7 @@ class Memory:
         """Bytes a batch, over all workers."""
         if len(self._seen) < 3:
             return None
-        (n0, b0), (n1, b1), (n2, b2) = self._seen[-3:]
+        (n0, b0), (n1, b1), (n2, b2) = self._seen[0], self._seen[len(self._seen) // 2], self._seen[-1]
         before, now = (b1 - b0) / (n1 - n0), (b2 - b1) / (n2 - n1)
         return now if now > 0 and before > 0 and 1 / STEADY <= now / before <= STEADY else 0.0
 

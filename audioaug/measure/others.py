@@ -17,9 +17,10 @@ from audioaug.measure.usage import cpu_seconds
 class Others:
     """What was used and wanted, in cores on average: by other programs, by the hypervisor, by us without getting it.
 
-    ``throttled`` is the share of the time in which a quota stopped us.
+    ``cores`` is how many were watched, ``throttled`` the share of the time in which a quota stopped us.
     """
 
+    cores: int
     foreign_cores: float
     stolen_cores: float
     wanted_cores: float
@@ -42,6 +43,7 @@ class Watch:
         now, busy, stolen, ours, delay, throttled = (b - a for a, b in zip(self._began, self._look(), strict=True))
         seconds = max(now, 1e-9)
         return Others(
+            len(allowed_cores()),
             max(0.0, busy - ours) / seconds,
             stolen / seconds,
             max(0.0, delay) / seconds,

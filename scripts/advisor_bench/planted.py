@@ -385,7 +385,7 @@ FAULTS: Mapping[str, Workload] = {
             "slow_sample_tail",
             FREE,
             sleeps(8),
-            data=partial(Data, partial(rarely_slow, 80, 20)),
+            data=partial(Data, partial(rarely_slow, 60, 10)),
             num_workers=2,
         ),
         fault(

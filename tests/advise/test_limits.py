@@ -262,7 +262,7 @@ def test_beside_a_hog(model, here) -> None:
     assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
     report = found(here)
     told = {notice.id: notice.text for notice in report.notices} | {report.cause: report.recommendation.because}
-    assert "Other programs used" in told["foreign_load"] and "usable cores meanwhile" in told["foreign_load"]
+    assert "Other programs used" in told["foreign_load"] and "meanwhile, which were full" in told["foreign_load"]
 
 
 @pytest.mark.long

@@ -60,12 +60,14 @@ RECORDED = {
     "model_bound": case(MODEL),
     "slow_sample_tail": case(signals=signals(examples=examples(slow=4, slow_ms=90.0))),
     "fetch_bound": case(decode=300.0, signals=signals(examples=examples(read=10.0, cpu=0.5))),
-    "foreign_load": case(raced(3, 2, 30.0, cpu_seconds_per_step=0.03), signals=signals(foreign_cores=1.0), host=HOST),
+    "foreign_load": case(
+        raced(3, 2, 30.0, cpu_seconds_per_step=0.03), signals=signals(foreign_cores=1.0, watched_cores=2), host=HOST
+    ),
     "too_noisy": case(replace(TODAY, measured_ci_ms=(15.0, 60.0))),
     "transport_bound": case(signals=signals(receive_ms=20.0)),
     "thread_oversubscription": case(best=raced(3, 2, 15.0, threads=1), host=replace(HOST, torch_threads=2)),
     "too_many_workers": case(raced(3, 8, 30.0), best=raced(3, 2, 15.0)),
-    "main_thread_bound": case(waited=18.0, signals=signals(ready=3.5)),
+    "main_thread_bound": case(raced(0, 2, 30.0), device=(0.1, 18.0, 0.2)),
     "sandbagged_wait": case(waited=0.5, host=HOST),
     "too_few_workers": case(raced(3, 1, 30.0), best=raced(3, 4, 12.0)),
     "order_blocks_split": case(device_from=2),
@@ -75,7 +77,9 @@ RECORDED = {
 }
 
 TOLD = {
-    "foreign_load": case(raced(3, 0, 10.05, cpu_seconds_per_step=0.01), signals=signals(foreign_cores=1.5), host=HOST),
+    "foreign_load": case(
+        raced(3, 0, 10.05, cpu_seconds_per_step=0.01), signals=signals(foreign_cores=1.5, watched_cores=2), host=HOST
+    ),
     "noisy_neighbour": case(signals=signals(stolen_cores=0.5), host=HOST),
     "step_syncs": case(MODEL, signals=signals(step_waits=("item", "item"))),
     "epoch_gap": case(raced(3, 2, 10.05), clips=320, signals=signals(epoch_gap_ms=40.0)),
@@ -136,12 +140,12 @@ def test_advice_that_pays_late() -> None:
 
 def test_other_programs_are_no_cause_where_we_need_no_cores() -> None:
     idle = raced(3, 2, 30.0, cpu_seconds_per_step=0.001)
-    assert "foreign_load" not in ids(case(idle, signals=signals(foreign_cores=1.9), host=HOST))
-    starved = signals(foreign_cores=1.9, wanted_cores=1.0)
+    assert "foreign_load" not in ids(case(idle, signals=signals(foreign_cores=1.9, watched_cores=2), host=HOST))
+    starved = signals(foreign_cores=1.9, wanted_cores=1.0, watched_cores=2)
     assert "foreign_load" in ids(case(idle, signals=starved, host=HOST))
     half_free = replace(HOST, usable_cores=8.0)
     busy = raced(3, 2, 30.0, cpu_seconds_per_step=0.06)
-    assert "foreign_load" not in ids(case(busy, signals=signals(foreign_cores=2.0), host=half_free))
+    assert "foreign_load" not in ids(case(busy, signals=signals(foreign_cores=2.0, watched_cores=8), host=half_free))
 
 
 def test_storage_and_slow_files_are_no_cause_where_they_hardly_take_time() -> None:
@@ -189,7 +193,9 @@ def test_there_is_always_exactly_one_first_cause(model, step, workers, cut, gpu,
         raced(cut, workers, step),
         best=raced(cut, 4, step / 2),
         waited=step / 2,
-        signals=signals(foreign_cores=share, throttled=min(share, 1.0), gc_share=min(share, 1.0), ready=ready),
+        signals=signals(
+            foreign_cores=share, watched_cores=2, throttled=min(share, 1.0), gc_share=min(share, 1.0), ready=ready
+        ),
         model=model,
         host=GPU if gpu else CPU,
     )

@@ -19,9 +19,8 @@ def fork_unsafe(case: Case) -> str:
         return ""
     return (
         f"{plural(len(threads), 'thread')} of yours ({', '.join(threads)}) {'is' if len(threads) == 1 else 'are'} "
-        "alive "
-        "when workers are forked: a lock held at that moment stays locked in them. Start threads after the workers, or "
-        "use Plan(start_method='forkserver')."
+        "alive when workers are forked: a lock held at that moment stays locked in them. Start threads after the "
+        "workers, or use Plan(start_method='forkserver')."
     )
 
 

@@ -1,14 +1,16 @@
 """Causes on the way of the data: who loads it, from where, and what is done to it."""
 
+from dataclasses import replace
+
 from audioaug.decide.causes.case import Case, mean
-from audioaug.decide.predict import worker_stages
+from audioaug.decide.predict import device_ms, worker_stages
 from audioaug.decide.race import MARGIN
 from audioaug.records import StageCost
 from audioaug.units import format_ms, format_percent, plural
 
 GC = 0.05
-TAIL, TAIL_SHARE, TAIL_TIMES = 0.06, 0.4, 8.0
-"""A tail: the slowest 6 % of the examples take 40 % of the time, and each several times the usual."""
+TAIL, TAIL_SHARE, TAIL_TIMES = 0.15, 0.4, 8.0
+"""A tail: at most 15 % of the examples take 40 % of the time, and each of them several times the usual."""
 
 ON_A_CORE = 0.5
 """Reading that keeps a core busy for less than this share of its time waits for storage."""
@@ -21,6 +23,8 @@ LARGEST = 0.4
 
 RECEIVES = 0.25
 HARDLY_WAITS = 0.25
+MOST_OF = 0.5
+"""Of what a step takes longer than the model alone."""
 
 
 def gc_stalls(case: Case) -> str:
@@ -41,17 +45,16 @@ def slow_sample_tail(case: Case) -> str:
         return ""
     read = map(min, examples.first_ms, examples.again_ms)  # what is slow is slow twice
     total = sorted(a + b for a, b in zip(read, examples.augment_ms, strict=True))
-    count, middle = max(2, round(TAIL * len(total))), total[len(total) // 2]
-    slowest = total[-count:]
-    share = sum(slowest) / sum(total)
-    batch_ms = mean(tuple(total)) * case.report.workload.batch_size
-    if share < TAIL_SHARE or slowest[0] < TAIL_TIMES * middle or not case.matters(batch_ms):
+    middle = total[len(total) // 2]
+    slow = [value for value in total if value >= TAIL_TIMES * middle]
+    share = sum(slow) / sum(total)
+    few = 0 < len(slow) <= TAIL * len(total)
+    if not few or share < TAIL_SHARE or not case.matters(mean(tuple(total)) * case.report.workload.batch_size):
         return ""
     return (
-        f"{count} of {len(total)} examples take {format_percent(share)} of the loading time: {format_ms(slowest[-1])} "
+        f"{len(slow)} of {len(total)} examples take {format_percent(share)} of the loading time: {format_ms(slow[-1])} "
         f"where the middle one takes {format_ms(middle)}. Cut or convert the slow ones, or let workers run further "
-        "ahead "
-        "(prefetch_factor)."
+        "ahead (prefetch_factor)."
     )
 
 
@@ -77,9 +80,8 @@ def too_many_workers(case: Case) -> str:
         return ""
     return (
         f"{plural(current.num_workers, 'worker')} share {case.report.host.cores:.1f} cores' worth of work: a step "
-        "takes "
-        f"{format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}. Use "
-        f"{best.num_workers}."
+        f"takes {format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}. "
+        f"Use {best.num_workers}."
     )
 
 
@@ -135,15 +137,17 @@ def transport_bound(case: Case) -> str:
 
 
 def main_thread_bound(case: Case) -> str:
-    """Batches lie ready, and yet the training process does not come to its next step."""
-    ready = case.signals.ready
-    if not case.waits or not case.current.num_workers or ready is None or ready < 1 or case.wait_ms is None:
+    """The training process has so much to do besides the step that workers wait for it."""
+    device = device_ms(case.report, replace(case.current, threads=None))
+    if not case.waits or not case.current.num_workers or device is None:
         return ""
-    if case.wait_ms < HARDLY_WAITS * (case.step_ms - case.model_ms):
+    own = device[1] - case.model_ms + (case.signals.receive_ms or 0.0)
+    if own < MOST_OF * (case.step_ms - case.model_ms):
         return ""
     return (
-        f"{ready:.1f} batches lie ready, but the training process spends {format_ms(case.wait_ms)} of a "
-        f"{format_ms(case.step_ms)} step on taking one. Run more of the chain in the workers, and send less."
+        f"The training process spends {format_ms(own)} of a {format_ms(case.step_ms)} step on taking a batch and on "
+        "what is behind the cut, and no number of workers makes that less. Run more of the chain in the workers, and "
+        "send less."
     )
 
 
@@ -168,8 +172,7 @@ def order_blocks_split(case: Case) -> str:
     reason = case.report.chain.device_from_reason.rstrip(".")
     return (
         f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which could run on the device but for "
-        "the "
-        f"order ({reason}). Put it behind, if that order is as good for your data."
+        f"the order ({reason}). Put it behind, if that order is as good for your data."
     )
 
 
@@ -180,8 +183,7 @@ def cpu_only_transform(case: Case) -> str:
         return ""
     return (
         f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which has no device build. Apply it "
-        "less "
-        "often (p), apply it once to the files, or add workers."
+        "less often (p), apply it once to the files, or add workers."
     )
 
 

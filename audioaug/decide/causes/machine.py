@@ -1,7 +1,7 @@
 """Causes in the machine: what else runs on it, and what it allows."""
 
 from audioaug.decide.causes.case import Case
-from audioaug.units import format_bytes, format_ms, format_percent
+from audioaug.units import format_bytes, format_ms, format_percent, plural
 
 THROTTLED = 0.05
 FOREIGN = 0.25
@@ -35,26 +35,24 @@ def memory_growth(case: Case) -> str:
         return ""
     return (
         f"A worker's own memory grows by {format_bytes(growth)} with every batch: what is free, "
-        f"{format_bytes(case.report.host.ram_available_bytes)}, is full after {batches:,.0f} of an "
-        f"epoch's {case.epoch_steps:,} batches. Keep nothing that was read, and hold large lists as arrays, which "
-        "workers "
+        f"{format_bytes(case.report.host.ram_available_bytes)}, is full after {batches:,.0f} of an epoch's "
+        f"{case.epoch_steps:,} batches. Keep nothing that was read, and hold large lists as arrays, which workers "
         "share."
     )
 
 
 def foreign_load(case: Case) -> str:
     """Other programs took a share of cores that were full."""
-    foreign, host = case.signals.foreign_cores, case.report.host
-    if foreign is None or foreign < FOREIGN * host.usable_cores:
+    foreign, cores = case.signals.foreign_cores, case.signals.watched_cores
+    if foreign is None or cores is None or foreign < FOREIGN * cores:
         return ""
     ours = 1e3 * (case.current.cpu_seconds_per_step or 0.0) / case.step_ms
     wanted = ours + (case.signals.wanted_cores or 0.0)
-    if wanted < WANTED * host.usable_cores or foreign + ours < FULL * host.usable_cores:
+    if wanted < WANTED * case.report.host.usable_cores or foreign + ours < FULL * cores:
         return ""
     return (
-        f"Other programs used {foreign:.1f} of the {host.usable_cores:g} usable cores meanwhile, which were full: "
-        "these "
-        "times are not what your training takes alone. End them and run this again."
+        f"Other programs used {foreign:.1f} of the {plural(cores, 'core')} meanwhile, which were full: these times are "
+        "not what your training takes alone. End them and run this again."
     )
 
 
@@ -96,6 +94,5 @@ def too_noisy(case: Case) -> str:
         return ""
     return (
         f"Today's step takes anything from {format_ms(low)} to {format_ms(high)}, ± {format_percent(noise)}: "
-        "differences "
-        "below that cannot be seen. Run this on a quieter machine, or with a larger --budget."
+        "differences below that cannot be seen. Run this on a quieter machine, or with a larger --budget."
     )

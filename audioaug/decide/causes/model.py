@@ -90,10 +90,8 @@ def slow_start(case: Case) -> str:
     workers = plural(case.current.num_workers, "worker")
     return (
         f"{workers} {'takes' if case.current.num_workers == 1 else 'take'} {format_seconds(starting)} to start, as "
-        "long "
-        f"as {round(starting * 1e3 / case.step_ms):,} steps; an epoch has {case.epoch_steps:,}. Keep them from epoch "
-        "to "
-        "epoch (persistent_workers=True), and open what is large in the dataset lazily and once."
+        f"long as {round(starting * 1e3 / case.step_ms):,} steps; an epoch has {case.epoch_steps:,}. Keep them from "
+        "epoch to epoch (persistent_workers=True), and open what is large in the dataset lazily and once."
     )
 
 
@@ -104,6 +102,6 @@ def epoch_gap(case: Case) -> str:
         return ""
     return (
         f"At the start of each epoch the workers take {format_ms(gap)} for a first batch, "
-        f"{format_percent(gap / case.epoch_ms)}"
-        f" of an epoch of {plural(case.epoch_steps, 'step')}. Let an epoch be several passes over the data."
+        f"{format_percent(gap / case.epoch_ms)} of an epoch of {plural(case.epoch_steps, 'step')}. Let an epoch be "
+        "several passes over the data."
     )
