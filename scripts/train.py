@@ -79,7 +79,7 @@ class Training:
         hits: list[torch.Tensor] = []
         for audio, label in batches:
             with self.autocast:
-                hits.append(self.forward(audio).argmax(dim=1) == label)
+                hits.append(self.model(audio).argmax(dim=1) == label)
         return torch.cat(hits).float().mean().item()
 
     def save(self, path: Path) -> None:
