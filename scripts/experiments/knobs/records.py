@@ -24,7 +24,7 @@ class Size:
 
 
 QUICK = Size(4, 2, 1, 3, 0.1, 1.0, 0.5, 2**24, (1, 2))
-FULL = Size(32, 30, 75, 5, 0.4, 8, 6, 2**29, (4, 8))
+FULL = Size(32, 30, 60, 5, 0.4, 6, 4, 2**29, (4, 8))
 
 
 @dataclass(frozen=True)
