@@ -312,7 +312,7 @@ FEW = frozenset(drawn(640, 16))
 FAULTS: Mapping[str, Workload] = {
     workload.name: workload
     for workload in (
-        fault("a slow model", "model_bound", FREE, sleeps(30)),
+        fault("a slow model", "model_bound", FREE, sleeps(120)),
         fault("a slow op with a fast twin", "augment_cpu_bound", [both(3, 2)], sleeps(8)),
         fault("a slow op among others", "augment_cpu_bound", [both(0.3, 1), both(3, 2), both(0.2, 1)], sleeps(8)),
         fault("one worker, too few", "too_few_workers", [only_cpu(2)], sleeps(10), num_workers=1, workers=(1, 2)),
@@ -392,7 +392,7 @@ FAULTS: Mapping[str, Workload] = {
             "long clips among short ones",
             "padding_waste",
             FREE,
-            sleeps_for_lengths(20),
+            sleeps_for_lengths(50),
             data=partial(Data, samples=lengths),
             pad=True,
         ),
