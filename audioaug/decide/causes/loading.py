@@ -131,7 +131,7 @@ def transport_bound(case: Case) -> str:
             "step, and no number of workers makes that less. Send less: cut clips before they are sent, or float16."
         )
     dearest = case.stages[0] if case.stages else None
-    if not case.waits or dearest is None or dearest.name != "collate":
+    if not case.waits or dearest is None or dearest.name != "collate" or not case.matters(dearest.ms_per_batch or 0.0):
         return ""
     return f"{_share(case, dearest)} goes into collate ({_cost(dearest)}). Simplify collate_fn, or send fewer fields."
 
