@@ -27,7 +27,9 @@ def fingerprint(target: Target, report: Report, asked: Any) -> str:
     """
     host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
     shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in target.model.named_parameters()]
-    source = hashlib.sha256(Path(target.path).read_bytes()).hexdigest()
+    source = ""
+    with suppress(OSError):  # a target that was made in Python has no file
+        source = hashlib.sha256(Path(target.path).read_bytes()).hexdigest()
     facts = (report.chain, report.workload, host, str(target.model), shapes, source, asked)
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
 
