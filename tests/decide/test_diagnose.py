@@ -91,3 +91,8 @@ def test_what_is_not_augmentation(stage, cause) -> None:
 def test_where_no_stage_was_measured_nothing_is_blamed() -> None:
     found = diagnose(replace(planted_report(), stages=()), raced(3, 2, 40.0), cell(0, 2))
     assert found.id == "unverified" and "75 %" in found.text
+
+
+def test_a_cheap_collate_is_not_blamed_for_being_the_dearest_stage() -> None:
+    found = diagnose(planted_report(decode=0.01, worker=(0.01, 0.01, 0.01), collate=0.02), raced(3, 0, 80.0))
+    assert found.id == "unverified" and "no stage that was measured takes as much (collate most)" in found.text

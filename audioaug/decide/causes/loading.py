@@ -205,13 +205,12 @@ def decode_bound(case: Case) -> str:
 
 
 def unverified(case: Case) -> str:
-    """Nothing was measured that explains it."""
+    """Nothing was measured that explains it: it holds of every case."""
     if case.stages:
-        return ""
-    return (
-        f"{format_percent(case.stall)} of a step is more than the model alone needs; why was not measured. A larger "
-        "--budget tells."
-    )
+        why = f"no stage that was measured takes as much ({case.stages[0].name} most). Measure again on a quiet machine."
+    else:
+        why = "why was not measured. A larger --budget tells."
+    return f"{format_percent(case.stall)} of a step is more than the model alone needs; {why}"
 
 
 def _dearest_op(case: Case) -> StageCost | None:
