@@ -20,7 +20,7 @@ from audioaug.train.device_prefetch import as_device, run_ahead, to_device
 from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Keys, Message, augmented, start_worker
 from audioaug.train.place import Place, from_state, to_state
-from audioaug.train.processes import share_of, warn_of_the_same_examples
+from audioaug.train.processes import local_size, share_of, warn_of_the_same_examples
 from audioaug.train.ready import batches_ready
 from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
@@ -175,7 +175,8 @@ class Loader:
                 "Give Loader a Plan, such as the one that python -m audioaug.advise --plan writes.",
             )
         least = _least_cut(chain, self._followed_from)
-        plans = plans_for(chain, least, self.device, max(1, int(usable_cores())), torch.get_num_threads())
+        cores = max(1, int(usable_cores()) // local_size())
+        plans = plans_for(chain, least, self.device, cores, torch.get_num_threads())
         return Trial(plans, len(chain), clock_for(self.device))
 
     def _use(self, plan: Plan) -> None:

@@ -132,6 +132,14 @@ def test_processes_of_a_machine_share_the_workers(monkeypatch):
     assert (plan.num_workers, share_of(plan.num_workers), plan.threads) == (8, 4, 4)
 
 
+def test_processes_of_a_machine_share_its_cores(monkeypatch):
+    monkeypatch.setattr(loader_module, "usable_cores", lambda: 8.0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    loader = loader_of("auto")
+    assert loader._trial is not None
+    assert [share_of(plan.num_workers) for plan in loader._trial.plans] == [0, 2, 2, 2]
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Let blocks be short, and workers two."""
