@@ -24,7 +24,7 @@ from audioaug.train.processes import local_size, share_of, warn_of_the_same_exam
 from audioaug.train.ready import batches_ready
 from audioaug.train.skipped import POLICIES, OnError, Skipped
 from audioaug.train.stream import Stream, is_stream
-from audioaug.train.targets import Followers, Target, check_followed
+from audioaug.train.targets import Followers, Target, check_followed, unpacked
 from audioaug.train.threads import with_threads
 from audioaug.train.trial import Trial, plans_for
 from audioaug.train.worker_death import watched
@@ -44,11 +44,10 @@ WHOLE = Part()
 
 
 class _Built(NamedTuple):
-    """What a plan is made into: device part, torch's DataLoader, what unpacks targets, and what ends the workers."""
+    """What a plan is made into: device part, torch's DataLoader, and what ends the workers."""
 
     module: DeviceChain
     batches: "DataLoader[Any]"
-    unpacked: Callable[[Any], Any] | None
     end: "weakref.finalize[..., Any]"
 
 
@@ -184,7 +183,7 @@ class Loader:
         if plan not in self._built:
             self._built[plan] = self._build(plan)
         self.plan = plan
-        self._module, self._batches, self._unpacked, self._end = self._built[plan]
+        self._module, self._batches, self._end = self._built[plan]
 
     def _build(self, plan: Plan) -> "_Built":
         dataset, chain, collate_fn, pad, batch_size, drop_last, targets, lengths = self._parts
@@ -199,8 +198,7 @@ class Loader:
         if is_stream(dataset):
             self._source = Stream(fetcher, batch_size, drop_last, plan.persistent_workers)
         batches = self._data_loader(plan, fetcher, collate)
-        unpacked = followers.unpacked if collate_fn is None else None
-        return _Built(module, batches, unpacked, weakref.finalize(self, _end_workers, batches))
+        return _Built(module, batches, weakref.finalize(self, _end_workers, batches))
 
     def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
         return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
@@ -374,8 +372,7 @@ class Loader:
 
     def _finish(self, message: Message) -> Any:
         """Copy a batch to the device and run the device part on its audio. Never waits for the device."""
-        batch = to_device(message.batch, self.device)
-        batch = batch if self._unpacked is None else self._unpacked(batch)
+        batch = unpacked(to_device(message.batch, self.device))
         assert message.prepared is not None
         if not message.prepared.steps:
             return batch

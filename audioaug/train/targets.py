@@ -277,12 +277,14 @@ class Followers:
             for place, kind in self.targets.items()
         }
 
-    def unpacked(self, batch: Any) -> Any:
-        """Return the batch as the user gets it."""
-        for place in self.targets:
-            if isinstance(target := item_of(batch, place), Ragged):
-                batch = with_item(batch, place, list(target.flat.split(target.counts)))
-        return batch
+
+def unpacked(batch: Any) -> Any:
+    """Return the batch as the user gets it: a list of tensors in the place of each ``Ragged``."""
+    items = enumerate(batch) if isinstance(batch, tuple | list) else batch.items() if isinstance(batch, Mapping) else ()
+    for place, item in items:
+        if isinstance(item, Ragged):
+            batch = with_item(batch, place, list(item.flat.split(item.counts)))
+    return batch
 
 
 def check_followed(chain: Chain, plan: Plan) -> None:

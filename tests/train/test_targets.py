@@ -167,6 +167,16 @@ def test_ragged_labels_travel_as_one_tensor(workers: int) -> None:
     assert isinstance(batch["click"], list) and [len(each) for each in batch["click"]] == message.batch["click"].counts
 
 
+@pytest.mark.parametrize("pad", [False, True])
+def test_positions_may_count_from_the_end(pad: bool) -> None:
+    dataset = [(torch.ones(1600), [0.02, 0.05])] * 2
+    chain = Chain([ops.Reverse(p=1.0)], RATE)
+    batch = next(iter(loader_of(dataset, chain, pad=pad, targets={-1: Stamps()})))
+    assert len(batch) == (3 if pad else 2)
+    for times in batch[1]:
+        assert times.tolist() == pytest.approx([0.05, 0.08])
+
+
 # Trim
 
 
