@@ -441,6 +441,22 @@ def test_labels_of_another_form_are_told(targets: Any, sentence: str) -> None:
         list(loader_of(Clicked(), targets=targets))
 
 
+def test_what_fills_frames_must_fit_their_type() -> None:
+    dataset = [{"audio": torch.ones(1600), "f": np.zeros(10, np.uint8)}]
+    chain = Chain([ops.Reverse(p=1.0)], RATE)
+    with pytest.raises(DataError, match=r"Frames of type uint8 cannot be filled with -1\. Give fill a number"):
+        list(loader_of(dataset, chain, targets={"f": Frames(HOP, fill=-1)}))
+    with pytest.raises(DataError, match=r"Frames of type uint8 cannot be filled with 0\.5"):
+        list(loader_of(dataset, chain, targets={"f": Frames(HOP, fill=0.5)}))
+
+
+def test_labels_that_cannot_be_written_to_are_fine() -> None:
+    active = np.ones(10, np.float32)
+    active.flags.writeable = False
+    [batch] = loader_of([{"audio": torch.ones(1600), "f": active}], targets={"f": Frames(HOP)}, augment=False)
+    assert torch.equal(batch["f"][0][0], torch.ones(10))
+
+
 def test_frames_of_unequal_length_want_padding() -> None:
     dataset = [{"audio": torch.ones(1600), "f": torch.ones(count)} for count in (9, 10)]
     with pytest.raises(DataError, match=r"9 and 10 frames cannot be one batch. Give Loader pad=True"):
