@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain
-from audioaug.core import Draws, Timeline
+from audioaug.core import Chain, Draws, Timeline
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError
 from audioaug.train.examples import (
@@ -126,7 +126,7 @@ class Fetcher:
     ) -> None:
         self.dataset, self.worker, self.on_error = dataset, worker, on_error
         self.follows, self.lengths = follows, lengths
-        self.dry = WorkerChain(worker.chain, 0, worker.seed)  # no op of the chain: only checks a clip
+        self.dry = WorkerChain(Chain([], worker.chain.sample_rate), 0, worker.seed)  # only checks a clip
 
     def __len__(self) -> int:
         return len(self.dataset)
