@@ -1,18 +1,11 @@
 """What runs in the DataLoader workers: read examples, run the first part of the chain, collate, prepare the rest.
 
 The first part runs on each example before they are collated, or on the whole batch afterwards: the worker engine.
-
-The sampler yields keys (epoch, index), so that workers which live through many epochs always know the epoch.
 """
 
-import gc
-import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,14 +26,11 @@ from audioaug.train.examples import (
     with_lengths,
     with_wave,
 )
-from audioaug.train.memory import keep_freed_memory
+from audioaug.train.keys import Key
 from audioaug.train.op_failure import told, told_of_batch
-from audioaug.train.sending import no_room, send_errors_instead
+from audioaug.train.sending import no_room
 from audioaug.train.skipped import OnError
 from audioaug.train.targets import Followers
-
-Key: TypeAlias = tuple[int, int]
-"""(epoch, index)."""
 
 UNREADABLE = (DataError, OSError, RuntimeError, ValueError, EOFError)
 """What datasets raise for a broken file: ours the first, those with soundfile, torchaudio or torchcodec the others."""
@@ -60,38 +50,6 @@ class Message(NamedTuple):
     prepared: Prepared | None
     skipped: list[str]
     keys: list[Key]
-
-
-class Keys:
-    """Turns a batch sampler's lists of indices into lists of keys.
-
-    The sampler is iterated over once an epoch, also where several iterations share it, each with ``most`` batches.
-    """
-
-    def __init__(self, batches: Iterable[Sequence[int]]) -> None:
-        self.batches, self.epoch = batches, 0
-        self.most: int | None = None
-        self._order: Iterator[Sequence[int]] = iter(())
-
-    def start(self, epoch: int, behind: int) -> int:
-        """Say which epoch the next iteration is, and how many of its batches are behind us.
-
-        Return how many batches will come in spite of that: none.
-        """
-        self.epoch, self.most = epoch, None
-        parts: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
-        for part in parts:
-            if hasattr(part, "set_epoch"):  # DistributedSampler and the like
-                part.set_epoch(epoch)
-        self._order = islice(self.batches, behind, None)
-        return 0
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        epoch = self.epoch
-        return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self.most))
-
-    def __len__(self) -> int:
-        return len(self.batches)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -336,26 +294,3 @@ def _sentence(index: int, error: Exception) -> str:
         return str(error)
     lines = str(error).strip().splitlines() or ["no reason given"]
     return f"Example {index} cannot be read ({type(error).__name__}: {lines[0][:200].rstrip('.')})."
-
-
-def start_worker(worker_id: int) -> None:
-    """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores), let it keep
-    freed memory and tell what it cannot send, and let Ctrl-C reach the training process alone, which ends workers.
-
-    Garbage that a fork has copied, another Loader perhaps, with workers to be ended, is the training process's alone.
-    """
-    gc.freeze()
-    from threadpoolctl import threadpool_limits
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.excepthook = _print_unless_hung_up
-    send_errors_instead()
-    threadpool_limits(1)
-    torch.set_num_threads(1)
-    keep_freed_memory()
-
-
-def _print_unless_hung_up(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an exception of a thread that hands over batches, unless the training process hung up: it was Ctrl-C."""
-    if not isinstance(error, ConnectionError):
-        sys.__excepthook__(kind, error, trace)

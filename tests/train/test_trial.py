@@ -161,7 +161,7 @@ def test_the_batches_are_those_of_the_plan_adopted_and_of_any_other(quick, caplo
     caplog.set_level(logging.INFO, "audioaug")
     loader = loader_of("auto")
     found = [rows(loader) for _ in range(2)]
-    assert "adopted: " in caplog.text and loader._trial is None and list(loader._built) == [loader.plan]
+    assert "adopted: " in caplog.text and loader._trial is None and list(loader._feeds) == [loader.plan]
     fixed = loader_of(loader.plan)
     assert [rows(fixed) for _ in range(2)] == found
     assert sorted(index for batch, _ in found[0] for index in batch) == list(range(1200))
