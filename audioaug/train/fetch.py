@@ -185,6 +185,18 @@ class Collate:
         waves = [get_wave(example) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
         batch = self._batch(self._labelled(fetched, waves), waves, lengths)
+        audio, ends = self._collated_audio(batch, lengths)
+        if self.on_batches is not None:
+            audio, ends = self._augmented(self.on_batches, audio, fetched, ends)
+            batch = with_wave(batch, audio)
+        prepared = self._prepared(self.preparer, audio, fetched, ends)
+        if self.collate_fn is None:
+            self._check_ragged(prepared, lengths)
+            batch = self._with_lengths(batch, torch.tensor(ends)) if self.pad else batch
+        return Message(batch, prepared, fetched.skipped, fetched.keys)
+
+    def _collated_audio(self, batch: Any, lengths: list[int]) -> tuple[torch.Tensor, list[int]]:
+        """Return the audio of a batch and where each clip ends in it; raise ``DataError`` if collate_fn spoiled it."""
         audio = get_wave(batch)
         if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
             raise DataError(
@@ -197,49 +209,45 @@ class Collate:
                 f"collate_fn has cut a clip ({max(lengths)} samples) to {audio.shape[-1]}: targets cannot follow that.",
                 "Cut clips in the dataset, with their targets, or by AdjustDuration in the chain.",
             )
-        if self.on_batches is not None:
-            audio, ends = self._augmented(self.on_batches, audio, fetched, ends)
-            batch = with_wave(batch, audio)
-        prepared = self._prepared(self.preparer, audio, fetched, ends)
-        self._check_told(prepared)
-        if self.collate_fn is None and prepared.ragged and not self.pad:
+        return audio, ends
+
+    def _check_ragged(self, prepared: Prepared, lengths: list[int]) -> None:
+        """Raise ``DataError`` if clips have, or get, different lengths, and nobody said that they may."""
+        if prepared.ragged and not self.pad:
             raise DataError(
                 f"Clips of different lengths ({min(lengths)} and {max(lengths)} samples) cannot be one batch."
                 if min(lengths) < max(lengths)
                 else "Once collated, the clips would get different lengths, which cannot be one batch.",
                 "Give Loader pad=True, or cut them to one length.",
             )
-        if self.pad and self.collate_fn is None:
-            batch = self._with_lengths(batch, torch.tensor(ends))
-        return Message(batch, prepared, fetched.skipped, fetched.keys)
 
     def _prepared(self, preparer: Preparer, audio: torch.Tensor, fetched: Fetched, ends: list[int]) -> Prepared:
-        """Return what the ops that the preparer is for are to do with the batch."""
+        """Return what the ops that the preparer is for are to do with the batch.
+
+        Raise ``DataError`` if they change clips' lengths behind the back of the user's own ``collate_fn``.
+        """
 
         def alone(row: int, draws: Draws) -> object:
             return preparer(draws, _shape(audio[row : row + 1, ..., : ends[row]]))
 
         with told_of_batch(preparer, fetched.keys, self.seed, alone):
-            return preparer(fetched.draws, _shape(audio), lengths=ends)
-
-    def _augmented(
-        self, module: DeviceChain, audio: torch.Tensor, fetched: Fetched, ends: list[int]
-    ) -> tuple[torch.Tensor, list[int]]:
-        """Return the batch after the ops that run here, and the lengths of its clips."""
-        prepared = self._prepared(module.prepare, audio, fetched, ends)
-        self._check_told(prepared)
-        with torch.no_grad():
-            audio, length_B = augmented(module, audio, prepared, fetched.keys, self.seed)
-        return audio.contiguous(), length_B.tolist()
-
-    def _check_told(self, prepared: Prepared) -> None:
-        """Raise ``DataError`` if clips change their lengths behind the back of the user's own ``collate_fn``."""
+            prepared = preparer(fetched.draws, _shape(audio), lengths=ends)
         if self.collate_fn is not None and prepared.resizes:
             raise DataError(
                 "Once collated, the clips would change their lengths, which collate_fn cannot know.",
                 "Cut the chain behind the ops that do so, with worker_engine='audiomentations', or give Loader "
                 "pad=True instead of a collate_fn.",
             )
+        return prepared
+
+    def _augmented(
+        self, module: DeviceChain, audio: torch.Tensor, fetched: Fetched, ends: list[int]
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Return the batch after the ops that run here, and the lengths of its clips."""
+        prepared = self._prepared(module.prepare, audio, fetched, ends)
+        with torch.no_grad():
+            audio, length_B = augmented(module, audio, prepared, fetched.keys, self.seed)
+        return audio.contiguous(), length_B.tolist()
 
     def _labelled(self, fetched: Fetched, waves: list[torch.Tensor]) -> list[Any]:
         """Return the examples with their clips' lengths by now, and their targets where the whole chain puts them."""
