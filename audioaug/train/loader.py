@@ -132,6 +132,7 @@ class Loader:
         self._skipped = Skipped(on_error)
         self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
+        self._iteration = object()  # the latest
         self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
         keys = None
         if not is_stream(dataset):
@@ -209,7 +210,15 @@ class Loader:
         It begins with its first batch, not with ``iter``: Lightning calls that only to see whether it can.
         """
         start, self._next = self._next, Place(self._next.epoch + 1)
-        yield from self._on_threads(self._handed_out(start)) if self._trial is None else self._tried(start)
+        mine = self._iteration = object()
+        shared = self._trial is not None or self._feed.batches.persistent_workers
+        for batch in self._on_threads(self._handed_out(start)) if self._trial is None else self._tried(start):
+            yield batch
+            if shared and self._iteration is not mine:
+                raise UsageError(
+                    "Another iteration over this Loader has begun and has its workers: this one cannot go on.",
+                    "Make a second Loader for it, or give a Plan with persistent_workers=False.",
+                )
 
     def _on_threads(self, batches: Iterator[Any]) -> Iterator[Any]:
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
