@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain
 from audioaug.core import Chain, Draws, Timeline
 from audioaug.core.draws import uniforms
-from audioaug.errors import AudioaugError, DataError
+from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.train.examples import (
     Where,
     add_lengths,
@@ -300,5 +300,4 @@ def _shape(audio: torch.Tensor) -> tuple[int, ...]:
 def _sentence(index: int, error: Exception) -> str:
     if isinstance(error, DataError):
         return str(error)
-    lines = str(error).strip().splitlines() or ["no reason given"]
-    return f"Example {index} cannot be read ({type(error).__name__}: {lines[0][:200].rstrip('.')})."
+    return f"Example {index} cannot be read ({type(error).__name__}: {first_line(error)[:200]})."
