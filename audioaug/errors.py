@@ -90,3 +90,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an exception says, without its full stop, to be told inside a sentence."""
+    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")

@@ -146,11 +146,12 @@ class View(contextlib.ExitStack):
         if seen:
             self._write({"loss": seen["loss"], "learning_rate": training.schedule.get_last_lr()[0]}, training.updates)
 
-    def epoch(self, training: Training, epoch: int, losses: torch.Tensor) -> None:
-        """Say how an epoch went."""
-        loss, reached = losses.mean().item(), training.reached
-        self.bar.console.print(f"epoch {epoch}: loss {loss:.2f}, {reached:.0%} of the held-out words", highlight=False)
-        self._write({"epoch_loss": loss, "accuracy": reached}, training.updates)
+    def epoch(self, training: Training, epoch: int, losses: Sequence[torch.Tensor]) -> None:
+        """Say how an epoch went; after a stop behind its last update, nothing is left that has a loss."""
+        found = {"epoch_loss": torch.stack([*losses]).mean().item()} if losses else {}
+        told = "".join(f"loss {loss:.2f}, " for loss in found.values())
+        self.bar.console.print(f"epoch {epoch}: {told}{training.reached:.0%} of the held-out words", highlight=False)
+        self._write({**found, "accuracy": training.reached}, training.updates)
 
     def _write(self, scalars: dict[str, float], step: int) -> None:
         for name, value in scalars.items() if self.board is not None else ():
@@ -216,7 +217,7 @@ def train(training: Training, held_out: Any, options: dict[str, Any], view: View
                 if stop.pressed:
                     return
             training.reached = training.accuracy(held_out)
-            view.epoch(training, epoch, torch.stack(losses) if losses else torch.zeros(1))
+            view.epoch(training, epoch, losses)
             training.save(options["checkpoint"])
 
 

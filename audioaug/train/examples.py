@@ -104,13 +104,16 @@ def with_lengths(batch: Any, length_B: torch.Tensor, place: Where | None = None)
 
 def item_of(content: Any, place: Where, what: str = "An example", cure: str = "") -> Any:
     """Return what an example or batch has at a place; raise ``DataError``, saying ``what`` has nothing there."""
-    form = f"a dict with {', '.join(map(repr, content))}" if isinstance(content, Mapping) else type(content).__name__
-    try:
-        if isinstance(content, Mapping | tuple | list):
+    if isinstance(content, Mapping | tuple | list):
+        try:
             return content[place]  # type: ignore[index]
-    except (KeyError, IndexError, TypeError):
-        form += "" if isinstance(content, Mapping) else f" of {len(content)}"
-    form = form if isinstance(content, Mapping) else f"a {form}"
+        except (KeyError, IndexError, TypeError):
+            pass
+    form = f"a {type(content).__name__}"
+    if isinstance(content, Mapping):
+        form = f"a dict with {', '.join(map(repr, content))}"
+    elif isinstance(content, tuple | list):
+        form += f" of {len(content)}"
     raise DataError(f"{what} has nothing at {place!r}: it is {form}.", cure)
 
 

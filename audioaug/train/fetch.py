@@ -1,18 +1,11 @@
 """What runs in the DataLoader workers: read examples, run the first part of the chain, collate, prepare the rest.
 
 The first part runs on each example before they are collated, or on the whole batch afterwards: the worker engine.
-
-The sampler yields keys (epoch, index), so that workers which live through many epochs always know the epoch.
 """
 
-import gc
-import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,9 +13,9 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain
-from audioaug.core import Draws, Timeline
+from audioaug.core import Chain, Draws, Timeline
 from audioaug.core.draws import uniforms
-from audioaug.errors import AudioaugError, DataError
+from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.train.examples import (
     Where,
     add_lengths,
@@ -33,14 +26,11 @@ from audioaug.train.examples import (
     with_lengths,
     with_wave,
 )
-from audioaug.train.memory import keep_freed_memory
+from audioaug.train.keys import Key
 from audioaug.train.op_failure import told, told_of_batch
-from audioaug.train.sending import no_room, send_errors_instead
+from audioaug.train.sending import no_room
 from audioaug.train.skipped import OnError
 from audioaug.train.targets import Followers
-
-Key: TypeAlias = tuple[int, int]
-"""(epoch, index)."""
 
 UNREADABLE = (DataError, OSError, RuntimeError, ValueError, EOFError)
 """What datasets raise for a broken file: ours the first, those with soundfile, torchaudio or torchcodec the others."""
@@ -60,38 +50,6 @@ class Message(NamedTuple):
     prepared: Prepared | None
     skipped: list[str]
     keys: list[Key]
-
-
-class Keys:
-    """Turns a batch sampler's lists of indices into lists of keys.
-
-    The sampler is iterated over once an epoch, also where several iterations share it, each with ``most`` batches.
-    """
-
-    def __init__(self, batches: Iterable[Sequence[int]]) -> None:
-        self.batches, self.epoch = batches, 0
-        self.most: int | None = None
-        self._order: Iterator[Sequence[int]] = iter(())
-
-    def start(self, epoch: int, behind: int) -> int:
-        """Say which epoch the next iteration is, and how many of its batches are behind us.
-
-        Return how many batches will come in spite of that: none.
-        """
-        self.epoch, self.most = epoch, None
-        parts: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
-        for part in parts:
-            if hasattr(part, "set_epoch"):  # DistributedSampler and the like
-                part.set_epoch(epoch)
-        self._order = islice(self.batches, behind, None)
-        return 0
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        epoch = self.epoch
-        return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self.most))
-
-    def __len__(self) -> int:
-        return len(self.batches)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -126,7 +84,7 @@ class Fetcher:
     ) -> None:
         self.dataset, self.worker, self.on_error = dataset, worker, on_error
         self.follows, self.lengths = follows, lengths
-        self.dry = WorkerChain(worker.chain, 0, worker.seed)  # no op of the chain: only checks a clip
+        self.dry = WorkerChain(Chain([], worker.chain.sample_rate), 0, worker.seed)  # only checks a clip
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -227,6 +185,18 @@ class Collate:
         waves = [get_wave(example) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
         batch = self._batch(self._labelled(fetched, waves), waves, lengths)
+        audio, ends = self._collated_audio(batch, lengths)
+        if self.on_batches is not None:
+            audio, ends = self._augmented(self.on_batches, audio, fetched, ends)
+            batch = with_wave(batch, audio)
+        prepared = self._prepared(self.preparer, audio, fetched, ends)
+        if self.collate_fn is None:
+            self._check_ragged(prepared, lengths)
+            batch = self._with_lengths(batch, torch.tensor(ends)) if self.pad else batch
+        return Message(batch, prepared, fetched.skipped, fetched.keys)
+
+    def _collated_audio(self, batch: Any, lengths: list[int]) -> tuple[torch.Tensor, list[int]]:
+        """Return the audio of a batch and where each clip ends in it; raise ``DataError`` if collate_fn spoiled it."""
         audio = get_wave(batch)
         if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
             raise DataError(
@@ -239,49 +209,45 @@ class Collate:
                 f"collate_fn has cut a clip ({max(lengths)} samples) to {audio.shape[-1]}: targets cannot follow that.",
                 "Cut clips in the dataset, with their targets, or by AdjustDuration in the chain.",
             )
-        if self.on_batches is not None:
-            audio, ends = self._augmented(self.on_batches, audio, fetched, ends)
-            batch = with_wave(batch, audio)
-        prepared = self._prepared(self.preparer, audio, fetched, ends)
-        self._check_told(prepared)
-        if self.collate_fn is None and prepared.ragged and not self.pad:
+        return audio, ends
+
+    def _check_ragged(self, prepared: Prepared, lengths: list[int]) -> None:
+        """Raise ``DataError`` if clips have, or get, different lengths, and nobody said that they may."""
+        if prepared.ragged and not self.pad:
             raise DataError(
                 f"Clips of different lengths ({min(lengths)} and {max(lengths)} samples) cannot be one batch."
                 if min(lengths) < max(lengths)
                 else "Once collated, the clips would get different lengths, which cannot be one batch.",
                 "Give Loader pad=True, or cut them to one length.",
             )
-        if self.pad and self.collate_fn is None:
-            batch = self._with_lengths(batch, torch.tensor(ends))
-        return Message(batch, prepared, fetched.skipped, fetched.keys)
 
     def _prepared(self, preparer: Preparer, audio: torch.Tensor, fetched: Fetched, ends: list[int]) -> Prepared:
-        """Return what the ops that the preparer is for are to do with the batch."""
+        """Return what the ops that the preparer is for are to do with the batch.
+
+        Raise ``DataError`` if they change clips' lengths behind the back of the user's own ``collate_fn``.
+        """
 
         def alone(row: int, draws: Draws) -> object:
             return preparer(draws, _shape(audio[row : row + 1, ..., : ends[row]]))
 
         with told_of_batch(preparer, fetched.keys, self.seed, alone):
-            return preparer(fetched.draws, _shape(audio), lengths=ends)
-
-    def _augmented(
-        self, module: DeviceChain, audio: torch.Tensor, fetched: Fetched, ends: list[int]
-    ) -> tuple[torch.Tensor, list[int]]:
-        """Return the batch after the ops that run here, and the lengths of its clips."""
-        prepared = self._prepared(module.prepare, audio, fetched, ends)
-        self._check_told(prepared)
-        with torch.no_grad():
-            audio, length_B = augmented(module, audio, prepared, fetched.keys, self.seed)
-        return audio.contiguous(), length_B.tolist()
-
-    def _check_told(self, prepared: Prepared) -> None:
-        """Raise ``DataError`` if clips change their lengths behind the back of the user's own ``collate_fn``."""
+            prepared = preparer(fetched.draws, _shape(audio), lengths=ends)
         if self.collate_fn is not None and prepared.resizes:
             raise DataError(
                 "Once collated, the clips would change their lengths, which collate_fn cannot know.",
                 "Cut the chain behind the ops that do so, with worker_engine='audiomentations', or give Loader "
                 "pad=True instead of a collate_fn.",
             )
+        return prepared
+
+    def _augmented(
+        self, module: DeviceChain, audio: torch.Tensor, fetched: Fetched, ends: list[int]
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Return the batch after the ops that run here, and the lengths of its clips."""
+        prepared = self._prepared(module.prepare, audio, fetched, ends)
+        with torch.no_grad():
+            audio, length_B = augmented(module, audio, prepared, fetched.keys, self.seed)
+        return audio.contiguous(), length_B.tolist()
 
     def _labelled(self, fetched: Fetched, waves: list[torch.Tensor]) -> list[Any]:
         """Return the examples with their clips' lengths by now, and their targets where the whole chain puts them."""
@@ -334,28 +300,4 @@ def _shape(audio: torch.Tensor) -> tuple[int, ...]:
 def _sentence(index: int, error: Exception) -> str:
     if isinstance(error, DataError):
         return str(error)
-    lines = str(error).strip().splitlines() or ["no reason given"]
-    return f"Example {index} cannot be read ({type(error).__name__}: {lines[0][:200].rstrip('.')})."
-
-
-def start_worker(worker_id: int) -> None:
-    """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores), let it keep
-    freed memory and tell what it cannot send, and let Ctrl-C reach the training process alone, which ends workers.
-
-    Garbage that a fork has copied, another Loader perhaps, with workers to be ended, is the training process's alone.
-    """
-    gc.freeze()
-    from threadpoolctl import threadpool_limits
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.excepthook = _print_unless_hung_up
-    send_errors_instead()
-    threadpool_limits(1)
-    torch.set_num_threads(1)
-    keep_freed_memory()
-
-
-def _print_unless_hung_up(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an exception of a thread that hands over batches, unless the training process hung up: it was Ctrl-C."""
-    if not isinstance(error, ConnectionError):
-        sys.__excepthook__(kind, error, trace)
+    return f"Example {index} cannot be read ({type(error).__name__}: {first_line(error)[:200]})."

@@ -1,33 +1,31 @@
 """Loader: batches of augmented audio on the device, by a plan. What users train with, and what the advisor races."""
 
-import atexit
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.build import DeviceChain, build_device, build_worker, check_plan
 from audioaug.core import Chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
 from audioaug.measure import clock_for, usable_cores
 from audioaug.records import Plan
 from audioaug.train import interrupt
-from audioaug.train.device_prefetch import as_device, run_ahead, to_device
-from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
-from audioaug.train.fetch import Collate, Fetcher, Keys, Message, augmented, start_worker
+from audioaug.train.checks import check_dataset, check_order
+from audioaug.train.device_prefetch import as_device, run_ahead
+from audioaug.train.examples import Where
+from audioaug.train.feed import Feed, Given
+from audioaug.train.fetch import Message
+from audioaug.train.keys import Keys
 from audioaug.train.place import Place, from_state, to_state
-from audioaug.train.processes import share_of, warn_of_the_same_examples
-from audioaug.train.ready import batches_ready
-from audioaug.train.skipped import POLICIES, OnError, Skipped
-from audioaug.train.stream import Stream, is_stream
-from audioaug.train.targets import Followers, Target, check_followed
+from audioaug.train.processes import local_size, warn_of_the_same_examples
+from audioaug.train.skipped import OnError, Skipped
+from audioaug.train.stream import is_stream
+from audioaug.train.targets import Target
 from audioaug.train.threads import with_threads
 from audioaug.train.trial import Trial, plans_for
-from audioaug.train.worker_death import watched
 
 GIVE_UP_AFTER = 64
 """So many unusable examples without a usable batch are not bad luck any more."""
@@ -41,15 +39,6 @@ class Part(NamedTuple):
 
 
 WHOLE = Part()
-
-
-class _Built(NamedTuple):
-    """What a plan is made into: device part, torch's DataLoader, what unpacks targets, and what ends the workers."""
-
-    module: DeviceChain
-    batches: "DataLoader[Any]"
-    unpacked: Callable[[Any], Any] | None
-    end: "weakref.finalize[..., Any]"
 
 
 class Loader:
@@ -138,93 +127,46 @@ class Loader:
             raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
-        _check_dataset(dataset)
-        _check_order(dataset, shuffle, sampler, batch_sampler)
-        if on_error not in POLICIES:
-            raise UsageError(f"on_error is {on_error!r}, but it must be 'skip', 'replace' or 'raise'.")
-        self.device = as_device(device)
+        check_dataset(dataset)
+        check_order(dataset, shuffle, sampler, batch_sampler)
         self._skipped = Skipped(on_error)
-        pad = pad or lengths is not None
-        self._gives_lengths, self._lengths = pad and collate_fn is None, lengths
-        self._seed = seed
         self._next = self._behind = Place()
         self._shuffle_generator = torch.Generator()
+        self._iteration = object()  # the latest
         self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
-        self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
-        self._parts = dataset, chain, collate_fn, pad, batch_size, drop_last, targets, lengths
-        self._followed_from = chain.followed_from if targets else 0
-        self._built: dict[Plan, _Built] = {}
-        self._source: Keys | Stream
+        keys = None
         if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
                 warn_of_the_same_examples(stacklevel=2)
             if batch_sampler is None:
                 sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-            self._source = Keys(batch_sampler)
-        self._trial = self._trial_of(dataset, chain) if plan == "auto" else None
-        given = plan if isinstance(plan, Plan) else Plan(cut=_least_cut(chain, self._followed_from))
-        self._use(given if self._trial is None else self._trial.plans[0])
-
-    def _trial_of(self, dataset: Any, chain: Chain) -> Trial:
-        """Return the trial of the plans for this machine; raise ``UsageError`` where batches cannot be counted."""
-        if is_stream(dataset) or self._batches_per_epoch() is None:
-            raise UsageError(
-                'plan="auto" lets several plans feed parts of an epoch in turn, but the batches of a stream, or of a '
-                "sampler without a length, cannot be divided beforehand.",
-                "Give Loader a Plan, such as the one that python -m audioaug.advise --plan writes.",
-            )
-        least = _least_cut(chain, self._followed_from)
-        plans = plans_for(chain, least, self.device, max(1, int(usable_cores())), torch.get_num_threads())
-        return Trial(plans, len(chain), clock_for(self.device))
-
-    def _use(self, plan: Plan) -> None:
-        """Go on with a plan, for which all is built the first time."""
-        if plan not in self._built:
-            self._built[plan] = self._build(plan)
-        self.plan = plan
-        self._module, self._batches, self._unpacked, self._end = self._built[plan]
-
-    def _build(self, plan: Plan) -> "_Built":
-        dataset, chain, collate_fn, pad, batch_size, drop_last, targets, lengths = self._parts
-        check_plan(chain, plan)
-        if targets:
-            check_followed(chain, plan)
-        on_clips, on_batches = build_worker(chain, plan, self._seed, self._followed_from)
-        followers = Followers(targets, chain, on_clips.cut)
-        fetcher = Fetcher(dataset, on_clips, self._skipped.on_error, bool(followers), lengths)
-        module = build_device(chain, plan.cut, plan.device_engine, self._seed)
-        collate = Collate(module.prepare, collate_fn, pad, on_batches, followers, lengths, self._seed)
-        if is_stream(dataset):
-            self._source = Stream(fetcher, batch_size, drop_last, plan.persistent_workers)
-        batches = self._data_loader(plan, fetcher, collate)
-        unpacked = followers.unpacked if collate_fn is None else None
-        return _Built(module, batches, unpacked, weakref.finalize(self, _end_workers, batches))
+            keys = Keys(batch_sampler)
+        self.device, pad = as_device(device), pad or lengths is not None
+        self._given = given = Given(
+            dataset, chain, self.device, keys, batch_size, drop_last, collate_fn, pad, lengths, targets, seed, on_error
+        )
+        self._feeds: dict[Plan, Feed] = {}
+        self._trial = _trial_of(given) if plan == "auto" else None
+        fixed = plan if isinstance(plan, Plan) else Plan(cut=given.least_cut)
+        self._use(fixed if self._trial is None else self._trial.plans[0])
 
     def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
         return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
 
-    def _data_loader(self, plan: Plan, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
-        workers = share_of(plan.num_workers)
-        if workers and fetcher.worker.cut:
-            import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
-        source = self._source
-        batching: dict[str, Any] = {"batch_size": None} if isinstance(source, Stream) else {"batch_sampler": source}
-        return DataLoader(
-            source if isinstance(source, Stream) else fetcher,  # type: ignore[arg-type]
-            **batching,
-            collate_fn=collate,  # type: ignore[arg-type]
-            num_workers=workers,
-            prefetch_factor=plan.prefetch_factor if workers else None,
-            persistent_workers=plan.persistent_workers and workers > 0,
-            pin_memory=plan.pin_memory and self.device.type == "cuda",
-            multiprocessing_context=plan.start_method if workers else None,
-            worker_init_fn=start_worker,
-            generator=torch.Generator().manual_seed(self._seed),  # or torch would draw from the global generator
-        )
+    def _use(self, plan: Plan) -> None:
+        """Go on with a plan, for which all is built the first time."""
+        if plan not in self._feeds:
+            self._feeds[plan] = Feed(self._given, plan)
+        self._feed = self._feeds[plan]
+
+    @property
+    def plan(self) -> Plan:
+        """Where and how the chain runs; while plans are tried, the one whose turn it is."""
+        return self._feed.plan
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self._feed.source)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is; otherwise each iteration is one epoch further than the last."""
@@ -246,7 +188,7 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""
-        return to_state(self._behind, self._seed, self._batches_per_epoch())
+        return to_state(self._behind, self._given.seed, _length(self._feed.source))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration be the rest of the epoch in which ``state_dict`` was called.
@@ -257,13 +199,7 @@ class Loader:
         Raises:
             UsageError: the state is none, of another seed, or in the middle of an epoch that has other batches here.
         """
-        self._next = self._behind = from_state(state, self._seed, self._batches_per_epoch())
-
-    def _batches_per_epoch(self) -> int | None:
-        try:
-            return len(self)
-        except TypeError:  # a stream or a sampler without a length
-            return None
+        self._next = self._behind = from_state(state, self._given.seed, _length(self._feed.source))
 
     def __iter__(self) -> Iterator[Any]:
         return self._epoch()
@@ -274,7 +210,15 @@ class Loader:
         It begins with its first batch, not with ``iter``: Lightning calls that only to see whether it can.
         """
         start, self._next = self._next, Place(self._next.epoch + 1)
-        yield from self._on_threads(self._handed_out(start)) if self._trial is None else self._tried(start)
+        mine = self._iteration = object()
+        shared = self._trial is not None or self._feed.batches.persistent_workers
+        for batch in self._on_threads(self._handed_out(start)) if self._trial is None else self._tried(start):
+            yield batch
+            if shared and self._iteration is not mine:
+                raise UsageError(
+                    "Another iteration over this Loader has begun and has its workers: this one cannot go on.",
+                    "Make a second Loader for it, or give a Plan with persistent_workers=False.",
+                )
 
     def _on_threads(self, batches: Iterator[Any]) -> Iterator[Any]:
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
@@ -294,10 +238,8 @@ class Loader:
     def _keep(self, trial: Trial) -> None:
         """End the workers of plans that are out of the trial; once one is kept, use it."""
         kept = trial.plans if trial.chosen is None else [trial.chosen]
-        for plan in self._built.keys() - set(kept):
-            end = self._built.pop(plan).end
-            atexit.unregister(end)
-            end()
+        for plan in self._feeds.keys() - set(kept):
+            self._feeds.pop(plan).close()
         if trial.chosen is not None:
             self._use(trial.chosen)
             self._trial = None
@@ -305,21 +247,22 @@ class Loader:
     @property
     def capacity(self) -> int | None:
         """The most batches that workers can have ready; ``None`` without workers."""
-        return self._batches.num_workers * (self._batches.prefetch_factor or 0) or None
+        return self._feed.capacity
 
     @property
     def ready(self) -> int | None:
         """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
-        return batches_ready(self._running())
+        return self._feed.ready
 
     def _handed_out(self, start: Place, part: Part = WHOLE) -> Iterator[Any]:
         """Yield the batches of an epoch from some place on, or a part of them, and note how far that is."""
+        feed = self._feed
 
         def finish(placed: tuple[Place, Message]) -> tuple[Place, Any]:
-            return placed[0], self._finish(placed[1])
+            return placed[0], feed.finish(placed[1])
 
         interrupt.listen()
-        for place, batch in run_ahead(self._placed(start, part), self.device, finish):
+        for place, batch in run_ahead(self._placed(feed, start, part), self.device, finish):
             interrupt.raise_if_dropped()
             self._behind = place
             yield batch
@@ -327,20 +270,18 @@ class Loader:
 
     def messages(self, epoch: int = 0) -> Iterator[Message]:
         """Yield what the workers send in an epoch, before it is copied and the device part runs."""
-        return (message for _, message in self._placed(Place(epoch)))
+        return (message for _, message in self._placed(self._feed, Place(epoch)))
 
-    def _placed(self, start: Place, part: Part = WHOLE) -> Iterator[tuple[Place, Message]]:
+    def _placed(self, feed: Feed, start: Place, part: Part = WHOLE) -> Iterator[tuple[Place, Message]]:
         """Yield the messages of an epoch from some place on, each with the place behind it."""
-        again = 0 if part.goes_on else self._source.start(*start)
-        self._source.most = part.most
+        again = 0
         if not part.goes_on:
+            again = feed.source.start(*start)
             self._usable, self._skipped_before = start.batch, self.skipped
-            seed = uniforms(self._seed, start.epoch, [0], [2**31], [0])[0, 0]
+            seed = uniforms(self._given.seed, start.epoch, [0], [2**31], [0])[0, 0]
             self._shuffle_generator.manual_seed(int(seed * 2**53))
-        batches, self._running = watched(self._batches)
-        atexit.unregister(self._end)
-        atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
-        for number, message in enumerate(batches, start.batch - again + 1):
+        feed.source.most = part.most
+        for number, message in enumerate(feed.messages(), start.batch - again + 1):
             if isinstance(message, AudioaugError):
                 try:
                     raise message
@@ -371,66 +312,27 @@ class Loader:
         """Say in a sentence how many examples could not be read so far, and why the last could not."""
         return str(self._skipped)
 
-    def _finish(self, message: Message) -> Any:
-        """Copy a batch to the device and run the device part on its audio. Never waits for the device."""
-        batch = to_device(message.batch, self.device)
-        batch = batch if self._unpacked is None else self._unpacked(batch)
-        assert message.prepared is not None
-        if not message.prepared.steps:
-            return batch
-        wave, length_B = augmented(self._module, get_wave(batch), message.prepared, message.keys, self._seed)
-        if message.prepared.resizes and self._gives_lengths:
-            batch = with_lengths(batch, length_B, self._lengths)
-        return with_wave(batch, wave)
-
-
-def _end_workers(batches: "DataLoader[Any]") -> None:
-    """End workers that live on between epochs, at once.
-
-    Left alone, torch may wait 5 s for each: when a loader dies in a reference cycle (its queues are gone before it asks
-    the workers to end), and at exit with pinned memory (nobody asks them, pytorch/pytorch#81794).
-    """
-    batches._iterator = None
-
-
-def _least_cut(chain: Chain, followed_from: int) -> int:
-    """Return the smallest cut there can be, behind what targets cannot follow on the device if it may be there."""
-    return max(chain.device_from, min(followed_from, chain.worker_until))
-
 
 def _without_cut(plan: Plan | None) -> Plan:
     return replace(plan or Plan(), cut=0, device_engine="batched", chain_hash="")
 
 
-def _check_dataset(dataset: Any) -> None:
-    if hasattr(dataset, "__next__"):
-        raise DataError(
-            f"{type(dataset).__name__} is an iterator, which has nothing left after one epoch.",
-            "Give Loader a dataset with __getitem__ and __len__, or an IterableDataset.",
-        )
-    pipeline = getattr(dataset, "pipeline", None)  # a WebLoader hides its DataLoader there
-    if any(isinstance(part, DataLoader) for part in (dataset, *(pipeline if isinstance(pipeline, list) else ()))):
-        raise DataError(
-            f"{type(dataset).__name__} is a loader, which gives batches: Loader takes the dataset in it.",
-            "Give Loader the dataset and what it needs to batch it: batch_size, sampler, collate_fn.",
-        )
-    if is_stream(dataset):
-        return
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise DataError(
-            f"{type(dataset).__name__} is no dataset: Loader needs one with __getitem__ and __len__, or an __iter__."
-        )
-    if not len(dataset):
-        raise DataError("The dataset is empty.")
-
-
-def _check_order(dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
-    given = shuffle + (sampler is not None) + (batch_sampler is not None)
-    if given > 1:
-        raise UsageError("Loader takes only one of shuffle, sampler and batch_sampler.")
-    if given and is_stream(dataset):
+def _trial_of(given: Given) -> Trial:
+    """Return the trial of the plans for this machine; raise ``UsageError`` where batches cannot be counted."""
+    if given.keys is None or _length(given.keys) is None:
         raise UsageError(
-            f"{type(dataset).__name__} is a stream, which has an order of its own: Loader takes no shuffle, sampler or "
-            "batch_sampler for it.",
-            "Shuffle in the dataset.",
+            'plan="auto" lets several plans feed parts of an epoch in turn, but the batches of a stream, or of a '
+            "sampler without a length, cannot be divided beforehand.",
+            "Give Loader a Plan, such as the one that python -m audioaug.advise --plan writes.",
         )
+    cores = max(1, int(usable_cores()) // local_size())
+    plans = plans_for(given.chain, given.least_cut, given.device, cores, torch.get_num_threads())
+    return Trial(plans, len(given.chain), clock_for(given.device))
+
+
+def _length(source: Any) -> int | None:
+    """Return how many batches an epoch has; ``None`` for a stream or a sampler without a length."""
+    try:
+        return len(source)
+    except TypeError:
+        return None

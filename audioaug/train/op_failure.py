@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from audioaug.build import Preparer, WorkerChain
 from audioaug.core import Draws
-from audioaug.errors import AudioaugError, OpError
+from audioaug.errors import AudioaugError, OpError, first_line
 
 SHOWN = 8
 """So many examples of a batch are named."""
@@ -100,6 +100,5 @@ def _who(worker: WorkerChain) -> str:
 
 def _why(error: Exception) -> str:
     """Return the first line of what was raised, and where: a worker's traceback does not reach the training process."""
-    reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{reason}; {frame.filename}, line {frame.lineno}"
+    return f"{first_line(error)}; {frame.filename}, line {frame.lineno}"

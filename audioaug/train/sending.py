@@ -11,7 +11,7 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
-from audioaug.errors import AudioaugError, DataError, WorkerError
+from audioaug.errors import AudioaugError, DataError, WorkerError, first_line
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
@@ -30,9 +30,8 @@ def _send_error(queue: Any, error: Exception, item: Any) -> None:
 
 
 def _explained(error: Exception) -> AudioaugError:
-    reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
     return no_room(error) or DataError(
-        f"A worker cannot send a batch: {type(error).__name__} ({reason}).",
+        f"A worker cannot send a batch: {type(error).__name__} ({first_line(error)}).",
         "Return what can be pickled from the dataset and collate_fn, or use num_workers=0.",
     )
 

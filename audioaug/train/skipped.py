@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Literal
 
-from audioaug.errors import AudioaugWarning
+from audioaug.errors import AudioaugWarning, UsageError
 
 OnError = Literal["skip", "replace", "raise"]
 """What becomes of an example that cannot be read."""
@@ -16,9 +16,15 @@ POLICIES = typing.get_args(OnError)
 
 
 class Skipped:
-    """Counts examples left out or replaced, and warns of the first."""
+    """Counts examples left out or replaced, and warns of the first.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
 
     def __init__(self, on_error: OnError) -> None:
+        if on_error not in POLICIES:
+            raise UsageError(f"on_error is {on_error!r}, but it must be 'skip', 'replace' or 'raise'.")
         self.on_error, self.count, self.last = on_error, 0, ""
 
     def add(self, sentences: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from audioaug.errors import AudioaugError, DataError
+from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.train.fetch import UNREADABLE, Fetched, Fetcher
 from audioaug.train.processes import rank_and_size
 
@@ -84,8 +84,8 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
 
 
 def _broken(error: Exception) -> DataError:
-    reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+    raised = f"{type(error).__name__}: {first_line(error)}"
     return DataError(
-        f"The dataset is a stream, which cannot be read on after an error ({type(error).__name__}: {reason}).",
+        f"The dataset is a stream, which cannot be read on after an error ({raised}).",
         "Leave broken examples out in the dataset, or give on_error='raise' to see where it comes from.",
     )

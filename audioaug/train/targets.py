@@ -61,7 +61,7 @@ class Frames(Target):
     Args:
         hop_seconds: from one frame to the next.
         centred: frame k lies around ``k * hop_seconds`` (as in a centred spectrogram), instead of beginning there.
-        fill: what frames get whose audio is new: padding, the silence that a shift leaves.
+        fill: what frames get whose audio is new: padding, the silence that a shift leaves. Their type must hold it.
 
     In a batch: (B, F, ...); with ``Loader(pad=True)``, a pair of that, filled up with ``fill``, and the numbers of
     frames, (B,).
@@ -101,12 +101,17 @@ class Frames(Target):
             other = np.full(shape, self.fill, dtype=united.dtype)
             other[: len(part)] = part[: len(united)]
             united = np.maximum(united, other)
-        return torch.from_numpy(np.ascontiguousarray(united))
+        return torch.from_numpy(np.require(united, requirements=["C", "W"]))
 
     def _followed(self, value: Any, timeline: Timeline, sample_rate: int) -> NDArray[Any]:
         array = _array(value, "Frames", "a number or a row for each frame")
         if array.ndim < 1:
             raise DataError(f"Frames are (F,) or (F, ...), but here is a single {value!r}.")
+        if not _holds(array.dtype, self.fill):
+            raise DataError(
+                f"Frames of type {array.dtype} cannot be filled with {self.fill}.",
+                "Give fill a number that the type can hold, or the frames another type.",
+            )
         return timeline.frames(array, self.hop_seconds * sample_rate, centred=self.centred, fill=self.fill)
 
     def collated(self, values: Sequence[torch.Tensor], pad: bool) -> Any:
@@ -277,12 +282,14 @@ class Followers:
             for place, kind in self.targets.items()
         }
 
-    def unpacked(self, batch: Any) -> Any:
-        """Return the batch as the user gets it."""
-        for place in self.targets:
-            if isinstance(target := item_of(batch, place), Ragged):
-                batch = with_item(batch, place, list(target.flat.split(target.counts)))
-        return batch
+
+def unpacked(batch: Any) -> Any:
+    """Return the batch as the user gets it: a list of tensors in the place of each ``Ragged``."""
+    items = enumerate(batch) if isinstance(batch, tuple | list) else batch.items() if isinstance(batch, Mapping) else ()
+    for place, item in items:
+        if isinstance(item, Ragged):
+            batch = with_item(batch, place, list(item.flat.split(item.counts)))
+    return batch
 
 
 def check_followed(chain: Chain, plan: Plan) -> None:
@@ -306,6 +313,13 @@ def _array(value: Any, kind: str, what: str, dtype: Any = None) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{kind}: a target must be {what}, but it is {value!r}.")
     return array
+
+
+def _holds(dtype: np.dtype[Any], number: float) -> bool:
+    if dtype.kind == "f":
+        return True
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return low <= number <= high and number == int(number)
 
 
 def _rows(value: Any) -> list[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,16 @@ def test_a_run_that_was_stopped_in_mid_epoch_ends_with_the_same_weights(more, tm
     assert resumed["updates"] == whole["updates"] and resumed["reached"] == whole["reached"]
     with pytest.raises(AssertionError):
         assert_same_weights(stopped, whole)
+
+
+def test_an_epoch_whose_last_update_was_before_the_stop_has_no_loss_afterwards(tmp_path, press, capsys):
+    press(4)
+    assert run(tmp_path / "parts.pt") == 130
+    capsys.readouterr()
+    assert run(tmp_path / "parts.pt", "--resume") == 0
+    said = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"epoch 0: \d+% of the held-out words", said[0])
+    assert re.fullmatch(r"epoch 1: loss \d\.\d\d, \d+% of the held-out words", said[1])
 
 
 def test_a_plan_with_workers_leads_to_the_same_place(tmp_path):

@@ -427,6 +427,17 @@ def test_two_iterators_of_one_loader_are_two_epochs():
             assert torch.equal(wave, pair[place][0]) and torch.equal(index, pair[place][1])
 
 
+@pytest.mark.parametrize("plan", [Plan(num_workers=1), "auto"], ids=["workers that live on", "auto"])
+def test_an_iteration_whose_workers_serve_another_does_not_go_on(plan):
+    loader = Loader([(torch.ones(4), k) for k in range(60)], GAIN, plan, batch_size=2, device="cpu")
+    first, second = iter(loader), iter(loader)
+    next(first)
+    next(second)
+    with pytest.raises(UsageError, match=r"Another iteration over this Loader has begun .* Make a second Loader"):
+        next(first)
+    assert [index.tolist() for _, index in second] == [[k, k + 1] for k in range(2, 60, 2)]
+
+
 @pytest.mark.parametrize("cut", [0, 8])
 def test_the_global_random_state_is_left_alone(cut):
     chain = Chain([*exact_chain().ops, ops.AddGaussianNoise(p=1.0)], RATE)

@@ -167,6 +167,16 @@ def test_ragged_labels_travel_as_one_tensor(workers: int) -> None:
     assert isinstance(batch["click"], list) and [len(each) for each in batch["click"]] == message.batch["click"].counts
 
 
+@pytest.mark.parametrize("pad", [False, True])
+def test_positions_may_count_from_the_end(pad: bool) -> None:
+    dataset = [(torch.ones(1600), [0.02, 0.05])] * 2
+    chain = Chain([ops.Reverse(p=1.0)], RATE)
+    batch = next(iter(loader_of(dataset, chain, pad=pad, targets={-1: Stamps()})))
+    assert len(batch) == (3 if pad else 2)
+    for times in batch[1]:
+        assert times.tolist() == pytest.approx([0.05, 0.08])
+
+
 # Trim
 
 
@@ -429,6 +439,22 @@ def test_targets_must_be_kinds_at_places(targets: Any, sentence: str) -> None:
 def test_labels_of_another_form_are_told(targets: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         list(loader_of(Clicked(), targets=targets))
+
+
+def test_what_fills_frames_must_fit_their_type() -> None:
+    dataset = [{"audio": torch.ones(1600), "f": np.zeros(10, np.uint8)}]
+    chain = Chain([ops.Reverse(p=1.0)], RATE)
+    with pytest.raises(DataError, match=r"Frames of type uint8 cannot be filled with -1\. Give fill a number"):
+        list(loader_of(dataset, chain, targets={"f": Frames(HOP, fill=-1)}))
+    with pytest.raises(DataError, match=r"Frames of type uint8 cannot be filled with 0\.5"):
+        list(loader_of(dataset, chain, targets={"f": Frames(HOP, fill=0.5)}))
+
+
+def test_labels_that_cannot_be_written_to_are_fine() -> None:
+    active = np.ones(10, np.float32)
+    active.flags.writeable = False
+    [batch] = loader_of([{"audio": torch.ones(1600), "f": active}], targets={"f": Frames(HOP)}, augment=False)
+    assert torch.equal(batch["f"][0][0], torch.ones(10))
 
 
 def test_frames_of_unequal_length_want_padding() -> None:

@@ -132,6 +132,14 @@ def test_processes_of_a_machine_share_the_workers(monkeypatch):
     assert (plan.num_workers, share_of(plan.num_workers), plan.threads) == (8, 4, 4)
 
 
+def test_processes_of_a_machine_share_its_cores(monkeypatch):
+    monkeypatch.setattr(loader_module, "usable_cores", lambda: 8.0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    loader = loader_of("auto")
+    assert loader._trial is not None
+    assert [share_of(plan.num_workers) for plan in loader._trial.plans] == [0, 2, 2, 2]
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Let blocks be short, and workers two."""
@@ -153,7 +161,7 @@ def test_the_batches_are_those_of_the_plan_adopted_and_of_any_other(quick, caplo
     caplog.set_level(logging.INFO, "audioaug")
     loader = loader_of("auto")
     found = [rows(loader) for _ in range(2)]
-    assert "adopted: " in caplog.text and loader._trial is None and list(loader._built) == [loader.plan]
+    assert "adopted: " in caplog.text and loader._trial is None and list(loader._feeds) == [loader.plan]
     fixed = loader_of(loader.plan)
     assert [rows(fixed) for _ in range(2)] == found
     assert sorted(index for batch, _ in found[0] for index in batch) == list(range(1200))

@@ -1,0 +1,149 @@
+"""Feed: what a plan makes of what a Loader was given: a DataLoader with its workers, and the part on the device."""
+
+import atexit
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from audioaug.build import build_device, build_worker, check_plan
+from audioaug.core import Chain
+from audioaug.errors import AudioaugError
+from audioaug.records import Plan
+from audioaug.train.device_prefetch import to_device
+from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
+from audioaug.train.fetch import Collate, Fetcher, Message, augmented
+from audioaug.train.keys import Keys
+from audioaug.train.processes import share_of
+from audioaug.train.ready import batches_ready
+from audioaug.train.skipped import OnError
+from audioaug.train.stream import Stream
+from audioaug.train.targets import Followers, Target, check_followed, unpacked
+from audioaug.train.worker_death import watched
+from audioaug.train.worker_start import start_worker
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a Loader was given, the same for any plan. ``keys`` are those of a dataset that is no stream."""
+
+    dataset: Any
+    chain: Chain
+    device: torch.device
+    keys: Keys | None
+    batch_size: int
+    drop_last: bool
+    collate_fn: Callable[[list[Any]], Any] | None
+    pad: bool
+    lengths: Where | None
+    targets: Mapping[Where, Target] | None
+    seed: int
+    on_error: OnError
+
+    @property
+    def followed_from(self) -> int:
+        """How many ops have to run on clips for targets to follow them."""
+        return self.chain.followed_from if self.targets else 0
+
+    @property
+    def least_cut(self) -> int:
+        """The smallest cut there can be, behind what targets cannot follow on the device if it may be there."""
+        return max(self.chain.device_from, min(self.followed_from, self.chain.worker_until))
+
+
+class Feed:
+    """Batches of what was given, by one plan.
+
+    Args:
+        given: to the Loader.
+        plan: where and how the chain runs.
+
+    Raises:
+        PlanError: the plan does not belong to the chain, asks for something impossible, or does not let targets follow.
+    """
+
+    def __init__(self, given: Given, plan: Plan) -> None:
+        chain = given.chain
+        check_plan(chain, plan)
+        if given.targets:
+            check_followed(chain, plan)
+        self.given, self.plan = given, plan
+        on_clips, on_batches = build_worker(chain, plan, given.seed, given.followed_from)
+        followers = Followers(given.targets, chain, on_clips.cut)
+        fetcher = Fetcher(given.dataset, on_clips, given.on_error, bool(followers), given.lengths)
+        self.module = build_device(chain, plan.cut, plan.device_engine, given.seed)
+        collate = Collate(
+            self.module.prepare, given.collate_fn, given.pad, on_batches, followers, given.lengths, given.seed
+        )
+        self.source: Keys | Stream = (
+            Stream(fetcher, given.batch_size, given.drop_last, plan.persistent_workers)
+            if given.keys is None
+            else given.keys
+        )
+        self.batches = self._data_loader(fetcher, collate)
+        self._running: Callable[[], Any] = lambda: None  # torch's iterator, while there is one
+        self._end = weakref.finalize(self, _end_workers, self.batches)
+
+    def _data_loader(self, fetcher: Fetcher, collate: Collate) -> "DataLoader[Any]":
+        plan, source = self.plan, self.source
+        workers = share_of(plan.num_workers)
+        if workers and fetcher.worker.cut:
+            import audiomentations  # noqa: F401  (takes a second; workers that are forked need not do it again)
+        batching: dict[str, Any] = {"batch_size": None} if isinstance(source, Stream) else {"batch_sampler": source}
+        return DataLoader(
+            source if isinstance(source, Stream) else fetcher,  # type: ignore[arg-type]
+            **batching,
+            collate_fn=collate,  # type: ignore[arg-type]
+            num_workers=workers,
+            prefetch_factor=plan.prefetch_factor if workers else None,
+            persistent_workers=plan.persistent_workers and workers > 0,
+            pin_memory=plan.pin_memory and self.given.device.type == "cuda",
+            multiprocessing_context=plan.start_method if workers else None,
+            worker_init_fn=start_worker,
+            generator=torch.Generator().manual_seed(self.given.seed),  # or torch would draw from the global generator
+        )
+
+    def messages(self) -> "Iterator[Message | AudioaugError]":
+        """Start the workers where they do not run yet, and return what they send."""
+        messages, self._running = watched(self.batches)
+        atexit.unregister(self._end)
+        atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
+        return messages
+
+    def finish(self, message: Message) -> Any:
+        """Copy a batch to the device and run the device part on its audio. Never waits for the device."""
+        batch = unpacked(to_device(message.batch, self.given.device))
+        assert message.prepared is not None
+        if not message.prepared.steps:
+            return batch
+        wave, length_B = augmented(self.module, get_wave(batch), message.prepared, message.keys, self.given.seed)
+        if message.prepared.resizes and self.given.pad and self.given.collate_fn is None:
+            batch = with_lengths(batch, length_B, self.given.lengths)
+        return with_wave(batch, wave)
+
+    def close(self) -> None:
+        """End the workers."""
+        atexit.unregister(self._end)
+        self._end()
+
+    @property
+    def capacity(self) -> int | None:
+        """The most batches that workers can have ready; ``None`` without workers."""
+        return self.batches.num_workers * (self.batches.prefetch_factor or 0) or None
+
+    @property
+    def ready(self) -> int | None:
+        """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
+        return batches_ready(self._running())
+
+
+def _end_workers(batches: "DataLoader[Any]") -> None:
+    """End workers that live on between epochs, at once.
+
+    Left alone, torch may wait 5 s for each: when a loader dies in a reference cycle (its queues are gone before it asks
+    the workers to end), and at exit with pinned memory (nobody asks them, pytorch/pytorch#81794).
+    """
+    batches._iterator = None
