@@ -1,6 +1,6 @@
 """Device stages: the training step, what comes before it on the device, and the copy to get there."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -8,13 +8,16 @@ import torch
 
 from audioaug.advise.bench import Bench
 from audioaug.advise.costs import op_stage, part_cost
-from audioaug.advise.pieces import device_works, step_behind
+from audioaug.advise.pieces import device_parts, device_works, step_behind
 from audioaug.build.stock import why_unavailable
 from audioaug.decide.predict import best_threads, threads_beside
 from audioaug.measure import measure_transfer
 from audioaug.records import Ceiling, DeviceEngine, PartCost, Report, StageCost
 from audioaug.train.threads import torch_threads
 from audioaug.units import Seconds, plural
+
+Parts = dict[int, Callable[[], torch.Tensor]]
+"""What comes behind each cut on the device, the longest first."""
 
 
 def thread_counts(report: Report, workers: Iterable[int]) -> tuple[int, ...]:
@@ -48,9 +51,14 @@ def ceiling_on_fewer_threads(report: Report) -> Ceiling | None:
     return Ceiling(step.ms_per_batch, step.ci_ms, rate, best, step.samples_ms)
 
 
-def parts_on_threads(
-    bench: Bench, count: int, parts: Mapping[int, Callable[[], torch.Tensor]], seconds: Seconds
-) -> tuple[PartCost, ...]:
+def parts_to_time(bench: Bench, counts: Sequence[int]) -> dict[int, Parts]:
+    """Return what to time on each number of threads: all parts on the middle one, only the longest on the others."""
+    parts = device_parts(bench.target, bench.wave)
+    longest = dict(list(parts.items())[:1])
+    return {count: parts if count == counts[(len(counts) - 1) // 2] else longest for count in counts}
+
+
+def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -> tuple[PartCost, ...]:
     """Time these device parts on so many threads, and the longest of them with the step and the copy."""
     works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
     if parts and not bench.target.pad:  # padded batches would have to tell their new lengths

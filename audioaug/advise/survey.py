@@ -9,33 +9,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from audioaug.advise import device_stages, loader_stages
-from audioaug.advise.also import Wanted, measure_also
 from audioaug.advise.arms import cached_batches, cell_at, cell_of
 from audioaug.advise.bench import Bench
 from audioaug.advise.budget import ALSO, SHARES, Budget
 from audioaug.advise.cache import Cache, fingerprint
+from audioaug.advise.cells import after_earlier_heats, after_heat, after_race, predicted, with_stall
 from audioaug.advise.facts import chain_facts, workload
-from audioaug.advise.outcomes import after_earlier_heats, after_heat, after_race, with_stall
-from audioaug.advise.pieces import device_parts
 from audioaug.advise.progress import Progress, told_once
 from audioaug.advise.racing import CEILING, Racer
 from audioaug.advise.schedule import Schedule
 from audioaug.advise.target import Target, in_one_line
 from audioaug.advise.today import measure_today
+from audioaug.advise.variants import Wanted, measure_also
 from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.advise.worker_probe import Memory
 from audioaug.advise.worker_stages import worker_stages
-from audioaug.build.stock import stock_cuts, why_unavailable
-from audioaug.decide.predict import with_prediction
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
-from audioaug.decide.shortlist import all_cells, best_of_each
+from audioaug.decide.shortlist import best_of_each
 from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import clock_for, effective_cores, host_facts
 from audioaug.records import Cell, Measurement, Notice, Plan, Report
 from audioaug.train.device_prefetch import tensors
-from audioaug.units import format_seconds, plural
+from audioaug.units import format_seconds
 
 CPU_TRAINING = (
     'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
@@ -95,7 +92,7 @@ class Survey:
             self._measure_workers()
             self._measure_device()
             self._measure_loaders()
-            self._predict()
+            self._grow(**predicted(self.report, self.target.chain, self.counts))
             self._run_heats()
             cache.save(self.report)
         return self._finish(self._run_race())
@@ -126,7 +123,7 @@ class Survey:
         )
         self._grow(**{name: getattr(earlier, name) for name in ("stages", "parts", "loader_costs", "steals")})
         self._lower_ceiling()
-        self._predict()
+        self._grow(**predicted(self.report, self.target.chain, self.counts))
         self._grow(**after_earlier_heats(self.report, earlier))
         self.budget.leave_out([name for name in SHARES if name not in ("today", "race")])
         return True
@@ -159,14 +156,11 @@ class Survey:
             counts = device_stages.thread_counts(self.report, self.counts.possible)
             self._add(stages=device_stages.steps_on_threads(bench, {usual, *counts}, 0.1 * seconds))
             self._lower_ceiling()
-            parts, counts = (
-                device_parts(self.target, bench.wave),
-                device_stages.thread_counts(self.report, self.counts.possible),
-            )
-            for count in counts:
+            counts = device_stages.thread_counts(self.report, self.counts.possible)
+            parts = device_stages.parts_to_time(bench, counts)
+            for count, ours in parts.items():
                 tick()
-                ours = parts if count == counts[(len(counts) - 1) // 2] else dict(list(parts.items())[:1])
-                self._add(parts=device_stages.parts_on_threads(bench, count, ours, 0.4 * seconds / len(counts)))
+                self._add(parts=device_stages.parts_on_threads(bench, count, ours, 0.4 * seconds / len(parts)))
             assert self.report.ceiling is not None
             self._add(stages=device_stages.ops_on_device(bench, self.report.ceiling.threads, 0.4 * seconds, tick))
             self._add(stages=device_stages.copies(bench, 0.1 * seconds))
@@ -203,25 +197,13 @@ class Survey:
         """Keep what workers take of the memory, which limits how many there can be, and whether today's grow."""
         if memory.worker_bytes is None:
             return
-        largest = max(memory.worker_bytes, self.counts.needs.worker_bytes or 0)
-        self.counts = replace(self.counts, needs=replace(self.counts.needs, worker_bytes=largest))
-        signals = replace(self.report.signals, worker_bytes=largest)
+        self.counts = self.counts.with_memory(memory.worker_bytes)
+        signals = replace(self.report.signals, worker_bytes=self.counts.needs.worker_bytes)
         if (cell.cut, cell.num_workers) == (self.today.cut, self.today.num_workers):
             signals = replace(signals, worker_growth_bytes=memory.growth_bytes)
         self._grow(signals=signals)
 
     # What is decided on the way
-
-    def _predict(self) -> None:
-        cells = all_cells(
-            self.report,
-            self.counts.possible,
-            stock_cuts(self.target.chain),
-            pin_memory=device_stages.pinning_wins(self.report),
-            why_no_stock=why_unavailable(),
-        )
-        cells += self.counts.impossible(self.target.chain)
-        self._grow(cells=tuple(cells), current=with_prediction(self.report, self.today))
 
     def _run_heats(self) -> None:
         """Give every cut, with either engine, a few training steps beside what is done today."""
@@ -248,11 +230,7 @@ class Survey:
 
     def _verify(self, plan: Plan) -> Report:
         """Race a given plan against today's configuration only; raise ``MeasurementError`` if it cannot be run here."""
-        if plan.num_workers > self.counts.most:
-            limit = self.counts.why_no_more(plan.num_workers)
-            raise MeasurementError(
-                f"The plan's {plural(plan.num_workers, 'worker')} cannot be run.", limit.text if limit else ""
-            )
+        self.counts.check(plan.num_workers)
         cell = cell_of(plan, self.target.chain)
         arms = [self.today] if cell.name == self.today.name else [self.today, cell]
         self._grow(cells=tuple(arms))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
-from audioaug.advise.beside import look_at_step, look_beside
 from audioaug.advise.limits import needs_of
 from audioaug.advise.racing import CEILING, Racer
+from audioaug.advise.signals import look_at_step, look_beside
 from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.measure import Watch
 from audioaug.records import Ceiling, Cell, Measurement, Notice, Signals
@@ -29,19 +29,19 @@ def measure_today(
     bench: Bench, cell: Cell, counts: WorkerCounts, racer: Racer, seconds: Seconds, tick: Callable[..., None]
 ) -> Today:
     """Race this cell, with fewer workers if there is no room for all of them, against the ceiling."""
-    target, clock = bench.target, bench.clock
+    target = bench.target
     target.try_step(bench.batches[0])
-    signals = look_at_step(target, bench.batches, clock, seconds / 20)
+    signals = look_at_step(bench, seconds / 20)
     message = next(open_loader(target, replace(cell, num_workers=0)).messages())
     counts = replace(counts, needs=needs_of(target, message, counts.host.start_method))
     signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
     cell, refused = _within_limits(bench, cell, counts)
     pilot = bench.interleave({CEILING: bench.step(), cell.name: _steps_on(bench, cell)}, seconds / 4)
-    watch = Watch(clock)
+    watch = Watch(bench.clock)
     expected = {name: timing.median for name, timing in pilot.items()}
     result = racer.run([cell], expected, seconds / 2, tick, cached=bench.batches)
     signals = _with_race(replace(signals, refused=refused), watch, racer, result[cell.name])
-    signals = look_beside(target, cell, message, signals, clock, seconds / 5)
+    signals = look_beside(bench, cell, message, signals, seconds / 5)
     timing = result[CEILING].step
     rate = target.batch_size / timing.median
     ceiling = Ceiling(timing.ms, timing.ci_ms, rate, counts.host.torch_threads, timing.samples_ms)

@@ -1,12 +1,14 @@
 """Worker counts: those to consider, and how many this machine has room for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from audioaug.advise.arms import cell_at
 from audioaug.core import Chain
 from audioaug.decide.limits import Needs, most_workers
+from audioaug.errors import MeasurementError
 from audioaug.records import Cell, HostFacts, Notice
+from audioaug.units import plural
 
 MOST_PROCESSES = 32
 """Workers that are alive at once, most of them waiting."""
@@ -29,6 +31,17 @@ class WorkerCounts:
     def why_no_more(self, count: int = MOST_PROCESSES) -> Notice | None:
         """Return the limit that leaves no room for so many, if there is one."""
         return most_workers(self.host, self.needs, count)[1]
+
+    def check(self, count: int) -> None:
+        """Raise ``MeasurementError`` if there is no room for so many."""
+        if count > self.most:
+            limit = self.why_no_more(count)
+            raise MeasurementError(f"The plan's {plural(count, 'worker')} cannot be run.", limit.text if limit else "")
+
+    def with_memory(self, worker_bytes: int) -> "WorkerCounts":
+        """Return the counts, knowing of a worker that takes so much memory for itself."""
+        largest = max(worker_bytes, self.needs.worker_bytes or 0)
+        return replace(self, needs=replace(self.needs, worker_bytes=largest))
 
     @property
     def wanted(self) -> tuple[int, ...]:

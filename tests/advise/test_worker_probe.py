@@ -8,7 +8,7 @@ import torch
 
 from audioaug import Chain, ops
 from audioaug.advise.arms import open_loader
-from audioaug.advise.probe import look_at_examples
+from audioaug.advise.example_probe import look_at_examples
 from audioaug.advise.worker_probe import Memory, receive_ms, start_and_gap
 from audioaug.measure import WallClock
 from audioaug.records import Cell

@@ -1,11 +1,17 @@
-"""Outcomes: what heats, the race or an earlier run have shown of cells, as the fields of the report that change."""
+"""Cells: as predicted, and as heats, the race or an earlier run have shown them: fields of the report that change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from audioaug.advise.device_stages import pinning_wins
 from audioaug.advise.racing import Racer
+from audioaug.advise.worker_counts import WorkerCounts
+from audioaug.build.stock import stock_cuts, why_unavailable
+from audioaug.core import Chain
 from audioaug.decide.diagnose import stall
+from audioaug.decide.predict import with_prediction
+from audioaug.decide.shortlist import all_cells
 from audioaug.errors import MeasurementError
 from audioaug.records import Cell, Measurement, Report
 
@@ -13,6 +19,19 @@ from audioaug.records import Cell, Measurement, Report
 def with_stall(report: Report, cell: Cell) -> Cell:
     """Return a cell that was measured with how long its steps wait for data."""
     return replace(cell, stall=stall(report, cell.measured_ms)) if cell.measured_ms else cell
+
+
+def predicted(report: Report, chain: Chain, counts: WorkerCounts) -> dict[str, Any]:
+    """Predict every cell there is, and today's; those that there is no room for have the reason instead."""
+    cells = all_cells(
+        report,
+        counts.possible,
+        stock_cuts(chain),
+        pin_memory=pinning_wins(report),
+        why_no_stock=why_unavailable(),
+    )
+    assert report.current is not None
+    return {"cells": (*cells, *counts.impossible(chain)), "current": with_prediction(report, report.current)}
 
 
 def after_heat(

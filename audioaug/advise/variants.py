@@ -1,5 +1,6 @@
-"""Rows that are asked for (``--also bf16,batch_size=64``): what a step costs with them. They change training itself."""
+"""Variants (``--also bf16,batch_size=64``): what a step costs in ways that change training itself."""
 
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -11,7 +12,7 @@ from audioaug.errors import UsageError, did_you_mean
 from audioaug.records import Precision, Timing, Variant
 from audioaug.units import Seconds
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
+PRECISIONS: tuple[Precision, ...] = typing.get_args(Precision)
 BATCHES = 2
 """Batches of another size that are loaded."""
 
