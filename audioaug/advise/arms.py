@@ -1,35 +1,20 @@
-"""Arms: a cell of the report as a running Loader, and the pieces of it that are timed alone."""
+"""Arms: a cell of the report as a running Loader, and as the plan that users get."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import cycle, islice, repeat
 from typing import Any
-
-import numpy as np
-import torch
 
 from audioaug.advise.drawn import POOL, drawn
 from audioaug.advise.target import Target, in_one_line
-from audioaug.build import Preparer, WorkerChain, build_cpu, build_device
-from audioaug.build.stock import has_counterpart
-from audioaug.core import Chain, Op
+from audioaug.core import Chain
+from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError, DataError
-from audioaug.records import Cell, DeviceEngine, Plan
+from audioaug.records import Cell, CellStatus, Plan
 from audioaug.train import Loader
-from audioaug.train.device_prefetch import run_ahead, to_device
-from audioaug.train.examples import get_wave, samples_of, with_wave
-from audioaug.train.fetch import Collate, Fetcher
 
 CACHED = 8
 """Batches kept on the device to measure the ceiling with."""
-
-CLIPS = 16
-"""Clips that an op is timed on in a worker."""
-
-MOST_TRIED = 512
-"""Examples that are tried to find so many that can be read."""
 
 
 class EndlessBatches:
@@ -69,13 +54,34 @@ def plan_of(cell: Cell, chain_hash: str) -> Plan:
     )
 
 
-def open_loader(target: Target, cell: Cell) -> Loader:
-    """Return the Loader that users would train with under this cell's plan, without end."""
+def cell_of(plan: Plan, chain: Chain) -> Cell:
+    """Return the cell that a plan for this chain runs."""
+    return Cell(
+        placement_of(plan.cut, len(chain)),
+        plan.cut,
+        plan.worker_engine,
+        plan.device_engine,
+        plan.num_workers,
+        plan.prefetch_factor,
+        plan.pin_memory,
+        plan.threads,
+        plan.persistent_workers,
+        plan.start_method,
+    )
+
+
+def cell_at(chain: Chain, cut: int, workers: int, status: CellStatus = "predicted", reason: str = "") -> Cell:
+    """Return the cell with the chain cut there and so many workers, all else as it is without a plan."""
+    return Cell(placement_of(cut, len(chain)), cut, num_workers=workers, status=status, reason=reason)
+
+
+def open_loader(target: Target, cell: Cell, batches: Iterable[list[int]] | None = None) -> Loader:
+    """Return the Loader that users would train with under this cell's plan, on endless batches or on these."""
     return Loader(
         target.dataset,
         target.chain,
         plan_of(cell, target.chain.hash),
-        batch_sampler=EndlessBatches(len(target.dataset), target.batch_size),
+        batch_sampler=EndlessBatches(len(target.dataset), target.batch_size) if batches is None else batches,
         device=target.device,
         collate_fn=target.collate_fn,
         pad=target.pad,
@@ -99,94 +105,3 @@ def cached_batches(target: Target, cell: Cell) -> list[Any]:
         raise DataError(
             f"{target.name}: a batch cannot be loaded: {reason}", "See `dataset` and `collate_fn`."
         ) from None
-
-
-def worker_works(target: Target) -> dict[str, Callable[[], object]]:
-    """Return what a worker does, piece by piece, each for ``CLIPS`` clips: decode, every op always applied, collate."""
-    dataset, chain = target.dataset, target.chain
-    indices, clips = readable(dataset, chain.sample_rate)
-    works: dict[str, Callable[[], object]] = {"decode": lambda: [dataset[index] for index in indices]}
-    for place, op in enumerate(chain.ops):
-        if not op.why_not_in_worker():
-            works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
-    fetcher = Fetcher(dataset, WorkerChain(chain, 0, seed=0), on_error="raise")
-    collate = Collate(Preparer(chain, chain.device_from), target.collate_fn, target.pad)
-    fetched = fetcher.__getitems__([(0, index) for index in indices])
-    works["collate"] = lambda: collate(fetched)
-    return works
-
-
-def device_works(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> dict[str, Callable[[], object]]:
-    """Return every op that has a build for the engine, each on a batch that lies on the device."""
-    works: dict[str, Callable[[], object]] = {}
-    for place, op in enumerate(target.chain.ops):
-        if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
-            continue
-        works[str(place)] = _on_batches(Chain([op], target.chain.sample_rate), 0, None, wave, engine)
-    return works
-
-
-def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
-    """Return for each cut, from the first on, all of our engine's that comes behind it, as it is built."""
-    chain = target.chain
-    cuts = range(chain.device_from, min(len(chain), chain.worker_until + 1))
-    return {cut: _on_batches(chain, cut, None, wave, "batched") for cut in cuts}
-
-
-def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
-    """Return for each cut what batched workers do with a batch that lies in main memory, as it is built."""
-    chain = target.chain
-    cuts = range(chain.device_from + 1, chain.worker_until + 1)
-    return {cut: _on_batches(chain, chain.device_from, cut, wave, "batched") for cut in cuts}
-
-
-def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
-    """Return a training step on the batch that the part was made for, with all that a loader does for it on the device.
-
-    The batch is copied there and the part runs, on a side stream where there is one, as the step before it goes on.
-    """
-    on_host = _in_fast_memory(to_device(batch, torch.device("cpu")), target.device)
-
-    def finish(batch: Any) -> Any:
-        return with_wave(to_device(batch, target.device), part())
-
-    feeder = run_ahead(repeat(on_host), target.device, finish)
-    return lambda: target.step(next(feeder))
-
-
-def _in_fast_memory(batch: Any, device: torch.device) -> Any:
-    return with_wave(batch, get_wave(batch).pin_memory()) if device.type == "cuda" else batch
-
-
-def stock_cuts(chain: Chain) -> list[int]:
-    """Return the cuts behind which torch-audiomentations has a counterpart for some op."""
-    return [cut for cut in range(len(chain)) if any(has_counterpart(op) for op in chain.ops[cut:])]
-
-
-def readable(dataset: Any, sample_rate: int) -> tuple[list[int], list[Any]]:
-    """Return the indices and the audio of ``CLIPS`` drawn examples that can be read, in turn if there are fewer."""
-    found: dict[int, Any] = {}
-    for index in drawn(len(dataset), MOST_TRIED):
-        with suppress(Exception):
-            found[index] = samples_of(dataset[index], sample_rate)
-        if len(found) == CLIPS:
-            break
-    indices = list(islice(cycle(found), CLIPS))
-    return indices, [found[index] for index in indices]
-
-
-def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], object]:
-    chain = Chain([op], sample_rate)
-    worker, draws = build_cpu(chain), list(chain.draw(range(len(clips))))
-    return lambda: [worker(clip, draws=draw) for clip, draw in zip(clips, draws, strict=True)]
-
-
-def _on_batches(
-    chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine
-) -> Callable[[], torch.Tensor]:
-    """Return the ops from ``start`` to ``stop`` on this batch, wherever it lies, with other draws each time."""
-    module = build_device(chain, start, engine, stop=stop)
-    shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
-    prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(CACHED)]
-    turns = cycle(prepared)
-    return lambda: module.augment(wave, next(turns))[0]

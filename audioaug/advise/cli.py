@@ -5,6 +5,7 @@ Exit codes: 0 a recommendation was made; 1 a measurement failed; 2 wrong usage; 
 
 import os
 import sys
+import typing
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audioaug.errors import AudioaugError, UsageError
-from audioaug.records import Plan, Report, read_record
+from audioaug.records import Plan, Precision, Report, read_record
 
 if TYPE_CHECKING:
     from audioaug.advise.outputs import Outputs
 
-PRECISIONS = ("fp32", "bf16", "fp16")
+PRECISIONS = typing.get_args(Precision)
 DEFAULT_BUDGET = 120.0
 QUICK_BUDGET = 30.0
 LISTENING_SECONDS = 3.0
@@ -92,12 +93,12 @@ def show(report: Report, json: str | None = None) -> None:
 
 def _measure(options: dict[str, Any]) -> None:
     """Load the target, survey it, and write what was found, also when interrupted."""
-    from audioaug.advise.also import parse_also
     from audioaug.advise.interrupt import Interrupt
     from audioaug.advise.listen import listen
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.target import load_target
+    from audioaug.advise.variants import parse_also
     from audioaug.build import check_plan
     from audioaug.decide.what_if import parse
     from audioaug.train.device_prefetch import as_device

@@ -6,9 +6,9 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from audioaug.advise.target import Target
-from audioaug.advise.worker_probe import tensors
 from audioaug.decide.limits import Needs
 from audioaug.measure import files_open, free_shared_memory
+from audioaug.train.device_prefetch import tensors
 from audioaug.train.fetch import Message
 
 

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import psutil
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from audioaug.advise.arms import plan_of, stock_of
+from audioaug.advise.arms import open_loader, stock_of
 from audioaug.advise.drawn import drawn
 from audioaug.advise.target import Target
 from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
-from audioaug.train import Loader
 
 LOOKS = (0.75, 1, 1.25, 1.5, 1.75, 2, 3, 4, 6, 8, 12, 16)
 """Memory is looked at after so many times the batches that a loader holds ready."""
@@ -35,11 +34,6 @@ class Ready:
         return tree_map(lambda leaf: leaf.clone() if hasattr(leaf, "clone") else leaf, self.message)
 
 
-def tensors(batch: Any) -> list[Any]:
-    """Return the tensors in a batch."""
-    return [leaf for leaf in tree_leaves(batch) if hasattr(leaf, "untyped_storage")]
-
-
 def receive_ms(batch: Any, workers: int, clock: Clock, seconds: float) -> float:
     """Return how long a batch takes from so many workers to this process when there is nothing else to do."""
     loader: DataLoader[Any] = DataLoader(
@@ -54,18 +48,8 @@ def receive_ms(batch: Any, workers: int, clock: Clock, seconds: float) -> float:
 
 def start_and_gap(target: Target, cell: Cell, clock: Clock) -> tuple[float, float]:
     """Return the seconds to the first batch of a run, and to the first of another epoch with the same workers."""
-    size, count = len(target.dataset), target.batch_size
-    indices = drawn(size, count)
-    epoch = [indices for _ in range(cell.num_workers)]
-    loader = Loader(
-        target.dataset,
-        target.chain,
-        plan_of(cell, target.chain.hash),
-        batch_sampler=epoch,
-        device=target.device,
-        collate_fn=target.collate_fn,
-        pad=target.pad,
-    )
+    indices = drawn(len(target.dataset), target.batch_size)
+    loader = open_loader(target, cell, [indices for _ in range(cell.num_workers)])
     first = []
     for number in range(2):
         begin = clock.now()

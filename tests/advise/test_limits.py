@@ -15,9 +15,10 @@ import torch
 
 import audioaug.advise.limits
 from audioaug import Chain, ops
-from audioaug.advise.arms import EndlessBatches, readable
+from audioaug.advise.arms import EndlessBatches
 from audioaug.advise.drawn import POOL, drawn
 from audioaug.advise.limits import why_unpicklable
+from audioaug.advise.pieces import readable
 from audioaug.advise.racing import Racer
 from audioaug.advise.target import load_target
 from audioaug.advise.worker_probe import Memory

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.arms import CLIPS, EndlessBatches, readable
+from audioaug.advise.arms import EndlessBatches
+from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
 from audioaug.advise.racing import LONGEST_BLOCK, Racer
 from audioaug.errors import AudioaugWarning

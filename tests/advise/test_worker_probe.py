@@ -8,10 +8,11 @@ import torch
 
 from audioaug import Chain, ops
 from audioaug.advise.arms import open_loader
-from audioaug.advise.probe import look_at_examples
-from audioaug.advise.worker_probe import Memory, receive_ms, start_and_gap, tensors
+from audioaug.advise.example_probe import look_at_examples
+from audioaug.advise.worker_probe import Memory, receive_ms, start_and_gap
 from audioaug.measure import WallClock
 from audioaug.records import Cell
+from audioaug.train.device_prefetch import tensors
 
 CLOCK = WallClock()
 
@@ -83,4 +84,4 @@ def test_examples_are_looked_at_one_by_one(trained) -> None:
 
 
 def test_tensors_are_found_wherever_they_are() -> None:
-    assert len(tensors({"audio": torch.zeros(2), "more": [torch.zeros(1), "text", (torch.ones(1), 3)]})) == 3
+    assert len(list(tensors({"audio": torch.zeros(2), "more": [torch.zeros(1), "text", (torch.ones(1), 3)]}))) == 3

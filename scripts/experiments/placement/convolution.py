@@ -10,7 +10,8 @@ import numpy as np
 import soundfile
 
 from audioaug import Chain, ops
-from audioaug.advise.arms import CLIPS, cached_batches, device_works, worker_works
+from audioaug.advise.arms import cached_batches
+from audioaug.advise.pieces import CLIPS, device_works, worker_works
 from audioaug.advise.target import Target
 from audioaug.measure import clock_for, interleave
 from audioaug.records import Cell

@@ -7,7 +7,8 @@ from functools import partial
 import torch
 
 from audioaug import Chain
-from audioaug.advise.arms import CLIPS, cached_batches, device_works, open_loader, stock_of, worker_works
+from audioaug.advise.arms import cached_batches, open_loader, stock_of
+from audioaug.advise.pieces import CLIPS, device_works, worker_works
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target

@@ -1,25 +1,22 @@
-"""What is seen beside the times: the signals that a diagnosis reads."""
+"""Signals: what is seen beside the times, for a diagnosis to read."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
 
-from audioaug.advise.probe import look_at_examples
-from audioaug.advise.target import Target
+from audioaug.advise.bench import Bench
+from audioaug.advise.example_probe import look_at_examples
 from audioaug.advise.worker_probe import receive_ms, start_and_gap
-from audioaug.measure import Clock, trace
+from audioaug.measure import trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Cell, Signals
 from audioaug.train.examples import get_wave
 from audioaug.train.fetch import Message
 
 
-def look_beside(
-    target: Target, today: Cell, message: Message, signals: Signals, clock: Clock, seconds: float
-) -> Signals:
+def look_beside(bench: Bench, today: Cell, message: Message, signals: Signals, seconds: float) -> Signals:
     """Return the signals with what examples and today's workers tell, in about so many seconds."""
+    target, clock = bench.target, bench.clock
     signals = replace(signals, examples=look_at_examples(target, clock, seconds / 2), threads_alive=target.threads)
     if not today.num_workers:
         return signals
@@ -28,8 +25,9 @@ def look_beside(
     return replace(signals, start_seconds=start, epoch_gap_ms=gap * 1e3, receive_ms=received)
 
 
-def look_at_step(target: Target, batches: Sequence[Any], clock: Clock, seconds: float) -> Signals:
+def look_at_step(bench: Bench, seconds: float) -> Signals:
     """Return what the training step does on batches whose shapes, but for the first batch's, it has not seen yet."""
+    target, clock, batches = bench.target, bench.clock, bench.batches
     end = clock.now() + seconds
     seen, first, again = {tuple(get_wave(batches[0]).shape)}, list[float](), list[float]()
     for batch in batches[1:]:

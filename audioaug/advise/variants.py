@@ -1,17 +1,18 @@
-"""Rows that are asked for (``--also bf16,batch_size=64``): what a step costs with them. They change training itself."""
+"""Variants (``--also bf16,batch_size=64``): what a step costs in ways that change training itself."""
 
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
-from typing import Any
+from itertools import islice
 
-from audioaug.advise.arms import open_loader
-from audioaug.advise.target import Target, in_one_line
+from audioaug.advise.arms import cell_at, open_loader
+from audioaug.advise.bench import Bench
+from audioaug.advise.target import in_one_line
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.measure import Clock, interleave
-from audioaug.records import Cell, Precision, Timing, Variant
+from audioaug.records import Precision, Timing, Variant
+from audioaug.units import Seconds
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
+PRECISIONS: tuple[Precision, ...] = typing.get_args(Precision)
 BATCHES = 2
 """Batches of another size that are loaded."""
 
@@ -32,21 +33,19 @@ def parse_also(text: str) -> tuple[Wanted, ...]:
     return tuple(_wanted(part) for part in filter(None, (part.strip() for part in text.split(","))))
 
 
-def measure_also(
-    target: Target, batches: Sequence[Any], wanted: Sequence[Wanted], clock: Clock, seconds: float
-) -> tuple[Variant, ...]:
+def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tuple[Variant, ...]:
     """Time the training step on batches that lie on the device, as it is and in each way that was asked for."""
-    endless = cycle(batches)
-    works: dict[str, Callable[[], object]] = {NOW: lambda: target.step(next(endless))}
+    target = bench.target
+    works: dict[str, Callable[[], object]] = {NOW: bench.step()}
     failed = dict[str, str]()
     for one in wanted:
         try:
-            works[one.name] = _step(target, batches, one)
+            works[one.name] = _step(bench, one)
             works[one.name]()
         except Exception as error:
             works.pop(one.name, None)
             failed[one.name] = in_one_line(error, target.path)
-    times = interleave(works, clock, seconds=seconds, at_least=3)
+    times = bench.interleave(works, seconds)
     return tuple(_variant(one, target.batch_size, times, failed.get(one.name, "")) for one in wanted)
 
 
@@ -62,16 +61,15 @@ def _wanted(part: str) -> Wanted:
     return Wanted(f"batch size {value}", batch_size=int(value))
 
 
-def _step(target: Target, batches: Sequence[Any], wanted: Wanted) -> Callable[[], object]:
+def _step(bench: Bench, wanted: Wanted) -> Callable[[], object]:
+    target = bench.target
     if wanted.precision is not None:
         if target.own_step is not None:
             raise UsageError("`train_step` chooses the precision itself.", "Change it there.")
-        other, endless = replace(target, precision=wanted.precision), cycle(batches)
-    else:
-        other = replace(target, batch_size=wanted.batch_size or target.batch_size)
-        feeder = iter(open_loader(other, Cell("cpu", target.chain.worker_until)))
-        endless = cycle(list(islice(feeder, BATCHES)))
-    return lambda: other.step(next(endless))
+        return replace(bench, target=replace(target, precision=wanted.precision)).step()
+    other = replace(target, batch_size=wanted.batch_size or target.batch_size)
+    feeder = iter(open_loader(other, cell_at(target.chain, target.chain.worker_until, workers=0)))
+    return Bench(other, bench.clock, list(islice(feeder, BATCHES))).step()
 
 
 def _variant(wanted: Wanted, batch_size: int, times: dict[str, Timing], reason: str) -> Variant:

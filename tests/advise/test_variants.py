@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from audioaug.advise.also import Wanted, parse_also
+from audioaug.advise.variants import Wanted, parse_also
 from audioaug.decide.variants import variant_sentences
 from audioaug.errors import UsageError
 from audioaug.records import Report, Variant, read_record

@@ -1,0 +1,42 @@
+"""Bench: what stages are timed with: the target, a clock, and batches that lie on the device."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import torch
+
+from audioaug.advise.target import Target
+from audioaug.measure import Clock, interleave
+from audioaug.records import Timing
+from audioaug.train.examples import get_wave
+from audioaug.units import Seconds
+
+ROUNDS = 3
+"""The fewest in which works take turns, however long they take."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The target with a clock for its device; its batches are loaded as the first thing that is measured."""
+
+    target: Target
+    clock: Clock
+    batches: Sequence[Any] = ()
+
+    @property
+    def wave(self) -> torch.Tensor:
+        """The audio of the first batch, on the device."""
+        return get_wave(self.batches[0])
+
+    def step(self) -> Callable[[], None]:
+        """Return training steps on these batches, in turn and without end."""
+        batches = cycle(self.batches)
+        return lambda: self.target.step(next(batches))
+
+    def interleave(
+        self, works: Mapping[str, Callable[[], object]], seconds: Seconds, tick: Callable[..., None] | None = None
+    ) -> dict[str, Timing]:
+        """Time several works under the same conditions, in about so many seconds; ``tick`` is called every round."""
+        return interleave(works, self.clock, seconds=seconds, at_least=ROUNDS, on_round=tick)

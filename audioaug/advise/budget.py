@@ -1,0 +1,37 @@
+"""Budget: how the stages of a survey share its time."""
+
+import time
+from collections.abc import Container
+
+from audioaug.units import Seconds
+
+SHARES = {"today": 0.1, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.26}
+"""The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
+
+ALSO = 0.04
+"""Of the budget, besides it, for each other precision or batch size."""
+
+
+class Budget:
+    """So many seconds for all stages, from now on."""
+
+    def __init__(self, total: Seconds) -> None:
+        self.total = total
+        self._began = time.monotonic()
+        self._left_out = 0.0
+
+    @property
+    def spent(self) -> Seconds:
+        """The seconds since the beginning."""
+        return time.monotonic() - self._began
+
+    def leave_out(self, stages: Container[str]) -> None:
+        """Do without these stages, and without their time."""
+        self._left_out = sum(share for name, share in SHARES.items() if name in stages)
+
+    def seconds_for(self, stage: str) -> Seconds:
+        """Return how long a stage may take: its part of the time that is left, but never nothing."""
+        names = list(SHARES)
+        left = self.total * (1 - self._left_out) - self.spent
+        rest = sum(SHARES[name] for name in names[names.index(stage) :])
+        return max(left, 0.2 * self.total) * SHARES[stage] / rest

@@ -1,0 +1,69 @@
+"""Schedule: which cells are raced, as many as there is time and room for, and how long each takes."""
+
+from collections.abc import Sequence
+
+from audioaug.advise.arms import stock_of
+from audioaug.advise.racing import HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
+from audioaug.decide.shortlist import shortlist
+from audioaug.records import Cell, Report
+from audioaug.units import Seconds
+
+FEWEST_RACED, MOST_RACED = 3, 9
+"""Cells in the race, today's and the favourite among them."""
+
+MOST_IN_HEAT = 8
+
+STARTING = 0.5
+"""Seconds that a loader takes to start, about."""
+
+
+class Schedule:
+    """The choice of cells for a racer, once today's configuration was measured.
+
+    Args:
+        report: what is known, of which today's configuration is part.
+        racer: says how long its blocks are.
+        most_workers: that can be alive at once, those of all cells of a heat or race together.
+    """
+
+    def __init__(self, report: Report, racer: Racer, most_workers: int) -> None:
+        assert report.current is not None
+        self.report, self.racer, self.most_workers = report, racer, most_workers
+        self.today = report.current
+
+    def expected(self, cells: Sequence[Cell]) -> dict[str, Seconds]:
+        """Return by name how many seconds a step takes, as well as it is known.
+
+        Predictions are taken to be as far below the truth as that of today's configuration is.
+        """
+        measured = self.today.measured_ms or 0.0
+        factor = max(1.0, measured / (self.today.predicted_ms or measured or 1.0))
+        return {cell.name: (cell.measured_ms or factor * (cell.predicted_ms or measured)) / 1e3 for cell in cells}
+
+    def heat(self, waiting: Sequence[Cell], seconds: Seconds) -> list[Cell]:
+        """Return the first of the cells that a heat beside today's configuration has time and processes for."""
+        seconds -= self._arm_seconds(self.today, HEAT_ROUNDS, HEAT_BLOCK)
+        processes, heat = self.most_workers, list[Cell]()
+        for cell in waiting[:MOST_IN_HEAT]:
+            seconds -= self._arm_seconds(cell, HEAT_ROUNDS, HEAT_BLOCK)
+            processes -= cell.num_workers
+            if seconds < 0 or (heat and processes < 0):
+                break
+            heat.append(cell)
+        return heat
+
+    def race(self, seconds: Seconds) -> list[Cell]:
+        """Return the cells to race: as many as get ``ROUNDS`` rounds in the time."""
+        left, processes = seconds, self.most_workers
+        chosen: list[Cell] = []
+        for cell in shortlist(self.report.cells, self.today, MOST_RACED):
+            left -= self._arm_seconds(cell, ROUNDS, 1.0)
+            processes -= cell.num_workers
+            if len(chosen) < FEWEST_RACED or (left > 0 and processes > 0):
+                chosen.append(cell)
+        return chosen
+
+    def _arm_seconds(self, cell: Cell, rounds: int, block: float) -> Seconds:
+        """Return about how long an arm takes."""
+        step = self.expected([cell])[cell.name]
+        return STARTING + rounds * step * (stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block))

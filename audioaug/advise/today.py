@@ -1,0 +1,78 @@
+"""Today: what the user does now, raced against batches that already lie on the device, and what is seen beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from audioaug.advise.arms import cell_at, open_loader
+from audioaug.advise.bench import Bench
+from audioaug.advise.limits import needs_of
+from audioaug.advise.racing import CEILING, Racer
+from audioaug.advise.signals import look_at_step, look_beside
+from audioaug.advise.worker_counts import WorkerCounts
+from audioaug.measure import Watch
+from audioaug.records import Ceiling, Cell, Measurement, Notice, Signals
+from audioaug.units import Seconds
+
+
+@dataclass(frozen=True)
+class Today:
+    """What was found: by name what the race measured, of it the cell and the ceiling; signals; what workers need."""
+
+    cell: Cell
+    ceiling: Ceiling
+    measurements: dict[str, Measurement]
+    signals: Signals
+    counts: WorkerCounts
+
+
+def measure_today(
+    bench: Bench, cell: Cell, counts: WorkerCounts, racer: Racer, seconds: Seconds, tick: Callable[..., None]
+) -> Today:
+    """Race this cell, with fewer workers if there is no room for all of them, against the ceiling."""
+    target = bench.target
+    target.try_step(bench.batches[0])
+    signals = look_at_step(bench, seconds / 20)
+    message = next(open_loader(target, replace(cell, num_workers=0)).messages())
+    counts = replace(counts, needs=needs_of(target, message, counts.host.start_method))
+    signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
+    cell, refused = _within_limits(bench, cell, counts)
+    pilot = bench.interleave({CEILING: bench.step(), cell.name: _steps_on(bench, cell)}, seconds / 4)
+    watch = Watch(bench.clock)
+    expected = {name: timing.median for name, timing in pilot.items()}
+    result = racer.run([cell], expected, seconds / 2, tick, cached=bench.batches)
+    signals = _with_race(replace(signals, refused=refused), watch, racer, result[cell.name])
+    signals = look_beside(bench, cell, message, signals, seconds / 5)
+    timing = result[CEILING].step
+    rate = target.batch_size / timing.median
+    ceiling = Ceiling(timing.ms, timing.ci_ms, rate, counts.host.torch_threads, timing.samples_ms)
+    counts = replace(counts, today=cell.num_workers)
+    return Today(racer.measured(cell, result[cell.name]), ceiling, result, signals, counts)
+
+
+def _within_limits(bench: Bench, cell: Cell, counts: WorkerCounts) -> tuple[Cell, Notice | None]:
+    """Return the cell with as many workers as there is room for, and the limit where these are fewer."""
+    limit = counts.why_no_more()
+    if limit is None or cell.num_workers <= counts.most:
+        return cell, None
+    text = f"{limit.text} What you do today was measured with so many instead of {cell.num_workers}."
+    return cell_at(bench.target.chain, cell.cut, counts.most), Notice(limit.id, text)
+
+
+def _steps_on(bench: Bench, cell: Cell) -> Callable[[], None]:
+    feeder = iter(open_loader(bench.target, cell))
+    return lambda: bench.target.step(next(feeder))
+
+
+def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement) -> Signals:
+    """Return the signals with what was seen while today's configuration was raced."""
+    others, usage, name = watch.others(), racer.usage, today.cell
+    return replace(
+        signals,
+        watched_cores=others.cores,
+        foreign_cores=others.foreign_cores,
+        stolen_cores=others.stolen_cores,
+        wanted_cores=others.wanted_cores,
+        throttled=others.throttled,
+        gc_share=(usage.gc_per_step(name) or 0.0) / today.step.median,
+        ready=usage.ready(name),
+    )

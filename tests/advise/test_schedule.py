@@ -1,0 +1,76 @@
+"""What is raced in which time, and by how many workers, from planted reports."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from audioaug import Chain, ops
+from audioaug.advise.budget import SHARES, Budget
+from audioaug.advise.racing import Racer
+from audioaug.advise.schedule import FEWEST_RACED, Schedule
+from audioaug.advise.worker_counts import WorkerCounts
+from audioaug.decide.limits import Needs
+from audioaug.errors import MeasurementError
+from audioaug.measure import FakeClock
+from tests.decide.planted import planted_report, raced
+
+
+@pytest.fixture
+def schedule() -> Schedule:
+    """Of cells that were measured, 0 to 6 workers in each, of which 8 may be alive at once."""
+    today = raced(3, 0, 40.0)
+    cells = (
+        today,
+        *(
+            replace(raced(cut, workers, 20.0 + workers), predicted_ms=20.0)
+            for cut in (0, 1, 2)
+            for workers in (2, 4, 6)
+        ),
+    )
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 100.0, notice=lambda *_: None)
+    return Schedule(replace(planted_report(), cells=cells, current=today), racer, most_workers=8)
+
+
+def test_a_heat_has_as_many_as_time_and_processes_allow(schedule) -> None:
+    waiting = [cell for cell in schedule.report.cells if cell.num_workers in (2, 4)]
+    assert [cell.num_workers for cell in schedule.heat(waiting, 1e6)] == [2, 4, 2]
+    assert schedule.heat(waiting, 0.1) == []
+    schedule.most_workers = 1
+    assert [cell.num_workers for cell in schedule.heat(waiting, 1e6)] == [2]  # one at a time, at least
+
+
+def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
+    assert len(schedule.race(0.0)) == FEWEST_RACED
+    assert schedule.race(0.0)[0] == schedule.today
+
+
+def test_what_is_not_measured_takes_as_much_more_than_predicted_as_today_does(schedule) -> None:
+    schedule.today = replace(schedule.today, predicted_ms=20.0)
+    cell = replace(schedule.report.cells[1], predicted_ms=10.0, measured_ms=None)
+    assert schedule.expected([cell]) == {cell.name: pytest.approx(0.02)}
+    assert schedule.expected([replace(cell, measured_ms=5.0)]) == {cell.name: pytest.approx(0.005)}
+
+
+def test_counts_without_room_have_their_reason() -> None:
+    chain = Chain([ops.Gain()], 16000)
+    host = replace(planted_report().host, start_method="fork", ram_available_bytes=10_000, usable_cores=4.0)
+    counts = WorkerCounts(host, None, today=3)
+    assert counts.wanted == counts.possible == (0, 1, 2, 3, 4) and not list(counts.impossible(chain))
+    counts = replace(counts, needs=Needs(worker_bytes=1_000)).with_memory(4_000).with_memory(100)
+    assert (counts.most, counts.possible) == (2, (0, 1, 2))
+    assert {(cell.cut, cell.num_workers) for cell in counts.impossible(chain)} == {(0, 3), (1, 3), (0, 4), (1, 4)}
+    assert all("in memory for itself" in cell.reason for cell in counts.impossible(chain))
+    counts.check(2)
+    with pytest.raises(MeasurementError, match=r"3 workers cannot be run.*in memory for itself"):
+        counts.check(3)
+
+
+def test_stages_share_the_time_that_is_left() -> None:
+    budget = Budget(1000.0)
+    assert budget.seconds_for("today") == pytest.approx(1000 * SHARES["today"], rel=0.01)
+    assert budget.seconds_for("race") == pytest.approx(1000, rel=0.01)
+    budget.leave_out([name for name in SHARES if name not in ("today", "race")])
+    assert budget.seconds_for("race") == pytest.approx(1000 * (SHARES["today"] + SHARES["race"]), rel=0.01)
+    assert Budget(0.0).seconds_for("race") == 0.0
