@@ -45,7 +45,11 @@ def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) 
     count = x_RN.shape[1]
     below_RN = torch.arange(count - 1, device=x_RN.device) < (count - 1 - rank_R)[:, None]
     around_RN = torch.where(below_RN, -torch.inf, torch.inf).to(x_RN.dtype)
-    low_R = torch.cat([x_RN, around_RN], dim=1).kthvalue(count, dim=1).values
+    all_RN = torch.cat([x_RN, around_RN], dim=1)
+    if torch.are_deterministic_algorithms_enabled():  # which on CUDA forbid kthvalue
+        low_R = all_RN.sort(dim=1).values[:, count - 1]
+    else:
+        low_R = all_RN.kthvalue(count, dim=1).values
     above_RN = x_RN > low_R[:, None]
     next_R = torch.where(above_RN, x_RN, torch.inf).amin(dim=1)
     high_R = torch.where(count - above_RN.sum(dim=1) > rank_R + 1, low_R, next_R)

@@ -18,7 +18,7 @@ from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Message, augmented
 from audioaug.train.keys import Keys
 from audioaug.train.processes import share_of
-from audioaug.train.ready import batches_ready
+from audioaug.train.ready import batches_ready, worker_ids
 from audioaug.train.skipped import OnError
 from audioaug.train.stream import Stream
 from audioaug.train.targets import Followers, Target, check_followed, unpacked
@@ -138,6 +138,11 @@ class Feed:
     def ready(self) -> int | None:
         """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
         return batches_ready(self._running())
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """The process ids of the workers that run now."""
+        return worker_ids(self._running()) or frozenset()
 
 
 def _end_workers(batches: "DataLoader[Any]") -> None:

@@ -254,6 +254,11 @@ class Loader:
         """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
         return self._feed.ready
 
+    @property
+    def workers(self) -> frozenset[int]:
+        """The process ids of the workers that run now."""
+        return self._feed.workers
+
     def _handed_out(self, start: Place, part: Part = WHOLE) -> Iterator[Any]:
         """Yield the batches of an epoch from some place on, or a part of them, and note how far that is."""
         feed = self._feed

@@ -21,7 +21,7 @@ from audioaug.measure.usage import UsageSample, sample
 from audioaug.records import MonitoredRun, Window
 from audioaug.train.device_prefetch import as_device, tensors
 from audioaug.train.monitor_outputs import outputs_for
-from audioaug.train.ready import batches_ready
+from audioaug.train.ready import batches_ready, worker_ids
 from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
@@ -93,6 +93,8 @@ class Monitor(Generic[Batch]):
         self._bottlenecks, self._steps, self._done = Bottlenecks(), _Steps(), 0
         self._begin = self._due = self._looked = self._clock.now()
         self._usage: UsageSample | None = None
+        self._running: Iterator[Batch] | None = None
+        self._before = _children()
 
     def __enter__(self) -> "Monitor[Batch]":
         return self
@@ -109,7 +111,7 @@ class Monitor(Generic[Batch]):
             self._due = self._clock.now() + self._every
         start = self._clock.now()
         self._idle.step_given(start)
-        running = iter(self._batches)
+        self._running = running = iter(self._batches)
         for batch in running:
             self._idle.batch_came(self._clock.now())
             yield batch
@@ -134,6 +136,12 @@ class Monitor(Generic[Batch]):
     def _ready(self, running: Iterator[Batch]) -> int | None:
         """Return how many batches lie ready: a ``Loader`` tells, torch's ``DataLoader`` can be looked at."""
         return self._batches.ready if hasattr(self._batches, "ready") else batches_ready(running)
+
+    def _workers(self) -> frozenset[int]:
+        """Return the processes that load: a ``Loader`` or torch's ``DataLoader`` knows, else all new children."""
+        if isinstance(found := getattr(self._batches, "workers", worker_ids(self._running)), frozenset):
+            return found
+        return _children() - self._before
 
     def _look(self) -> str:
         """Close the window; return what there is to say about the bottleneck."""
@@ -168,13 +176,17 @@ class Monitor(Generic[Batch]):
             of_ceiling=self.run.ceiling_ms / step_ms if self.run.ceiling_ms and step_ms > 0 else None,
             ready=sum(steps.ready) / len(steps.ready) if steps.ready else None,
             cpu_percent=sum(cpu.values()) / host.usable_cores,
-            worker_percent=tuple(cpu[child.pid] for child in active_children() if child.pid in cpu),
+            worker_percent=tuple(cpu[worker] for worker in self._workers() if worker in cpu),
             ram_bytes=self._usage.ram_bytes,
             ram_percent=self._usage.ram_percent,
             shm_bytes=self._usage.shm_bytes,
             gpu_percent=self._usage.gpu_percent,
             vram_bytes=self._usage.vram_bytes,
         )
+
+
+def _children() -> frozenset[int]:
+    return frozenset(child.pid for child in active_children() if child.pid)
 
 
 @dataclass

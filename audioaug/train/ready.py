@@ -1,4 +1,4 @@
-"""How many batches lie ready in a torch DataLoader's workers and queues."""
+"""What can be seen of a torch DataLoader while it runs: batches that lie ready, and its workers."""
 
 from typing import Any
 
@@ -19,3 +19,10 @@ def batches_ready(running: Any) -> int | None:
     except NotImplementedError:  # macOS
         return None
     return waiting + sum(len(task) == 2 for task in running._task_info.values())  # and those out of turn
+
+
+def worker_ids(running: Any) -> frozenset[int] | None:
+    """Return the process ids of its workers; ``None`` where that cannot be known. See ``batches_ready``."""
+    if not isinstance(running, _MultiProcessingDataLoaderIter):
+        return None
+    return frozenset(worker.pid for worker in running._workers if worker.pid)

@@ -14,7 +14,9 @@ def test_decibels():
 
 
 @pytest.mark.parametrize("values", [1, 2, 3, 100, 1001])
-def test_order_statistics_are_numpys_percentiles(values):
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_order_statistics_are_numpys_percentiles(values, deterministic, monkeypatch):
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
     x = np.random.default_rng(0).standard_normal((12, values)).astype(np.float32)
     x = np.concatenate([x, np.round(x, 1)])  # in which many are equal
     percentages = np.tile([0.0, 1.0, 12.5, 25.0, 33.3, 50.0, 66.6, 75.0, 90.0, 99.0, 99.99, 100.0], 2)

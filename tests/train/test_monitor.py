@@ -270,3 +270,16 @@ def test_any_iterable_of_anything(tmp_path):
         assert list(monitor) == ["a", "b"] and len(monitor) == 2
     assert monitor.windows[0].clips_per_second is None
     assert replace(monitor.windows[0], step_ms=0.0).stall == 0.0
+
+
+def test_workers_of_another_loader_are_not_counted():
+    others = iter(DataLoader(list(range(8)), num_workers=1))
+    clock = FakeClock()
+    with Monitor(DataLoader(list(range(64)), batch_size=4, num_workers=2), device="cpu", live=False, every=0.01) as own:
+        for _ in own:
+            planted_step(0.02)
+    with Monitor(Planted(clock, [0.1] * 9), device="cpu", live=False, clock=clock) as without:
+        train(without, clock, 0.5)
+    assert max(len(it.worker_percent) for it in own.windows) == 2
+    assert {it.worker_percent for it in without.windows} == {()}
+    assert len(list(others)) == 8

@@ -207,7 +207,8 @@ def decode_bound(case: Case) -> str:
 def unverified(case: Case) -> str:
     """Nothing was measured that explains it: it holds of every case."""
     if case.stages:
-        why = f"no stage that was measured takes as much ({case.stages[0].name} most). Measure again on a quiet machine."
+        most = case.stages[0].name
+        why = f"no stage that was measured takes as much ({most} most). Measure again on a quiet machine."
     else:
         why = "why was not measured. A larger --budget tells."
     return f"{format_percent(case.stall)} of a step is more than the model alone needs; {why}"
