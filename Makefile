@@ -57,7 +57,8 @@ verify-long: setup  ## the tests that take minutes
 
 notebooks: setup  ## run every notebook and keep its output
 	@set -e; for notebook in notebooks/*.ipynb; do [ -e "$$notebook" ] || continue; \
-	    echo "notebook: $$notebook"; $(BIN)/jupyter-execute --inplace "$$notebook"; done
+	    echo "notebook: $$notebook"; \
+	    PYTHONWARNINGS="ignore:IProgress not found" $(BIN)/jupyter-execute --inplace "$$notebook"; done
 
 # The variable silences a notice that the theme will be maintained until 2027-05-05 only; Zensical is to follow it.
 docs: setup  ## build the documentation into build/site; a warning is an error
