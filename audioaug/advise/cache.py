@@ -19,35 +19,39 @@ CHANGING = ("ram_available_bytes", "effective_cores")
 """What differs from run to run on the same machine."""
 
 
-def fingerprint(target: Target, report: Report, asked: Any) -> str:
-    """Return a name for all that the stages of this survey depend on.
+def fingerprint(target: Target, report: Report, asked: Any) -> str | None:
+    """Return a name for all that the stages of this survey depend on; ``None`` if the target has no file to look into.
 
     That is the chain, the model file and the model's structure, the data's name, size and shape, the machine with its
     versions, and what was ``asked`` of the survey.
     """
     host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
     shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in target.model.named_parameters()]
-    source = ""
-    with suppress(OSError):  # a target that was made in Python has no file
+    try:
         source = hashlib.sha256(Path(target.path).read_bytes()).hexdigest()
+    except OSError:
+        return None
     facts = (report.chain, report.workload, host, str(target.model), shapes, source, asked)
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
 
 
 class Cache:
-    """The file for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``."""
+    """The file for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``; without one, none."""
 
-    def __init__(self, fingerprint: str) -> None:
-        self.path = _folder() / f"survey-{fingerprint}.json"
+    def __init__(self, fingerprint: str | None) -> None:
+        self.path = _folder() / f"survey-{fingerprint}.json" if fingerprint else None
 
     def load(self) -> tuple[Report, Seconds] | None:
         """Return what was kept and how long ago; ``None`` where there is nothing that can be read."""
-        with suppress(OSError, AudioaugError):
-            return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
+        if self.path is not None:
+            with suppress(OSError, AudioaugError):
+                return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
         return None
 
     def save(self, report: Report) -> None:
         """Keep the stages and the cells measured so far; where that cannot be, the next run measures again."""
+        if self.path is None:
+            return
         kept = replace(report, notices=(), complete=False)
         with suppress(OSError, AudioaugError):
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,7 @@ class Survey:
 
     # What an earlier run has shown
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self) -> str | None:
         shapes = [tuple(each.shape) for each in tensors(self.bench.batches[0])]
         asked = (self.options.budget, self.counts.possible, self.today.num_workers, shapes)
         return fingerprint(self.target, self.report, asked)

@@ -62,7 +62,7 @@ BESIDE: Mapping[str, Cause] = {
 
 
 def diagnose(report: Report, current: Cell, best: Cell | None = None) -> Notice:
-    """Say what bounds the user's own configuration; ``best`` is the fastest cell that was raced."""
+    """Say what bounds the user's own configuration; ``best`` is the cell that is recommended."""
     case = Case(report, current, best)
     return next(Notice(name, text) for name, cause in FIRST.items() if (text := cause(case)))
 

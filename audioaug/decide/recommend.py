@@ -21,7 +21,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report
     close = [name for name in ties(measurements) if name in raced]
     chosen = _pick([raced[name] for name in close], current)
     report = replace(report, break_even_steps=_break_even(report, chosen))
-    cause, *others = causes(report, current, raced[close[0]])
+    cause, *others = causes(report, current, chosen)
     ratio = paired_ratio(measurements[current.name], measurements[chosen.name])
     beaten = {current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
     found = Recommendation(

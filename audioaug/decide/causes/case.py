@@ -1,4 +1,4 @@
-"""The case: a report, the configuration in question, and the fastest one that was raced."""
+"""The case: a report, the configuration in question, and the one that is recommended."""
 
 import math
 from dataclasses import dataclass
@@ -10,6 +10,9 @@ from audioaug.records import Cell, Examples, Measurement, Report, Signals, Stage
 
 NOT_THE_BOTTLENECK = 0.02
 """A stall of at most this share is not worth anybody's time."""
+
+LITTLE = 0.05
+"""Nor is one of this share where nothing that was raced makes it less."""
 
 GOOD_PART = 0.25
 
@@ -25,7 +28,7 @@ def stall(report: Report, step_ms: float) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """What is to be explained: ``current``, which was measured; ``best`` is the fastest cell that was raced."""
+    """What is to be explained: ``current``, which was measured; ``best`` is the cell that is recommended."""
 
     report: Report
     current: Cell
@@ -56,11 +59,12 @@ class Case:
     @property
     def waits(self) -> bool:
         """Whether there is something to be gained at all."""
-        return self.stall > NOT_THE_BOTTLENECK
+        nothing_better = self.best is not None and self.best.name == self.current.name
+        return self.stall > (LITTLE if nothing_better else NOT_THE_BOTTLENECK)
 
     @property
     def same_way(self) -> Cell | None:
-        """The best cell, if it differs from today's in its workers and threads only."""
+        """The recommended cell, if it differs from today's in its workers and threads only."""
         best, current = self.best, self.current
         same = best is not None and (best.cut, best.worker_engine) == (current.cut, current.worker_engine)
         return best if same and best is not None and best.name != current.name else None
