@@ -99,7 +99,7 @@ def crowd_lines(report: Report) -> tuple[Line, ...]:
     found = ((it, alone.get((it.cut, it.worker_engine, it.num_workers))) for it in report.steals)
     return tuple(
         Line(
-            f"Beside {plural(it.num_workers, 'worker')} that never stop, a step on {plural(it.threads, 'thread')} "
+            f"Beside {plural(it.num_workers, 'worker')} at full speed, a step on {plural(it.threads, 'thread')} "
             f"takes {format_ms(it.step_ms)} instead of {format_ms(it.alone_ms)}, and a batch of theirs "
             f"{format_ms(it.batch_ms)} instead of {format_ms(batch_ms)}."
         )
