@@ -5,12 +5,13 @@ import gc
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -204,15 +205,16 @@ def slow_collate(ms: float, examples: list[torch.Tensor]) -> torch.Tensor:
 
 @contextmanager
 def hogs(count: int) -> Iterator[None]:
-    """Keep so many cores busy with other programs."""
+    """Keep so many cores busy with other programs, of a shell that has ended: they are not our children."""
     code = f"import time\nend = time.monotonic() + {PLANTED_STOP}\nwhile time.monotonic() < end: pass"
-    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
+    start = ["sh", "-c", '"$0" -c "$1" >/dev/null 2>&1 & echo $!', sys.executable, code]
+    running = [int(subprocess.run(start, capture_output=True, check=True).stdout) for _ in range(count)]
     try:
         yield
     finally:
         for process in running:
-            process.kill()
-            process.wait()
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
 @contextmanager
