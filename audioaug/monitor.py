@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from audioaug.errors import AudioaugError, OutputError, UsageError
+from audioaug.command import run
+from audioaug.errors import OutputError, UsageError
 from audioaug.records import MonitoredRun, Window, from_json
 
 
@@ -40,15 +41,7 @@ def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:
 
 def main() -> int:
     """Run the command and return its exit code; every error is one sentence on stderr."""
-    try:
-        monitor.main(prog_name="python -m audioaug.monitor", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except AudioaugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    return run(monitor, None, "python -m audioaug.monitor")
 
 
 if __name__ == "__main__":

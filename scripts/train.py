@@ -27,7 +27,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Subset, random_split
 
 import audioaug
-from audioaug.errors import AudioaugError, UsageError
+from audioaug.command import run
+from audioaug.errors import UsageError
 from audioaug.train.device_prefetch import as_device
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -258,18 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code; every error is one sentence on stderr."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("audioaug").setLevel(logging.INFO)
-    try:
-        program.main(args=arguments, prog_name="train.py", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except AudioaugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print("stopped: the same command with --resume goes on from the checkpoint", file=sys.stderr)
-        return 130
-    return 0
+    said = "stopped: the same command with --resume goes on from the checkpoint"
+    return run(program, arguments, "train.py", said)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audioaug.errors import AudioaugError, UsageError
+from audioaug.command import run
+from audioaug.errors import UsageError
 from audioaug.records import Plan, Precision, Report, read_record
 
 if TYPE_CHECKING:
@@ -63,20 +64,8 @@ def advise(**options: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; every error is one sentence on stderr."""
-    try:
-        advise.main(args=arguments, prog_name="python -m audioaug.advise", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except AudioaugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted: what was measured so far is in the files that were asked for, if any", file=sys.stderr)
-        return 130
-    return 0
+    said = "interrupted: what was measured so far is in the files that were asked for, if any"
+    return run(advise, arguments, "python -m audioaug.advise", said)
 
 
 def show(report: Report, json: str | None = None) -> None:
