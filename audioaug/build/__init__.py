@@ -3,7 +3,7 @@
 ``prepare`` is the device build's work on the host, ``stock`` its other engine, torch-audiomentations.
 """
 
-from audioaug.build.cpu import WorkerChain, build_cpu
+from audioaug.build.cpu import WorkerChain, build_cpu, checked
 from audioaug.build.device import DeviceChain, build_device
 from audioaug.build.prepare import Prepared, Preparer
 from audioaug.build.split import build_worker, check_plan, split
@@ -17,5 +17,6 @@ __all__ = [
     "build_device",
     "build_worker",
     "check_plan",
+    "checked",
     "split",
 ]

@@ -50,7 +50,7 @@ class WorkerChain:
             DataError: the samples have another shape or type, or several channels where an op takes one, or the draws
                 are not for one example.
         """
-        samples = _checked(samples)
+        samples = checked(samples)
         sample_rate = self.chain.sample_rate if sample_rate is None else sample_rate
         if draws is None:
             draws = self.chain.draw([index], epoch, self.seed)
@@ -203,7 +203,8 @@ def seeded(params: Params) -> Iterator[None]:
             torch.set_rng_state(others[1])
 
 
-def _checked(samples: Any) -> NDArray[np.float32]:
+def checked(samples: Any) -> NDArray[np.float32]:
+    """Return a clip as float32, (T,) or (C, T); raise ``DataError`` if it is none."""
     samples = np.asarray(samples)
     if samples.ndim not in (1, 2) or not np.issubdtype(samples.dtype, np.floating):
         raise DataError(

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain
-from audioaug.core import Chain, Draws, Timeline
+from audioaug.build import DeviceChain, Prepared, Preparer, WorkerChain, checked
+from audioaug.core import Draws, Timeline
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.train.examples import (
@@ -84,7 +84,6 @@ class Fetcher:
     ) -> None:
         self.dataset, self.worker, self.on_error = dataset, worker, on_error
         self.follows, self.lengths = follows, lengths
-        self.dry = WorkerChain(Chain([], worker.chain.sample_rate), 0, worker.seed)  # only checks a clip
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -126,7 +125,7 @@ class Fetcher:
 
     def _read(self, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = self.dataset[index]
-        wave = self.dry(samples_of(example, self.worker.chain.sample_rate))
+        wave = checked(samples_of(example, self.worker.chain.sample_rate))
         return example, wave if self.lengths is None else wave[..., : own_length(example, self.lengths, wave.shape[-1])]
 
     def _instead_of(self, epoch: int, index: int) -> tuple[Any, NDArray[np.float32]] | None:
