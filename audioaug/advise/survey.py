@@ -4,12 +4,12 @@ The ceiling comes first, together with what the user does today; if these are eq
 what each stage costs alone, a prediction for every cell, and a race of the promising ones with real training steps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from audioaug.advise import device_stages, loader_stages
-from audioaug.advise.arms import cached_batches, cell_at, cell_of
+from audioaug.advise.arms import cached_batches, cell_at, cell_of, stock_of
 from audioaug.advise.bench import Bench
 from audioaug.advise.budget import ALSO, SHARES, Budget
 from audioaug.advise.cache import Cache, fingerprint
@@ -186,20 +186,24 @@ class Survey:
         """Time a loader alone and, if asked, beside training steps."""
         bench, threads = self.bench, cell.threads or self.report.host.torch_threads
         alone = loader_stages.steps_alone(bench, threads, seconds / 4) if steals else None
-        memory = Memory(cell)
-        messages = memory.over(loader_stages.open_messages(bench, cell))
+        messages = loader_stages.open_messages(bench, cell)
         self._add(loader_costs=(loader_stages.loader_cost(bench, cell, messages, seconds),))
-        self._note_memory(cell, memory)
         if alone is not None:
             self._add(steals=(loader_stages.steal_cost(bench, cell, threads, messages, alone, seconds * 3 / 4),))
+        self._look_at_memory(cell, messages, seconds / 4)
 
-    def _note_memory(self, cell: Cell, memory: Memory) -> None:
+    def _look_at_memory(self, cell: Cell, messages: Iterator[Any], seconds: float) -> None:
         """Keep what workers take of the memory, which limits how many there can be, and whether today's grow."""
+        memory, is_today = Memory(), (cell.cut, cell.num_workers) == (self.today.cut, self.today.num_workers)
+        if is_today and cell.num_workers:
+            memory.watch(messages, stock_of(cell), self.bench.clock, seconds)
+        else:
+            memory.look()
         if memory.worker_bytes is None:
             return
         self.counts = self.counts.with_memory(memory.worker_bytes)
         signals = replace(self.report.signals, worker_bytes=self.counts.needs.worker_bytes)
-        if (cell.cut, cell.num_workers) == (self.today.cut, self.today.num_workers):
+        if is_today:
             signals = replace(signals, worker_growth_bytes=memory.growth_bytes)
         self._grow(signals=signals)
 

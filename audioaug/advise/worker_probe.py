@@ -8,11 +8,15 @@ import psutil
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from audioaug.advise.arms import open_loader, stock_of
+from audioaug.advise.arms import open_loader
 from audioaug.advise.drawn import drawn
 from audioaug.advise.target import Target
 from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
+from audioaug.units import Seconds
+
+LEAST_LOOKS = 3
+"""Fewer tell nothing of growth."""
 
 LOOKS = (0.75, 1, 1.25, 1.5, 1.75, 2, 3, 4, 6, 8, 12, 16)
 """Memory is looked at after so many times the batches that a loader holds ready."""
@@ -62,34 +66,27 @@ def start_and_gap(target: Target, cell: Cell, clock: Clock) -> tuple[float, floa
 
 
 class Memory:
-    """Looks at what workers keep in memory for themselves while batches of a loader pass by.
+    """Looks at what workers keep in memory for themselves: never while they are timed, since a look takes milliseconds.
 
     ``worker_bytes`` is the most that one of them had, ``growth_bytes`` what all of them grow by with a batch, 0 unless
     that is steady; ``None`` before it is known.
     """
 
-    def __init__(self, cell: Cell) -> None:
-        self._looks = {round(stock_of(cell) * times) for times in LOOKS}
+    def __init__(self) -> None:
         self._seen: list[tuple[int, int]] = []
         self.worker_bytes: int | None = None
 
-    def over(self, messages: Iterator[Any]) -> Iterator[Any]:
-        """Pass messages on and look now and then."""
-        for number, message in enumerate(messages):
-            if number in self._looks:
-                self._look(number)
-            yield message
+    def watch(self, messages: Iterator[Any], stock: int, clock: Clock, seconds: Seconds) -> None:
+        """Take batches of a loader that holds so many ready for so long, but until there is something to compare."""
+        deadline, looks = clock.now() + seconds, sorted({round(stock * times) for times in LOOKS})
+        for number, _ in enumerate(messages):
+            if number in looks:
+                self.look(number)
+            if number >= looks[-1] or (clock.now() > deadline and number >= looks[LEAST_LOOKS - 1]):
+                return
 
-    @property
-    def growth_bytes(self) -> float | None:
-        """Bytes a batch, over all workers."""
-        if len(self._seen) < 3:
-            return None
-        (n0, b0), (n1, b1), (n2, b2) = self._seen[0], self._seen[len(self._seen) // 2], self._seen[-1]
-        before, now = (b1 - b0) / (n1 - n0), (b2 - b1) / (n2 - n1)
-        return now if now > 0 and before > 0 and 1 / STEADY <= now / before <= STEADY else 0.0
-
-    def _look(self, number: int) -> None:
+    def look(self, number: int = 0) -> None:
+        """Look at the workers that run now, after so many batches."""
         own = []
         for worker in multiprocessing.active_children():
             try:
@@ -99,3 +96,12 @@ class Memory:
         if own:
             self._seen.append((number, sum(own)))
             self.worker_bytes = max(self.worker_bytes or 0, *own)
+
+    @property
+    def growth_bytes(self) -> float | None:
+        """Bytes a batch, over all workers."""
+        if len(self._seen) < LEAST_LOOKS:
+            return None
+        (n0, b0), (n1, b1), (n2, b2) = self._seen[0], self._seen[len(self._seen) // 2], self._seen[-1]
+        before, now = (b1 - b0) / (n1 - n0), (b2 - b1) / (n2 - n1)
+        return now if now > 0 and before > 0 and 1 / STEADY <= now / before <= STEADY else 0.0

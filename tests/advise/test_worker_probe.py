@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.arms import open_loader
+from audioaug.advise.arms import open_loader, stock_of
 from audioaug.advise.example_probe import look_at_examples
 from audioaug.advise.worker_probe import Memory, receive_ms, start_and_gap
 from audioaug.measure import WallClock
@@ -67,10 +67,8 @@ def test_workers_that_keep_what_they_read_grow(trained) -> None:
     cell = Cell("cpu", 1, num_workers=1)
     found = {}
     for keeps in (0, 2_000_000):
-        loader, memory = open_loader(trained(keeps=keeps), cell), Memory(cell)
-        for number, _ in enumerate(memory.over(loader.messages())):
-            if number == 34:
-                break
+        loader, memory = open_loader(trained(keeps=keeps), cell), Memory()
+        memory.watch(loader.messages(), stock_of(cell), CLOCK, 1.0)
         found[keeps] = memory.growth_bytes
         assert memory.worker_bytes > 1_000_000
     assert found[2_000_000] == pytest.approx(4 * 2_000_000, rel=0.5) and found[0] < 2_000_000
