@@ -213,7 +213,7 @@ class LoaderCost:
     """How fast the loader alone delivers: milliseconds a batch with so many workers and the chain cut there.
 
     It is a mean, since slow batches are what a loader is slow by. Without workers each entry of ``samples_ms`` is one
-    batch, else some batches on average.
+    batch, else some batches on average. ``receive_ms``: of the training process's own time, to take a batch from them.
     """
 
     cut: int
@@ -223,6 +223,7 @@ class LoaderCost:
     first_batch_seconds: float = 0.0
     worker_engine: WorkerEngine = "audiomentations"
     samples_ms: tuple[float, ...] = ()
+    receive_ms: float = 0.0
 
 
 @dataclass(frozen=True)

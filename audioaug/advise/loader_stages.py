@@ -62,6 +62,7 @@ def loader_cost(bench: Bench, cell: Cell, messages: Iterator[Any], seconds: Seco
         result.first_batch_seconds,
         engine,
         timing.samples_ms,
+        result.cpu_seconds * 1e3 if cell.num_workers else 0.0,
     )
 
 

@@ -62,12 +62,15 @@ class Racer:
             return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(ROUNDS, 1000), block=1.0)
 
     def heat(
-        self, arms: Sequence[Cell], expected: Mapping[str, float], tick: Callable[..., None]
+        self,
+        arms: Sequence[Cell],
+        expected: Mapping[str, float],
+        tick: Callable[..., None],
+        rounds: int = HEAT_ROUNDS,
     ) -> dict[str, Measurement]:
-        """Give each arm two short blocks, in turn: enough to see which of them belong into a race."""
-        rounds = (HEAT_ROUNDS, HEAT_ROUNDS)
+        """Give each arm a few short blocks, in turn: enough to see which of them belong into a race."""
         with torch_threads(self.threads):
-            return self._race(arms, expected, tick, (), seconds=math.inf, rounds=rounds, block=HEAT_BLOCK)
+            return self._race(arms, expected, tick, (), seconds=math.inf, rounds=(rounds, rounds), block=HEAT_BLOCK)
 
     def _race(
         self,

@@ -4,7 +4,8 @@ The loader delivers a batch every L, the training process is done with one every
 
     C_k = decode + worker ops 1..k + collate          one worker's time for a batch, with its engine
     L   = loader rate for the workers, measured at both ends of the chain, in proportion to C_k
-    D   = model + device ops k+1..n as they are built, on the cell's threads, times what sharing the device costs
+    D   = model + device ops k+1..n as they are built, on the cell's threads, times what sharing the device costs, and
+          the taking of a batch from workers, which on a GPU is done meanwhile
     T   = L + D without workers
 
 Neither has the machine for itself. Where that was measured, D is kappa times longer while workers work, L lambda
@@ -111,6 +112,8 @@ def pace(stages: Stages, cell: Cell) -> Pace | None:
         return None
     if cell.num_workers == 0:
         return Pace(step, batch, "loader" if batch[0] > step[0] else "device")
+    receive = stages.receive(cell.cut, cell.worker_engine, cell.num_workers)
+    step = np.maximum(step, receive) if stages.report.host.has_gpu else step + receive
     steal = stages.steal(cell.worker_engine, cell.num_workers, threads)
     return _side_by_side(stages, cell, step, batch) if steal is None else _crowded(step, batch, *steal)
 

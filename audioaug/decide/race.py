@@ -17,6 +17,9 @@ MARGIN = 0.03
 
 LEVEL = 0.95
 
+FAR = 500.0
+"""As a logarithm, more than any ratio: few rounds that differ wildly reach farther than a float."""
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -35,6 +38,7 @@ def paired_ratio(arm: Measurement, other: Measurement, comparisons: int = 1) -> 
     if len(logs) < 2:
         return Ratio(math.exp(middle), 0.0, math.inf)
     reach = _t_quantile(1 - (1 - LEVEL) / (2 * comparisons), len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    reach = min(reach, FAR)
     return Ratio(*(math.exp(value) for value in (middle, middle - reach, middle + reach)))
 
 

@@ -107,6 +107,16 @@ class Stages:
     def _loader(self, rate: LoaderCost) -> Array:
         return self._array(rate.ms_per_batch, rate.ci_ms, rate.samples_ms, np.mean)
 
+    def receive(self, cut: int, engine: WorkerEngine, workers: int) -> float:
+        """Return what the training process itself needs to take a batch from workers; 0 where nobody has looked.
+
+        It hardly depends on the cut, but for whether the device part's numbers come with the batch.
+        """
+        last = self.report.chain.cuts[-1]
+        ends = ((cut, engine), (last if cut == last else self.report.chain.cuts[0], "audiomentations"))
+        found = (self._rates.get((at, by, workers)) for at, by in ends)
+        return next((rate.receive_ms for rate in found if rate is not None), 0.0)
+
     # The training process
 
     def device(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from time import thread_time
 
 from audioaug.errors import MeasurementError
 from audioaug.measure.clock import Clock
@@ -13,10 +14,14 @@ from audioaug.units import Seconds
 
 @dataclass(frozen=True)
 class LoaderRate:
-    """Seconds until the first batch (once an epoch, or once a run), and seconds a batch in the steady state."""
+    """Seconds until the first batch (once an epoch, or once a run), and seconds a batch in the steady state.
+
+    ``cpu_seconds``: a batch, of the thread that takes them: all that is done there, without what is waited for.
+    """
 
     first_batch_seconds: Seconds
     per_batch: Timing
+    cpu_seconds: Seconds
 
 
 def measure_loader(
@@ -60,12 +65,13 @@ def measure_loader(
         first = clock.now() - start
         for _ in range(discard - 1):
             take()
+        begin = thread_time()
         for _ in rounds(clock, deadline, at_least=-(-at_least // block_batches)):
             times.append(seconds_per_call(take, clock, block_batches))
     except StopIteration:  # an epoch is over: the blocks so far are good
         if not times:
             raise _too_short(taken, discard, block_batches) from None
-    return LoaderRate(first, Timing(tuple(times)))
+    return LoaderRate(first, Timing(tuple(times)), (thread_time() - begin) / (len(times) * block_batches))
 
 
 def _too_short(taken: int, discard: int, block_batches: int) -> MeasurementError:

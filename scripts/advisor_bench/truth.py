@@ -26,6 +26,12 @@ CLOSE = 1.15
 
 FINALISTS = 6
 
+ROUNDS = 4
+"""Of each cell, in blocks of a quarter of a second."""
+
+UNHURRIED = 100.0
+"""Seconds of a budget that makes no block shorter."""
+
 
 def judge(workload: Workload, seconds: float, truth_seconds: float) -> Row:
     """Ask the advisor, then (where it is wanted) race every cell, and return what both say."""
@@ -81,7 +87,7 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
     assert report.recommendation is not None and report.current is not None
     cells = {cell.name: cell for cell in report.cells if cell.status != "infeasible"}
     today, advice = report.current, cells.get(report.recommendation.name, report.current)
-    racer = Racer(target, clock_for(target.device), budget=seconds, notice=lambda *_: None)
+    racer = Racer(target, clock_for(target.device), UNHURRIED, notice=lambda *_: None)
     guess = {
         name: (cell.measured_ms or cell.predicted_ms or today.measured_ms or 100.0) / 1e3
         for name, cell in {**cells, today.name: today}.items()
@@ -112,7 +118,7 @@ def _all_cells(racer: Racer, cells: Sequence[Cell], today: Cell, guess: Mapping[
     """Return the milliseconds a step of every cell; drift between heats is taken out by today's in each of them."""
     times, first = dict[str, float](), 0.0
     for heat in _in_groups(cells, TOGETHER - 1):
-        found = racer.heat([today, *heat], guess, tick=lambda *_: None)
+        found = racer.heat([today, *heat], guess, lambda *_: None, ROUNDS)
         if today.name not in found:
             continue
         here = found[today.name].step.ms

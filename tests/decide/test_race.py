@@ -39,6 +39,11 @@ def test_one_round_says_nothing_for_sure() -> None:
     assert hopeless({"a": blocks("a", [90]), "b": blocks("b", [10])}) == []
 
 
+def test_two_rounds_that_differ_wildly_say_nothing_and_are_no_error() -> None:
+    ratio = paired_ratio(blocks("a", [10, 1000]), blocks("b", [10, 10]), comparisons=200)
+    assert ratio.low < 1e-200 and ratio.value == pytest.approx(10) and ratio.high > 1e200
+
+
 def test_more_comparisons_make_wider_intervals() -> None:
     a, b = blocks("a", [10.1, 10.4, 9.9, 10.2]), blocks("b", [10, 10, 10, 10])
     widths = [paired_ratio(a, b, n).high - paired_ratio(a, b, n).low for n in (1, 2, 5, 15)]
