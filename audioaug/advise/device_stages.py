@@ -62,7 +62,7 @@ def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -
     """Time these device parts on so many threads, and the longest of them with the step and the copy."""
     works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
     if parts and not bench.target.pad:  # padded batches would have to tell their new lengths
-        behind = step_behind(bench.target, parts[min(parts)], bench.batches[0])
+        behind = step_behind(bench.target, parts[min(parts)], bench.typical)
         works |= {"step": bench.step(), "both": behind}
     with torch_threads(count):
         times = bench.interleave(works, seconds)

@@ -25,6 +25,7 @@ from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.advise.worker_probe import Memory
 from audioaug.advise.worker_stages import worker_stages
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
+from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import best_of_each
 from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
@@ -125,6 +126,7 @@ class Survey:
         self._lower_ceiling()
         self._grow(**predicted(self.report, self.target.chain, self.counts))
         self._grow(**after_earlier_heats(self.report, earlier))
+        self._grow(cells=refined(self.report, self.report.cells))
         self.budget.leave_out([name for name in SHARES if name not in ("today", "race")])
         return True
 
@@ -220,6 +222,7 @@ class Survey:
                 arms = [self.today, *heat]
                 measurements = self.racer.heat(arms, schedule.expected(arms), tick)
                 self._grow(**after_heat(self.report, self.racer, heat, measurements))
+        self._grow(cells=refined(self.report, self.report.cells))
         if waiting:
             self._notice(
                 "only_predicted",
@@ -245,6 +248,7 @@ class Survey:
         with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
             measurements = self.racer.run(arms, schedule.expected(arms), seconds, tick)
         self._grow(**after_race(self.report, self.racer, arms, measurements))
+        self._grow(cells=refined(self.report, self.report.cells))
         return recommend(self._with_cost(), measurements)
 
     # The report

@@ -113,7 +113,10 @@ class Stages:
         It hardly depends on the cut, but for whether the device part's numbers come with the batch.
         """
         last = self.report.chain.cuts[-1]
-        ends = ((cut, engine), (last if cut == last else self.report.chain.cuts[0], "audiomentations"))
+        ends: list[tuple[int, WorkerEngine]] = [
+            (cut, engine),
+            (last if cut == last else self.report.chain.cuts[0], "audiomentations"),
+        ]
         found = (self._rates.get((at, by, workers)) for at, by in ends)
         return next((rate.receive_ms for rate in found if rate is not None), 0.0)
 

@@ -41,7 +41,8 @@ class Row:
     """One workload: what the advisor said of it and, where all cells were raced, how that compares with the truth.
 
     ``cause`` is the first cause, ``said`` all that were told of. ``answers`` are the right ones, none if nobody knows;
-    ``first``: whether one of them must come first, or be told of at all.
+    ``first``: whether one of them must come first, or be told of at all. ``again``: how far each cell that the advisor
+    raced is from the truth, which was measured in the same way: as far as this machine is from itself.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Row:
     best_ms: float | None = None
     regret: Regret | None = None
     predicted: tuple[Predicted, ...] = ()
+    again: tuple[float, ...] = ()
     true_ms: dict[str, float] | None = None
     failed: str = ""
     skipped: str = ""

@@ -37,6 +37,11 @@ def summary(result: Result) -> Iterable[str]:
             f"{format_percent(middle(errors))}, 90th percentile {format_percent(percentile(errors, 0.9))}; "
             f"{format_percent(covered)} lie within their interval."
         )
+        again = [share for row in result.rows for share in row.again]
+        yield (
+            f"What it raced, measured again for the truth: median {format_percent(middle(again))}, 90th percentile "
+            f"{format_percent(percentile(again, 0.9))} off. No prediction can be nearer than that."
+        )
     answered = result.answered
     if answered:
         right = sum(bool(row.right) for row in answered)

@@ -111,6 +111,11 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
             for cell in unraced
             if cell.predicted_ms is not None and cell.predicted_ci_ms is not None
         ),
+        again=tuple(
+            abs(cell.measured_ms / times[cell.name] - 1)
+            for cell in cells.values()
+            if cell.measured_ms is not None and cell.name in times
+        ),
     )
 
 

@@ -34,7 +34,9 @@ class Workload:
     """Something to advise on. ``build`` is a context that yields what is trained; ``answers`` are right first causes.
 
     ``first``: whether an answer must come first, or be told of at all. ``truth``: whether to race every cell.
-    ``workers`` are the counts to consider, ``threads`` torch's in the training process.
+    ``workers`` are the counts to consider, ``threads`` torch's in the training process: on two of two cores a step
+    alone takes a fifth longer or shorter from second to second, since either core has other work, and there is no truth
+    to compare anything with; on one thread it is 3 %.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Workload:
     first: bool = True
     truth: bool = True
     workers: tuple[int, ...] | None = None
-    threads: int = 2
+    threads: int = 1
 
 
 def target(

@@ -60,9 +60,9 @@ times = st.floats(0.1, 100)
 @given(times, times, st.integers(1, 6), st.integers(1, 8), st.floats(1, 5))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_what_takes_longer_never_ends_earlier(step, batch, workers, prefetch, factor) -> None:
-    noise = Noise((1.0, 2.0, 1.5), TAIL, 4, steps=80)
+    noise = Noise((1.0, 2.0, 1.5), TAIL, 4)
     before = step_ms(step, batch, workers, prefetch, noise)
-    assert before >= max(step, batch) * (1 - 0.6)  # the window is short
+    assert before >= max(step, batch) * (1 - 0.6)  # the slow ones are rare
     assert step_ms(step * factor, batch, workers, prefetch, noise) >= before * (1 - 0.02)
     assert step_ms(step, batch * factor, workers, prefetch, noise) >= before * (1 - 0.02)
 
