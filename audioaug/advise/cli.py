@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PRECISIONS = typing.get_args(Precision)
 DEFAULT_BUDGET = 120.0
 QUICK_BUDGET = 30.0
+VERIFY_BUDGET = 10.0
 LISTENING_SECONDS = 3.0
 
 
@@ -39,7 +40,7 @@ LISTENING_SECONDS = 3.0
 @click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--fresh", is_flag=True, help="Measure all of it, also what is known from an earlier run.")
-@click.option("--verify", metavar="PLAN", help="Race this plan against what you do today, and nothing else.")
+@click.option("--verify", metavar="PLAN", help=f"Race this plan against what you do today, {VERIFY_BUDGET:.0f} seconds.")
 @click.option(
     "--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N, clips=N, gpu=JSON."
 )
@@ -97,7 +98,8 @@ def _measure(options: dict[str, Any]) -> None:
     if profile:
         read_record(profile, Report)
     also = parse_also(options["also"] or "")
-    budget = options["budget"] or (QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET)
+    usual = VERIFY_BUDGET if options["verify"] else QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET
+    budget = options["budget"] or usual
     verify = Plan.load(options["verify"]) if options["verify"] else None
     named = {
         name: options[name] for name in ("augment", "data", "batch_size", "sample_rate", "clip_seconds", "precision")

@@ -22,6 +22,9 @@ LONGEST_BLOCK = 50
 ROUNDS = 4
 """A race of fewer rounds tells too little apart."""
 
+CEILING_BLOCK = 0.5
+"""A block beside the ceiling, as a share of a race's: the answer may be there, and is to be quick."""
+
 HEAT_ROUNDS = 2
 HEAT_BLOCK = 0.25
 """A heat's block, as a share of a race's."""
@@ -59,7 +62,8 @@ class Racer:
             MeasurementError: the ceiling or an arm beside it failed.
         """
         with torch_threads(self.threads):
-            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(ROUNDS, 1000), block=1.0)
+            block = CEILING_BLOCK if cached else 1.0
+            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(ROUNDS, 1000), block=block)
 
     def heat(
         self,

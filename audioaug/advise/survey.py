@@ -40,6 +40,9 @@ CPU_TRAINING = (
     "means whole batches in the training process."
 )
 
+TWO_ARMS = 2
+"""Blocks can be so many times as long where only a plan and what is done today race."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -63,7 +66,8 @@ class Survey:
     ) -> None:
         self.target, self.options, self.progress, self.on_update = target, options, progress, on_update
         self.bench = Bench(target, clock_for(target.device))
-        self.racer = Racer(target, self.bench.clock, options.budget, self._notice)
+        hurry = options.budget if options.verify is None else TWO_ARMS * options.budget
+        self.racer = Racer(target, self.bench.clock, hurry, self._notice)
         self.budget = Budget(options.budget)
         host = host_facts(target.device)
         host = replace(host, effective_cores=effective_cores(int(host.usable_cores), self.bench.clock))

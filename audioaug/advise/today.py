@@ -36,7 +36,7 @@ def measure_today(
     counts = replace(counts, needs=needs_of(target, message, counts.host.start_method))
     signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
     cell, refused = _within_limits(bench, cell, counts)
-    pilot = bench.interleave({CEILING: bench.step(), cell.name: _steps_on(bench, cell)}, seconds / 4)
+    pilot = bench.interleave({CEILING: bench.step(), cell.name: _steps_on(bench, cell)}, seconds / 8)
     watch = Watch(bench.clock)
     expected = {name: timing.median for name, timing in pilot.items()}
     result = racer.run([cell], expected, seconds / 2, tick, cached=bench.batches)
