@@ -1,6 +1,5 @@
 """The tables of the documentation, as Markdown: made from the registry of ops and the records in datasets/profiles."""
 
-import dataclasses
 import importlib
 import json
 import re
@@ -8,13 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
-import numpy as np
 import update_readme
 from engine_bench import showing
 from engine_bench.records import Result, Row
 
 import audioaug
-from audioaug.core import REGISTRY, YOURS, Chain, HostClips, Op
+from audioaug.core import REGISTRY, YOURS, Op
 from audioaug.decide import predict
 from audioaug.records import HostFacts, read_record
 from audioaug.verify import material
@@ -159,18 +157,10 @@ def lengths(kind: type[Op]) -> str:
     usual, *variants = material.variants(kind, RATE)
     if usual.children:
         return "as what is in it"
-    if changes_lengths(usual):
+    if usual.resizes:
         return "yes"
-    options = [_option(usual, variant) for variant in variants if changes_lengths(variant)]
+    options = [_option(usual, variant) for variant in variants if variant.resizes]
     return f"with {' or '.join(options)}" if options else "no"
-
-
-def changes_lengths(op: Op) -> bool:
-    """Ask an op that is always applied for the lengths of four clips of half a second."""
-    chain = Chain([dataclasses.replace(op, p=1.0)], RATE)
-    draws, node = chain.draw(range(4)), chain.nodes[0]
-    drawn = {name: draws[f"0:{name}"] for name in node.distributions}
-    return op.measures or "length_out" in op.resolve(drawn, HostClips(RATE, np.full(4, RATE // 2), 1))
 
 
 def _option(usual: Op, variant: Op) -> str:

@@ -31,7 +31,10 @@ def predicted(report: Report, chain: Chain, counts: WorkerCounts) -> dict[str, A
         why_no_stock=why_unavailable(),
     )
     assert report.current is not None
-    return {"cells": (*cells, *counts.impossible(chain)), "current": with_prediction(report, report.current)}
+    return {
+        "cells": (*cells, *counts.impossible(chain, report.chain.cuts)),
+        "current": with_prediction(report, report.current),
+    }
 
 
 def after_heat(

@@ -5,19 +5,27 @@ from audioaug.core import Chain
 from audioaug.records import ChainFacts, Workload
 
 
-def chain_facts(chain: Chain) -> ChainFacts:
+def chain_facts(target: Target) -> ChainFacts:
     """Return the chain's ops and where it may be cut, with the reasons."""
-    first, last = chain.device_from, chain.worker_until
+    chain, first, last = target.chain, target.least_cut, target.chain.worker_until
     return ChainFacts(
         ops=tuple(op.name for op in chain.ops),
         sample_rate=int(chain.sample_rate),
         hash=chain.hash,
         declaration=chain.describe(),
         device_from=first,
-        device_from_reason=chain.why_not_cut(first - 1) if first else "",
+        device_from_reason=_why_not_before(chain, first) if first else "",
         worker_until=last if last < len(chain) else None,
         worker_until_reason=chain.why_not_cut(last + 1) if last < len(chain) else "",
     )
+
+
+def _why_not_before(chain: Chain, first: int) -> str:
+    """Return why the first cut there can be is no earlier one."""
+    if reason := chain.why_not_cut(first - 1):
+        return reason
+    resizing = next(leaf.name for leaf in chain.ops[first - 1].leaves() if leaf.resizes)
+    return f"{resizing} changes the lengths of clips, which collate_fn has to see."
 
 
 def workload(target: Target) -> Workload:

@@ -37,8 +37,8 @@ def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     for place, op in enumerate(chain.ops):
         if not op.why_not_in_worker():
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
-    fetcher = Fetcher(dataset, WorkerChain(chain, 0, seed=0), on_error="raise")
-    collate = Collate(Preparer(chain, chain.device_from), target.collate_fn, target.pad)
+    fetcher = Fetcher(dataset, WorkerChain(chain, target.least_cut, seed=0), on_error="raise")
+    collate = Collate(Preparer(chain, target.least_cut), target.collate_fn, target.pad)
     fetched = fetcher.__getitems__([(0, index) for index in indices])
     works["collate"] = lambda: collate(fetched)
     return works
@@ -57,15 +57,15 @@ def device_works(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> di
 def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
     """Return for each cut, from the first on, all of our engine's that comes behind it, as it is built."""
     chain = target.chain
-    cuts = range(chain.device_from, min(len(chain), chain.worker_until + 1))
+    cuts = range(target.least_cut, min(len(chain), chain.worker_until + 1))
     return {cut: _on_batches(chain, cut, None, wave, "batched") for cut in cuts}
 
 
 def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
     """Return for each cut what batched workers do with a batch that lies in main memory, as it is built."""
-    chain = target.chain
-    cuts = range(chain.device_from + 1, chain.worker_until + 1)
-    return {cut: _on_batches(chain, chain.device_from, cut, wave, "batched") for cut in cuts}
+    chain, first = target.chain, target.least_cut
+    cuts = range(first + 1, chain.worker_until + 1)
+    return {cut: _on_batches(chain, first, cut, wave, "batched") for cut in cuts}
 
 
 def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:

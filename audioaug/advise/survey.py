@@ -71,7 +71,7 @@ class Survey:
         self.budget = Budget(options.budget)
         host = host_facts(target.device)
         host = replace(host, effective_cores=effective_cores(int(host.usable_cores), self.bench.clock))
-        self.report = Report(host, chain_facts(target.chain), workload(target))
+        self.report = Report(host, chain_facts(target), workload(target))
         self.counts = WorkerCounts(host, options.workers, target.num_workers)
 
     def run(self) -> Report:

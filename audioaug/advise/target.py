@@ -60,6 +60,11 @@ class Target:
         """The model file without its folder."""
         return Path(self.path).name
 
+    @property
+    def least_cut(self) -> int:
+        """The smallest cut there can be: a collate_fn has to see the last lengths of clips."""
+        return self.chain.first_cut(0 if self.collate_fn is None else self.chain.sized_from)
+
     def step(self, batch: Any) -> None:
         """Train on one batch, the way the file says or the usual way."""
         if self.own_step is not None:

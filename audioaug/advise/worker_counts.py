@@ -57,10 +57,10 @@ class WorkerCounts:
         """Those of them that there is room for."""
         return tuple(count for count in self.wanted if count <= self.most) or (0,)
 
-    def impossible(self, chain: Chain) -> Iterator[Cell]:
-        """Yield a cell with the reason for each of the others, at both ends of the chain."""
+    def impossible(self, chain: Chain, cuts: range) -> Iterator[Cell]:
+        """Yield a cell with the reason for each of the others, at the first and the last cut there can be."""
         limit = self.why_no_more()
-        for cut in {chain.device_from, chain.worker_until}:
+        for cut in {cuts[0], cuts[-1]}:
             for count in self.wanted:
                 if count > self.most:
                     yield cell_at(chain, cut, count, status="infeasible", reason=limit.text if limit else "")

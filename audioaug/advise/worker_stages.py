@@ -22,7 +22,7 @@ def worker_stages(
     on_batches = {
         f"batched {op}": work
         for op, work in device_works(target, wave, "batched").items()
-        if target.chain.device_from <= int(op) < target.chain.worker_until
+        if target.least_cut <= int(op) < target.chain.worker_until
     }
     parts = {f"until {cut}": work for cut, work in worker_parts(target, wave).items()}
     with torch_threads(1):

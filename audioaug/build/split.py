@@ -40,7 +40,7 @@ def build_worker(chain: Chain, plan: Plan, seed: int = 0, on_clips: int = 0) -> 
 
     Ops without a batched build, and those before them, run on clips with either engine; so do the first ``on_clips``.
     """
-    on_clips = max(chain.device_from, on_clips) if plan.worker_engine == "batched" else plan.cut
+    on_clips = min(plan.cut, max(chain.device_from, on_clips)) if plan.worker_engine == "batched" else plan.cut
     on_batches = build_device(chain, on_clips, seed=seed, stop=plan.cut) if on_clips < plan.cut else None
     return build_cpu(chain, on_clips, seed), on_batches
 

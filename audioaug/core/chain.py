@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,8 +157,19 @@ class Chain:
     @property
     def followed_from(self) -> int:
         """The smallest cut with which targets can follow the audio: behind it, the draws tell how time moves."""
-        measuring = [place for place, op in enumerate(self.ops) if any(leaf.measures for leaf in op.leaves())]
-        return measuring[-1] + 1 if measuring else 0
+        return self._behind_the_last(lambda leaf: leaf.measures)
+
+    @property
+    def sized_from(self) -> int:
+        """The smallest cut behind which clips keep their lengths, if it can be one."""
+        return self._behind_the_last(lambda leaf: leaf.resizes)
+
+    def _behind_the_last(self, counts: Callable[[Op], bool]) -> int:
+        return max((place for place, op in enumerate(self.ops, 1) if any(map(counts, op.leaves()))), default=0)
+
+    def first_cut(self, on_clips: int) -> int:
+        """Return the smallest cut there can be with so many ops in a worker, as far as they can run there."""
+        return max(self.device_from, min(on_clips, self.worker_until))
 
     def check_followed(self, cut: int) -> None:
         """Raise ``PlanError`` if targets cannot follow the audio with this cut, or with any."""

@@ -226,8 +226,8 @@ class Op(ABC):
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         """Turn draws into parameters that depend on the clips (shares into samples), for B examples at once.
 
-        An op that changes the clips' lengths returns the new ones, in samples, as ``"length_out"``; its ``batched``
-        may then return a batch of any width, which is cut or padded to the longest clip of the batch.
+        An op that ``resizes`` returns the clips' new lengths, in samples, as ``"length_out"``; its ``batched`` may then
+        return a batch of any width, which is cut or padded to the longest clip of the batch.
         """
         return draw
 
@@ -235,6 +235,11 @@ class Op(ABC):
     def needs_length(self) -> bool:
         """Whether ``resolve`` needs the clips' lengths, not only an upper bound of them."""
         return False
+
+    @property
+    def resizes(self) -> bool:
+        """Whether clips may come out longer or shorter (of an op that runs only in workers, nobody asks)."""
+        return self.measures
 
     @property
     def measures(self) -> bool:

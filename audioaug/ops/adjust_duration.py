@@ -37,6 +37,7 @@ class AdjustDuration(Op):
 
     contract = Contract.exact(rtol=0.0)
     needs_length = True
+    resizes = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

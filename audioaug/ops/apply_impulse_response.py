@@ -51,14 +51,18 @@ class ApplyImpulseResponse(Op):
         return {"file": UniformInt(0, len(find_audio(as_paths(self.ir_path))) - 1)}
 
     @property
-    def needs_length(self) -> bool:
+    def resizes(self) -> bool:
         return not self.leave_length_unchanged
+
+    @property
+    def needs_length(self) -> bool:
+        return self.resizes
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         where = layout(as_paths(self.ir_path), clips.sample_rate, mono=clips.channels == 1)
         file_B = draw["file"].astype(np.int64)
         length_B = where.lengths_F[file_B]
-        tail = {} if self.leave_length_unchanged else {"length_out": clips.lengths + length_B - 1}
+        tail = {"length_out": clips.lengths + length_B - 1} if self.resizes else {}
         return {
             **tail,
             "file": file_B,
@@ -90,7 +94,7 @@ class ApplyImpulseResponse(Op):
 
     @property
     def moves(self) -> bool:
-        return not self.leave_length_unchanged
+        return self.resizes
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])

@@ -77,6 +77,10 @@ class RepeatPart(Op):
             "repeats": UniformInt(self.min_repeats, self.max_repeats),
         }
 
+    @property
+    def resizes(self) -> bool:
+        return self.mode == "insert"
+
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         low, high = (int(part * clips.sample_rate) for part in (self.min_part_duration, self.max_part_duration))
         part = low + np.floor(draw["part_share"] * (high - low + 1)).astype(np.int64)
@@ -98,7 +102,7 @@ class RepeatPart(Op):
             "fade": fade,
             "most_repeats": int(repeats.max(initial=0)),
             "longest": int((clips.lengths + longer).max()),
-            **({"length_out": clips.lengths + longer} if self.mode == "insert" else {}),
+            **({"length_out": clips.lengths + longer} if self.resizes else {}),
         }
 
     def _fade(self, sample_rate: int) -> int:

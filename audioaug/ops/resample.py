@@ -39,6 +39,7 @@ class Resample(Op):
     contract = Contract.spectral(rtol=5e-4, band=0.9, rest=5e-2)
     limits = {"min_sample_rate": (1, float("inf"))}
     needs_length = True
+    resizes = True
 
     def distributions(self) -> dict[str, Distribution]:
         return {"target_sample_rate": UniformInt(self.min_sample_rate, self.max_sample_rate)}

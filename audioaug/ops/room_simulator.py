@@ -124,8 +124,12 @@ class RoomSimulator(Op):
         return {**{f"{name}_share": FRACTION for name in SHARES}, "rays_key": NOISE_KEY}
 
     @property
-    def needs_length(self) -> bool:
+    def resizes(self) -> bool:
         return not self.leave_length_unchanged
+
+    @property
+    def needs_length(self) -> bool:
+        return self.resizes
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         rows = range(len(clips.lengths))
@@ -134,7 +138,7 @@ class RoomSimulator(Op):
         longest = -(-int(length_B.max()) // TAP_STEP) * TAP_STEP
         taps_BL = np.stack([np.pad(response, (0, longest - len(response))) for response in responses])
         params = {**draw, "taps": taps_BL.ravel(), "longest": longest}
-        if not self.leave_length_unchanged:
+        if self.resizes:
             params["length_out"] = np.where(clips.lengths > 0, clips.lengths + length_B - 1, 0)
         return params
 
@@ -151,7 +155,7 @@ class RoomSimulator(Op):
 
     @property
     def moves(self) -> bool:
-        return not self.leave_length_unchanged
+        return self.resizes
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])

@@ -53,12 +53,16 @@ class TimeStretch(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"rate": Uniform(self.min_rate, self.max_rate)}
 
+    @property
+    def resizes(self) -> bool:
+        return not self.leave_length_unchanged
+
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         check_channels(self.name, self.method, clips.channels)
         long_B = stretched_lengths(self.method, clips.lengths, draw["rate"])
         wanted_B = np.minimum(long_B, clips.lengths) if self.leave_length_unchanged else long_B
         samples = -(-int(wanted_B.max()) // SAMPLES_STEP) * SAMPLES_STEP
-        kept = "stretched" if self.leave_length_unchanged else "length_out"
+        kept = "length_out" if self.resizes else "stretched"
         return {"rate": draw["rate"], kept: long_B, "samples": samples}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:

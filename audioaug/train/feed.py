@@ -44,14 +44,15 @@ class Given:
     on_error: OnError
 
     @property
-    def followed_from(self) -> int:
-        """How many ops have to run on clips for targets to follow them."""
-        return self.chain.followed_from if self.targets else 0
+    def on_clips(self) -> int:
+        """How many ops have to run on clips: for targets to follow them, and for collate_fn to see the last lengths."""
+        followed = self.chain.followed_from if self.targets else 0
+        return followed if self.collate_fn is None else max(followed, self.chain.sized_from)
 
     @property
     def least_cut(self) -> int:
-        """The smallest cut there can be, behind what targets cannot follow on the device if it may be there."""
-        return max(self.chain.device_from, min(self.followed_from, self.chain.worker_until))
+        """The smallest cut there can be."""
+        return self.chain.first_cut(self.on_clips)
 
 
 class Feed:
@@ -71,7 +72,7 @@ class Feed:
         if given.targets:
             check_followed(chain, plan)
         self.given, self.plan = given, plan
-        on_clips, on_batches = build_worker(chain, plan, given.seed, given.followed_from)
+        on_clips, on_batches = build_worker(chain, plan, given.seed, given.on_clips)
         followers = Followers(given.targets, chain, on_clips.cut)
         fetcher = Fetcher(given.dataset, on_clips, given.on_error, bool(followers), given.lengths)
         self.module = build_device(chain, plan.cut, plan.device_engine, given.seed)

@@ -234,8 +234,7 @@ class Collate:
         if self.collate_fn is not None and prepared.resizes:
             raise DataError(
                 "Once collated, the clips would change their lengths, which collate_fn cannot know.",
-                "Cut the chain behind the ops that do so, with worker_engine='audiomentations', or give Loader "
-                "pad=True instead of a collate_fn.",
+                "Cut the chain behind the ops that do so, or give Loader pad=True instead of a collate_fn.",
             )
         return prepared
 

@@ -67,7 +67,8 @@ class Loader:
         sampler: as in torch's DataLoader; one with ``set_epoch`` is told the epoch.
         batch_sampler: as in torch's DataLoader.
         drop_last: as in torch's DataLoader.
-        collate_fn: makes a batch of examples, leaving the audio where it was in each.
+        collate_fn: makes a batch of examples, leaving the audio where it was in each. Ops that change clips' lengths
+            come before it, so a plan's cut has to lie behind them.
         pad: allow clips of different lengths: silence behind the shorter ones, and the batch gets their lengths (a last
             item in a tuple, ``"lengths"`` in a dict).
         lengths: where in an example, a key or a position, its own length is, in samples, if its wave comes padded: what

@@ -1,20 +1,31 @@
-"""Sending: a batch that cannot leave its worker is a clear error in the training process, not a hang.
+"""Sending: how a batch leaves its worker. One that cannot is a clear error in the training process, not a hang.
 
 A worker hands its batches to a thread that pickles and sends them. What fails there Python only prints: the batch is
 lost, and torch waits for it forever.
+
+Torch moves every tensor to shared memory, for which the training process has to ask the worker, each one by itself, and
+wait while the worker computes. Small ones are cheaper within the message.
 """
 
 import errno
 import re
 import shutil
+from collections.abc import Callable
 from multiprocessing.queues import Queue
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import reduce_tensor
 
 from audioaug.errors import AudioaugError, DataError, WorkerError, first_line
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
+
+SMALL = 16 * 1024
+"""Bytes up to which a tensor goes within the message: a pipe holds several of them."""
 
 MAKE_ROOM = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
 
@@ -22,6 +33,20 @@ MAKE_ROOM = "Make it larger (docker run --shm-size=8g), or use fewer workers or 
 def send_errors_instead() -> None:
     """Let this process, a worker, send an error in the place of each batch that cannot be sent."""
     Queue._on_queue_feeder_error = _send_error  # type: ignore[attr-defined]  # a hook made to be overridden
+
+
+def send_small_tensors_within() -> None:
+    """Let this process, a worker, send small tensors as part of the message, and only large ones by shared memory."""
+    ForkingPickler.register(torch.Tensor, _reduced)
+
+
+def _reduced(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    try:
+        if tensor.nbytes <= SMALL and not tensor.has_names():
+            return torch.from_numpy, (tensor.numpy(),)
+    except (TypeError, RuntimeError):  # numpy has no such type, layout or gradient
+        pass
+    return reduce_tensor(tensor)
 
 
 def _send_error(queue: Any, error: Exception, item: Any) -> None:

@@ -23,10 +23,16 @@ from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
 
-ROUNDS = 5
+ROUNDS, FEWEST_ROUNDS = 5, 3
+LONGEST_TRIAL: Seconds = 60.0
+"""Blocks that are timed, of each plan; the fewest, where blocks are long; when a trial ends that has had those.
+
+A block is four steps a worker, or longer: with 64 workers and 50 ms a step, 13 s.
+"""
+
 BLOCK: Seconds = 0.5
 LONGEST_BLOCK = 50
-"""Blocks that are timed, of each plan; how long each should take; the most steps in it."""
+"""How long the timed part of a block should take; the most steps in it."""
 
 PREFETCHED = 2
 """Batches that torch lets each worker have ready."""
@@ -96,7 +102,7 @@ class Trial:
         self._arms = [_Arm(plan, _name(plan, ops)) for plan in plans]
         self._running, self._clock, self._random = list(self._arms), clock, random.Random(0)
         self._turn: list[_Arm] = []
-        self._steps = 0
+        self._steps, self._spent = 0, 0.0
         self.chosen = plans[0] if len(plans) == 1 else None
 
     @property
@@ -124,6 +130,7 @@ class Trial:
 
     def timed(self, block: Block, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of a block and note how long the steps between them took."""
+        start = self._clock.now()
         begin, end = (None if block.head else self._now()), None
         for count, batch in enumerate(batches, 1):
             yield batch
@@ -132,6 +139,7 @@ class Trial:
                 begin = self._now()
             elif count == block.head + block.timed:
                 end = self._now()
+        self._spent += self._clock.now() - start
         if block.timed and begin is not None and end is not None:  # else there were fewer batches than that
             self._note((end - begin) / block.timed)
 
@@ -150,7 +158,9 @@ class Trial:
             return
         given_up = hopeless(self._measurements())
         self._running = [arm for arm in self._running if arm.name not in given_up]
-        if len(self._running) == 1 or len(self._running[0].seconds) == ROUNDS:
+        rounds = len(self._running[0].seconds)
+        enough = rounds >= FEWEST_ROUNDS and self._spent > LONGEST_TRIAL
+        if len(self._running) == 1 or rounds == ROUNDS or enough:
             self._choose()
 
     def _measurements(self) -> dict[str, Measurement]:

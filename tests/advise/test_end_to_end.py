@@ -275,6 +275,27 @@ def test_a_codec_keeps_the_start_of_the_chain_in_the_workers(advise, model, here
     assert min(cell.cut for cell in report.cells if cell.status != "infeasible") == 2
 
 
+RAGGED = """
+from audioaug import ops
+
+augment = [ops.PolarityInversion(), ops.AdjustDuration(duration_samples=2000, p=1.0), ops.Gain(p=1.0)]
+dataset = [torch.randn(1, 2000 + 200 * place) for place in range(16)]
+
+def collate_fn(examples):
+    return torch.stack(examples)
+"""
+
+
+def test_a_collate_fn_comes_behind_what_changes_lengths(advise, model, here) -> None:
+    ran = advise("--model", model(RAGGED), *BRIEF, "--json", "report.json")
+    assert ran.code == 0 and "fail" not in ran.err
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    told = "AdjustDuration changes the lengths of clips, which collate_fn has to see."
+    assert {(cell.cut, cell.reason) for cell in report.cells if cell.status == "infeasible"} >= {(0, told), (1, told)}
+    assert {cell.cut for cell in report.cells if cell.status != "infeasible"} == {2, 3}
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -57,11 +57,16 @@ def test_counts_without_room_have_their_reason() -> None:
     chain = Chain([ops.Gain()], 16000)
     host = replace(planted_report().host, start_method="fork", ram_available_bytes=10_000, usable_cores=4.0)
     counts = WorkerCounts(host, None, today=3)
-    assert counts.wanted == counts.possible == (0, 1, 2, 3, 4) and not list(counts.impossible(chain))
+    assert counts.wanted == counts.possible == (0, 1, 2, 3, 4) and not list(counts.impossible(chain, range(2)))
     counts = replace(counts, needs=Needs(worker_bytes=1_000)).with_memory(4_000).with_memory(100)
     assert (counts.most, counts.possible) == (2, (0, 1, 2))
-    assert {(cell.cut, cell.num_workers) for cell in counts.impossible(chain)} == {(0, 3), (1, 3), (0, 4), (1, 4)}
-    assert all("in memory for itself" in cell.reason for cell in counts.impossible(chain))
+    assert {(cell.cut, cell.num_workers) for cell in counts.impossible(chain, range(2))} == {
+        (0, 3),
+        (1, 3),
+        (0, 4),
+        (1, 4),
+    }
+    assert all("in memory for itself" in cell.reason for cell in counts.impossible(chain, range(2)))
     counts.check(2)
     with pytest.raises(MeasurementError, match=r"3 workers cannot be run.*in memory for itself"):
         counts.check(3)

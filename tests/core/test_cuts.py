@@ -57,3 +57,16 @@ def test_a_cut_outside_the_chain_raises(cut):
 def test_an_empty_chain_has_one_cut():
     chain = Chain([], 16000)
     assert chain.device_from == 0 and chain.checked_cut(None) == 0 and chain.why_not_cut(1)
+
+
+TIMES = (ops.Gain(), ops.OneOf([ops.Gain(), ops.Trim()]), ops.Clip())
+
+
+def test_behind_which_op_clips_keep_their_lengths():
+    assert [Chain(TIMES[:count], 16000).sized_from for count in range(4)] == [0, 0, 2, 2]
+
+
+def test_the_first_cut_leaves_to_workers_what_must_and_can_run_there():
+    assert [MIDDLE.first_cut(on_clips) for on_clips in range(5)] == [2, 2, 2, 3, 4]
+    on_device = Chain([ops.Gain(), ops.Mix(), ops.Trim()], 16000)  # Mix needs a whole batch
+    assert on_device.worker_until == 1 and on_device.first_cut(on_device.sized_from) == 1

@@ -131,6 +131,14 @@ def test_without_its_signal_a_fault_is_not_found() -> None:
             assert first(plain).id != name
 
 
+def test_an_op_that_has_to_run_in_a_worker_itself_is_not_blocked_by_the_order() -> None:
+    it = RECORDED["order_blocks_split"]
+    chain = replace(
+        it.report.chain, device_from_reason="Op1 changes the lengths of clips, which collate_fn has to see."
+    )
+    assert first(replace(it, report=replace(it.report, chain=chain))).id == "augment_cpu_bound"
+
+
 def test_advice_that_pays_late() -> None:
     report = replace(planted_report(), break_even_steps=5000, workload=replace(WORK, clips=320))
     found = {notice.id: notice.text for notice in causes(report, TODAY)}

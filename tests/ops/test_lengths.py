@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from audioaug import build_device, ops
-from audioaug.core import REGISTRY, Chain, Contract, Op
+from audioaug.core import REGISTRY, Chain, Contract, HostClips, Op
 from audioaug.errors import PlanError
 from audioaug.verify import material
 from audioaug.verify.contracts import check
@@ -74,3 +74,32 @@ def test_a_batch_is_as_wide_as_its_longest_clip() -> None:
     applied = draws["0:apply"] > 0
     assert applied.any() and not applied.all()
     assert y_BCT.shape == (8, 1, 700) and length_B.tolist() == np.where(applied, 700, 500).tolist()
+
+
+EVERY = [variant for _, kind in sorted(REGISTRY.items()) for variant in material.variants(kind) if not variant.children]
+
+
+@pytest.mark.parametrize("op", EVERY, ids=lambda op: op.name)
+def test_an_op_says_beforehand_whether_clips_may_change_their_lengths(op: Op) -> None:
+    node = Chain([op], RATE).nodes[0]
+    drawn = node.drawn(Chain([op], RATE).draw(range(4)), np.arange(4))
+    found = op.measures or "length_out" in op.resolve(drawn, HostClips(RATE, np.full(4, RATE // 2), 1))
+    assert op.resizes == found
+
+
+def test_there_are_ops_of_both_kinds() -> None:
+    assert {op.name for op in EVERY if op.resizes} == {
+        "AdjustDuration",
+        "ApplyImpulseResponse",
+        "RepeatPart",
+        "Resample",
+        "RoomSimulator",
+        "TimeStretch",
+        "Trim",
+    }
+    assert {op.name for op in EVERY if not op.resizes} > {
+        "ApplyImpulseResponse",
+        "RepeatPart",
+        "Reverse",
+        "TimeStretch",
+    }

@@ -208,9 +208,30 @@ def test_lengths_that_nobody_would_be_told_of_are_refused():
     for plan in (Plan(cut=0), BATCHED[3]):
         with pytest.raises(DataError, match="Once collated, the clips would get different lengths"):
             list(loader_of(even, MANY_LENGTHS, plan))
-    for plan in (Plan(cut=0), BATCHED[2]):
+    for plan in (Plan(cut=0), Plan(cut=1), BATCHED[1]):
         with pytest.raises(DataError, match=r"which collate_fn cannot know\. Cut the chain behind"):
             list(loader_of(even, ONE_LENGTH, plan, collate_fn=default_collate))
+
+
+@pytest.mark.parametrize("plan", [None, Plan(cut=2), Plan(cut=2, num_workers=1), BATCHED[2], "auto"])
+def test_a_collate_fn_comes_behind_what_changes_lengths(plan):
+    def named(examples: list[Any]) -> dict[str, Any]:
+        return {"audio": torch.stack([wave for wave, _ in examples]), "name": [f"no. {k}" for _, k in examples]}
+
+    loader = Loader(uneven(), ONE_LENGTH, plan, device="cpu", batch_size=3, collate_fn=named)
+    assert loader.plan.cut == 2
+    batches = list(loader)
+    assert [name for batch in batches for name in batch["name"]] == [f"no. {k}" for k in range(6)]
+    for place, wave in enumerate(wave for batch in batches for wave in batch["audio"]):
+        assert_same_audio({0: wave.numpy()}, {0: build_cpu(ONE_LENGTH)(uneven()[place][0], index=place)}, 1e-6)
+
+
+def test_a_collate_fn_before_what_changes_lengths_and_needs_a_batch_is_told():
+    mixed = Chain([ops.Mix(), ops.AdjustDuration(duration_samples=4000, p=1.0)], RATE)
+    loader = Loader([torch.ones(5000)] * 6, mixed, device="cpu", batch_size=3, collate_fn=default_collate)
+    assert loader.plan.cut == 0
+    with pytest.raises(DataError, match="which collate_fn cannot know"):
+        list(loader)
 
 
 def test_clips_with_different_channels_are_refused():

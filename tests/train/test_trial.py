@@ -86,6 +86,14 @@ def test_short_epochs_are_blocks_themselves(epoch):
     assert machine.run() == PLANS[1]
 
 
+@pytest.mark.parametrize(("ms", "blocks"), [(2, 5), (50, 3)])
+def test_a_trial_with_long_blocks_has_fewer(ms, blocks, caplog):
+    caplog.set_level(logging.INFO, "audioaug")
+    machine = Machine([Plan(), Plan(num_workers=64), Plan(cut=2, num_workers=64)], [2 * ms, 1.01 * ms, ms])
+    assert machine.run() == Plan(num_workers=64)
+    assert caplog.text.count(f"median of {blocks} blocks") == 2
+
+
 def test_a_plan_alone_is_not_tried():
     assert Trial(PLANS[:1], 2, FakeClock()).chosen == PLANS[0]
 

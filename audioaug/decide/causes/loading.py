@@ -170,6 +170,8 @@ def order_blocks_split(case: Case) -> str:
     if dearest is None or dearest.op is None or dearest.op >= first or case.device_stage(dearest.op) is None:
         return ""
     reason = case.report.chain.device_from_reason.rstrip(".")
+    if reason.startswith(dearest.name):  # it is itself what has to run in a worker
+        return ""
     return (
         f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which could run on the device but for "
         f"the order ({reason}). Put it behind, if that order is as good for your data."
