@@ -40,7 +40,7 @@ LISTENING_SECONDS = 3.0
 @click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--fresh", is_flag=True, help="Measure all of it, also what is known from an earlier run.")
-@click.option("--verify", metavar="PLAN", help=f"Race this plan against what you do today, {VERIFY_BUDGET:.0f} seconds.")
+@click.option("--verify", metavar="PLAN", help="Race this plan against what you do today only.")
 @click.option(
     "--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N, clips=N, gpu=JSON."
 )

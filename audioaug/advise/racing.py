@@ -22,8 +22,8 @@ LONGEST_BLOCK = 50
 ROUNDS = 4
 """A race of fewer rounds tells too little apart."""
 
-CEILING_BLOCK = 0.5
-"""A block beside the ceiling, as a share of a race's: the answer may be there, and is to be quick."""
+CEILING_ROUNDS, CEILING_BLOCK = 3, 0.5
+"""Beside the ceiling, where two arms take turns and the answer, if it is there, is to be quick."""
 
 HEAT_ROUNDS = 2
 HEAT_BLOCK = 0.25
@@ -62,8 +62,8 @@ class Racer:
             MeasurementError: the ceiling or an arm beside it failed.
         """
         with torch_threads(self.threads):
-            block = CEILING_BLOCK if cached else 1.0
-            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(ROUNDS, 1000), block=block)
+            least, block = (CEILING_ROUNDS, CEILING_BLOCK) if cached else (ROUNDS, 1.0)
+            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(least, 1000), block=block)
 
     def heat(
         self,
