@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import sys
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import psutil
@@ -49,7 +50,7 @@ def run_out_of_room(chance: random.Random) -> str:
 
 
 def one_round(number: int) -> None:
-    chance = random.Random(number)
+    chance, files = random.Random(number), psutil.Process().num_fds()
     filler = SHARED / "filler"
     filler.write_bytes(bytes(chance.choice([0, ROOM // 2, ROOM - 4096 * chance.randint(1, 40)])))
     told = run_out_of_room(chance)
@@ -62,10 +63,13 @@ def one_round(number: int) -> None:
     gc.collect()  # semaphores of torch's queues
     assert not list(SHARED.iterdir()) and free() == ROOM, (list(SHARED.iterdir()), free())
     assert len(list(loader_of(chance, clips=100))) == 16  # and now it works
+    gc.collect()
+    assert psutil.Process().num_fds() <= files
 
 
 def main(rounds: int) -> None:
     assert free() == ROOM, "this is not a /dev/shm of our own"
+    resource_tracker.ensure_running()  # which Python starts once, for good
     for number in range(rounds):
         one_round(number)
         print(number, flush=True)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +63,49 @@ def loader_of(dataset: Any, **knobs: Any) -> Loader:
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """Check that no process and no shared memory is left of what was started meanwhile."""
+    """Check that no process, no shared memory and no open file is left of what was started meanwhile."""
+    resource_tracker.ensure_running()  # which Python starts once, for good
     gc.collect()
-    processes, memory = set(psutil.Process().children(recursive=True)), set(SHARED.glob("torch_*"))
+    processes, memory, files = set(psutil.Process().children(recursive=True)), set(SHARED.glob("torch_*")), open_files()
     yield
     gc.collect()
     started = set(psutil.Process().children(recursive=True)) - processes
     assert not psutil.wait_procs(list(started), timeout=PATIENCE)[1]
     left = set(SHARED.glob("torch_*")) - memory  # torch_PID_...: other programs may be running, too
     assert not [file for file in left if not psutil.pid_exists(int(file.name.split("_")[1]))]
+    assert len(open_files()) <= len(files), f"opened: {sorted(open_files() - files)}"
+
+
+def open_files() -> set[tuple[str, str]]:
+    """Return the number of each open file of this process, and what it is."""
+    found, folder = set(), Path("/proc/self/fd")  # of Linux
+    for each in folder.iterdir() if folder.exists() else ():
+        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+            found.add((each.name, os.readlink(each)))
+    return found
+
+
+def test_a_process_that_is_left_is_seen(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.1)
+    with pytest.raises(AssertionError), nothing_left():
+        left = subprocess.Popen(["sleep", "60"])
+    left.kill()
+    left.wait()
+
+
+def test_an_open_file_that_is_left_is_seen():
+    with pytest.raises(AssertionError, match=r"opened: .*/dev/null"), nothing_left():
+        left = os.open("/dev/null", os.O_RDONLY)
+    os.close(left)
+
+
+def test_shared_memory_that_is_left_is_seen():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with pytest.raises(AssertionError), nothing_left():
+        left = SHARED / f"torch_{ended.pid}_1_1"
+        left.touch()
+    left.unlink()
 
 
 @pytest.mark.parametrize("name", SENTENCES)
@@ -174,10 +209,15 @@ while True:
 """
 
 
-def interrupt_after(pause: float) -> None:
-    """Start a training program and press Ctrl-C a while after its first step, as a terminal does: for all processes."""
-    command, pipe = [sys.executable, "-c", TRAINING], subprocess.PIPE
-    program = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+def interrupt_after(pause: float, folder: Path) -> None:
+    """Start a training program and press Ctrl-C a while after its first step, as a terminal does: for all processes.
+
+    Temporary files are in this folder, and none is left there.
+    """
+    command, pipe, environ = [sys.executable, "-c", TRAINING], subprocess.PIPE, {**os.environ, "TMPDIR": str(folder)}
+    program = subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
     try:
         assert program.stdout is not None and program.stdout.readline() == "step\n"
         workers = psutil.Process(program.pid).children(recursive=True)
@@ -186,6 +226,7 @@ def interrupt_after(pause: float) -> None:
         _, told = program.communicate(timeout=PATIENCE)
         assert program.returncode == -signal.SIGINT and told.rstrip().endswith("KeyboardInterrupt"), told
         assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
+        assert not list(folder.iterdir())
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
@@ -223,17 +264,17 @@ def test_a_ctrl_c_that_python_drops_ends_training_at_the_next_batch():
     assert "Exception ignored in" in done.stderr and "ValueError: another thing" in done.stderr
 
 
-def interrupts(count: int) -> None:
+def interrupts(count: int, folder: Path) -> None:
     for number in range(count):
         with nothing_left():
-            interrupt_after(0.3 * random.Random(number).random())
+            interrupt_after(0.3 * random.Random(number).random(), folder)
 
 
-def test_a_few_times_ctrl_c():
-    interrupts(2)
+def test_a_few_times_ctrl_c(tmp_path):
+    interrupts(2, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_hundred_times_ctrl_c():
-    interrupts(100)
+def test_a_hundred_times_ctrl_c(tmp_path):
+    interrupts(100, tmp_path)
