@@ -267,7 +267,8 @@ class Collate:
         if len(shapes) > 1:
             raise DataError(f"Clips with different channels {sorted(shapes)} cannot be one batch.", "Mix them down.")
         longest = max(lengths)
-        waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
+        if min(lengths) < longest:  # padding by nothing copies, too
+            waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
         targets = self.followers.collated(examples, self.pad) if self.followers else {}
         examples = [with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)]
         for place in targets:  # ragged ones are nothing for torch's default
