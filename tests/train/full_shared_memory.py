@@ -7,7 +7,6 @@ import gc
 import os
 import random
 import sys
-from multiprocessing import resource_tracker
 from pathlib import Path
 
 import psutil
@@ -69,7 +68,6 @@ def one_round(number: int) -> None:
 
 def main(rounds: int) -> None:
     assert free() == ROOM, "this is not a /dev/shm of our own"
-    resource_tracker.ensure_running()  # which Python starts once, for good
     for number in range(rounds):
         one_round(number)
         print(number, flush=True)
