@@ -71,10 +71,11 @@ class Racer:
         expected: Mapping[str, float],
         tick: Callable[..., None],
         rounds: int = HEAT_ROUNDS,
+        block: float = HEAT_BLOCK,
     ) -> dict[str, Measurement]:
         """Give each arm a few short blocks, in turn: enough to see which of them belong into a race."""
         with torch_threads(self.threads):
-            return self._race(arms, expected, tick, (), seconds=math.inf, rounds=(rounds, rounds), block=HEAT_BLOCK)
+            return self._race(arms, expected, tick, (), seconds=math.inf, rounds=(rounds, rounds), block=block)
 
     def _race(
         self,

@@ -9,7 +9,7 @@ import torch
 from advisor_bench.records import Predicted, Regret, Row, SelfRace
 from advisor_bench.workloads import Workload
 from audioaug.advise.progress import Progress
-from audioaug.advise.racing import Racer
+from audioaug.advise.racing import HEAT_BLOCK, Racer
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
 from audioaug.decide.race import paired_ratio, ties
@@ -28,6 +28,9 @@ FINALISTS = 6
 
 ROUNDS = 4
 """Of each cell, in blocks of a quarter of a second."""
+
+RAGGED_STEPS = 12
+"""In a block, at least, where batches are of many lengths and each arm meets others of them."""
 
 UNHURRIED = 100.0
 """Seconds of a budget that makes no block shorter."""
@@ -92,7 +95,8 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
         name: (cell.measured_ms or cell.predicted_ms or today.measured_ms or 100.0) / 1e3
         for name, cell in {**cells, today.name: today}.items()
     }
-    times = _all_cells(racer, [cell for cell in cells.values() if cell.name != today.name], today, guess)
+    block = max(HEAT_BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
+    times = _all_cells(racer, [cell for cell in cells.values() if cell.name != today.name], today, guess, block)
     best = min(times, key=lambda name: times[name])
     close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
     final = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
@@ -119,11 +123,13 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
     )
 
 
-def _all_cells(racer: Racer, cells: Sequence[Cell], today: Cell, guess: Mapping[str, float]) -> dict[str, float]:
+def _all_cells(
+    racer: Racer, cells: Sequence[Cell], today: Cell, guess: Mapping[str, float], block: float
+) -> dict[str, float]:
     """Return the milliseconds a step of every cell; drift between heats is taken out by today's in each of them."""
     times, first = dict[str, float](), 0.0
     for heat in _in_groups(cells, TOGETHER - 1):
-        found = racer.heat([today, *heat], guess, lambda *_: None, ROUNDS)
+        found = racer.heat([today, *heat], guess, lambda *_: None, ROUNDS, block)
         if today.name not in found:
             continue
         here = found[today.name].step.ms
