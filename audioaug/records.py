@@ -132,8 +132,8 @@ class Cell:
     """One way to run the chain, with what is predicted and what was measured of it. Step times in milliseconds.
 
     ``predicted_ci_ms`` is a 90 % interval; once there were races, predictions of the others were corrected by them
-    (``decide.refine``). ``bound_by`` names the stage that sets the predicted pace: "loader" (the workers), "device" (the
-    model with what runs beside it in the training process) or "cores" (both, on the CPU).
+    (``decide.refine``). ``bound_by`` names the stage that sets the predicted pace: "loader" (the workers), "device"
+    (the model with what runs beside it in the training process) or "cores" (both, on the CPU).
     """
 
     placement: Placement
