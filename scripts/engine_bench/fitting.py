@@ -1,5 +1,7 @@
 """Which sizes can be measured here: those that fit into memory, and into the time."""
 
+import math
+
 import psutil
 import torch
 
@@ -20,14 +22,16 @@ def why_not(name: str, size: Size, device: torch.device, known: list[Row], secon
         name: of the chain.
         size: of the batch.
         device: where the engines run.
-        known: what was measured of it at other sizes; times are taken to grow in proportion to the samples.
+        known: what was measured of it at other sizes; of the nearest, times are taken to grow with the samples.
         seconds: that it may take.
         rounds: that it gets at least.
     """
     needs, free = MOST_BATCHES * 4 * size.batch * size.samples, free_bytes(device)
     if needs > free:
         return f"{name}, {size}: may need {format_bytes(needs)} of memory, and {format_bytes(free)} are free."
-    takes = max((expected_seconds(row, size, rounds) for row in known if row.times), default=0.0)
+    measured = [row for row in known if row.times]
+    nearest = min(measured, key=lambda row: abs(math.log(_samples(size) / _samples(row.size))), default=None)
+    takes = expected_seconds(nearest, size, rounds) if nearest else 0.0
     if takes > seconds:
         return f"{name}, {size}: would take {format_seconds(takes)}, more than {format_seconds(seconds)}."
     return ""
@@ -36,9 +40,13 @@ def why_not(name: str, size: Size, device: torch.device, known: list[Row], secon
 def expected_seconds(row: Row, size: Size, rounds: int) -> float:
     """Return how long a row of another size takes, by this one."""
     one = sum(timing.median for engine, timing in row.times.items() if engine != REFERENCE)
-    return (rounds + CALLS_BESIDE) * one * (size.batch * size.samples) / (row.size.batch * row.size.samples)
+    return (rounds + CALLS_BESIDE) * one * _samples(size) / _samples(row.size)
 
 
 def free_bytes(device: torch.device) -> int:
     """Return how much memory is free there."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def _samples(size: Size) -> int:
+    return size.batch * size.samples

@@ -120,9 +120,12 @@ class Result:
         return self.load > self.host.usable_cores + 1
 
     def ratios(self, engine: str) -> dict[str, float]:
-        """Return by op how many times as long an engine takes (the better of two for torch-audiomentations)."""
+        """Return by op how many times as long an engine takes (the better of two for torch-audiomentations).
+
+        At the size that was asked for, not those of a sweep.
+        """
         found = {}
-        for row in self.rows:
+        for row in (row for row in self.rows if row.size == self.rows[0].size):
             ratio = row.over_ours(row.rival if engine == NATIVE else engine)
             if ratio is not None and not row.is_chain:
                 found[row.name] = ratio

@@ -115,6 +115,16 @@ def test_what_a_size_takes_grows_with_its_samples() -> None:
     row, twice = planted("Gain", 1.0, ta=3.0, am=100.0), replace(TINY, batch=4)
     assert fitting.expected_seconds(row, twice, 3) == pytest.approx((3 + fitting.CALLS_BESIDE) * 2 * 2 * (1 + 1 + 3))
     assert fitting.why_not("Gain", twice, CPU, [row], 1e6, 3) == ""
+    far = replace(row, size=replace(TINY, seconds=1e-3))  # of which much does not grow
+    assert fitting.why_not("Gain", twice, CPU, [far, row], 300.0, 3) == ""
+    assert "would take" in fitting.why_not("Gain", twice, CPU, [far], 300.0, 3)
+
+
+def test_other_sizes_of_a_sweep_do_not_count_in_the_mean() -> None:
+    asked = planted("Gain", 1.0, ta=2.0)
+    assert "geometric mean 2.00" in summary(
+        asked, replace(asked, size=replace(TINY, batch=9), times={OURS: Timing((9.0,)), NATIVE: Timing((9.0,))})
+    )
 
 
 @pytest.mark.parametrize("engine", ["captured", "compiled"])
