@@ -3,9 +3,9 @@
 The device part is a function of three tensors: the batch and its packed numbers. All else that Python decides by is in
 the batch's layout. So of each layout that comes back the kernels can be recorded.
 
-Of 200 batches of 32 clips (128), the demo chain has 200 layouts, with ``row_counts`` 12 (8), of which 4 make up 190 (195).
-The speech chain has 147 (174): how its equaliser's cascades are grouped follows the draws. The most frequent 16 are
-50 (37) of its batches, the others run as ever.
+Of 200 batches of 32 clips (128), the demo chain has 200 layouts; with ``row_counts`` 12 (8), of which 4 make up 190
+(195). The speech chain has 147 (174): how its equaliser's cascades are grouped follows the draws. The most frequent 16
+are 50 (37) of its batches; the others run as ever.
 
 Shapes: B examples, C channels, T samples.
 """
