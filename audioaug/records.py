@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 Placement = Literal["cpu", "gpu", "split"]
 WorkerEngine = Literal["audiomentations", "batched"]
-DeviceEngine = Literal["batched", "torch-audiomentations"]
+DeviceEngine = Literal["batched", "torch-audiomentations", "captured", "compiled"]
 Precision = Literal["fp32", "bf16", "fp16"]
 CellStatus = Literal["raced", "predicted", "infeasible"]
 Where = Literal["worker", "device", "transfer", "model"]
@@ -311,7 +311,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Variant:
-    """The training step with another precision or batch size, and as it is. ``step_ms`` is ``None`` for a reason."""
+    """The training step with another precision or batch size, and as it is. ``step_ms`` is ``None`` for a reason.
+
+    One with another device engine does not change training: both steps are then those of a batch that is augmented on
+    the device before.
+    """
 
     name: str
     batch_size: int
@@ -320,6 +324,7 @@ class Variant:
     step_ms: float | None = None
     ci_ms: Interval | None = None
     reason: str = ""
+    changes_training: bool = True
 
 
 @dataclass(frozen=True)
@@ -393,7 +398,8 @@ class Plan:
         cut: ops 1..cut run in the DataLoader workers, the rest on the device.
         worker_engine: how the first part runs: ``"audiomentations"`` (clip by clip) or ``"batched"`` (our ops, on the
             collated batch, one thread a worker; ops without a batched build, and those before them, run clip by clip).
-        device_engine: how the rest runs: ``"batched"`` (our ops) or ``"torch-audiomentations"``.
+        device_engine: how the rest runs: ``"batched"`` (our ops), ``"torch-audiomentations"``, ``"captured"`` (our ops,
+            replayed as CUDA graphs) or ``"compiled"`` (our ops, by ``torch.compile``).
         num_workers: DataLoader workers; 0 loads in the training process.
         prefetch_factor: batches each worker prepares ahead; ``None`` is torch's default (2).
         pin_memory: copy batches through page-locked memory (CUDA only).

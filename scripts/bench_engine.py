@@ -18,20 +18,20 @@ from datetime import datetime, timezone
 import click
 import psutil
 import torch
-from engine_bench import engines, measuring, showing
-from engine_bench.records import Result, Size
+from engine_bench import engines, fitting, measuring, showing
+from engine_bench.records import OURS, RECORDED, Result, Row, Size
 from rich.console import Console
 
 from audioaug.advise.progress import Progress
 from audioaug.core import Op
-from audioaug.errors import AudioaugError
+from audioaug.errors import AudioaugError, UsageError, did_you_mean
 from audioaug.measure import host_facts
-from audioaug.records import read_record, write_record
+from audioaug.records import DeviceEngine, read_record, write_record
 from audioaug.train.device_prefetch import as_device
 
 WIDTH = 170
-SWEEP = {"batch": (8, 32, 128, 256), "seconds": (1.0, 10.0, 30.0), "sample_rate": (48000,)}
-"""What ``--sweep`` measures the chains with besides, one at a time."""
+SWEEP = {"batch": (8, 32, 128, 256), "seconds": (1.0, 10.0, 30.0), "sample_rate": (16000, 48000)}
+"""What ``--sweep`` measures the chains with besides, and ops that are named, one at a time."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Options:
     sweep: bool
     seconds: float
     rounds: int
+    most_seconds: float = 120.0
+    also: tuple[DeviceEngine, ...] = ()
 
 
 def run(options: Options, progress: Progress) -> Iterator[Result]:
@@ -53,21 +55,29 @@ def run(options: Options, progress: Progress) -> Iterator[Result]:
     speed = measuring.copy_speed(options.device)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     result = Result(host_facts(options.device), now, speed)
-    everything: list[tuple[str, Op | engines.Chain, Size, float]] = [
-        (name, op, options.size, options.seconds)
-        for name, op in engines.declared_ops(list(options.ops), options.size.sample_rate).items()
-    ]
-    for size in _sizes(options) if options.chains else ():
-        chains = engines.declared_chains(size.sample_rate)
-        everything += [(name, chain, size, 3 * options.seconds) for name, chain in chains.items()]
-    for name, work, size, seconds in everything:
+    for name, work, size, seconds in _everything(options):
         with progress.stage(f"{name}, {size}", seconds):
-            row = measuring.measure(name, work, size, options.device, speed, seconds, options.rounds)
+            known = [row for row in result.rows if row.name == name]
+            reason = fitting.why_not(name, size, options.device, known, options.most_seconds, options.rounds)
+            if reason:
+                row = Row(name, isinstance(work, engines.Chain), size, reasons={OURS: reason})
+            else:
+                row = measuring.measure(name, work, size, options.device, speed, seconds, options.rounds, options.also)
         load = max(result.load, psutil.getloadavg()[0])
         result = replace(result, rows=(*result.rows, row), load=load)
         yield result
     if options.chains:
         yield from _growth_and_workers(options, result, progress)
+
+
+def _everything(options: Options) -> Iterator[tuple[str, Op | engines.Chain, Size, float]]:
+    """Yield ops, then chains, each with its size and how long to time it; other sizes of ops only if they are named."""
+    for size in _sizes(options) if options.ops else [options.size]:
+        for name, op in engines.declared_ops(list(options.ops), size.sample_rate).items():
+            yield name, op, size, options.seconds
+    for size in _sizes(options) if options.chains else ():
+        for name, chain in engines.declared_chains(size.sample_rate).items():
+            yield name, chain, size, 3 * options.seconds
 
 
 def _sizes(options: Options) -> list[Size]:
@@ -88,6 +98,14 @@ def _growth_and_workers(options: Options, result: Result, progress: Progress) ->
     yield replace(result, workers=pair)
 
 
+def _recorded(also: str) -> tuple[DeviceEngine, ...]:
+    names = tuple(name.strip() for name in also.split(",") if name.strip())
+    for name in names:
+        if name not in RECORDED:
+            raise UsageError(f"--also knows no {name!r}.", did_you_mean(name, RECORDED))
+    return tuple(engine for engine in RECORDED if engine in names)
+
+
 @click.command(help=(__doc__ or "").partition("\n\n")[0], context_settings={"max_content_width": 100})
 @click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--batch", default=32, show_default=True, type=click.IntRange(2), help="Clips in a batch.")
@@ -96,7 +114,9 @@ def _growth_and_workers(options: Options, result: Result, progress: Progress) ->
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Threads for each engine.")
 @click.option("--ops", default="", metavar="A,B", help="Only these ops. [default: all]")
 @click.option("--chains/--no-chains", default=True, show_default=True, help="Chains, how they grow, the worker engine.")
-@click.option("--sweep", is_flag=True, help="Also measure the chains with batches of 8 to 256, 1 to 30 s, 48 kHz.")
+@click.option("--sweep", is_flag=True, help="Also batches of 8 to 256, 1 to 30 s, 16 and 48 kHz: chains, ops named.")
+@click.option("--most-seconds", default=120.0, show_default=True, help="Leave out what would take longer than that.")
+@click.option("--also", default="", metavar="A,B", help="Also chains that are recorded: captured, compiled.")
 @click.option("--seconds-per-op", default=1.5, show_default=True, type=click.FloatRange(0), help="Chains: three times.")
 @click.option(
     "--rounds", default=3, show_default=True, type=click.IntRange(1), help="At least, however long they take."
@@ -113,6 +133,8 @@ def main(
     ops: str,
     chains: bool,
     sweep: bool,
+    most_seconds: float,
+    also: str,
     seconds_per_op: float,
     rounds: int,
     json_: str | None,
@@ -127,7 +149,9 @@ def main(
         if load:
             result = read_record(load, Result)
         else:
-            options = Options(size, as_device(device), names, chains, sweep, seconds_per_op, rounds)
+            options = Options(
+                size, as_device(device), names, chains, sweep, seconds_per_op, rounds, most_seconds, _recorded(also)
+            )
             with Progress() as progress:
                 for result in run(options, progress):
                     if json_:

@@ -29,7 +29,7 @@ step doctor $python -m audioaug.doctor
 step tests $python -m pytest -q $([ "$device" = cpu ] && echo tests/build/test_no_sync.py || echo -m cuda)
 step verify $python -m audioaug.verify --device "$device" --json "$out/verify.json" ${VERIFY:-}
 step bench $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" --chart "$out/bench.png" \
-    ${BENCH:---batch 128 --sweep}
+    ${BENCH:---batch 128 --sweep --also captured,compiled}
 for model in keyword_cnn raw_waveform; do
     step "$model" $python -m audioaug.advise --model "scripts/models/$model.py" --device "$device" \
         --budget "${BUDGET:-60}" --json "$out/$model.json" --plan "$out/$model.plan.json"

@@ -120,9 +120,10 @@ class Bank:
         if spare > self._spare:  # another copy: twice as much as is needed, so that there are few
             self.flat_S = torch.nn.functional.pad(self.flat_S, (0, 2 * spare - self._spare))
             self._spare, self._resident = 2 * spare, {self.flat_S.device: self.flat_S}
-        self._resident[device] = self.flat_S.to(device)
-        if device.type == "cuda":  # once, so that no other stream reads before the copy is there
-            torch.cuda.synchronize(device)
+        if device not in self._resident:
+            self._resident[device] = self.flat_S.to(device)
+            if device.type == "cuda":  # once, so that no other stream reads before the copy is there
+                torch.cuda.synchronize(device)
 
 
 def bank_of(params: Mapping[str, Any], paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:

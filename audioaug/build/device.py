@@ -6,7 +6,8 @@ It works in two steps. On the host, ``prepare`` decides what to do (in a DataLoa
 Shapes: B examples, R rows that an op touches, C channels, T samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,16 @@ from numpy.typing import NDArray
 
 from audioaug.build.fuse import Fused
 from audioaug.build.prepare import Prepared, Preparer, Span, Step
+from audioaug.build.recorders import Compiler, CudaGraphs
+from audioaug.build.recording import Recorder, Recording
 from audioaug.build.stock import StockEngine
 from audioaug.core import Chain, DeviceClips, Draws, Op, Params
 from audioaug.core.op import inside
 from audioaug.errors import DataError
 from audioaug.records import DeviceEngine
+
+RECORDERS: Mapping[DeviceEngine, Callable[[], Recorder]] = {"captured": CudaGraphs, "compiled": Compiler}
+"""The engines that record what our ops make the device do."""
 
 
 class DeviceChain(torch.nn.Module):
@@ -34,9 +40,10 @@ class DeviceChain(torch.nn.Module):
         self.chain, self.start, self.engine, self.seed = chain, start, engine, seed
         self.drawn = 0
         stock = engine == "torch-audiomentations"
-        self.prepare = Preparer(chain, start, stop, fused=not stock)
+        self.prepare = Preparer(chain, start, stop, fused=not stock, alike=engine in RECORDERS)
         ops = [op for op in self.prepare.ops if isinstance(op, Op)]
         self._stock = StockEngine(ops, chain.sample_rate) if stock else None
+        self._recording = Recording(RECORDERS[engine]) if engine in RECORDERS else None
 
     def forward(
         self,
@@ -88,7 +95,27 @@ class DeviceChain(torch.nn.Module):
     def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
         self.prepare.running = ()
-        buffers = {name: getattr(prepared, name).to(x_BCT.device, non_blocking=True) for name in ("floats", "ints")}
+        floats, ints = (each.to(x_BCT.device, non_blocking=True) for each in (prepared.floats, prepared.ints))
+        if self._recording is not None:
+            work = partial(self._work, prepared)
+            recorded = self._recording.find(work, x_BCT, floats, ints, prepared)
+            if recorded is not None:
+                with torch.inference_mode(False), torch.no_grad():
+                    y_BCT = recorded(x_BCT, floats, ints)
+                return y_BCT, _lengths(prepared, {"ints": ints}, y_BCT)
+        return self._run(prepared, x_BCT, floats, ints)
+
+    def is_recorded(self, x: torch.Tensor, prepared: Prepared) -> bool:
+        """Return whether work like that on this batch is recorded by now."""
+        return self._recording is not None and self._recording.has(_as_batch(x), prepared)
+
+    def _work(self, prepared: Prepared, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor) -> torch.Tensor:
+        return self._run(prepared, x_BCT, floats, ints)[0]
+
+    def _run(
+        self, prepared: Prepared, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        buffers = {"floats": floats, "ints": ints}
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)
@@ -116,7 +143,11 @@ class DeviceChain(torch.nn.Module):
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
         elif self._stock is not None or not op.keeps_silence:
             y_RCT = clips.masked(y_RCT)
-        return (y_RCT if rows is None else y_BCT.index_copy(0, rows, y_RCT)), length_B
+        if rows is None:
+            return y_RCT, length_B
+        if y_RCT.requires_grad:  # a row that repeats another would count twice
+            rows, y_RCT = rows[: step.examples], y_RCT[: step.examples]
+        return y_BCT.index_copy(0, rows, y_RCT), length_B
 
     def get_extra_state(self) -> dict[str, int]:
         """Return the random state: the seed and how many examples were drawn."""
@@ -141,7 +172,9 @@ def build_device(
         chain: the declaration.
         start: how many ops have run before, in the workers.
         engine: ``"batched"`` (our ops) or ``"torch-audiomentations"`` (that library where it has a counterpart, our
-            ops elsewhere; its effects differ, see ``Op.stock``).
+            ops elsewhere; its effects differ, see ``Op.stock``). ``"captured"`` and ``"compiled"`` are our ops, too:
+            where batches come back that need the same kernels, these are replayed as a CUDA graph (elsewhere nothing
+            is), or compiled by ``torch.compile``, for seconds each.
         seed: of the module's own draws; torch's initial seed by default.
         stop: how many ops have run afterwards; all by default. With it, a worker can run the first part of a chain on
             whole batches, too.

@@ -7,7 +7,7 @@ Shapes: B examples, R rows that any of the ops touches, C channels, T samples.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,21 +43,26 @@ class Fused:
         """Whether what is 0 stays 0."""
         return all(node.op.keeps_silence for node in self.nodes)
 
-    def resolve(self, draws: Draws, clips: HostClips) -> tuple[NDArray[np.int64], Params]:
-        """Return the rows that any of the ops touches, and what ``batched`` needs to know of these."""
-        chosen_NB = np.stack([draws[f"{node.path}:apply"] > 0 for node in self.nodes])
-        rows = np.flatnonzero(chosen_NB.any(axis=0))
+    def steps(self, draws: Draws, rows: NDArray[np.int64]) -> "Iterator[tuple[Fused, NDArray[np.int64]]]":
+        """Yield itself and which of these rows any of the ops touches: one at least."""
+        chosen_NR = np.stack([draws[f"{node.path}:apply"][rows] > 0 for node in self.nodes])
+        rows = rows[chosen_NR.any(axis=0)]
+        if len(rows):
+            yield self, rows
+
+    def resolve(self, draws: Draws, rows: NDArray[np.int64], clips: HostClips) -> Params:
+        """Return what ``batched`` needs to know of these rows, of which ``clips`` tells."""
         factor_R, sections = np.ones(len(rows)), list[Section]()
-        for node, chosen_B in zip(self.nodes, chosen_NB):
-            if chosen_B.any():
-                within = np.flatnonzero(chosen_B[rows])
-                draw = {name: draws[f"{node.path}:{name}"][chosen_B] for name in node.distributions}
+        for node in self.nodes:
+            within = np.flatnonzero(draws[f"{node.path}:apply"][rows] > 0)
+            if len(within):
+                draw = node.drawn(draws, rows[within])
                 factor_R[within] *= node.op.factor(draw)
                 sections += [each.spread(within, len(rows)) for each in node.op.sections(draw, clips)]
         if not sections:
-            return rows, {"factor": factor_R}
+            return {"factor": factor_R}
         sections[0] = sections[0].amplified(factor_R)
-        return rows, _biquads.planned(sections, int(clips.lengths.max()))
+        return _biquads.planned(sections, int(clips.lengths.max()))
 
     def measure(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> Params:
         """Return the parameters as they are: no length changes."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from audioaug.build.cpu import check_channels
 from audioaug.build.fuse import Fused, grouped
+from audioaug.build.row_counts import RowCounts
 from audioaug.core import Chain, Draws, HostClips, Node, Op, Params
 from audioaug.errors import DataError
 
@@ -27,12 +28,14 @@ Span = tuple[str, int, int]
 class Step:
     """An op on some rows. ``rows`` says where their numbers lie in the ints buffer; ``None`` is all rows.
 
+    ``examples``: how many of the rows are examples of their own; further ones repeat the last of them.
     ``padded``: some of these clips do not fill the batch. ``width``: how many samples the batch has afterwards, if the
     op changes lengths; else ``None``.
     """
 
     op: int
     rows: Span | None
+    examples: int
     params: dict[str, Span]
     static: dict[str, int]
     padded: bool
@@ -62,6 +65,15 @@ class Prepared:
     def length_of(self, row: int) -> int | None:
         """Return how many samples a clip has before the first step; ``None`` if it fills the batch."""
         return None if self.lengths is None else int(self.ints[self.lengths[1] + row])
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """All that is not in the two tensors: batches of one shape with the same layout need the same kernels."""
+        steps = tuple(
+            (step.op, step.rows, *step.params.items(), *step.static.items(), step.padded, step.width)
+            for step in self.steps
+        )
+        return self.sample_rate, self.lengths, len(self.floats), len(self.ints), steps
 
     def pin_memory(self) -> "Prepared":
         """Return a copy in page-locked memory (called by torch's DataLoader)."""
@@ -104,12 +116,13 @@ class _Work:
         self.width = max(1, int(self.lengths.max()))
         return self.width
 
-    def step(self, place: int, op: Op | Fused, rows: NDArray[np.int64], params: Params) -> Step:
+    def step(self, place: int, op: Op | Fused, rows: NDArray[np.int64], examples: int, params: Params) -> Step:
         """Pack what an op needs to know for these rows, and note what it makes of their lengths."""
         padded = self.padded(rows)
         return Step(
             op=place,
-            rows=None if len(rows) == len(self.lengths) else self.add(rows, whole=True),
+            rows=None if examples == len(self.lengths) else self.add(rows, whole=True),
+            examples=examples,
             params={
                 name: self.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
                 for name, value in params.items()
@@ -132,13 +145,17 @@ class Preparer:
 
     ``parts`` are its ops in order, with neighbours that are ``fused`` as one. ``ops`` are those that do something
     (containers excluded), in the order that ``Step.op`` counts; ``leaves`` are their nodes. ``running`` are the nodes
-    that are at work, here or on the device: who is to blame for an exception.
+    that are at work, here or on the device: who is to blame for an exception. ``alike``: steps get the same number of
+    rows in most batches.
     """
 
-    def __init__(self, chain: Chain, start: int, stop: int | None = None, fused: bool = True) -> None:
+    def __init__(
+        self, chain: Chain, start: int, stop: int | None = None, fused: bool = True, alike: bool = False
+    ) -> None:
         self.chain, self.start, self.stop, self.fused = chain, start, stop, fused
         self.nodes = chain.nodes[start:stop]
         self.parts: list[Node | Fused] = grouped(self.nodes) if fused else [*self.nodes]
+        self._row_counts = RowCounts(chain, self.parts) if alike else None
         self.ops: list[Op | Fused] = []
         self.leaves: list[tuple[Node, ...]] = []
         self.running: tuple[Node, ...] = ()
@@ -166,11 +183,8 @@ class Preparer:
         rows = np.arange(batch)
         where = work.add(host_lengths.copy(), whole=True) if work.padded(rows) else None
         for part in self.parts if batch and samples else ():
-            if isinstance(part, Fused):
-                self._fuse(part, draws, work)
-            else:
-                for node, touched in part.steps(draws, rows):
-                    work.steps.append(self._step(node, touched, node.drawn(draws, touched), work))
+            for each, touched in part.steps(draws, rows):
+                work.steps.append(self._step(each, touched, draws, work))
         return Prepared(
             tuple(work.steps),
             work.tensor("floats"),
@@ -180,18 +194,22 @@ class Preparer:
             work.measured or len(set(work.lengths.tolist())) > 1,
         )
 
-    def _fuse(self, part: Fused, draws: Draws, work: _Work) -> None:
-        """Append the one step of neighbours for the rows of any of them."""
-        self.running = part.nodes
-        rows, params = part.resolve(draws, HostClips(work.sample_rate, work.lengths, work.channels))
-        if len(rows):
-            work.steps.append(work.step(self._place[part.path], part, rows, params))
+    def _step(self, part: Node | Fused, touched: NDArray[np.int64], draws: Draws, work: _Work) -> Step:
+        place = self._place[part.path]
+        op, self.running = self.ops[place], self.leaves[place]
+        rows = self._rows(part, touched, len(work.lengths))
+        clips = HostClips(work.sample_rate, work.lengths[rows], work.channels)
+        if isinstance(part, Fused):
+            params = part.resolve(draws, rows, clips)
+        else:
+            check_channels(part.op, work.channels)
+            params = part.op.resolve(part.drawn(draws, rows), clips)
+        return work.step(place, op, rows, len(touched), params)
 
-    def _step(self, node: Node, rows: NDArray[np.int64], draw: dict[str, Any], work: _Work) -> Step:
-        self.running = (node,)
-        check_channels(node.op, work.channels)
-        params = node.op.resolve(draw, HostClips(work.sample_rate, work.lengths[rows], work.channels))
-        return work.step(self._place[node.path], node.op, rows, params)
+    def _rows(self, part: Node | Fused, touched: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
+        """Return the rows that a step gets; those it touches, unless steps are to be alike."""
+        mixes = not isinstance(part, Fused) and part.op.mixes  # the examples that it touches among themselves
+        return touched if self._row_counts is None or mixes else self._row_counts.filled(part.path, touched, batch)
 
 
 def _host_lengths(lengths: torch.Tensor | Sequence[int] | None, batch: int, samples: int) -> NDArray[np.int64]:

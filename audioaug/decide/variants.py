@@ -1,7 +1,10 @@
-"""Variants: what another precision or batch size makes of a step, in words. Both change training: none is advised."""
+"""Variants: what another precision, batch size or device engine makes of a step, in words.
+
+The first two change training: they are not advised. An engine is, where it wins.
+"""
 
 from audioaug.decide.predict import loader_ms
-from audioaug.records import Report, Variant
+from audioaug.records import Interval, Report, Variant
 from audioaug.units import format_interval, format_ms, format_rate
 
 
@@ -13,11 +16,22 @@ def variant_sentences(report: Report) -> tuple[str, ...]:
 def _sentence(report: Report, variant: Variant) -> str:
     if variant.step_ms is None or variant.ci_ms is None:
         return f"{variant.name} was not measured: {variant.reason}"
+    if not variant.changes_training:
+        return _engine_sentence(variant, variant.step_ms, variant.ci_ms)
     now, then = variant.now_batch / variant.now_ms, variant.batch_size / variant.step_ms
     return (
         f"{variant.name} (it changes training): the model's step takes {format_ms(variant.step_ms)} "
         f"({format_interval(*variant.ci_ms)}) instead of {format_ms(variant.now_ms)}, {format_rate(1e3 * then)} "
         f"instead of {format_rate(1e3 * now)}, {then / now:.2f} times as many (measured).{_loading(report, variant)}"
+    )
+
+
+def _engine_sentence(variant: Variant, step_ms: float, ci_ms: Interval) -> str:
+    wins = ci_ms[1] < variant.now_ms
+    return (
+        f"{variant.name}: a step and all of the chain that can run on the device take {format_ms(step_ms)} "
+        f"({format_interval(*ci_ms)}) instead of {format_ms(variant.now_ms)} (measured): "
+        f"{'write it into the plan' if wins else 'it does not win here'}."
     )
 
 

@@ -3,6 +3,7 @@
 Shapes: B examples, C channels, T samples.
 """
 
+import itertools
 import random
 import warnings
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from audioaug.audio.files import find_audio, read_audio
 from audioaug.core import REGISTRY, Op
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.ops._torch_reference import transform_class
+from audioaug.records import DeviceEngine
 from audioaug.verify.material import INSTEAD, demo_arguments, folder_at
 from engine_bench.records import Size
 
@@ -58,6 +60,9 @@ COUNTERPARTS: dict[str, tuple[str, dict[str, str]]] = {
     "SpliceOut": ("SpliceOut", {"num_time_intervals": "num_time_intervals", "max_width": "max_width"}),
 }
 """torch-audiomentations' transform in an op's place, and which of our arguments each of its own is."""
+
+BATCHES = 100
+"""Batches that an engine that records meets, and as many that it is timed with."""
 
 CLIPS_OF = {"AddBackgroundNoise": ("background_paths", "sounds_path"), "ApplyImpulseResponse": ("ir_paths", "ir_path")}
 WHITE = {"min_f_decay": -1e-6, "max_f_decay": 1e-6}
@@ -115,6 +120,23 @@ def device_part(chain: Chain, x_BCT: torch.Tensor) -> Work:
     prepared = module.prepare(chain.draw(np.arange(len(x_BCT))), tuple(x_BCT.shape))
     prepared = prepared.pin_memory() if x_BCT.is_cuda else prepared
     return lambda: module.augment(x_BCT, prepared)
+
+
+def recorded(chain: Chain, x_BCT: torch.Tensor, engine: DeviceEngine) -> tuple[Work, float]:
+    """Return the same by an engine that records, each time with other draws, and the share of these that it has.
+
+    It has met as many batches before, as in training.
+    """
+    module, batch = build_device(chain, engine=engine, seed=0), len(x_BCT)
+    batches = [
+        module.prepare(chain.draw(np.arange(batch) + batch * turn), tuple(x_BCT.shape)) for turn in range(2 * BATCHES)
+    ]
+    batches = [prepared.pin_memory() if x_BCT.is_cuda else prepared for prepared in batches]
+    for prepared in batches[:BATCHES]:
+        module.augment(x_BCT, prepared)
+    replayed = sum(module.is_recorded(x_BCT, prepared) for prepared in batches[BATCHES:]) / BATCHES
+    turns = itertools.cycle(batches[BATCHES:])
+    return lambda: module.augment(x_BCT, next(turns)), replayed
 
 
 def stock(chain: Chain, x_BCT: torch.Tensor) -> Work:

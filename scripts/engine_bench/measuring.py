@@ -14,10 +14,22 @@ from audioaug.core import Op
 from audioaug.errors import AudioaugError
 from audioaug.measure import Clock, Trace, clock_for, interleave, peak_extra_bytes, repeat, trace
 from audioaug.measure.repeat import seconds_per_call
-from audioaug.records import Timing
+from audioaug.records import DeviceEngine, Timing
 from engine_bench import engines
 from engine_bench.engines import Work
-from engine_bench.records import DEVICE_PART, NATIVE, OURS, REFERENCE, STOCK, Asked, Exponents, Row, Size, WorkerEngines
+from engine_bench.records import (
+    DEVICE_PART,
+    NATIVE,
+    OURS,
+    RECORDED,
+    REFERENCE,
+    STOCK,
+    Asked,
+    Exponents,
+    Row,
+    Size,
+    WorkerEngines,
+)
 
 COPIED_BYTES = {"cpu": 2**26, "cuda": 2**30}
 REFERENCE_SECONDS = 0.2
@@ -42,7 +54,14 @@ def copy_speed(device: torch.device) -> float:
 
 
 def measure(
-    name: str, work: Op | Chain, size: Size, device: torch.device, copy_speed: float, seconds: float, rounds: int
+    name: str,
+    work: Op | Chain,
+    size: Size,
+    device: torch.device,
+    copy_speed: float,
+    seconds: float,
+    rounds: int,
+    also: Sequence[DeviceEngine] = (),
 ) -> Row:
     """Time an op or a chain with every engine that has it, in turn, for about so many seconds.
 
@@ -54,6 +73,7 @@ def measure(
         copy_speed: bytes a second, see ``copy_speed``.
         seconds: about how long to time them.
         rounds: how often at least.
+        also: engines that record, for a chain.
     """
     is_chain = isinstance(work, Chain)
     chain = work if isinstance(work, Chain) else Chain([work], size.sample_rate)
@@ -68,11 +88,14 @@ def measure(
         works[REFERENCE], share = _reference(chain, [clip.numpy() for clip in x_BCT.cpu().squeeze(1)])
     except AudioaugError as error:
         reasons[REFERENCE] = str(error)
+    replayed = {}
+    for engine in also if is_chain else ():
+        works[RECORDED[engine]], replayed[RECORDED[engine]] = engines.recorded(chain, x_BCT, engine)
     times = interleave(works, clock, seconds=seconds, at_least=rounds, warm_up=0)
     if REFERENCE in times:
         factor = 1 / share / size.threads
         times[REFERENCE] = Timing(tuple(entry * factor for entry in times[REFERENCE].seconds))
-    row = replace(row, times=times, reasons=reasons, floor_seconds=moved / copy_speed)
+    row = replace(row, times=times, reasons=reasons, floor_seconds=moved / copy_speed, replayed=replayed)
     asked = {engine: _asked(works[engine], device) for engine in (DEVICE_PART, row.rival) if engine}
     return replace(row, asked=asked, hottest=_hottest(works[DEVICE_PART], device))
 

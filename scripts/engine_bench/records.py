@@ -4,12 +4,14 @@ import math
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
-from audioaug.records import HostFacts, Timing
+from audioaug.records import DeviceEngine, HostFacts, Timing
 from audioaug.units import plural
 
 OURS, DEVICE_PART = "audioaug", "audioaug, prepared"
 STOCK, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
 REFERENCE = "audiomentations"
+RECORDED: dict[DeviceEngine, str] = {"captured": "audioaug, captured", "compiled": "audioaug, compiled"}
+"""Our ops on prepared batches, recorded by these device engines."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Row:
     """One op or chain of one size: times by engine, what is asked of the device, and where our time goes.
 
     ``reasons`` says why an engine has no time. The reference's times are those of one clip on one core, times the
-    clips, over the threads: as if it ran in as many processes, and these cost nothing.
+    clips, over the threads: as if it ran in as many processes, and these cost nothing. ``replayed`` is the share of
+    batches, of those that a recorded engine was timed with, that it had recorded the like of.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Row:
     floor_seconds: float = 0.0
     hottest: tuple[tuple[str, float], ...] = ()
     reasons: dict[str, str] = field(default_factory=dict)
+    replayed: dict[str, float] = field(default_factory=dict)
 
     @property
     def rival(self) -> str | None:
@@ -62,11 +66,11 @@ class Row:
         ways = [way for way in (STOCK, NATIVE) if way in self.times]
         return min(ways, key=lambda way: self.times[way].median, default=None)
 
-    def over_ours(self, engine: str | None) -> float | None:
+    def over_ours(self, engine: str | None, ours: str = OURS) -> float | None:
         """Return how many times as long another engine takes: the median over rounds of their ratios."""
-        if engine not in self.times or OURS not in self.times:
+        if engine not in self.times or ours not in self.times:
             return None
-        return median(a / b for a, b in zip(self.times[engine].seconds, self.times[OURS].seconds))
+        return median(a / b for a, b in zip(self.times[engine].seconds, self.times[ours].seconds))
 
     @property
     def batch_bytes(self) -> int:
@@ -116,9 +120,12 @@ class Result:
         return self.load > self.host.usable_cores + 1
 
     def ratios(self, engine: str) -> dict[str, float]:
-        """Return by op how many times as long an engine takes (the better of two for torch-audiomentations)."""
+        """Return by op how many times as long an engine takes (the better of two for torch-audiomentations).
+
+        At the size that was asked for, not those of a sweep.
+        """
         found = {}
-        for row in self.rows:
+        for row in (row for row in self.rows if row.size == self.rows[0].size):
             ratio = row.over_ours(row.rival if engine == NATIVE else engine)
             if ratio is not None and not row.is_chain:
                 found[row.name] = ratio

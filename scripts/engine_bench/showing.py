@@ -75,6 +75,12 @@ def summary(result: Result) -> Iterable[str]:
             asked = row.asked[DEVICE_PART]
             peak, times = format_bytes(asked.peak_bytes), asked.peak_bytes / row.batch_bytes
             yield f"{row.name} needs {peak} beside a batch of {row.size}: {times:.1f} batches."
+        for engine, share in row.replayed.items():
+            timing, ratio = row.times[engine], row.over_ours(engine, DEVICE_PART)
+            yield (
+                f"{engine}: {row.name}, {row.size}: {_ms(timing)} ms a batch (± {_percent(timing)} %), {ratio:.2f} x "
+                f"the time without; {share:.0%} of the batches were like a recorded one."
+            )
     for fit in result.exponents:
         yield f"{fit.chain} grows as batch ^ {fit.batch:.2f}, length ^ {fit.seconds:.2f}, ops ^ {fit.ops:.2f}."
     if result.workers:

@@ -28,6 +28,7 @@ def test_what_is_asked_for_is_read() -> None:
     [
         ("bf61", "Did you mean bf16?"),
         ("batch=3", "Did you mean batch_size?"),
+        ("compile", "Did you mean compiled?"),
         ("batch_size=0", "at least 1"),
         ("batch_size=x", "at least 1"),
     ],
@@ -48,6 +49,23 @@ def test_both_are_measured_beside_the_step_as_it_is(advise, model, here) -> None
     assert 1.5 < batch.step_ms / batch.now_ms < 3.5  # twice the clips, and they sleep
     assert precision.step_ms is not None and "it changes training" in ran.out
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_an_engine_that_records_is_measured_behind_our_ops(advise, model, here, monkeypatch) -> None:
+    monkeypatch.setattr("audioaug.advise.pieces.MET", 4)
+    options = ("--budget", "1", "--workers", "0", "--also", "captured", "--json", "report.json")
+    ran = advise("--model", model(CHEAP + IN_MEMORY), *options)
+    assert ran.code == 0, ran.err
+    (found,) = read_record(here / "report.json", Report).variants
+    assert found.name == "device_engine='captured'" and not found.changes_training and found.step_ms is not None
+    assert "device_engine='captured': a step and all of the chain" in ran.out and "changes training" not in ran.out
+
+
+def test_an_engine_is_advised_where_it_wins() -> None:
+    wins = Variant("device_engine='captured'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
+    loses, tie = replace(wins, step_ms=12.0, ci_ms=(11.0, 13.0)), replace(wins, ci_ms=(7.0, 10.5))
+    said = variant_sentences(replace(planted_report(), variants=(wins, loses, tie)))
+    assert [text.rpartition(": ")[2] for text in said] == ["write it into the plan.", *["it does not win here."] * 2]
 
 
 def test_a_train_step_of_your_own_chooses_its_precision(advise, model, here) -> None:

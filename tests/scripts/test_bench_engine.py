@@ -10,8 +10,19 @@ import bench_engine
 import numpy as np
 import pytest
 import torch
-from engine_bench import engines, measuring, showing
-from engine_bench.records import DEVICE_PART, NATIVE, OURS, REFERENCE, Asked, Result, Row, Size, geometric_mean
+from engine_bench import engines, fitting, measuring, showing
+from engine_bench.records import (
+    DEVICE_PART,
+    NATIVE,
+    OURS,
+    RECORDED,
+    REFERENCE,
+    Asked,
+    Result,
+    Row,
+    Size,
+    geometric_mean,
+)
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
@@ -88,10 +99,48 @@ def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPat
     assert "speech in a worker, one core" in text and "music grows as batch ^" in text
 
 
+def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4, 2**30), "seconds": (0.5, 3600.0)})
+    monkeypatch.setattr(fitting, "free_bytes", lambda device: 10**12)
+    options = bench_engine.Options(TINY, CPU, ("Gain",), False, True, 0.0, 1, most_seconds=0.5)
+    *_, result = bench_engine.run(options, Progress(quiet=True))
+    small, larger, huge, long = result.rows
+    assert small.times and larger.times and larger.size.batch == 4
+    assert "of memory, and 931.3 GiB are free" in huge.reasons[OURS] and "would take" in long.reasons[OURS]
+    text = "\n".join(showing.summary(result))
+    assert "not measured: Gain, 1073741824 x 0.5 s x 16 kHz, 1 thread: may need" in text
+
+
+def test_what_a_size_takes_grows_with_its_samples() -> None:
+    row, twice = planted("Gain", 1.0, ta=3.0, am=100.0), replace(TINY, batch=4)
+    assert fitting.expected_seconds(row, twice, 3) == pytest.approx((3 + fitting.CALLS_BESIDE) * 2 * 2 * (1 + 1 + 3))
+    assert fitting.why_not("Gain", twice, CPU, [row], 1e6, 3) == ""
+    far = replace(row, size=replace(TINY, seconds=1e-3))  # of which much does not grow
+    assert fitting.why_not("Gain", twice, CPU, [far, row], 300.0, 3) == ""
+    assert "would take" in fitting.why_not("Gain", twice, CPU, [far], 300.0, 3)
+
+
+def test_other_sizes_of_a_sweep_do_not_count_in_the_mean() -> None:
+    asked = planted("Gain", 1.0, ta=2.0)
+    assert "geometric mean 2.00" in summary(
+        asked, replace(asked, size=replace(TINY, batch=9), times={OURS: Timing((9.0,)), NATIVE: Timing((9.0,))})
+    )
+
+
+@pytest.mark.parametrize("engine", ["captured", "compiled"])
+def test_recorded_engines_take_part(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "BATCHES", 5)
+    chain = Chain(list(engines.declared_ops(["Gain", "Reverse"], 16000).values()), 16000)
+    row = measuring.measure("light", chain, TINY, CPU, 1e9, 0.0, 2, (engine,))
+    assert row.replayed == {RECORDED[engine]: 1.0 if engine == "compiled" else 0.0}
+    assert f"audioaug, {engine}: light, 2 x 0.5 s" in summary(row)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--ops", "Gian"), "error: There is no op 'Gian'. Did you mean Gain?"),
+        (("--also", "compile"), "error: --also knows no 'compile'. Did you mean compiled?"),
         (("--load", "missing.json"), "error: Cannot read missing.json: No such file or directory."),
         (("--batch", "1"), "Invalid value for '--batch'"),
     ],
