@@ -91,7 +91,7 @@ def _step_behind(bench: Bench, engine: DeviceEngine) -> Callable[[], object]:
         raise UsageError("Batches are padded, and their step alone cannot tell the new lengths.")
     if bench.target.chain.device_from == len(bench.target.chain):
         raise UsageError("Nothing of this chain can run on the device.")
-    return step_behind(bench.target, whole_part(bench.target, bench.wave, engine), bench.batches[0])
+    return step_behind(bench.target, whole_part(bench.target, bench.wave, engine), bench.typical)
 
 
 def _variant(wanted: Wanted, batch_size: int, times: dict[str, Timing], reason: str) -> Variant:
