@@ -22,6 +22,24 @@ from audioaug.errors import DataError
 from audioaug.records import DeviceEngine
 
 
+class _Ahead:
+    """Draws for examples that are counted up, for several batches at once: a hundred numbers cost as much as one."""
+
+    BATCHES = 8
+
+    def __init__(self) -> None:
+        self.seed, self.start = 0, 0
+        self.drawn: Draws | None = None
+
+    def draw(self, chain: Chain, start: int, count: int, seed: int) -> Draws:
+        """Return what ``chain.draw`` does for examples from ``start`` on."""
+        first = start - self.start
+        if self.drawn is None or seed != self.seed or not 0 <= first <= len(self.drawn) - count:
+            self.seed, self.start, first = seed, start, 0
+            self.drawn = chain.draw(np.arange(start, start + self.BATCHES * count), seed=seed)
+        return self.drawn.rows(slice(first, first + count))
+
+
 class DeviceChain(torch.nn.Module):
     """The ops of a chain from ``start`` on, up to ``stop``, for batches on any device. Made by ``build_device``.
 
@@ -33,6 +51,7 @@ class DeviceChain(torch.nn.Module):
         super().__init__()
         self.chain, self.start, self.engine, self.seed = chain, start, engine, seed
         self.drawn = 0
+        self._ahead = _Ahead()
         stock = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not stock)
         ops = [op for op in self.prepare.ops if isinstance(op, Op)]
@@ -75,7 +94,7 @@ class DeviceChain(torch.nn.Module):
         if draws is None and index is not None:
             draws = self.chain.draw(_numbers(index, x), epoch, self.seed)
         elif draws is None:
-            draws = self.chain.draw(np.arange(self.drawn, self.drawn + len(x)), seed=self.seed)
+            draws = self._ahead.draw(self.chain, self.drawn, len(x), self.seed)
             self.drawn += len(x)
         y, length_B = self.augment(x, self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths))
         return (y, length_B) if return_lengths else y

@@ -150,9 +150,8 @@ class DeviceClips:
 
         The gradient of silence is 0.
         """
-        power_BC = self.masked(x_BCT).square().sum(dim=-1) / self.lengths_B[:, None].clamp(min=1)
-        silent_BC = power_BC == 0
-        return power_BC.masked_fill(silent_BC, 1.0).sqrt().masked_fill(silent_BC, 0.0).mean(dim=1)
+        norm_BC = torch.linalg.vector_norm(self.masked(x_BCT), dim=-1)
+        return (norm_BC / self.lengths_B[:, None].clamp(min=1).sqrt()).mean(dim=1)
 
 
 @dataclass(frozen=True)

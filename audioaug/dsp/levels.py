@@ -15,8 +15,7 @@ def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
 
 def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
     """Return the root mean square of each row's first ``count`` values; the others are 0. Silence has gradient 0."""
-    power_R = x_RN.square().sum(dim=-1) / count_R.clamp(min=1)
-    return power_R.masked_fill(power_R == 0, 1.0).sqrt().masked_fill(power_R == 0, 0.0)
+    return torch.linalg.vector_norm(x_RN, dim=-1) / count_R.clamp(min=1).sqrt()
 
 
 def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) -> torch.Tensor:
