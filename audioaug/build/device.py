@@ -122,7 +122,7 @@ class DeviceChain(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.prepare.running = self.prepare.leaves[step.op]
         rows = None if step.rows is None else _view(buffers, step.rows)
-        y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT[rows], length_B[rows])
+        y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT.index_select(0, rows), length_B[rows])
         clips = DeviceClips(rate, length_R, y_RCT.shape[-1] if step.padded else None)
         op = self.prepare.ops[step.op]
         drawn: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}

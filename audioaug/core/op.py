@@ -145,14 +145,6 @@ class DeviceClips:
         """Return the batch with everything behind the end of each clip replaced."""
         return x_BCT if self.mask_B1T is None else torch.where(self.mask_B1T, x_BCT, value)
 
-    def rms_B(self, x_BCT: torch.Tensor) -> torch.Tensor:
-        """Return the level of each clip: the mean over channels of each channel's root mean square.
-
-        The gradient of silence is 0.
-        """
-        norm_BC = torch.linalg.vector_norm(self.masked(x_BCT), dim=-1)
-        return (norm_BC / self.lengths_B[:, None].clamp(min=1).sqrt()).mean(dim=1)
-
 
 @dataclass(frozen=True)
 class Stock:
