@@ -7,8 +7,6 @@ import functools
 
 import torch
 
-from audioaug.dsp.rows import in_turn
-
 TAPS_WEIGHT = 0.5
 """What the spectrum of a row's taps costs: half of an FFT and back."""
 
@@ -77,11 +75,6 @@ def convolve(x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor 
     tail = taps_NCL.shape[-1] - 1
     full = x_RCT.shape[-1] + tail
     n = block_length(x_RCT.shape[-1], tail, TAPS_WEIGHT, full)
-    response_NCF = None if which_R is None else torch.fft.rfft(taps_NCL, n)
-
-    def filtered(some: slice) -> torch.Tensor:
-        if response_NCF is None or which_R is None:
-            return apply_response(x_RCT[some], torch.fft.rfft(taps_NCL[some], n), n, tail, full)
-        return apply_response(x_RCT[some], response_NCF.index_select(0, which_R[some]), n, tail, full)
-
-    return in_turn(filtered, len(x_RCT), max(n, full) * x_RCT.shape[1], x_RCT.device)
+    response_NCF = torch.fft.rfft(taps_NCL, n)
+    response_RCF = response_NCF if which_R is None else response_NCF.index_select(0, which_R)
+    return apply_response(x_RCT, response_RCF, n, tail, full)

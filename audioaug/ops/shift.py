@@ -105,7 +105,10 @@ class Shift(Op):
 
 
 def _faded(y_BCT: torch.Tensor, stitch_B1: torch.Tensor, places_B1: torch.Tensor, fade: int) -> torch.Tensor:
-    """Fade out before the stitch and in behind it, in place if it can be. Places beyond the batch are its ends, and get what these get."""
+    """Fade out before the stitch and in behind it, in place where it can be.
+
+    Places beyond the batch are its ends, and get what these get.
+    """
     place_BW = (stitch_B1 + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)
     distance_BW = torch.maximum(place_BW - stitch_B1, stitch_B1 - 1 - place_BW)
     gain_BW = crossfade(distance_BW, fade, equal_energy=True).masked_fill(places_B1 == 0, 1.0)

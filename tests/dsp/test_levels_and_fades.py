@@ -106,7 +106,7 @@ def test_levels_are_those_of_audiomentations(quiet):
 
 def test_the_level_of_silence_is_0_and_so_is_its_gradient():
     x = torch.zeros(2, 100, requires_grad=True)
-    for level in (rms(x, torch.tensor([0, 100])), rms_without_silence(x, torch.tensor([0, 100]), WINDOW)):
-        level.sum().backward()
-        assert not level.any() and not x.grad.any()
+    for level_R in (rms(x, torch.tensor([0, 100])), rms_without_silence(x, torch.tensor([0, 100]), WINDOW)):
+        level_R.sum().backward()
+        assert not level_R.any() and not x.grad.any()
     assert rms(torch.tensor([[float("nan"), 1.0]]), torch.tensor([2])).isnan().all()
