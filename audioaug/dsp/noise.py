@@ -43,7 +43,7 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     # Box and Muller (1958): 32 bits for the radius (never infinite), 32 for the angle; the sign of 32 bits is one, too.
     words_RCH2 = bits_RCH.view(torch.int32).unflatten(-1, (half, 2))
     angle, radius = words_RCH2[..., 0].float(), words_RCH2[..., 1].float()
-    radius = radius.abs_().add_(0.5).mul_(2.0**-31).clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
+    radius = radius.abs_().add_(0.5).mul_(2.0**-31).log_().mul_(-2.0).sqrt_()
     angle = angle.mul_(2.0 * math.pi * 2.0**-32)
     # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
     pair_RCH = torch.complex(angle.cos().mul_(radius), angle.sin_().mul_(radius))
