@@ -28,6 +28,24 @@ RECORDERS: Mapping[DeviceEngine, Callable[[], Recorder]] = {"captured": CudaGrap
 """The engines that record what our ops make the device do."""
 
 
+class _Ahead:
+    """Draws for examples that are counted up, for several batches at once: a hundred numbers cost as much as one."""
+
+    BATCHES = 8
+
+    def __init__(self) -> None:
+        self.seed, self.start = 0, 0
+        self.drawn: Draws | None = None
+
+    def draw(self, chain: Chain, start: int, count: int, seed: int) -> Draws:
+        """Return what ``chain.draw`` does for examples from ``start`` on."""
+        first = start - self.start
+        if self.drawn is None or seed != self.seed or not 0 <= first <= len(self.drawn) - count:
+            self.seed, self.start, first = seed, start, 0
+            self.drawn = chain.draw(np.arange(start, start + self.BATCHES * count), seed=seed)
+        return self.drawn.rows(slice(first, first + count))
+
+
 class DeviceChain(torch.nn.Module):
     """The ops of a chain from ``start`` on, up to ``stop``, for batches on any device. Made by ``build_device``.
 
@@ -39,6 +57,7 @@ class DeviceChain(torch.nn.Module):
         super().__init__()
         self.chain, self.start, self.engine, self.seed = chain, start, engine, seed
         self.drawn = 0
+        self._ahead = _Ahead()
         stock = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not stock, alike=engine in RECORDERS)
         ops = [op for op in self.prepare.ops if isinstance(op, Op)]
@@ -82,7 +101,7 @@ class DeviceChain(torch.nn.Module):
         if draws is None and index is not None:
             draws = self.chain.draw(_numbers(index, x), epoch, self.seed)
         elif draws is None:
-            draws = self.chain.draw(np.arange(self.drawn, self.drawn + len(x)), seed=self.seed)
+            draws = self._ahead.draw(self.chain, self.drawn, len(x), self.seed)
             self.drawn += len(x)
         y, length_B = self.augment(x, self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths))
         return (y, length_B) if return_lengths else y
@@ -130,7 +149,7 @@ class DeviceChain(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.prepare.running = self.prepare.leaves[step.op]
         rows = None if step.rows is None else _view(buffers, step.rows)
-        y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT[rows], length_B[rows])
+        y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT.index_select(0, rows), length_B[rows])
         clips = DeviceClips(rate, length_R, y_RCT.shape[-1] if step.padded else None)
         op = self.prepare.ops[step.op]
         drawn: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}

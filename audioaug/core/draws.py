@@ -19,27 +19,31 @@ from audioaug.errors import DataError
 
 _MASK_32 = np.uint64(0xFFFFFFFF)
 _SHIFT_32 = np.uint64(32)
-_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_KEY_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_MULTIPLIERS_21 = np.asarray([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
+_KEY_STEPS = 0x9E3779B9, 0xBB67AE85
+_ROUNDS = 10
 
 
-def philox(counter: Sequence[NDArray[np.uint64]], key: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.uint64]]:
-    """Encrypt counters: four 32-bit words in, four out (held in uint64 arrays that broadcast against each other).
+def philox(counter_4N: ArrayLike, key: tuple[int, int]) -> NDArray[np.uint64]:
+    """Encrypt N counters with a key of two words: four 32-bit words of each in, four out, held in uint64; (4, N).
 
     Reference: Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
     """
-    a, b, c, d = counter
-    k0, k1 = key
-    for _ in range(10):
-        first, second = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
-        a, b, c, d = (
-            (second >> _SHIFT_32) ^ b ^ k0,
-            second & _MASK_32,
-            (first >> _SHIFT_32) ^ d ^ k1,
-            first & _MASK_32,
-        )
-        k0, k1 = (k0 + _KEY_STEPS[0]) & _MASK_32, (k1 + _KEY_STEPS[1]) & _MASK_32
-    return [a, b, c, d]
+    result_4N = np.array(counter_4N, dtype=np.uint64)
+    even_2N, odd_2N = result_4N[::2], result_4N[1::2]
+    for key_21 in _round_keys(*key):
+        product_2N = (even_2N * _MULTIPLIERS_21)[::-1]
+        even_2N = (product_2N >> _SHIFT_32) ^ odd_2N ^ key_21
+        odd_2N = product_2N & _MASK_32
+    result_4N[::2], result_4N[1::2] = even_2N, odd_2N
+    return result_4N
+
+
+@lru_cache(maxsize=64)
+def _round_keys(low: int, high: int) -> NDArray[np.uint64]:
+    """Return the key's two words in each round, (rounds, 2, 1)."""
+    words = [[word + step * turn for word, step in zip((low, high), _KEY_STEPS)] for turn in range(_ROUNDS)]
+    return np.asarray(words, dtype=np.uint64)[..., None] & _MASK_32
 
 
 def uniforms(seed: int, epoch: int, indices: ArrayLike, positions: ArrayLike, lanes: ArrayLike) -> FloatArray:
@@ -48,22 +52,24 @@ def uniforms(seed: int, epoch: int, indices: ArrayLike, positions: ArrayLike, la
     The seed and the epoch are encrypted into the key, the rest is the counter, so no two places share a number.
     """
     index_B1 = np.asarray(indices, dtype=np.int64).astype(np.uint64)[:, None]
-    position_L, lane_L = (np.asarray(part, dtype=np.uint64) for part in (positions, lanes))
-    counter = np.broadcast_arrays(index_B1 & _MASK_32, index_B1 >> _SHIFT_32, position_L, lane_L)
-    high, low, *_ = philox(counter, _key(int(seed), int(epoch)))
-    mantissa = ((high >> np.uint64(5)) << np.uint64(26)) | (low >> np.uint64(6))
-    return mantissa.astype(np.float64) * 2.0**-53
+    position_L = np.asarray(positions, dtype=np.uint64)
+    counter_4BL = np.empty((4, len(index_B1), len(position_L)), dtype=np.uint64)
+    counter_4BL[0], counter_4BL[1] = index_B1 & _MASK_32, index_B1 >> _SHIFT_32
+    counter_4BL[2], counter_4BL[3] = position_L, lanes
+    high_N, low_N, *_ = philox(counter_4BL.reshape(4, -1), _key(int(seed), int(epoch)))
+    mantissa_N = ((high_N >> np.uint64(5)) << np.uint64(26)) | (low_N >> np.uint64(6))
+    return (mantissa_N * 2.0**-53).reshape(counter_4BL.shape[1:])
 
 
 @lru_cache(maxsize=64)
-def _key(seed: int, epoch: int) -> list[NDArray[np.uint64]]:
-    return philox([*_words(seed), *_words(epoch)], [np.uint64(0), np.uint64(0)])[:2]  # type: ignore[list-item]
+def _key(seed: int, epoch: int) -> tuple[int, int]:
+    low, high, *_ = philox([[word] for number in (seed, epoch) for word in _words(number)], (0, 0))
+    return int(low[0]), int(high[0])
 
 
-def _words(number: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _words(number: int) -> tuple[int, int]:
     """Split a 64-bit number (negative ones wrap around) into its low and high 32 bits."""
-    number = int(number) & (2**64 - 1)
-    return np.asarray(number & 0xFFFFFFFF, dtype=np.uint64), np.asarray(number >> 32, dtype=np.uint64)
+    return number & 0xFFFFFFFF, number >> 32 & 0xFFFFFFFF
 
 
 def legacy_generator(key: float) -> np.random.RandomState:
@@ -77,6 +83,11 @@ def legacy_generator(key: float) -> np.random.RandomState:
 def seed_words(key: float) -> list[int]:
     """Return a key of 52 bits as the two words that numpy takes for a seed."""
     return [int(key) & 0xFFFFFFFF, int(key) >> 32]
+
+
+@lru_cache(maxsize=256)
+def _places(columns: tuple[str, ...]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(columns)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +116,7 @@ class Draws:
 
     @cached_property
     def _place(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.columns)}
+        return _places(self.columns)
 
     def rows(self, rows: "slice | Sequence[int] | NDArray[np.int64]") -> "Draws":
         """Return the draws of some examples only."""

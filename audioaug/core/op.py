@@ -145,15 +145,6 @@ class DeviceClips:
         """Return the batch with everything behind the end of each clip replaced."""
         return x_BCT if self.mask_B1T is None else torch.where(self.mask_B1T, x_BCT, value)
 
-    def rms_B(self, x_BCT: torch.Tensor) -> torch.Tensor:
-        """Return the level of each clip: the mean over channels of each channel's root mean square.
-
-        The gradient of silence is 0.
-        """
-        power_BC = self.masked(x_BCT).square().sum(dim=-1) / self.lengths_B[:, None].clamp(min=1)
-        silent_BC = power_BC == 0
-        return power_BC.masked_fill(silent_BC, 1.0).sqrt().masked_fill(silent_BC, 0.0).mean(dim=1)
-
 
 @dataclass(frozen=True)
 class Stock:

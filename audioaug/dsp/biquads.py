@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.fft import apply_response, block_length, fast_length
+from audioaug.dsp.rows import in_turn
 
 Kind = Literal["low_shelf", "high_shelf", "peaking"]
 FloatArray = NDArray[np.float64]
@@ -48,6 +49,12 @@ class Section:
     gain_R: FloatArray
     numerator_R3: FloatArray
     denominator_R3: FloatArray
+
+    @classmethod
+    def one(cls, sections: "Sequence[Section]") -> "Section":
+        """Return sections as one, of all their rows, one after the other."""
+        names = ("tan_R", "gain_R", "numerator_R3", "denominator_R3")
+        return cls(*(np.concatenate([getattr(each, name) for each in sections]) for name in names))
 
     def spread(self, rows: NDArray[np.int64], count: int) -> "Section":
         """Return the section for ``count`` rows, of which it filters those, and does nothing to the others."""
@@ -138,17 +145,21 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
     Rows that ring far longer than most are a cascade of their own, so that these need not be filtered as if they did.
     """
     whole = fast_length(max(1, longest))
-    rings_RS = np.stack([each.rings_R() for each in sections], axis=1)
-    numbers_SRK = [each.numbers_RK() for each in sections]
-    steady_R = np.prod([each.steady_R() for each in sections], axis=0)
+    every, shape = Section.one(sections), (len(sections), -1)
+    rings_RS = every.rings_R().reshape(shape).T
+    numbers_SRK = every.numbers_RK().reshape(*shape, 6)
+    steady_R = every.steady_R().reshape(shape).prod(axis=0)
     rings_R = cascade_rings_R(rings_RS)
-    slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.median(rings_R)))
+    slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[len(rings_R) // 2]))
     found = list[Cascade]()
     for rows in (np.flatnonzero(~slow_R), np.flatnonzero(slow_R)):
         if len(rows):
             cuts, tail = _cuts_and_tail(rings_RS[rows], whole)
-            rest_SR2 = [each.cut_R2(cut) if cut else np.zeros((len(slow_R), 2)) for each, cut in zip(sections, cuts)]
-            numbers_RSK = np.concatenate([numbers_SRK, rest_SR2], axis=-1).swapaxes(0, 1)[rows]
+            numbers_RSK = np.zeros((len(rows), len(sections), NUMBERS))
+            numbers_RSK[..., :6] = numbers_SRK[:, rows].swapaxes(0, 1)
+            for place, cut in enumerate(cuts):
+                if cut:
+                    numbers_RSK[:, place, 6:] = sections[place].cut_R2(cut)[rows]
             found.append(Cascade(rows, numbers_RSK.reshape(-1), steady_R[rows], cuts, tail))
     return found
 
@@ -190,8 +201,9 @@ def cascade_rings_R(rings_RS: FloatArray) -> FloatArray:
     """
     slowest_R1 = rings_RS.max(axis=1, keepdims=True)
     share_RS = np.sort(rings_RS / slowest_R1, axis=1)[:, :-1]
-    bound_RG = [(1 + np.log1p(-s * share_RS).sum(axis=1) / math.log(TAIL_ERROR)) / s for s in CHERNOFF]
-    return slowest_R1[:, 0] * np.min(bound_RG, axis=0)
+    s_G1 = np.asarray(CHERNOFF)[:, None]
+    bound_GR = (1 + np.log1p(-s_G1[..., None] * share_RS).sum(axis=2) / math.log(TAIL_ERROR)) / s_G1
+    return np.asarray(slowest_R1[:, 0] * bound_GR.min(axis=0))
 
 
 def _rounded_up(samples: FloatArray) -> NDArray[np.int64]:
@@ -205,34 +217,57 @@ def run(x_RCT: torch.Tensor, cascades: Sequence[Cascade]) -> torch.Tensor:
         return _run(x_RCT, cascades[0])
     y_RCT = torch.empty_like(x_RCT)
     for cascade in cascades:
-        y_RCT = y_RCT.index_copy(0, cascade.rows, _run(x_RCT[cascade.rows], cascade))
+        y_RCT.index_copy_(0, cascade.rows, _run(x_RCT.index_select(0, cascade.rows), cascade))
     return y_RCT
 
 
 def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
     rows, channels, samples = x_RCT.shape
     n = block_length(samples, cascade.tail, weight=RESPONSE_WEIGHT * len(cascade.cuts) / channels)
-    first_RC1 = x_RCT[..., :1]
-    moving = apply_response(x_RCT - first_RC1, response_RF(cascade, rows, n)[:, None], n, cascade.tail)
-    return moving + first_RC1 * cascade.steady_R[:, None, None]
+    numbers_RSK, axis = _numbers(cascade, rows), _axis(n, max(cascade.cuts), x_RCT.device)
+
+    def filtered(some: slice) -> torch.Tensor:
+        first_RC1 = x_RCT[some, :, :1]
+        response_RF = _response(numbers_RSK[some], cascade.cuts, axis)
+        moving = apply_response(x_RCT[some] - first_RC1, response_RF[:, None], n, cascade.tail)
+        return torch.addcmul(moving, first_RC1, cascade.steady_R[some, None, None])
+
+    return in_turn(filtered, rows, max(n, samples * channels), x_RCT.device)
 
 
 def response_RF(cascade: Cascade, rows: int, n: int) -> torch.Tensor:
     """Return the product of all sections' responses at the frequencies of an FFT of n samples."""
-    numbers_RSK = cascade.numbers.view(rows, len(cascade.cuts), NUMBERS)
+    numbers_RSK = _numbers(cascade, rows)
+    return _response(numbers_RSK, cascade.cuts, _axis(n, max(cascade.cuts), numbers_RSK.device))
+
+
+def _numbers(cascade: Cascade, rows: int) -> torch.Tensor:
+    numbers_RSK: torch.Tensor = cascade.numbers.view(rows, len(cascade.cuts), NUMBERS)
+    return numbers_RSK
+
+
+def _axis(n: int, cut: int, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Return sin(w/2), cos(w/2) and exp(-j w (cut - 1/2)) at the frequencies of an FFT of n samples."""
     # cos(w/2) as the sine of the rest of a right angle: a cosine would lose its digits near the Nyquist frequency.
-    place = torch.arange(n // 2 + 1, device=numbers_RSK.device)
+    place = torch.arange(n // 2 + 1, device=device)
     u, c = torch.sin(place * (math.pi / n)), torch.sin((n - 2 * place) * (math.pi / (2 * n)))
+    if not cut:
+        return u, c
+    angle = ((place * (2 * cut - 1)) % (2 * n)) * (-math.pi / n)  # reduced while it is a whole number
+    return u, c, torch.polar(torch.ones_like(angle), angle)
+
+
+def _response(numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor]) -> torch.Tensor:
+    u, c, *turn = axis
     c2, u2, uc = c * c, u * u, u * c
     response: torch.Tensor | None = None
-    for number, cut in enumerate(cascade.cuts):
+    for number, cut in enumerate(cuts):
         n_c2, n_u2, n_uc, d_c2, d_u2, d_uc, even, odd = numbers_RSK[:, number, :, None].unbind(dim=1)
-        above = torch.complex(n_c2 * c2 - n_u2 * u2, n_uc * uc)
-        below = torch.complex(d_c2 * c2 - d_u2 * u2, d_uc * uc)
-        if cut:  # times exp(-j w (cut - 1/2)), whose angle is reduced while it is a whole number
-            angle = ((place * (2 * cut - 1)) % (2 * n)) * (-math.pi / n)
-            above = above - torch.complex(even * c, odd * u) * torch.polar(torch.ones_like(angle), angle)
-        each = above * below.reciprocal()  # far quicker than a complex division
-        response = each if response is None else response * each
+        above = torch.complex(torch.addcmul(n_c2 * c2, n_u2, u2, value=-1.0), n_uc * uc)
+        below = torch.complex(torch.addcmul(d_c2 * c2, d_u2, u2, value=-1.0), d_uc * uc)
+        if cut:
+            above.sub_(torch.complex(even * c, odd * u).mul_(turn[0]))
+        each = below.reciprocal_().mul_(above)  # far quicker than a complex division
+        response = each if response is None else response.mul_(each)
     assert response is not None
     return response

@@ -1,6 +1,6 @@
 """FFT passes: a response applied to a batch, and convolution.
 
-Shapes: R rows, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of an FFT of n samples.
+Shapes: R rows, N responses, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of an FFT of n samples.
 """
 
 import functools
@@ -57,16 +57,24 @@ def apply_response(
     samples, step = x_RCT.shape[-1], n - tail
     samples_out = samples if samples_out is None else samples_out
     if n >= samples + tail:
-        return torch.fft.irfft(torch.fft.rfft(x_RCT, n) * response_RCF, n)[..., :samples_out]
+        return torch.fft.irfft(torch.fft.rfft(x_RCT, n).mul_(response_RCF), n)[..., :samples_out]
     blocks = -(-samples_out // step)
     padded = torch.nn.functional.pad(x_RCT, (tail, blocks * step - samples))
-    spectrum_RCKF = torch.fft.rfft(padded.unfold(-1, n, step)) * response_RCF[:, :, None]
+    spectrum_RCKF = torch.fft.rfft(padded.unfold(-1, n, step)).mul_(response_RCF[:, :, None])
     return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples_out]
 
 
-def convolve(x_RCT: torch.Tensor, taps_RCL: torch.Tensor) -> torch.Tensor:
-    """Convolve each channel with its own taps (or all with one row's). Returns the full result, (R, C, T + L - 1)."""
-    tail = taps_RCL.shape[-1] - 1
+def convolve(x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor | None = None) -> torch.Tensor:
+    """Convolve each channel with its own taps (or all with one row's). Returns the full result, (R, C, T + L - 1).
+
+    Args:
+        x_RCT: the rows.
+        taps_NCL: of each row, N = R; for each channel or, (R, 1, L), for all.
+        which_R: which of N taps each row has instead.
+    """
+    tail = taps_NCL.shape[-1] - 1
     full = x_RCT.shape[-1] + tail
     n = block_length(x_RCT.shape[-1], tail, TAPS_WEIGHT, full)
-    return apply_response(x_RCT, torch.fft.rfft(taps_RCL, n), n, tail, full)
+    response_NCF = torch.fft.rfft(taps_NCL, n)
+    response_RCF = response_NCF if which_R is None else response_NCF.index_select(0, which_R)
+    return apply_response(x_RCT, response_RCF, n, tail, full)

@@ -81,8 +81,10 @@ def cascade(kind: Kind, order_R: NDArray[np.int64], low_R: FloatArray, high_R: F
         angle_R = np.pi * (2 * pair + 1) / (2 * order_R)
         pole_R = -np.sin(angle_R) + 1j * np.cos(angle_R)
         for number, section in enumerate(_pair(kind, pole_R, low_R, high_R)):
-            last_R = (order_R == 2 * pair + 1) & (number == 0)
-            found.append(_where(order_R >= 2 * pair + 2, section, _where(last_R, single, NOTHING)))
+            if not (both_R := order_R >= 2 * pair + 2).all():
+                other = NOTHING if number else _where(order_R == 2 * pair + 1, single, NOTHING)
+                section = _where(both_R, section, other)
+            found.append(section)
     return found
 
 

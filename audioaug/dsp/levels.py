@@ -7,16 +7,38 @@ import math
 
 import torch
 
+NORM_BLOCK = 1024
+
 
 def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
     """Return the amplitude ratio of a level difference."""
     return torch.exp(decibels * (math.log(10.0) / 20.0))
 
 
+def norm(x_RN: torch.Tensor) -> torch.Tensor:
+    """Return the root of the sum of each row's squares, whatever the dimensions before the last; silence: gradient 0.
+
+    Block by block: the plain norm adds up in float32, and of a million squares that loses digits.
+    """
+    whole = x_RN.shape[-1] // NORM_BLOCK * NORM_BLOCK
+    blocks = x_RN[..., :whole].unflatten(-1, (whole // NORM_BLOCK, NORM_BLOCK))
+    rest = torch.linalg.vector_norm(x_RN[..., whole:], dim=-1, keepdim=True)
+    return torch.linalg.vector_norm(torch.cat([torch.linalg.vector_norm(blocks, dim=-1), rest], dim=-1), dim=-1)
+
+
+def peak(x_BCT: torch.Tensor) -> torch.Tensor:
+    """Return the highest absolute sample of each example over all channels, (B, 1, 1)."""
+    return torch.maximum(x_BCT.amax(dim=(1, 2), keepdim=True), -x_BCT.amin(dim=(1, 2), keepdim=True))
+
+
+def level(x_BCT: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:
+    """Return the level of each clip, silent behind its end: the mean over channels of each channel's RMS, (B,)."""
+    return rms(x_BCT, length_B[:, None]).mean(dim=1)
+
+
 def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
     """Return the root mean square of each row's first ``count`` values; the others are 0. Silence has gradient 0."""
-    power_R = x_RN.square().sum(dim=-1) / count_R.clamp(min=1)
-    return power_R.masked_fill(power_R == 0, 1.0).sqrt().masked_fill(power_R == 0, 0.0)
+    return norm(x_RN) / count_R.clamp(min=1).sqrt()
 
 
 def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) -> torch.Tensor:

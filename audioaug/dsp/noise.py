@@ -17,7 +17,10 @@ def hash_64(counter: torch.Tensor) -> torch.Tensor:
 
     Reference: the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
     """
-    z = counter * _GOLDEN
+    return _finished(counter * _GOLDEN)
+
+
+def _finished(z: torch.Tensor) -> torch.Tensor:
     z.bitwise_xor_(_shift_right(z, 30)).mul_(_MIX_1)
     z.bitwise_xor_(_shift_right(z, 27)).mul_(_MIX_2)
     return z.bitwise_xor_(_shift_right(z, 31))
@@ -36,12 +39,15 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     """
     half = -(-samples // 2)
     stream_RC = hash_64(hash_64(key_R)[:, None] + torch.arange(1, channels + 1, device=key_R.device))
-    bits_RCH = hash_64(stream_RC[..., None] + torch.arange(half, device=key_R.device))
-    # Box and Muller (1958): 32 bits for the radius (never zero), 32 for the angle.
-    radius = _shift_right(bits_RCH, 32).float().add_(0.5).mul_(2.0**-32).clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
-    angle = bits_RCH.bitwise_and_(0xFFFFFFFF).float().mul_(2.0 * math.pi * 2.0**-32)
+    bits_RCH = _finished(stream_RC[..., None] * _GOLDEN + torch.arange(half, device=key_R.device) * _GOLDEN)
+    # Box and Muller (1958): 32 bits for the radius (never infinite), 32 for the angle; the sign of 32 bits is one, too.
+    words_RCH2 = bits_RCH.view(torch.int32).unflatten(-1, (half, 2))
+    angle, radius = words_RCH2[..., 0].float(), words_RCH2[..., 1].float()
+    radius = radius.abs_().add_(0.5).mul_(2.0**-31).log_().mul_(-2.0).sqrt_()
+    angle = angle.mul_(2.0 * math.pi * 2.0**-32)
     # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
-    return torch.stack([radius * angle.cos(), angle.sin_().mul_(radius)], dim=-1).flatten(-2)[..., :samples]
+    pair_RCH = torch.complex(angle.cos().mul_(radius), angle.sin_().mul_(radius))
+    return torch.view_as_real(pair_RCH).flatten(-2)[..., :samples]
 
 
 def uniform(key_R: torch.Tensor, count: int) -> torch.Tensor:

@@ -4,7 +4,6 @@ Shapes: S samples in memory, N windows of W samples, R rows, C channels, T sampl
 """
 
 import torch
-import torch.nn.functional as F
 
 BLOCK = 512
 """What is put together is read in windows of so many samples."""
@@ -31,14 +30,30 @@ def read(x_RCT: torch.Tensor, start_RN: torch.Tensor, width: int) -> torch.Tenso
 
 def read_around(x_RCT: torch.Tensor, start_RN: torch.Tensor, width: int) -> torch.Tensor:
     """Return windows of each row, (R, C, N, W), that may lie outside, where silence is."""
-    around = F.pad(x_RCT, (width, width))
+    around = _in_silence(x_RCT, width)
     return read(around, start_RN.clamp(-width, x_RCT.shape[-1]) + width, width)
+
+
+def _in_silence(x_RCT: torch.Tensor, width: int) -> torch.Tensor:
+    """Put silence before and behind each row: in one pass, where ``pad`` takes two."""
+    silence_RCW = x_RCT.new_zeros((*x_RCT.shape[:2], width))
+    return torch.cat([silence_RCW, x_RCT, silence_RCW], dim=-1)
 
 
 def write(x_RCT: torch.Tensor, start_R: torch.Tensor, window_RCW: torch.Tensor) -> None:
     """Replace one window of each row, in place; all of them lie inside the row."""
     place_RW = start_R[:, None] + torch.arange(window_RCW.shape[-1], device=x_RCT.device)
     x_RCT.scatter_(-1, place_RW[:, None].expand_as(window_RCW), window_RCW)
+
+
+def without(x_RCT: torch.Tensor, start_R: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
+    """Cut ``count`` samples out of each row, from ``start`` on: what follows moves up. But for the next ``BLOCK``.
+
+    These are undefined from ``start`` on: to be written. T is a multiple of ``BLOCK``, and the last one is silence.
+    """
+    time_N = torch.arange(0, x_RCT.shape[-1], BLOCK, device=x_RCT.device)
+    from_RN = time_N + torch.where(time_N >= start_R[:, None], count_R[:, None], 0)
+    return read(x_RCT, from_RN.clamp_(max=x_RCT.shape[-1] - BLOCK), BLOCK).flatten(-2)
 
 
 def moved(x_RCT: torch.Tensor, by_R: torch.Tensor, samples_out: int | None = None) -> torch.Tensor:
@@ -60,7 +75,7 @@ def pieced(
     """
     samples = x_RCT.shape[-1]
     wanted = samples if samples_out is None else samples_out
-    around = F.pad(x_RCT, (BLOCK, BLOCK))
+    around = _in_silence(x_RCT, BLOCK)
 
     def blocks(start_RN: torch.Tensor) -> torch.Tensor:
         return read(around, start_RN.clamp(-BLOCK, samples) + BLOCK, BLOCK)

@@ -3,6 +3,7 @@
 Shapes: B examples, C channels (1), T samples.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from audioaug.core import (
     Uniform,
     UniformInt,
 )
-from audioaug.dsp.levels import db_to_ratio
+from audioaug.dsp.levels import db_to_ratio, level, norm, rms
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
 
@@ -121,7 +122,7 @@ class AddBackgroundNoise(Op):
         noise_BT, rms_B = self._noise(x_BCT, params, clips)
         level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
-            level_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
+            level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
         return torch.addcmul(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None, None])
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,10 +131,10 @@ class AddBackgroundNoise(Op):
         samples, span_B1 = x_BCT.shape[-1], params["span"][:, None]
         noise_BT = windows(bank.on(x_BCT.device, samples), params["place"], samples)
         if not params["repeats"] and clips.padded_to is None:
-            return noise_BT, noise_BT.square().mean(dim=1).sqrt()
+            return noise_BT, norm(noise_BT) / math.sqrt(samples)
         time_T = torch.arange(samples, device=x_BCT.device, dtype=torch.int32)
         once_BT = torch.where(time_T < span_B1.int(), noise_BT, 0.0)
-        rms_B = (once_BT.square().sum(dim=1) / params["span"]).sqrt()
+        rms_B = rms(once_BT, params["span"])
         return (once_BT.gather(1, time_T % span_B1) if params["repeats"] else once_BT), rms_B
 
     def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:

@@ -24,7 +24,7 @@ from audioaug.core import (
     Uniform,
 )
 from audioaug.dsp.fft import convolve
-from audioaug.dsp.levels import db_to_ratio
+from audioaug.dsp.levels import db_to_ratio, level, rms
 from audioaug.dsp.noise import a_weighting, gaussian, taps_of, uniform
 
 DB_PER_OCTAVE = 10 * math.log10(2.0)
@@ -73,7 +73,9 @@ class AddColorNoise(Op):
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         weighted = (draw["weighting_share"] < self.p_apply_a_weighting).astype(np.int64)
-        return {**{name: draw[name] for name in ("snr_db", "f_decay", "noise_key")}, "weighted": weighted}
+        plain = (draw["f_decay"] == 0) & (weighted == 0)
+        numbers = {name: draw[name] for name in ("snr_db", "f_decay", "noise_key")}
+        return {**numbers, "weighted": weighted, "some_plain": int(plain.any())}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         rms = np.sqrt(np.mean(np.square(samples, dtype=np.float64), axis=-1)).mean()
@@ -94,11 +96,14 @@ class AddColorNoise(Op):
         taps_BL = self._taps(params, clips.sample_rate)
         first = (taps_BL.shape[-1] - 1) // 2
         noise_BCT = clips.masked(convolve(white_BCT, taps_BL[:, None])[..., first : first + samples])
-        power_B = noise_BCT.square().sum(dim=(1, 2)) / (channels * clips.lengths_B.clamp(min=1))
-        noise_BCT = noise_BCT * torch.where(power_B > 0, power_B, 1.0).rsqrt()[:, None, None]
-        plain_B = (params["f_decay"] == 0) & (params["weighted"] == 0)
-        level_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
-        return x_BCT + torch.where(plain_B[:, None, None], white_BCT, noise_BCT) * level_B[:, None, None]
+        rms_B = torch.linalg.vector_norm(rms(noise_BCT, clips.lengths_B[:, None]), dim=1) / math.sqrt(channels)
+        level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
+        scale_B = level_B / rms_B.masked_fill(rms_B == 0, 1.0)
+        if params["some_plain"]:
+            plain_B = (params["f_decay"] == 0) & (params["weighted"] == 0)
+            noise_BCT = torch.where(plain_B[:, None, None], white_BCT, noise_BCT)
+            scale_B = torch.where(plain_B, level_B, scale_B)
+        return torch.addcmul(x_BCT, noise_BCT, scale_B[:, None, None])
 
     def _phases(self, key_B: torch.Tensor) -> torch.Tensor:
         return uniform(key_B, self.n_fft // 2 + 1) * (2 * math.pi)

@@ -40,4 +40,4 @@ class AddGaussianNoise(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         noise_BCT = gaussian(params["noise_key"], *x_BCT.shape[1:])
-        return x_BCT + noise_BCT * params["amplitude"][:, None, None]
+        return torch.addcmul(x_BCT, noise_BCT, params["amplitude"][:, None, None])

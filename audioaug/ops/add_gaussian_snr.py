@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Stock, Uniform
-from audioaug.dsp.levels import db_to_ratio
+from audioaug.dsp.levels import db_to_ratio, level
 from audioaug.dsp.noise import gaussian
 
 
@@ -40,7 +40,7 @@ class AddGaussianSNR(Op):
         return {"noise_std": float(rms / 10 ** (params["snr_db"] / 20))}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        std_B = clips.rms_B(x_BCT) / db_to_ratio(params["snr_db"])
+        std_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
         return torch.addcmul(x_BCT, gaussian(params["noise_key"], *x_BCT.shape[1:]), std_B[:, None, None])
 
     def stock(self) -> Stock:

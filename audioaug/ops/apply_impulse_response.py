@@ -1,6 +1,6 @@
 """ApplyImpulseResponse: a random room around the sound.
 
-Shapes: B examples, C channels, T samples, L samples of the responses.
+Shapes: B examples, C channels, T samples, N responses of L samples.
 """
 
 from collections.abc import Iterable
@@ -16,6 +16,7 @@ from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Timeline, UniformInt
 from audioaug.dsp.fft import convolve
+from audioaug.dsp.levels import peak
 from audioaug.dsp.windows import windows
 
 TAP_STEP = 1024
@@ -61,36 +62,40 @@ class ApplyImpulseResponse(Op):
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         where = layout(as_paths(self.ir_path), clips.sample_rate, mono=clips.channels == 1)
         file_B = draw["file"].astype(np.int64)
-        length_B = where.lengths_F[file_B]
-        tail = {"length_out": clips.lengths + length_B - 1} if self.resizes else {}
+        tail = {"length_out": clips.lengths + where.lengths_F[file_B] - 1} if self.resizes else {}
+        # Of few files all responses are transformed, of many those that were drawn.
+        few = len(where.files) <= len(file_B)
+        file_N, which_B = (np.arange(len(where.files)), file_B) if few else (file_B, np.arange(len(file_B)))
+        length_N = where.lengths_F[file_N]
         return {
             **tail,
             "file": file_B,
-            **where.excerpts(file_B, np.zeros_like(file_B), length_B),
-            "length": length_B,
-            "channels": where.channels_F[file_B],
-            "longest": -(-int(length_B.max()) // TAP_STEP) * TAP_STEP,
+            "which": which_B,
+            **where.excerpts(file_N, np.zeros_like(file_N), length_N),
+            "length": length_N,
+            "channels": where.channels_F[file_N],
+            "longest": -(-int(length_N.max()) // TAP_STEP) * TAP_STEP,
         }
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"ir_file_path": find_audio(as_paths(self.ir_path))[int(params["file"])]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips))
-        peak_B11 = full.abs().amax(dim=(1, 2), keepdim=True)
+        full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips), params["which"])
+        peak_B11 = peak(full)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
         return kept * torch.where(peak_B11 > 0, 0.5 / peak_B11.masked_fill(peak_B11 == 0, 1.0), 1.0)
 
     def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        """Return each channel's response, zero-padded; (B, C, L)."""
+        """Return N responses for each channel, zero-padded; (N, C, L)."""
         channels = x_BCT.shape[1]
         bank = bank_of(params, as_paths(self.ir_path), clips.sample_rate, mono=channels == 1)
         time_L = torch.arange(params["longest"], device=x_BCT.device)
-        length_B1, place_B1 = params["length"][:, None], params["place"][:, None]
-        channel_BC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]
-        place_BC, longest = place_B1 + channel_BC * length_B1, params["longest"]
-        taps_BCL = windows(bank.on(x_BCT.device, longest), place_BC.flatten(), longest).view(*place_BC.shape, longest)
-        return torch.where((time_L < length_B1)[:, None], taps_BCL, 0.0)
+        length_N1, place_N1 = params["length"][:, None], params["place"][:, None]
+        channel_NC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]
+        place_NC, longest = place_N1 + channel_NC * length_N1, params["longest"]
+        taps_NCL = windows(bank.on(x_BCT.device, longest), place_NC.flatten(), longest).view(*place_NC.shape, longest)
+        return torch.where((time_L < length_N1)[:, None], taps_NCL, 0.0)
 
     @property
     def moves(self) -> bool:
@@ -102,7 +107,7 @@ class ApplyImpulseResponse(Op):
     def stock(self) -> Stock:
         return Stock(
             "ApplyImpulseResponse",
-            lambda x_BCT, params, clips: {"ir": self._taps(x_BCT, params, clips)[:, :1]},
+            lambda x_BCT, params, clips: {"ir": self._taps(x_BCT, params, clips)[params["which"], :1]},
             {"ir_paths": ["never-read.wav"]},
             differs="fed with clips in memory, since it cannot read files any more; the peak is not scaled to 0.5",
         )

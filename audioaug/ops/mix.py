@@ -82,12 +82,10 @@ class Mix(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         dry_BCT = clips.masked(x_BCT)
-        partner_BCT = clips.masked(dry_BCT[params["partner"]])
-        level_BC1, partner_level_BC1 = (
-            rms(y_BCT, clips.lengths_B[:, None])[..., None] for y_BCT in (dry_BCT, partner_BCT)
-        )
-        gain_BC1 = level_BC1 / db_to_ratio(params["snr_in_db"])[:, None, None] / (partner_level_BC1 + SILENCE)
-        return dry_BCT + gain_BC1 * partner_BCT
+        partner_BCT = clips.masked(dry_BCT.index_select(0, params["partner"]))
+        level_BC, partner_level_BC = (rms(y_BCT, clips.lengths_B[:, None]) for y_BCT in (dry_BCT, partner_BCT))
+        gain_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None] / (partner_level_BC + SILENCE)
+        return torch.addcmul(dry_BCT, partner_BCT, gain_BC[..., None])
 
     def stock(self) -> Stock:
         return Stock(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+from audioaug.dsp.levels import peak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Normalize(Op):
         return {"max_amplitude": float(np.abs(samples).max(initial=0.0))}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        peak_B11 = x_BCT.abs().amax(dim=(1, 2), keepdim=True)
+        peak_B11 = peak(x_BCT)
         changes = peak_B11 > 0 if self.apply_to == "all" else peak_B11 >= 1.0
         return x_BCT / torch.where(changes, peak_B11, 1.0)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
 from audioaug.dsp.pad import PadMode, pad
+from audioaug.dsp.windows import BLOCK, pieced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +51,9 @@ class Padding(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         missing_B, left_B = params["padding_length"], clips.lengths_B - params["padding_length"]
         if self.mode == "silence":
-            time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32)
-            at_the_end = self.pad_section == "end"
-            kept_BT = time_T < left_B.int()[:, None] if at_the_end else time_T >= missing_B.int()[:, None]
-            return torch.where(kept_BT[:, None], x_BCT, 0.0)
+            none_B, away_B = torch.zeros_like(left_B), torch.full_like(left_B, x_BCT.shape[-1] + BLOCK)
+            begin_B, by = (left_B, (none_B, away_B)) if self.pad_section == "end" else (missing_B, (away_B, none_B))
+            return pieced(x_BCT, torch.stack([none_B, begin_B], dim=1), torch.stack(by, dim=1))
         if self.pad_section == "end":
             return pad(x_BCT, torch.zeros_like(left_B), left_B, torch.zeros_like(left_B), x_BCT.shape[-1], self.mode)
         return pad(x_BCT, missing_B, left_B, missing_B, x_BCT.shape[-1], self.mode)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
 from audioaug.dsp.resample import fixed_ratio, resample
+from audioaug.dsp.rows import in_turn
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.ops.time_stretch import SAMPLES_STEP, Method, check_channels
 
@@ -59,10 +60,14 @@ class PitchShift(Op):
         return {"num_semitones": params["num_semitones"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        rate_B, samples = params["rate"], params["samples"]
-        classic = self.method == "librosa_phase_vocoder"
-        if classic:
-            y_BCT = phase_vocoder(x_BCT, rate_B, samples, clips.lengths_B)
-        else:  # what would land above the Nyquist frequency is left out where that costs nothing
-            y_BCT = stretch(x_BCT, rate_B, samples, frame_size(clips.sample_rate), rate_B.clamp(max=1.0))
-        return resample(y_BCT, params["step"], x_BCT.shape[-1], params["stretched"], band_limit=classic)
+        def shifted(some: slice) -> torch.Tensor:
+            rate_R, samples = params["rate"][some], params["samples"]
+            classic = self.method == "librosa_phase_vocoder"
+            if classic:
+                y_RCT = phase_vocoder(x_BCT[some], rate_R, samples, clips.lengths_B[some])
+            else:  # what would land above the Nyquist frequency is left out where that costs nothing
+                y_RCT = stretch(x_BCT[some], rate_R, samples, frame_size(clips.sample_rate), rate_R.clamp(max=1.0))
+            step_R, stretched_R = params["step"][some], params["stretched"][some]
+            return resample(y_RCT, step_R, x_BCT.shape[-1], stretched_R, band_limit=classic)
+
+        return in_turn(shifted, len(x_BCT), params["samples"] * x_BCT.shape[1], x_BCT.device)

@@ -105,9 +105,14 @@ class Shift(Op):
 
 
 def _faded(y_BCT: torch.Tensor, stitch_B1: torch.Tensor, places_B1: torch.Tensor, fade: int) -> torch.Tensor:
-    """Fade out before the stitch and in behind it. Places beyond the batch are its ends, and get what these get."""
+    """Fade out before the stitch and in behind it, in place where it can be.
+
+    Places beyond the batch are its ends, and get what these get.
+    """
     place_BW = (stitch_B1 + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)
     distance_BW = torch.maximum(place_BW - stitch_B1, stitch_B1 - 1 - place_BW)
     gain_BW = crossfade(distance_BW, fade, equal_energy=True).masked_fill(places_B1 == 0, 1.0)
     place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
-    return y_BCT.scatter(-1, place_BCW, y_BCT.gather(-1, place_BCW) * gain_BW[:, None])
+    faded_BCW = y_BCT.gather(-1, place_BCW) * gain_BW[:, None]
+    scatter = y_BCT.scatter if y_BCT.requires_grad else y_BCT.scatter_  # gradients need what was gathered from
+    return scatter(-1, place_BCW, faded_BCW)

@@ -43,7 +43,10 @@ class ShuffleChannels(Op):
         return {f"permutations_{place}": int(channel) for place, channel in enumerate(order)}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return x_BCT[torch.arange(len(x_BCT), device=x_BCT.device)[:, None], params["orders"].view(x_BCT.shape[:2])]
+        channels = x_BCT.shape[1]
+        first_B1 = torch.arange(len(x_BCT), device=x_BCT.device)[:, None] * channels
+        place_N = (first_B1 + params["orders"].view(-1, channels)).flatten()
+        return x_BCT.flatten(0, 1).index_select(0, place_N).view_as(x_BCT)
 
     def stock(self) -> Stock:
         return Stock(

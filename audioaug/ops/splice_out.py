@@ -22,10 +22,10 @@ from audioaug.core import (
     Stock,
     Timeline,
 )
-from audioaug.dsp.windows import pieced, read, write
+from audioaug.dsp.windows import BLOCK, read, without, write
 from audioaug.ops._torch_reference import TorchReference
 
-FADE_STEP = 512
+FADE_STEP = BLOCK
 """Crossfades are computed for a multiple of this many samples, so that shapes repeat."""
 
 
@@ -94,17 +94,16 @@ class SpliceOut(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
         samples, widest = x_BCT.shape[-1], params["widest"]
-        y_BCT = torch.nn.functional.pad(x_BCT, (0, widest))  # into which splices at the end may reach
+        # Into the silence at the end splices may reach.
+        y_BCT = torch.nn.functional.pad(x_BCT, (0, widest + BLOCK + -samples % BLOCK))
         fade_W = torch.arange(widest, device=x_BCT.device)
-        for half_B1, start_B1 in zip(_half(width_BN).split(1, dim=1), start_BN.split(1, dim=1)):
-            none_B1 = torch.zeros_like(half_B1)
-            cut_BCT = pieced(y_BCT, torch.cat([none_B1, start_B1], dim=1), torch.cat([none_B1, -half_B1], dim=1))
+        for half_B, start_B in zip(_half(width_BN).unbind(dim=1), start_BN.unbind(dim=1)):
             # Both halves of a Hann window of 2 * half samples, which add up to 1: from 0 to 1, and 1 thereafter.
-            into_BW = (fade_W / half_B1.clamp(min=1)).clamp_(0.0, 1.0)
-            share_B1W = (0.5 - 0.5 * torch.cos(torch.pi * into_BW))[:, None]
-            before_BCW, after_BCW = (read(each_BCT, start_B1, widest)[:, :, 0] for each_BCT in (y_BCT, cut_BCT))
-            write(cut_BCT, start_B1[:, 0], torch.lerp(before_BCW, after_BCW, share_B1W))
-            y_BCT = cut_BCT
+            into_BW = (fade_W / half_B[:, None].clamp(min=1)).clamp_(max=1.0)
+            share_BW = into_BW.mul_(torch.pi / 2).sin_().square_()
+            before_BCW, after_BCW = read(y_BCT, torch.stack([start_B, start_B + half_B], dim=1), widest).unbind(2)
+            y_BCT = without(y_BCT, start_B, half_B)
+            write(y_BCT, start_B, torch.lerp(before_BCW, after_BCW, share_BW[:, None]))
         return y_BCT[..., :samples]
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:

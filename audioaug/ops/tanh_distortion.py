@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
-from audioaug.dsp.levels import at_rank
+from audioaug.dsp.levels import at_rank, level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,6 @@ class TanhDistortion(Op):
         size_BN = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1)
         threshold_B = at_rank(size_BN, params["rank"], params["rank_fraction"])
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
-        before_B, after_B = clips.rms_B(x_BCT), clips.rms_B(bent)
+        before_B, after_B = (level(clips.masked(y_BCT), clips.lengths_B) for y_BCT in (x_BCT, bent))
         heard_B = before_B > 1e-9
         return bent * torch.where(heard_B, before_B / after_B.masked_fill(~heard_B, 1.0), 1.0)[:, None, None]

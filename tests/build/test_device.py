@@ -202,6 +202,16 @@ def test_its_own_draws_go_on_from_call_to_call(batch):
     assert torch.equal(build_device(NOISY, seed=5)(batch, draws=NOISY.draw(range(8, 16), seed=5)), second)
 
 
+def test_its_own_draws_are_those_of_the_examples_it_counts(batch):
+    chain = Chain([ops.Gain(p=1.0)], 16000)
+    module = build_device(chain, seed=3)
+    first = 0
+    for count in (5, 5, 1, 30, 2, 40, 40):
+        x = torch.ones(count, 1, 4)
+        assert module(x).equal(module(x, draws=chain.draw(range(first, first + count), seed=3)))
+        first += count
+
+
 def test_every_example_draws_for_itself(batch):
     same = batch[:1].expand(8, -1, -1)
     result = build_device(NOISY)(same)

@@ -37,6 +37,14 @@ def test_convolution_is_that_of_scipy(samples, taps):
     assert np.abs(result.numpy() - expected).max() < 2e-6 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("samples", [1000, 100_000])
+def test_rows_that_share_taps_are_convolved_as_with_their_own(samples):
+    rng = torch.Generator().manual_seed(0)
+    x, taps = torch.randn(7, 2, samples, generator=rng), torch.randn(3, 2, 500, generator=rng)
+    which = torch.tensor([0, 2, 2, 1, 0, 0, 1])
+    assert torch.allclose(convolve(x, taps, which), convolve(x, taps[which]), rtol=0.0, atol=1e-4)
+
+
 def test_a_response_is_applied_to_all_channels_of_its_row():
     x = torch.randn(3, 2, 100, generator=torch.Generator().manual_seed(0))
     delays = torch.tensor([0, 5, 28])

@@ -5,12 +5,25 @@ import pytest
 import torch
 
 from audioaug.dsp.fades import crossfade
-from audioaug.dsp.levels import at_rank, db_to_ratio, rms, rms_without_silence
+from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, peak, rms, rms_without_silence
 
 
 def test_decibels():
     ratios = db_to_ratio(torch.tensor([0.0, 20.0, -20.0, 6.0206, -120.0])).tolist()
     assert ratios == pytest.approx([1.0, 10.0, 0.1, 2.0, 1e-6], rel=1e-5)
+
+
+@pytest.mark.parametrize("samples", [0, 1, 1023, 1024, 5000, 2_000_000])
+def test_the_norm_of_many_samples_is_as_exact_as_that_of_few(samples):
+    x = np.stack([np.full(samples, 0.1), np.random.default_rng(0).standard_normal(samples)]).astype(np.float32)
+    expected = np.linalg.norm(x.astype(np.float64), axis=1)
+    assert norm(torch.from_numpy(x)).numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_level_is_the_mean_over_channels_and_the_peak_the_highest_of_all():
+    x = torch.tensor([[[3.0, -4.0, 0.0], [0.0, 1.0, 0.0]]])
+    assert level(x, torch.tensor([2])).tolist() == pytest.approx([(12.5**0.5 + 0.5**0.5) / 2])
+    assert peak(x).tolist() == [[[4.0]]]
 
 
 @pytest.mark.parametrize("values", [1, 2, 3, 100, 1001])
@@ -93,7 +106,7 @@ def test_levels_are_those_of_audiomentations(quiet):
 
 def test_the_level_of_silence_is_0_and_so_is_its_gradient():
     x = torch.zeros(2, 100, requires_grad=True)
-    for level in (rms(x, torch.tensor([0, 100])), rms_without_silence(x, torch.tensor([0, 100]), WINDOW)):
-        level.sum().backward()
-        assert not level.any() and not x.grad.any()
+    for level_R in (rms(x, torch.tensor([0, 100])), rms_without_silence(x, torch.tensor([0, 100]), WINDOW)):
+        level_R.sum().backward()
+        assert not level_R.any() and not x.grad.any()
     assert rms(torch.tensor([[float("nan"), 1.0]]), torch.tensor([2])).isnan().all()

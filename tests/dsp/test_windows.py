@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.windows import BLOCK, moved, pieced, read, windows, write
+from audioaug.dsp.windows import BLOCK, moved, pieced, read, windows, without, write
 
 RNG = np.random.default_rng(0)
 
@@ -30,6 +30,18 @@ def test_pieces_lie_where_an_index_says(samples, pieces, samples_out):
     by = RNG.integers(-2 * samples, 2 * samples, (6, pieces))
     y = pieced(torch.from_numpy(x), torch.from_numpy(begin), torch.from_numpy(by), samples_out)
     assert np.array_equal(y.numpy(), by_index(x, begin, by, samples_out))
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 0), (0, 7), (BLOCK - 1, 1), (BLOCK, BLOCK), (700, 1300), (2047, 3)])
+def test_what_follows_a_cut_moves_up_and_silence_comes_in(start, count):
+    x = RNG.standard_normal((2, 2, 6 * BLOCK)).astype(np.float32)
+    x[..., 5 * BLOCK :] = 0.0
+    y = without(torch.from_numpy(x), torch.tensor([start, 3]), torch.tensor([count, 0])).numpy()
+    behind = x[0, :, start + count :]
+    assert y.shape == x.shape and np.array_equal(y[0, :, :start], x[0, :, :start])
+    assert np.array_equal(y[0, :, start + BLOCK : start + behind.shape[1]], behind[:, BLOCK:])
+    assert not y[0, :, start + max(BLOCK, behind.shape[1]) :].any()
+    assert np.array_equal(y[1, :, 3 + BLOCK :], x[1, :, 3 + BLOCK :])
 
 
 def test_silence_comes_in_where_a_row_is_moved_from():
