@@ -49,24 +49,38 @@ def watched(loader: "DataLoader[Any]") -> tuple[Iterator[Any], "weakref.ref[Any]
 
 
 def _guarded(loader: "DataLoader[Any]", iterator: Iterator[Any]) -> Iterator[Any]:
+    failed = False
+
+    def noted(message: Any) -> Any:
+        nonlocal failed
+        failed = isinstance(message, WorkerError)
+        return message
+
     try:
         with _explained(iterator):
-            yield from iterator
+            yield from map(noted, iterator)
     finally:
-        _end_if_dead(loader, iterator)
+        if failed:  # shared memory is full, for the other workers too
+            _end(loader, iterator)
+        else:
+            _end_if_dead(loader, iterator)
 
 
 def _end_if_dead(loader: "DataLoader[Any]", iterator: Any) -> None:
-    """End all workers if one is dead. Left to the garbage collector, torch may wait 5 s for each of the others."""
     if _death(iterator):
-        loader._iterator = None
-        iterator._shutdown_workers()
-        for worker in iterator._workers:
-            _remove_shared_memory(worker.pid)
+        _end(loader, iterator)
+
+
+def _end(loader: "DataLoader[Any]", iterator: Any) -> None:
+    """End all workers. Left to the garbage collector, torch may wait 5 s for each where one is dead."""
+    loader._iterator = None
+    iterator._shutdown_workers()
+    for worker in iterator._workers:
+        _remove_shared_memory(worker.pid)
 
 
 def _remove_shared_memory(pid: int) -> None:
-    """Remove what a dead worker had allocated for a batch but not yet unlinked: a moment that SIGKILL may hit."""
+    """Remove what a worker had allocated for a batch but not yet unlinked when it ended."""
     for file in SHARED_MEMORY.glob(f"torch_{pid}_*"):
         file.unlink(missing_ok=True)
 
