@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import advisor_bench.records
+import advisor_bench.showing
 import click
 import update_readme
 from engine_bench import showing
@@ -100,9 +102,24 @@ def legend() -> str:
     return "".join(f"- *{name}*: {meaning}.\n" for name, meaning in showing.LEGEND.items())
 
 
+def advice() -> str:
+    """Return what ``bench_advisor.py`` found of the advisor, on each machine: sentences, and its real workloads."""
+    return "\n".join(_advice(path) for path in sorted(PROFILES.glob("advisor_*.json")))
+
+
+def _advice(path: Path) -> str:
+    result = read_record(path, advisor_bench.records.Result)
+    rows = (advisor_bench.showing.regret_cells(row) for row in result.rows if not row.answers)
+    return (
+        f"On {_machine(result.host)}, {result.date[:10]}, asked for {result.seconds:g} s each; recorded in "
+        f"`datasets/profiles/{path.name}`:\n\n{_bullets(advisor_bench.showing.summary(result))}\n"
+        + markdown_table(advisor_bench.showing.COLUMNS, rows)
+    )
+
+
 def others() -> str:
     """Name the records that no table above shows."""
-    shown = ("verify_", "engine_")
+    shown = ("verify_", "engine_", "advisor_")
     names = sorted(path.name for path in PROFILES.iterdir() if not path.name.startswith(shown))
     return "".join(f"- `datasets/profiles/{name}`\n" for name in names) or "None at present.\n"
 
@@ -219,6 +236,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "equivalence": equivalence,
     "benchmarks": benchmarks,
     "benchmarks legend": legend,
+    "advice": advice,
     "other records": others,
     "transforms": transforms,
     "only in workers": only_in_workers,

@@ -8,6 +8,8 @@ from rich.table import Table
 from advisor_bench.records import Result, Row, middle, percentile
 from audioaug.units import format_ms, format_percent, format_seconds, plural, significant
 
+COLUMNS = ("workload", "today", "advice", "best", "regret %", "interval", "cells", "error %", "s", "first cause")
+
 
 def show(result: Result, console: Console) -> None:
     """Print everything."""
@@ -63,14 +65,15 @@ def summary(result: Result) -> Iterable[str]:
 
 def _regrets(rows: list[Row]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for name in ("workload", "today", "advice", "best", "regret %", "", "cells", "error %", "s", "first cause"):
+    for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("workload", "first cause") else "right")
     for row in rows:
-        table.add_row(*_regret_cells(row))
+        table.add_row(*regret_cells(row))
     return table
 
 
-def _regret_cells(row: Row) -> list[str]:
+def regret_cells(row: Row) -> list[str]:
+    """Return a real workload as the columns show it: times of a step in ms, the regret with its interval."""
     if row.failed:
         return [row.name, "failed", *[""] * 7, row.failed]
     regret, errors = row.regret, [one.error for one in row.predicted]

@@ -70,7 +70,7 @@ RECORDED = {
     "main_thread_bound": case(raced(0, 2, 30.0), device=(0.1, 18.0, 0.2)),
     "sandbagged_wait": case(waited=0.5, host=HOST),
     "too_few_workers": case(raced(3, 1, 30.0), best=raced(3, 4, 12.0)),
-    "order_blocks_split": case(device_from=2),
+    "order_blocks_split": case(device_from=3),
     "cpu_only_transform": case(device=(0.1, None, 0.2), device_from=2),
     "augment_cpu_bound": case(),
     "decode_bound": case(decode=40.0),
@@ -134,7 +134,9 @@ def test_without_its_signal_a_fault_is_not_found() -> None:
 def test_an_op_that_has_to_run_in_a_worker_itself_is_not_blocked_by_the_order() -> None:
     it = RECORDED["order_blocks_split"]
     chain = replace(
-        it.report.chain, device_from_reason="Op1 changes the lengths of clips, which collate_fn has to see."
+        it.report.chain,
+        device_from=2,
+        device_from_reason="Op1 changes the lengths of clips, which collate_fn has to see.",
     )
     assert first(replace(it, report=replace(it.report, chain=chain))).id == "augment_cpu_bound"
 

@@ -166,12 +166,10 @@ def sandbagged_wait(case: Case) -> str:
 
 def order_blocks_split(case: Case) -> str:
     """An op could run on the device, but stands before one that cannot."""
-    dearest, first = _dearest_op(case), case.report.chain.device_from
-    if dearest is None or dearest.op is None or dearest.op >= first or case.device_stage(dearest.op) is None:
+    dearest, last = _dearest_op(case), case.report.chain.device_from - 1  # the op that has to run in a worker
+    if dearest is None or dearest.op is None or dearest.op >= last or case.device_stage(dearest.op) is None:
         return ""
     reason = case.report.chain.device_from_reason.rstrip(".")
-    if reason.startswith(dearest.name):  # it is itself what has to run in a worker
-        return ""
     return (
         f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which could run on the device but for "
         f"the order ({reason}). Put it behind, if that order is as good for your data."
