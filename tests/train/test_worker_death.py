@@ -201,9 +201,11 @@ def test_a_hundred_kills_at_any_time():
 
 
 TRAINING = """
+import signal
 import torch
 from audioaug import Chain, Loader, Plan, ops
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 plan = Plan(cut=1, num_workers=2)
 loader = Loader([torch.ones(20_000)] * 64, Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=4, device="cpu")
 while True:
