@@ -119,7 +119,7 @@ def _advice(path: Path) -> str:
 
 def others() -> str:
     """Name the records that no table above shows."""
-    shown = ("verify_", "engine_", "advisor_")
+    shown = ("verify_", "engine_")
     names = sorted(path.name for path in PROFILES.iterdir() if not path.name.startswith(shown))
     return "".join(f"- `datasets/profiles/{name}`\n" for name in names) or "None at present.\n"
 

@@ -131,7 +131,7 @@ class Fetcher:
     def _instead_of(self, epoch: int, index: int) -> tuple[Any, NDArray[np.float32]] | None:
         """Read another example, the same whoever asks; ``None`` if several were tried in vain."""
         numbers = list(self.dataset) if isinstance(self.dataset, dict) else range(len(self.dataset))
-        for share in uniforms(self.worker.seed, epoch, [index], [REPLACEMENT], range(8))[0]:
+        for share in uniforms(self.worker.seed, epoch, [index], [REPLACEMENT] * 8, range(8))[0]:
             try:
                 return self._read(numbers[int(share * len(numbers))])
             except UNREADABLE:
