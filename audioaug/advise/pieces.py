@@ -66,7 +66,7 @@ def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], t
 
 def whole_part(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> Callable[[], torch.Tensor]:
     """Return all that can run on the device, by an engine that has met batches before, with other draws each time."""
-    part = _on_batches(target.chain, target.chain.device_from, None, wave, engine, 2 * MET)
+    part = _on_batches(target.chain, target.least_cut, None, wave, engine, 2 * MET)
     for _ in range(MET):
         part()
     return part

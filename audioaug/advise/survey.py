@@ -130,7 +130,7 @@ class Survey:
         self._lower_ceiling()
         self._grow(**predicted(self.report, self.target.chain, self.counts))
         self._grow(**after_earlier_heats(self.report, earlier))
-        self._grow(cells=refined(self.report, self.report.cells))
+        self._grow(cells=refined(self.report))
         self.budget.leave_out([name for name in SHARES if name not in ("today", "race")])
         return True
 
@@ -226,7 +226,7 @@ class Survey:
                 arms = [self.today, *heat]
                 measurements = self.racer.heat(arms, schedule.expected(arms), tick)
                 self._grow(**after_heat(self.report, self.racer, heat, measurements))
-        self._grow(cells=refined(self.report, self.report.cells))
+        self._grow(cells=refined(self.report))
         if waiting:
             self._notice(
                 "only_predicted",
@@ -252,7 +252,7 @@ class Survey:
         with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
             measurements = self.racer.run(arms, schedule.expected(arms), seconds, tick)
         self._grow(**after_race(self.report, self.racer, arms, measurements))
-        self._grow(cells=refined(self.report, self.report.cells))
+        self._grow(cells=refined(self.report))
         return recommend(self._with_cost(), measurements)
 
     # The report

@@ -89,7 +89,7 @@ def _step(bench: Bench, wanted: Wanted) -> Callable[[], object]:
 def _step_behind(bench: Bench, engine: DeviceEngine) -> Callable[[], object]:
     if bench.target.pad:
         raise UsageError("Batches are padded, and their step alone cannot tell the new lengths.")
-    if bench.target.chain.device_from == len(bench.target.chain):
+    if bench.target.least_cut == len(bench.target.chain):
         raise UsageError("Nothing of this chain can run on the device.")
     return step_behind(bench.target, whole_part(bench.target, bench.wave, engine), bench.typical)
 

@@ -7,7 +7,7 @@ it little. How much those ratios differ among themselves widens the interval.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from audioaug.decide.predict import with_predictions
@@ -23,9 +23,9 @@ WITHIN = 1.645
 """Standard deviations to either side that hold 90 %."""
 
 
-def refined(report: Report, cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Predict anew what was not raced, and correct it by what was."""
-    cells = list(cells)
+def refined(report: Report) -> tuple[Cell, ...]:
+    """Return the report's cells: what was not raced is predicted anew, and corrected by what was."""
+    cells = report.cells
     known = [
         (cell, math.log(cell.measured_ms / cell.predicted_ms))
         for cell in cells
@@ -52,7 +52,7 @@ def likeness(one: Cell, other: Cell, ops: int) -> float:
 
 
 def _corrected(cell: Cell, known: Sequence[tuple[Cell, float]], ops: int) -> Cell:
-    if not known or cell.predicted_ms is None or cell.predicted_ci_ms is None:
+    if cell.predicted_ms is None or cell.predicted_ci_ms is None:
         return cell
     weights = [likeness(cell, other, ops) for other, _ in known]
     total = math.fsum(weights) + DOUBT

@@ -38,7 +38,8 @@ def watched(loader: "DataLoader[Any]") -> tuple[Iterator[Any], "weakref.ref[Any]
 
     Also return torch's own iterator, as long as there is one.
     """
-    _end_if_dead(loader, loader._iterator)
+    if _death(loader._iterator):
+        _end(loader, loader._iterator)
     multiprocessing.util.get_temp_dir()  # workers use ours; a killed one could not remove its own
     with _explained(loader._iterator):
         iterator = iter(loader)
@@ -60,15 +61,8 @@ def _guarded(loader: "DataLoader[Any]", iterator: Iterator[Any]) -> Iterator[Any
         with _explained(iterator):
             yield from map(noted, iterator)
     finally:
-        if failed:  # shared memory is full, for the other workers too
+        if failed or _death(iterator):  # where shared memory is full, it is for the other workers too
             _end(loader, iterator)
-        else:
-            _end_if_dead(loader, iterator)
-
-
-def _end_if_dead(loader: "DataLoader[Any]", iterator: Any) -> None:
-    if _death(iterator):
-        _end(loader, iterator)
 
 
 def _end(loader: "DataLoader[Any]", iterator: Any) -> None:
