@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from audioaug.advise.pieces import whole_part
+from audioaug.advise.target import load_target
 from audioaug.advise.variants import Wanted, parse_also
 from audioaug.decide.variants import variant_sentences
 from audioaug.errors import UsageError
@@ -59,6 +61,17 @@ def test_an_engine_that_records_is_measured_behind_our_ops(advise, model, here, 
     (found,) = read_record(here / "report.json", Report).variants
     assert found.name == "device_engine='captured'" and not found.changes_training and found.step_ms is not None
     assert "device_engine='captured': a step and all of the chain" in ran.out and "changes training" not in ran.out
+
+
+def test_an_engine_that_records_starts_behind_what_a_collate_fn_has_to_see(model, monkeypatch) -> None:
+    monkeypatch.setattr("audioaug.advise.pieces.MET", 2)
+    longer = (
+        "from audioaug import ops\naugment = [ops.TimeStretch(max_rate=0.9, leave_length_unchanged=False, p=1.0)]\n"
+    )
+    more = "augment.append(ops.PolarityInversion(p=1.0))\ncollate_fn = torch.stack\n"
+    target = load_target(model(longer + more + IN_MEMORY), torch.device("cpu"))
+    wave = torch.randn(4, 1, 4000)
+    assert torch.equal(whole_part(target, wave, "captured")(), -wave)
 
 
 def test_an_engine_is_advised_where_it_wins() -> None:
