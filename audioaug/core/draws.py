@@ -80,9 +80,29 @@ def legacy_generator(key: float) -> np.random.RandomState:
     return np.random.RandomState(seed_words(key))
 
 
+def legacy_generators(key_R: FloatArray) -> Iterator[np.random.RandomState]:
+    """Yield the same for one key after the other, each until the next: setting one is far quicker than making it."""
+    generator = np.random.RandomState(0)
+    for key in key_R:
+        generator.seed(seed_words(key))
+        yield generator
+
+
 def seed_words(key: float) -> list[int]:
     """Return a key of 52 bits as the two words that numpy takes for a seed."""
     return [int(key) & 0xFFFFFFFF, int(key) >> 32]
+
+
+def torch_words(key_R: FloatArray, count: int) -> NDArray[np.int64]:
+    """Return the 32-bit words that torch's generator on the CPU yields from each seed, (R, count).
+
+    Both it and numpy's have the state of MT19937 for a seed, of which torch takes 32 bits; numpy's is set far sooner.
+    """
+    generator, words_RN = np.random.RandomState(0), np.empty((len(key_R), count), dtype=np.int64)
+    for key, words_N in zip(key_R, words_RN):
+        generator.seed(int(key) & 0xFFFFFFFF)
+        words_N[:] = generator.randint(0, 2**32, count, dtype=np.uint32)
+    return words_RN
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
-from audioaug.core.draws import legacy_generator
+from audioaug.core.draws import legacy_generators
 from audioaug.dsp.pad import PadMode, pad
 from audioaug.errors import ChainError
 
@@ -53,8 +53,8 @@ class AdjustDuration(Op):
         target = self.duration_samples or int((self.duration_seconds or 0.0) * clips.sample_rate)
         spare = clips.lengths - target
         start = [
-            int(legacy_generator(key).randint(0, count)) if count > 0 else 0
-            for key, count in zip(draw["noise_key"].tolist(), spare.tolist(), strict=True)
+            int(generator.randint(0, count)) if count > 0 else 0
+            for generator, count in zip(legacy_generators(draw["noise_key"]), spare.tolist(), strict=True)
         ]
         return {
             **draw,

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock
+from audioaug.core.draws import uniforms
 from audioaug.ops._torch_reference import TorchReference
 
 
@@ -32,15 +33,14 @@ class ShuffleChannels(Op):
         return {"order_key": NOISE_KEY}
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        orders = [_order(key, clips.channels) for key in draw["order_key"]]
-        return {**draw, "orders": np.concatenate(orders)}
+        return {**draw, "orders": _orders(draw["order_key"], clips.channels).ravel()}
 
     def reference(self) -> Any:
         return TorchReference(self.name, self.arguments())
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
-        order = _order(params["order_key"], len(np.atleast_2d(samples)))
-        return {f"permutations_{place}": int(channel) for place, channel in enumerate(order)}
+        order_1C = _orders(np.asarray([params["order_key"]]), len(np.atleast_2d(samples)))
+        return {f"permutations_{place}": int(channel) for place, channel in enumerate(order_1C[0])}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         channels = x_BCT.shape[1]
@@ -55,5 +55,6 @@ class ShuffleChannels(Op):
         )
 
 
-def _order(key: float, channels: int) -> NDArray[np.int64]:
-    return np.random.default_rng(int(key)).permutation(channels)
+def _orders(key_B: NDArray[np.float64], channels: int) -> NDArray[np.int64]:
+    """Return which channel comes at each place, (B, C): channels in the order of numbers that the key draws."""
+    return uniforms(0, 0, key_B, range(channels), 0).argsort(axis=1)

@@ -22,6 +22,7 @@ from audioaug.core import (
     Stock,
     Timeline,
 )
+from audioaug.core.draws import torch_words
 from audioaug.dsp.windows import BLOCK, read, without, write
 from audioaug.ops._torch_reference import TorchReference
 
@@ -60,30 +61,33 @@ class SpliceOut(Op):
         return {**{f"width_share_{n}": FRACTION for n in range(self.num_time_intervals)}, "start_key": NOISE_KEY}
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        shares_BN = np.stack([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)], axis=1)
-        every = zip(shares_BN, draw["start_key"], clips.lengths.tolist())
-        splices_BN2 = np.asarray([self._splices(*example, clips.sample_rate) for example in every])
-        widths, starts = splices_BN2[..., 0].ravel(), splices_BN2[..., 1].ravel()
-        widest = -(-int(_half(widths.max())) // FADE_STEP) * FADE_STEP
-        return {**draw, "widths": widths, "starts": starts, "widest": widest}
+        share_BN = np.stack([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)], axis=1)
+        width_BN, start_BN = self._splices(share_BN, draw["start_key"], clips.lengths, clips.sample_rate)
+        widest = -(-int(_half(width_BN.max())) // FADE_STEP) * FADE_STEP
+        return {**draw, "widths": width_BN.ravel(), "starts": start_BN.ravel(), "widest": widest}
 
     def _splices(
-        self, share_N: NDArray[np.float64], key: float, length: int, sample_rate: int
-    ) -> list[tuple[int, int]]:
+        self, share_BN: NDArray[np.float64], key_B: NDArray[np.float64], length_B: NDArray[np.int64], sample_rate: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the width and start of every stretch; the starts as torch draws them from the seed ``key``."""
-        generator, splices = torch.Generator().manual_seed(int(key)), []
-        for width in np.floor(share_N * int(sample_rate * self.max_width * 1e-3)).astype(int).tolist():
-            width = width if width < length else 0
-            splices.append((width, int(torch.randint(max(length - width, 1), (1,), generator=generator))))
-            length -= _half(width)
-        return splices
+        width_BN = np.floor(share_BN * int(sample_rate * self.max_width * 1e-3)).astype(np.int64)
+        start_BN, left_B = torch_words(key_B, self.num_time_intervals), length_B.copy()
+        for width_B, start_B in zip(width_BN.T, start_BN.T):
+            width_B[width_B >= left_B] = 0
+            start_B %= np.maximum(left_B - width_B, 1)
+            left_B -= _half(width_B)
+        return width_BN, start_BN
+
+    def _splices_of_one(self, params: Params, length: int, sample_rate: int) -> list[tuple[int, int]]:
+        share_1N = np.asarray([[params[f"width_share_{n}"] for n in range(self.num_time_intervals)]])
+        found = self._splices(share_1N, np.asarray([params["start_key"]]), np.asarray([length]), sample_rate)
+        return list(zip(*(numbers_1N[0].tolist() for numbers_1N in found)))
 
     def reference(self) -> Any:
         return TorchReference(self.name, self.arguments())
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
-        share_N = np.asarray([params[f"width_share_{n}"] for n in range(self.num_time_intervals)])
-        splices = self._splices(share_N, params["start_key"], samples.shape[-1], sample_rate)
+        splices = self._splices_of_one(params, samples.shape[-1], sample_rate)
         return {f"splice_lengths_{n}": width for n, (width, _) in enumerate(splices)}
 
     def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
@@ -107,9 +111,8 @@ class SpliceOut(Op):
         return y_BCT[..., :samples]
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
-        share_N = np.asarray([params[f"width_share_{n}"] for n in range(self.num_time_intervals)])
         joined, left = Timeline.identity(length), length
-        for width, start in self._splices(share_N, params["start_key"], length, sample_rate):
+        for width, start in self._splices_of_one(params, length, sample_rate):
             half = _half(width)
             seam = start + half / 2  # where both stretches are as loud
             pieces = [(0, seam, 0, seam), (seam + half, left, seam, left - half)]

@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audioaug import ops
 from audioaug.core import Chain, Draws
-from audioaug.core.draws import philox, uniforms
+from audioaug.core.draws import legacy_generator, legacy_generators, philox, torch_words, uniforms
 from audioaug.errors import DataError
 
 KNOWN_ANSWERS = [  # (counter, key, answer) of philox4x32-10, from Random123's kat_vectors
@@ -180,3 +181,18 @@ def test_weights_reach_the_draw():
     chain = Chain([ops.OneOf([ops.Gain(), ops.Clip(), ops.Reverse()], weights=[0, 1, 3])], 16000)
     picks = chain.draw(range(4000))["0:pick"]
     assert set(picks) == {1.0, 2.0} and np.mean(picks == 2.0) == pytest.approx(0.75, abs=0.03)
+
+
+KEYS = np.asarray([0.0, 5.0, 2.0**40 + 77, 2.0**52 - 1])
+
+
+def test_torchs_words_are_those_that_it_draws_from() -> None:
+    for key, words_N in zip(KEYS, torch_words(KEYS, 3)):
+        generator = torch.Generator().manual_seed(int(key))
+        for word, below in zip(words_N, (1, 1000, 2**31 - 1), strict=True):
+            assert word % below == int(torch.randint(below, (1,), generator=generator))
+
+
+def test_one_legacy_generator_set_anew_yields_what_a_new_one_does() -> None:
+    for key, generator in zip(KEYS, legacy_generators(KEYS), strict=True):
+        assert generator.randint(0, 2**31, 5).tolist() == legacy_generator(key).randint(0, 2**31, 5).tolist()
