@@ -1,6 +1,7 @@
 """Racing: loaders (and batches that already lie on the device) take turns at feeding one training loop."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -15,6 +16,7 @@ from audioaug.decide.race import hopeless
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, GcPauses, cpu_seconds, race
 from audioaug.records import Cell, Measurement, Timing
+from audioaug.train import Loader
 from audioaug.train.threads import torch_threads
 
 CEILING = "ceiling"
@@ -24,6 +26,9 @@ ROUNDS = 4
 
 CEILING_ROUNDS, CEILING_BLOCK = 3, 0.5
 """Beside the ceiling, where two arms take turns and the answer, if it is there, is to be quick."""
+
+REFILL = 2.0
+"""How many steps' time a loader gets for each batch of its stock, before nobody waits for it any more."""
 
 HEAT_ROUNDS = 2
 HEAT_BLOCK = 0.25
@@ -93,19 +98,21 @@ class Racer:
             cell.name: self._on_threads(iter(loaders[cell.name]), cell.threads or self.threads) for cell in arms
         }
         discard = {cell.name: stock_of(cell) for cell in arms}
-        # While the ceiling runs, the workers of the arm before it still refill its stock: wait that long.
-        refill = max((stock_of(cell) * expected[cell.name] for cell in arms if cell.num_workers), default=0.0)
         workers = {cell.name: cell.num_workers for cell in arms}
         if cached:
-            feeders[CEILING] = self._on_threads(cycle(cached), self.threads)
-            discard[CEILING] = 1 + min(LONGEST_BLOCK, round(refill / expected[CEILING]))
+            feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), 1
         failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
+        for name in feeders:
+            self._let_refill(loaders.get(name), expected[name])
         with Usage(self.target.device, self.clock, discard) as self.usage:
 
             def on_block(measurement: Measurement) -> None:
                 name = measurement.cell
-                self.usage.note(measurement, loaders[name].ready if name in loaders else None)
+                loader = loaders.get(name)
+                ready = loader.ready if loader is not None else None
+                self._let_refill(loader, expected[name])
+                self.usage.note(measurement, ready)
                 tick()
 
             result = race(
@@ -155,6 +162,15 @@ class Racer:
         aim = share * min(1.0, self.budget / 100)
         steps = max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
+
+    def _let_refill(self, loader: Loader | None, step_seconds: float) -> None:
+        """Wait while workers refill what was taken of their stock, or they would do it beside the next arm's block."""
+        room = loader.capacity if loader is not None else None
+        if loader is None or room is None:
+            return
+        deadline = time.monotonic() + REFILL * room * step_seconds
+        while (loader.ready or 0) < room and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     def _warm(self, feeder: Iterator[Any]) -> str:
         """Train on an arm's first batch, which starts its workers and loads its banks; say why if that fails."""

@@ -66,4 +66,6 @@ class Schedule:
     def _arm_seconds(self, cell: Cell, rounds: int, block: float) -> Seconds:
         """Return about how long an arm takes."""
         step = self.expected([cell])[cell.name]
-        return STARTING + rounds * step * (stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block))
+        refilling = (cell.prefetch_factor or 2) * cell.num_workers
+        steps = stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block) + refilling
+        return STARTING + rounds * step * steps

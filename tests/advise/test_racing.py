@@ -1,3 +1,4 @@
+import time
 import warnings
 from collections import Counter
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from audioaug import Chain, ops
 from audioaug.advise.arms import EndlessBatches
 from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
-from audioaug.advise.racing import LONGEST_BLOCK, Racer
+from audioaug.advise.racing import LONGEST_BLOCK, REFILL, Racer
 from audioaug.errors import AudioaugWarning
 from audioaug.measure import FakeClock, clock_for
 from audioaug.records import Cell
@@ -41,6 +42,29 @@ def test_each_arm_trains_on_its_own_threads_and_then_they_are_put_back() -> None
     assert set(found) == {cell.name for cell in arms}
     assert seen[usual] == seen[usual + 1] == seen.total() / 2 > 6
     assert torch.get_num_threads() == usual
+
+
+def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_for_ever() -> None:
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 120.0, notice=lambda *_: None)
+    found = iter([0, None, 3, 4])
+    racer._let_refill(Stocked(capacity=4, ready=lambda: next(found)), step_seconds=10.0)
+    assert list(found) == []
+    begin = time.monotonic()
+    racer._let_refill(Stocked(capacity=2, ready=lambda: 1), step_seconds=0.01)
+    assert time.monotonic() - begin >= REFILL * 2 * 0.01
+    racer._let_refill(Stocked(capacity=None, ready=lambda: None), step_seconds=1e9)  # without workers
+    racer._let_refill(None, step_seconds=1e9)  # batches on the device
+
+
+class Stocked:
+    """A loader of which only the stock is known: asked anew each time."""
+
+    def __init__(self, capacity, ready) -> None:
+        self.capacity, self._ready = capacity, ready
+
+    @property
+    def ready(self):
+        return self._ready()
 
 
 def test_batches_without_end_go_through_the_dataset_in_turn() -> None:
