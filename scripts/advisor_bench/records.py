@@ -41,8 +41,9 @@ class Row:
     """One workload: what the advisor said of it and, where all cells were raced, how that compares with the truth.
 
     ``cause`` is the first cause, ``said`` all that were told of. ``answers`` are the right ones, none if nobody knows;
-    ``first``: whether one of them must come first, or be told of at all. ``again``: how far each cell that the advisor
-    raced is from the truth, which was measured in the same way: as far as this machine is from itself.
+    ``first``: whether one of them must come first, or be told of at all. ``drifts``: how many times as long the cells
+    that the advisor had raced took in each heat of the truth, in the middle; ``true_ms`` is without it. ``again``: how
+    far each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Row:
     regret: Regret | None = None
     predicted: tuple[Predicted, ...] = ()
     again: tuple[float, ...] = ()
+    drifts: tuple[float, ...] = ()
     true_ms: dict[str, float] | None = None
     failed: str = ""
     skipped: str = ""

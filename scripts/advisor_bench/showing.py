@@ -44,6 +44,12 @@ def summary(result: Result) -> Iterable[str]:
             f"What it raced, measured again for the truth: median {format_percent(middle(again))}, 90th percentile "
             f"{format_percent(percentile(again, 0.9))} off. No prediction can be nearer than that."
         )
+        drifts = [drift for row in result.rows for drift in row.drifts]
+        if drifts:
+            yield (
+                f"Between advice and truth the machine drifted: steps took {min(drifts):.2f} to {max(drifts):.2f} "
+                f"times as long, {middle(drifts):.2f} in the middle. That is taken out, by what both measured."
+            )
     answered = result.answered
     if answered:
         right = sum(bool(row.right) for row in answered)

@@ -1,8 +1,10 @@
 """The advice beside the truth: every cell raced, the advisor's choice among the best; a plan raced against itself."""
 
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from statistics import median
 
 import torch
 
@@ -18,18 +20,18 @@ from audioaug.measure import clock_for
 from audioaug.records import Cell, Measurement, Report, Timing
 from audioaug.train.threads import torch_threads
 
-TOGETHER = 10
-"""Cells raced at once, today's among them: each heat has it, so that heats can be compared."""
+TOGETHER = 16
+"""Cells raced at once, today's among them."""
 
 CLOSE = 1.15
 """Cells within this much of the best are raced to the end."""
 
 FINALISTS = 6
 
-ROUNDS = 4
-"""Of each cell, in blocks of a quarter of a second."""
+ROUNDS = 6
+"""Of each cell."""
 
-RAGGED_STEPS = 12
+RAGGED_STEPS = 8
 """In a block, at least, where batches are of many lengths and each arm meets others of them."""
 
 UNHURRIED = 100.0
@@ -96,7 +98,7 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
         for name, cell in {**cells, today.name: today}.items()
     }
     block = max(HEAT_BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
-    times = _all_cells(racer, [cell for cell in cells.values() if cell.name != today.name], today, guess, block)
+    times, drifts, again = _all_cells(racer, cells, today, guess, block)
     best = min(times, key=lambda name: times[name])
     close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
     final = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
@@ -115,27 +117,34 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
             for cell in unraced
             if cell.predicted_ms is not None and cell.predicted_ci_ms is not None
         ),
-        again=tuple(
-            abs(cell.measured_ms / times[cell.name] - 1)
-            for cell in cells.values()
-            if cell.measured_ms is not None and cell.name in times
-        ),
+        again=again,
+        drifts=drifts,
     )
 
 
 def _all_cells(
-    racer: Racer, cells: Sequence[Cell], today: Cell, guess: Mapping[str, float], block: float
-) -> dict[str, float]:
-    """Return the milliseconds a step of every cell; drift between heats is taken out by today's in each of them."""
-    times, first = dict[str, float](), 0.0
-    for heat in _in_groups(cells, TOGETHER - 1):
-        found = racer.heat([today, *heat], guess, lambda *_: None, ROUNDS, block)
-        if today.name not in found:
-            continue
-        here = found[today.name].step.ms
-        first = first or here
-        times |= {name: one.step.ms * first / here for name, one in found.items()}
-    return times
+    racer: Racer, cells: Mapping[str, Cell], today: Cell, guess: Mapping[str, float], block: float
+) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
+    """Return every cell's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
+
+    Every heat has today's cell and its share of those that the advisor raced: by these it is put on the advisor's
+    scale.
+    """
+    known = {name: cell.measured_ms for name, cell in {**cells, today.name: today}.items() if cell.measured_ms}
+    others = sorted(
+        (cell for name, cell in cells.items() if name != today.name), key=lambda cell: cell.name not in known
+    )
+    heats = math.ceil(len(others) / (TOGETHER - 1))
+    times, drifts, again = dict[str, float](), list[float](), list[float]()
+    for number in range(heats):
+        found = racer.heat([today, *others[number::heats]], guess, lambda *_: None, ROUNDS, block)
+        here = {name: one.step.ms for name, one in found.items()}
+        both = {name: here[name] / known[name] for name in here if name in known}
+        drift = median(both.values()) if both else 1.0
+        times |= {name: ms / drift for name, ms in here.items()}
+        drifts.append(drift)
+        again += [abs(drift / share - 1) for share in both.values()]
+    return times, tuple(drifts), tuple(again)
 
 
 def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
@@ -153,7 +162,3 @@ def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]
 
 def _part(measurement: Measurement, start: int) -> Measurement:
     return replace(measurement, step=Timing(measurement.step.seconds[start::2] or measurement.step.seconds))
-
-
-def _in_groups(cells: Sequence[Cell], size: int) -> Iterable[Sequence[Cell]]:
-    return (cells[start : start + size] for start in range(0, len(cells), size))
