@@ -1,8 +1,8 @@
 """How good is the advice? Beside an exhaustive race of every cell, and on planted faults with a known answer.
 
-    python scripts/bench_advisor.py --json result.json            25 minutes on 2 cores, alone on the machine
-    python scripts/bench_advisor.py --json result.json            goes on where it was interrupted
-    python scripts/bench_advisor.py --only planted --seconds 8    the faults alone: 5 minutes
+    python scripts/bench_advisor.py --seconds 120 --json result.json    65 minutes on 2 cores, alone on the machine
+    python scripts/bench_advisor.py --seconds 120 --json result.json    goes on where it was interrupted
+    python scripts/bench_advisor.py --only planted --seconds 8          the faults alone: 7 minutes
     python scripts/bench_advisor.py --load result.json
 
 Three models, three chains, short and long ragged clips, three formats to decode; some thirty faults; and a plan that
