@@ -26,7 +26,7 @@ from audioaug.advise.worker_probe import Memory
 from audioaug.advise.worker_stages import worker_stages
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.refine import refined
-from audioaug.decide.shortlist import best_of_each
+from audioaug.decide.shortlist import worth_a_heat
 from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
@@ -216,9 +216,9 @@ class Survey:
     # What is decided on the way
 
     def _run_heats(self) -> None:
-        """Give every cut, with either engine, a few training steps beside what is done today."""
+        """Give every cut and engine, and other numbers of workers, a few training steps beside what is done today."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("heats")
-        waiting = [cell for cell in best_of_each(self.report.cells) if cell.name != self.today.name]
+        waiting = [cell for cell in worth_a_heat(self.report.cells) if cell.name != self.today.name]
         end = self.budget.spent + seconds
         with self.progress.stage(f"heats of {len(waiting)}, with training steps", seconds) as tick:
             while heat := schedule.heat(waiting, end - self.budget.spent):

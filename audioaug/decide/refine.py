@@ -13,7 +13,7 @@ from dataclasses import replace
 from audioaug.decide.predict import with_predictions
 from audioaug.records import Cell, Report
 
-DOUBT = 0.5
+DOUBT = 0.2
 """How many raced cells just like it the stages themselves count for."""
 
 UNLIKE_WORKERS, UNLIKE_THREADS, UNLIKE_ENGINE = 0.4, 0.5, 0.7

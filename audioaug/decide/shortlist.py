@@ -12,6 +12,9 @@ NOTICED = 0.005
 SAME = 0.02
 """Predictions this close are not worth another worker."""
 
+OTHER_COUNTS = 2
+"""Numbers of workers that get a heat although no cut is best with them."""
+
 
 def placement_of(cut: int, ops: int) -> Placement:
     """Name a cut: all of the chain in the workers is "cpu", none of it "gpu". An empty chain counts as "cpu"."""
@@ -78,6 +81,20 @@ def best_of_each(cells: Iterable[Cell]) -> list[Cell]:
     """
     best = (min(group, key=_known) if _is_measured(group) else _fewest(group) for group in _groups(cells).values())
     return sorted(best, key=_known)
+
+
+def worth_a_heat(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the best of every cut and its engines, behind the first of them up to two with other numbers of workers.
+
+    How far predictions are off is much the same for cells with as many workers, of which those then tell.
+    """
+    best = best_of_each(cells)
+    known = {cell.num_workers for cell in cells if cell.measured_ms is not None} | {cell.num_workers for cell in best}
+    unknown: dict[int, list[Cell]] = {}
+    for cell in (cell for group in _groups(cells).values() for cell in group if cell.num_workers not in known):
+        unknown.setdefault(cell.num_workers, []).append(cell)
+    others = sorted((min(group, key=_predicted) for group in unknown.values()), key=_predicted)
+    return [*best[:1], *others[:OTHER_COUNTS], *best[1:]]
 
 
 def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:

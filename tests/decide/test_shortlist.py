@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist
+from audioaug.decide.shortlist import all_cells, best_of_each, placement_of, shortlist, worth_a_heat
 from tests.decide.planted import cell, planted_report
 
 
@@ -90,6 +90,14 @@ def test_there_is_one_for_every_cut_and_engine_that_can_run() -> None:
     found = [(it.cut, it.device_engine) for it in best_of_each(cells)]
     assert sorted(found) == sorted({(it.cut, it.device_engine) for it in cells if it.status != "infeasible"})
     assert len(found) == 7
+
+
+def test_other_numbers_of_workers_get_a_heat_too_two_at_most() -> None:
+    cells = [predicted(cut, workers, 10.0 * cut + workers) for cut in (1, 2) for workers in (1, 2, 4, 8)]
+    assert names(worth_a_heat(cells)) == [cell(1, 1).name, cell(1, 2).name, cell(1, 4).name, cell(2, 1).name]
+    cells[1] = predicted(1, 2, 12.0, measured_ms=40.0)  # which stands for its cut then
+    assert names(worth_a_heat(cells)) == [cell(1, 2).name, cell(1, 4).name, cell(1, 8).name, cell(2, 1).name]
+    assert worth_a_heat([]) == []
 
 
 def test_the_favourite_also_races_with_the_threads_it_has_today() -> None:
