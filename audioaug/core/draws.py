@@ -96,7 +96,8 @@ def seed_words(key: float) -> list[int]:
 def torch_words(key_R: FloatArray, count: int) -> NDArray[np.int64]:
     """Return the 32-bit words that torch's generator on the CPU yields from each seed, (R, count).
 
-    Both it and numpy's have the state of MT19937 for a seed, of which torch takes 32 bits; numpy's is set far sooner.
+    ``torch.randint`` takes one of them, modulo how many numbers there are (two from 2**28 on). Both it and numpy's have
+    the state of MT19937 for a seed, of which torch takes 32 bits; numpy's is set far sooner.
     """
     generator, words_RN = np.random.RandomState(0), np.empty((len(key_R), count), dtype=np.int64)
     for key, words_N in zip(key_R, words_RN):
