@@ -165,8 +165,7 @@ class Racer:
 
     def _let_refill(self, loader: Loader | None, step_seconds: float) -> None:
         """Wait while workers refill what was taken of their stock, or they would do it beside the next arm's block."""
-        room = loader.capacity if loader is not None else None
-        if loader is None or room is None:
+        if loader is None or (room := loader.capacity) is None:
             return
         deadline = time.monotonic() + REFILL * room * step_seconds
         while (loader.ready or 0) < room and time.monotonic() < deadline:

@@ -92,13 +92,14 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
     assert report.recommendation is not None and report.current is not None
     cells = {cell.name: cell for cell in report.cells if cell.status != "infeasible"}
     today, advice = report.current, cells.get(report.recommendation.name, report.current)
+    every = {**cells, today.name: today}
     racer = Racer(target, clock_for(target.device), UNHURRIED, notice=lambda *_: None)
     guess = {
         name: (cell.measured_ms or cell.predicted_ms or today.measured_ms or 100.0) / 1e3
-        for name, cell in {**cells, today.name: today}.items()
+        for name, cell in every.items()
     }
     block = max(HEAT_BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
-    times, drifts, again = _all_cells(racer, cells, today, guess, block)
+    times, drifts, again = _all_cells(racer, every, today, guess, block)
     best = min(times, key=lambda name: times[name])
     close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
     final = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
@@ -130,7 +131,7 @@ def _all_cells(
     Every heat has today's cell and its share of those that the advisor raced: by these it is put on the advisor's
     scale.
     """
-    known = {name: cell.measured_ms for name, cell in {**cells, today.name: today}.items() if cell.measured_ms}
+    known = {name: cell.measured_ms for name, cell in cells.items() if cell.measured_ms}
     others = sorted(
         (cell for name, cell in cells.items() if name != today.name), key=lambda cell: cell.name not in known
     )
