@@ -2,6 +2,7 @@
 which frees the cores as a GPU would."""
 
 import gc
+import hashlib
 import multiprocessing
 import os
 import resource
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,11 +93,6 @@ def sleeps(ms: float) -> Callable[..., None]:
     return lambda model, batch, optimizer: time.sleep(ms / 1e3)
 
 
-def computes(ms: float) -> Callable[..., None]:
-    """Return a training step that needs a core for so long."""
-    return lambda model, batch, optimizer: spin(ms)
-
-
 def sleeps_for_lengths(batch_ms: float) -> Callable[..., None]:
     """Return a training step whose time grows with the width of the batch: so long for the usual clip's."""
     return lambda model, batch, optimizer: time.sleep(batch_ms / 1e3 * batch[0].shape[-1] / SAMPLES)
@@ -133,6 +130,17 @@ class MultipliesOnThreads:
     def __call__(self, model: Any, batch: Any, optimizer: Any) -> None:
         for _ in range(6):
             self.matrix @ self.matrix
+
+
+class HashesOnThreads:
+    """A training step on ``count`` threads of its own, each of which keeps a core busy with ``megabytes``."""
+
+    def __init__(self, count: int, megabytes: int) -> None:
+        self.data = [bytes(megabytes << 20)] * count
+        self.pool = ThreadPoolExecutor(count)
+
+    def __call__(self, model: Any, batch: Any, optimizer: Any) -> None:
+        list(self.pool.map(hashlib.sha256, self.data))
 
 
 # What datasets do
@@ -359,8 +367,8 @@ FAULTS: Mapping[str, Workload] = {
         fault(
             "workers that take the model's core",
             "sandbagged_wait",
-            [only_cpu(1.9)],
-            computes(12),
+            [only_cpu(1.6)],
+            HashesOnThreads(2, 32),
             num_workers=2,
             workers=(2,),
         ),
