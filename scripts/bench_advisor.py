@@ -1,6 +1,6 @@
 """How good is the advice? Beside an exhaustive race of every cell, and on planted faults with a known answer.
 
-    python scripts/bench_advisor.py --seconds 120 --json result.json    65 minutes on 2 cores, alone on the machine
+    python scripts/bench_advisor.py --seconds 120 --json result.json    80 minutes on 2 cores, alone on the machine
     python scripts/bench_advisor.py --seconds 120 --json result.json    goes on where it was interrupted
     python scripts/bench_advisor.py --only planted --seconds 8          the faults alone: 7 minutes
     python scripts/bench_advisor.py --load result.json
@@ -96,7 +96,7 @@ def _chosen(only: Sequence[str]) -> list[Workload]:
 def _expected_seconds(workload: Workload, options: Options) -> float:
     """Return about how long a workload takes: the truth is raced in heats and in a final."""
     return (
-        options.seconds + 1.6 * options.truth_seconds if workload.truth else min(options.seconds, FAULT_SECONDS) + 4.0
+        options.seconds + 3.8 * options.truth_seconds if workload.truth else min(options.seconds, FAULT_SECONDS) + 4.0
     )
 
 
@@ -109,7 +109,9 @@ def _say(text: str) -> None:
 @click.option(
     "--seconds", default=20.0, show_default=True, type=click.FloatRange(1), help="For each advice (faults: 8)."
 )
-@click.option("--truth-seconds", default=30.0, show_default=True, type=click.FloatRange(1), help="To race every cell.")
+@click.option(
+    "--truth-seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="To race the best cells."
+)
 @click.option("--self-races", default=40, show_default=True, type=click.IntRange(0), help="Of a plan against itself.")
 @click.option("--smoke", is_flag=True, help="One workload for a moment: does it run?")
 @click.option("--json", "json_", metavar="FILE", help="Write results as they come; what is in it is not done again.")

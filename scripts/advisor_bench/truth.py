@@ -11,7 +11,7 @@ import torch
 from advisor_bench.records import Predicted, Regret, Row, SelfRace
 from advisor_bench.workloads import Workload
 from audioaug.advise.progress import Progress
-from audioaug.advise.racing import HEAT_BLOCK, Racer
+from audioaug.advise.racing import Racer
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
 from audioaug.decide.race import paired_ratio, ties
@@ -26,10 +26,10 @@ TOGETHER = 16
 CLOSE = 1.15
 """Cells within this much of the best are raced to the end."""
 
-FINALISTS = 6
+FINALISTS = 4
 
-ROUNDS = 6
-"""Of each cell."""
+ROUNDS, BLOCK = 6, 0.5
+"""Of each cell, and a block's seconds."""
 
 RAGGED_STEPS = 8
 """In a block, at least, where batches are of many lengths and each arm meets others of them."""
@@ -98,12 +98,12 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
         name: (cell.measured_ms or cell.predicted_ms or today.measured_ms or 100.0) / 1e3
         for name, cell in every.items()
     }
-    block = max(HEAT_BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
+    block = max(BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
     times, drifts, again = _all_cells(racer, every, today, guess, block)
     best = min(times, key=lambda name: times[name])
     close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
     final = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
-    found = racer.run(final, guess, seconds / 2, tick=lambda *_: None) if len(final) > 1 else {}
+    found = racer.run(final, guess, seconds, tick=lambda *_: None) if len(final) > 1 else {}
     winner, regret = _regret(found, advice.name)
     unraced = [cell for cell in cells.values() if cell.status == "predicted" and cell.name in times]
     return replace(

@@ -70,7 +70,16 @@ def test_likeness() -> None:
     assert likeness(one, one, 3) == 1
     unlike = [replace(one, num_workers=1), replace(one, num_workers=0), replace(one, threads=2), replace(one, cut=3)]
     assert all(0 < likeness(one, other, 3) < 1 for other in unlike)
-    assert likeness(one, unlike[1], 3) < likeness(one, unlike[0], 3)
+
+
+def test_many_cells_that_are_alike_do_not_outvote_one_that_is_like_the_one_in_question() -> None:
+    cells = [
+        measured(it, 1.0 if it.num_workers == 2 else 0.6) if (it.cut, it.num_workers) != (1, 1) else it for it in CELLS
+    ]
+    cells = [it for it in cells if it.num_workers == 2 or (it.cut, it.num_workers) in {(0, 1), (1, 1)}]
+    [after] = [it for it in refine(cells) if it.status == "predicted"]
+    [before] = [it for it in cells if it.status == "predicted"]
+    assert after.predicted_ms / before.predicted_ms < 0.8
 
 
 def test_a_cell_that_cannot_be_predicted_stays() -> None:
