@@ -122,8 +122,8 @@ def main(
 ) -> None:
     """Judge or load, then print.
 
-    This process keeps the memory that it frees, as workers do. Otherwise the system clears 12,000 pages for each step of
-    the raw-waveform network on long clips: a fifth of its time, and, beside workers that ask for pages too, anything
+    This process keeps the memory that it frees, as workers do. Otherwise the system clears 12,000 pages for each step
+    of the raw-waveform network on long clips: a fifth of its time, and, beside workers that ask for pages too, anything
     from 85 to 150 ms for the same step.
     """
     keep_freed_memory()
