@@ -364,7 +364,8 @@ class Signals:
     them keeps in memory for itself and by how much that grows with every batch it makes.
 
     Of the training step: what the host waits for in it, the shapes of its batches, how long it took on each shape for
-    the first time and again. ``refused`` is a limit that kept today's workers from being run.
+    the first time and again, and, on the CPU, how many fresh pages it asks for and the share of its CPU time that the
+    kernel takes (``page_faults``, ``kernel_share``). ``refused`` is a limit that kept today's workers from being run.
     """
 
     examples: Examples | None = None
@@ -386,6 +387,8 @@ class Signals:
     batch_shapes: int | None = None
     first_step_ms: float | None = None
     again_step_ms: float | None = None
+    page_faults: float | None = None
+    kernel_share: float | None = None
     threads_alive: tuple[str, ...] = ()
     refused: "Notice | None" = None
 

@@ -7,7 +7,7 @@ from statistics import median
 from audioaug.advise.bench import Bench
 from audioaug.advise.example_probe import look_at_examples
 from audioaug.advise.worker_probe import receive_ms, start_and_gap
-from audioaug.measure import trace
+from audioaug.measure import page_faults, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Cell, Signals
 from audioaug.train.examples import get_wave
@@ -37,10 +37,14 @@ def look_at_step(bench: Bench, seconds: float) -> Signals:
             times = [seconds_per_call(partial(target.step, batch), clock, 1) * 1e3 for _ in range(2)]
             first.append(times[0])
             again.append(times[1])
+    on_cpu = target.device.type == "cpu"
+    fresh = page_faults(partial(target.step, batches[0]), clock, seconds) if on_cpu else None
     waits = trace(lambda: target.step(batches[0]), target.device).waits if target.device.type == "cuda" else ()
     return Signals(
         batch_shapes=len({tuple(get_wave(batch).shape) for batch in batches}),
         first_step_ms=median(first) if first else None,
         again_step_ms=median(again) if again else None,
         step_waits=waits,
+        page_faults=fresh.per_call if fresh else None,
+        kernel_share=fresh.kernel_share if fresh else None,
     )

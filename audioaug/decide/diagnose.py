@@ -52,6 +52,7 @@ BESIDE: Mapping[str, Cause] = {
     **{name: FIRST[name] for name in ("foreign_load", "too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")},
     "noisy_neighbour": machine.noisy_neighbour,
     "step_syncs": model.step_syncs,
+    "page_faults": model.page_faults,
     "epoch_gap": model.epoch_gap,
     "fork_unsafe": advice.fork_unsafe,
     "probe_unrepresentative": advice.probe_unrepresentative,

@@ -13,6 +13,7 @@ cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
 host       ``host_facts``, ``usable_cores``: what this machine is and what this process may use
 cores      ``effective_cores``: how much the usable cores really do together
 others     ``Watch``: what other programs, the hypervisor and a quota took of the cores meanwhile
+faults     ``page_faults``: how much of its time work spends on memory that is cleared for it again
 pauses     ``GcPauses``: how long Python's garbage collector runs
 usage      ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: what is being used now
 trace      ``trace``: how many kernels work consists of, and how often the host waits for the device in it
@@ -25,6 +26,7 @@ it is overrun. Nothing here reads the time but through a ``Clock``.
 from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit, throttled_seconds
 from audioaug.measure.clock import Clock, CudaClock, FakeClock, MpsClock, WallClock, clock_for
 from audioaug.measure.cores import effective_cores
+from audioaug.measure.faults import PageFaults, page_faults
 from audioaug.measure.feeders import RaceResult, race
 from audioaug.measure.host import allowed_cores, files_open, free_shared_memory, host_facts, usable_cores
 from audioaug.measure.loader import LoaderRate, measure_loader
@@ -46,6 +48,7 @@ __all__ = [
     "MemoryLimit",
     "MpsClock",
     "Others",
+    "PageFaults",
     "RaceResult",
     "Steal",
     "Trace",
@@ -67,6 +70,7 @@ __all__ = [
     "measure_steps",
     "measure_transfer",
     "memory_limit",
+    "page_faults",
     "peak_extra_bytes",
     "peak_vram",
     "race",

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from mmap import PAGESIZE, mmap
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -130,6 +131,13 @@ class MultipliesOnThreads:
     def __call__(self, model: Any, batch: Any, optimizer: Any) -> None:
         for _ in range(6):
             self.matrix @ self.matrix
+
+
+def asks_for_pages(megabytes: int, model: Any, batch: Any, optimizer: Any) -> None:
+    """Take memory from the system, page by page, and give it back."""
+    with mmap(-1, megabytes << 20) as memory:
+        for page in range(0, len(memory), PAGESIZE):
+            memory[page] = 1
 
 
 class HashesOnThreads:
@@ -466,6 +474,7 @@ FAULTS: Mapping[str, Workload] = {
             first=False,
             data=partial(Data, partial(slow_unless, FEW)),
         ),
+        fault("memory handed back", "page_faults", FREE, partial(asks_for_pages, 32), first=False),
         fault(
             "short epochs",
             "epoch_gap",

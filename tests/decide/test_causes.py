@@ -82,6 +82,7 @@ TOLD = {
     ),
     "noisy_neighbour": case(signals=signals(stolen_cores=0.5), host=HOST),
     "step_syncs": case(MODEL, signals=signals(step_waits=("item", "item"))),
+    "page_faults": case(MODEL, signals=signals(page_faults=12_000.0, kernel_share=0.2)),
     "epoch_gap": case(raced(3, 2, 10.05), clips=320, signals=signals(epoch_gap_ms=40.0)),
     "fork_unsafe": case(signals=signals(threads_alive=("prefetcher",))),
     "probe_unrepresentative": case(signals=signals(examples=examples(slow=40, slow_ms=5.0))),

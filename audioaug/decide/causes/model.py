@@ -16,6 +16,9 @@ SHORTEST_START = 1.0
 GAP = 0.05
 """Of an epoch."""
 
+MANY_PAGES, IN_KERNEL = 1000, 0.1
+"""Fresh pages a step, and the share of its CPU time, that are worth a word."""
+
 
 def model_bound(case: Case) -> str:
     """Data comes in time."""
@@ -76,6 +79,18 @@ def step_syncs(case: Case) -> str:
     return (
         f"The training step {'makes' if on_gpu else 'would make'} the host wait for {'the' if on_gpu else 'a'} GPU "
         f"{plural(len(waits), 'time')} ({names}). Log loss.item() every few dozen steps only."
+    )
+
+
+def page_faults(case: Case) -> str:
+    """Memory that the step frees goes back to the system, which clears it for the next step."""
+    pages, share = case.signals.page_faults, case.signals.kernel_share
+    if not pages or not share or pages < MANY_PAGES or share < IN_KERNEL:
+        return ""
+    return (
+        f"The kernel takes {format_percent(share)} of the step's CPU time: memory that is freed goes back to it, and "
+        f"it clears {pages:,.0f} pages again for each step. Keep the memory: start Python with "
+        "MALLOC_TRIM_THRESHOLD_=2147483647 and MALLOC_MMAP_THRESHOLD_=2147483647 in the environment (with glibc)."
     )
 
 
