@@ -1,5 +1,6 @@
 """What is used: CPU seconds that were really burnt, memory that was really taken."""
 
+import mmap
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from audioaug.measure import cpu_seconds, peak_extra_bytes, peak_vram, sample, usage
+from audioaug.measure import WallClock, cpu_seconds, page_faults, peak_extra_bytes, peak_vram, sample, usage
 
 CPU = torch.device("cpu")
 
@@ -86,3 +87,21 @@ def test_extra_memory_is_what_was_allocated_at_once(work: Callable[[], object], 
     kept = torch.ones(1000)
     assert peak_extra_bytes(work, CPU) == pytest.approx(tensors * 1_000_000, abs=2000)
     assert len(kept) == 1000
+
+
+def test_fresh_pages_are_counted() -> None:
+    pages = 2000
+
+    def asks() -> None:
+        with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+            for page in range(pages):
+                memory[page * mmap.PAGESIZE] = 1
+
+    found = page_faults(asks, WallClock(), 0.2)
+    assert found is not None
+    assert pages <= found.per_call < 1.1 * pages and 0.1 < found.kernel_share <= 1.0
+
+
+def test_work_that_takes_no_memory_asks_for_no_pages() -> None:
+    found = page_faults(lambda: sum(range(100_000)), WallClock(), 0.1)
+    assert found is not None and found.per_call < 10
