@@ -1,5 +1,6 @@
 """Arms: a cell of the report as a running Loader, and as the plan that users get."""
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -36,6 +37,25 @@ class EndlessBatches:
                 stock += draw.sample(self.pool, len(self.pool))
             batch, stock = stock[: self.batch_size], stock[self.batch_size :]
             yield batch
+
+
+class RaceBatches(EndlessBatches):
+    """The same, in the order in which an arm of a race takes them: a first one, then what lies ready and a block, again
+    and again. The blocks of a round are the same batches for every arm, those of a shorter one the first of a longer's.
+    """
+
+    def __init__(self, size: int, batch_size: int, discard: int, block: int, seed: int = 0) -> None:
+        super().__init__(size, batch_size, seed)
+        self.discard, self.block = discard, block
+
+    def __iter__(self) -> Iterator[list[int]]:
+        others = super().__iter__()
+        yield next(others)
+        for number in itertools.count():
+            yield from itertools.islice(others, self.discard)
+            draw = random.Random(f"{self.seed} {number}")
+            for _ in range(self.block):
+                yield draw.choices(self.pool, k=self.batch_size)
 
 
 def plan_of(cell: Cell, chain_hash: str) -> Plan:

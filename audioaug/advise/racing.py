@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from audioaug.advise.arms import open_loader, stock_of
+from audioaug.advise.arms import RaceBatches, open_loader, stock_of
 from audioaug.advise.target import Target, in_one_line
 from audioaug.decide.race import hopeless
 from audioaug.errors import AudioaugError, MeasurementError
@@ -43,10 +43,13 @@ class Racer:
         clock: says what time it is and waits for the device.
         budget: seconds of the whole survey, which the length of a block follows.
         notice: called with an id and a sentence where an arm fails.
+        seed: of the batches that arms train on.
     """
 
-    def __init__(self, target: Target, clock: Clock, budget: float, notice: Callable[[str, str], None]) -> None:
-        self.target, self.clock, self.budget, self.notice = target, clock, budget, notice
+    def __init__(
+        self, target: Target, clock: Clock, budget: float, notice: Callable[[str, str], None], seed: int = 0
+    ) -> None:
+        self.target, self.clock, self.budget, self.notice, self.seed = target, clock, budget, notice, seed
         self.usage = Usage(target.device, clock, {})
         self.threads = torch.get_num_threads()
         self.failed: dict[str, str] = {}
@@ -93,14 +96,15 @@ class Racer:
         rounds: tuple[int, int],
         block: float,
     ) -> dict[str, Measurement]:
-        loaders = {cell.name: open_loader(self.target, replace(cell, threads=None)) for cell in arms}
+        discard = {cell.name: stock_of(cell) for cell in arms}
+        steps = {cell.name: self.block_steps(expected[cell.name], cell.num_workers, block) for cell in arms}
+        loaders = {cell.name: self._loader(cell, discard[cell.name], steps[cell.name]) for cell in arms}
         feeders: dict[str, Iterator[Any]] = {
             cell.name: self._on_threads(iter(loaders[cell.name]), cell.threads or self.threads) for cell in arms
         }
-        discard = {cell.name: stock_of(cell) for cell in arms}
-        workers = {cell.name: cell.num_workers for cell in arms}
         if cached:
             feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), 1
+            steps[CEILING] = self.block_steps(expected[CEILING], 0, block)
         failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
         for name in feeders:
@@ -119,7 +123,7 @@ class Racer:
                 feeders,
                 self.target.step,
                 self.clock,
-                block_steps={name: self.block_steps(expected[name], workers.get(name, 0), block) for name in feeders},
+                block_steps=steps,
                 discard=discard,
                 rounds=rounds[1],
                 seconds=seconds,
@@ -134,6 +138,11 @@ class Racer:
             out_of_memory = "OutOfMemory" in reason or "out of memory" in reason
             self.notice("vram_limit" if out_of_memory else "arm_failed", f"{name} failed in the race: {reason}")
         return result.measurements
+
+    def _loader(self, cell: Cell, discard: int, block: int) -> Loader:
+        """Open the loader of an arm that trains on so many batches before a block, and in it."""
+        batches = RaceBatches(len(self.target.dataset), self.target.batch_size, discard, block, self.seed)
+        return open_loader(self.target, replace(cell, threads=None), batches)
 
     def _on_threads(self, feeder: Iterator[Any], count: int) -> Iterator[Any]:
         """Yield an arm's batches, torch's threads set for each: the arm before may have had another number."""

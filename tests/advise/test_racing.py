@@ -1,3 +1,4 @@
+import itertools
 import time
 import warnings
 from collections import Counter
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.arms import EndlessBatches
+from audioaug.advise.arms import EndlessBatches, RaceBatches
 from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
 from audioaug.advise.racing import LONGEST_BLOCK, REFILL, Racer
@@ -72,6 +73,18 @@ def test_batches_without_end_go_through_the_dataset_in_turn() -> None:
     first = [index for _ in range(5) for index in next(batches)]
     assert sorted(first[:10]) == sorted(first[10:]) == list(range(10)) and first[:10] != first[10:]
     assert len(next(iter(EndlessBatches(2, 7)))) == 7
+
+
+def test_arms_of_a_race_train_on_the_same_batches_whatever_they_discard() -> None:
+    def blocks(discard, block):
+        batches = iter(RaceBatches(1000, 4, discard, block))
+        next(batches)
+        return [list(itertools.islice(batches, discard + block))[discard:] for _ in range(3)]
+
+    one, other = blocks(2, 5), blocks(10, 3)
+    assert [block[:3] for block in one] == other
+    assert one[0] != one[1] and one != [*map(list, blocks(2, 5)[::-1])]
+    assert all(len(batch) == 4 for block in one for batch in block)
 
 
 def test_examples_that_cannot_be_read_are_passed_over() -> None:
