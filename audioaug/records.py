@@ -175,6 +175,11 @@ class Cell:
         }
         return where + "".join(words for words, holds in special.items() if holds)
 
+    @property
+    def queue(self) -> int:
+        """How many batches its workers may have ready."""
+        return (self.prefetch_factor or 2) * self.num_workers
+
 
 @dataclass(frozen=True)
 class Recommendation(Cell):

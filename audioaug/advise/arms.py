@@ -108,14 +108,9 @@ def open_loader(target: Target, cell: Cell, batches: Iterable[list[int]] | None 
     )
 
 
-def queue_of(cell: Cell) -> int:
-    """Return how many batches a cell's workers may have ready."""
-    return (cell.prefetch_factor or 2) * cell.num_workers
-
-
 def stock_of(cell: Cell) -> int:
     """Return how many batches a cell's loader may hold ready: what must be discarded before it is timed."""
-    return queue_of(cell) + 2
+    return cell.queue + 2
 
 
 def cached_batches(target: Target, cell: Cell) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from audioaug.advise.arms import queue_of, stock_of
+from audioaug.advise.arms import stock_of
 from audioaug.advise.racing import HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
 from audioaug.decide.shortlist import shortlist
 from audioaug.records import Cell, Report
@@ -66,5 +66,5 @@ class Schedule:
     def _arm_seconds(self, cell: Cell, rounds: int, block: float) -> Seconds:
         """Return about how long an arm takes."""
         step = self.expected([cell])[cell.name]
-        steps = stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block) + queue_of(cell)  # to refill it
+        steps = stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block) + cell.queue  # to refill it
         return STARTING + rounds * step * steps

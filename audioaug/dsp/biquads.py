@@ -12,7 +12,7 @@ be heard, and cutting it there is exact: what it plays from sample L on is z^-L 
 (c0, c1) that the filter is in then; subtract that from H.
 
 The cascade starts in the steady state of its first sample, as ``sosfilt(zi=sosfilt_zi * x[0])`` does, section after
-section: filter x - x[0], then add H(0) x[0].
+section: as if it had been x[0] all the time before. Where H is cut, (H(0) - what is left of it) x[0] is missing then.
 
 Shapes: R rows, S sections, K = 8 numbers of each, C channels, T samples, F frequencies.
 """
@@ -227,10 +227,12 @@ def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
     numbers_RSK, axis = _numbers(cascade, rows), _axis(n, max(cascade.cuts), x_RCT.device)
 
     def filtered(some: slice) -> torch.Tensor:
-        first_RC1 = x_RCT[some, :, :1]
-        response_RF = _response(numbers_RSK[some], cascade.cuts, axis)
-        moving = apply_response(x_RCT[some] - first_RC1, response_RF[:, None], n, cascade.tail)
-        return torch.addcmul(moving, first_RC1, cascade.steady_R[some, None, None])
+        first_RC1, response_RF = x_RCT[some, :, :1], _response(numbers_RSK[some], cascade.cuts, axis)
+        y_RCT = apply_response(x_RCT[some], response_RF[:, None], n, cascade.tail, before_RC1=first_RC1)
+        if not any(cascade.cuts):
+            return y_RCT
+        missing_R = cascade.steady_R[some] - response_RF[:, 0].real  # of the steady state, since it is cut
+        return torch.addcmul(y_RCT, first_RC1, missing_R[:, None, None])
 
     return in_turn(filtered, rows, max(n, samples * channels), x_RCT.device)
 

@@ -41,7 +41,12 @@ def block_length(samples: int, tail: int, weight: float = 0.0, samples_out: int 
 
 
 def apply_response(
-    x_RCT: torch.Tensor, response_RCF: torch.Tensor, n: int, tail: int, samples_out: int | None = None
+    x_RCT: torch.Tensor,
+    response_RCF: torch.Tensor,
+    n: int,
+    tail: int,
+    samples_out: int | None = None,
+    before_RC1: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Filter each channel by its response (or all by one) at the frequencies of an FFT of n samples.
 
@@ -53,15 +58,34 @@ def apply_response(
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
+        before_RC1: the value of every sample before the first one; 0 by default.
     """
     samples, step = x_RCT.shape[-1], n - tail
     samples_out = samples if samples_out is None else samples_out
-    if n >= samples + tail:
-        return torch.fft.irfft(torch.fft.rfft(x_RCT, n).mul_(response_RCF), n)[..., :samples_out]
-    blocks = -(-samples_out // step)
-    padded = torch.nn.functional.pad(x_RCT, (tail, blocks * step - samples))
-    spectrum_RCKF = torch.fft.rfft(padded.unfold(-1, n, step)).mul_(response_RCF[:, :, None])
+    before_RC1 = x_RCT.new_zeros(1, 1, 1) if before_RC1 is None else before_RC1
+    if n >= samples + tail:  # what is before the row lies at the end, around which an FFT goes
+        around = torch.cat([x_RCT, before_RC1.expand(*x_RCT.shape[:2], n - samples)], dim=-1)
+        return torch.fft.irfft(torch.fft.rfft(around).mul_(response_RCF), n)[..., :samples_out]
+    blocks = _blocks(x_RCT, before_RC1, n, tail, -(-samples_out // step))
+    spectrum_RCKF = torch.fft.rfft(blocks).mul_(response_RCF[:, :, None])
     return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples_out]
+
+
+def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:
+    """Return blocks of n samples, (R, C, K, n), each ``n - tail`` behind the last; the first holds ``tail`` before.
+
+    In one pass, where padding the rows first takes two. A step is no shorter than ``tail``, and no longer than a row.
+    """
+    step, samples = n - tail, x_RCT.shape[-1]
+    inside = min(samples // step, count)  # blocks that end within the row, the first one included
+    parts = [torch.cat([before_RC1.expand(*x_RCT.shape[:2], tail), x_RCT[..., :step]], dim=-1)[:, :, None]]
+    if inside > 1:
+        parts.append(x_RCT[..., step - tail :].unfold(-1, n, step)[:, :, : inside - 1])
+    if inside < count:
+        rest = x_RCT[..., inside * step - tail :]
+        missing = (count - inside) * step + tail - rest.shape[-1]
+        parts.append(torch.nn.functional.pad(rest, (0, missing)).unfold(-1, n, step))
+    return torch.cat(parts, dim=2)
 
 
 def convolve(x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor | None = None) -> torch.Tensor:
@@ -72,9 +96,9 @@ def convolve(x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor 
         taps_NCL: of each row, N = R; for each channel or, (R, 1, L), for all.
         which_R: which of N taps each row has instead.
     """
-    tail = taps_NCL.shape[-1] - 1
-    full = x_RCT.shape[-1] + tail
-    n = block_length(x_RCT.shape[-1], tail, TAPS_WEIGHT, full)
+    samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
+    full = samples + tail
+    n = block_length(samples, tail, TAPS_WEIGHT, full)
     response_NCF = torch.fft.rfft(taps_NCL, n)
     response_RCF = response_NCF if which_R is None else response_NCF.index_select(0, which_R)
     return apply_response(x_RCT, response_RCF, n, tail, full)

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.fft import fast_length
+from audioaug.dsp.rows import in_turn
 
 FRACTION_BITS = 36
 """Time is a whole number of 2**-36 input samples: float32 would be a sample off after a few minutes."""
@@ -78,8 +79,19 @@ def resample(
             above the new one.
     """
     step_R = (2.0**FRACTION_BITS / ratio_R).round().long() if ratio_R.is_floating_point() else ratio_R
-    samples = x_RCT.shape[-1]
+    rows, channels, samples = x_RCT.shape
     n = fast_length(samples + reach)
+
+    def resampled(some: slice) -> torch.Tensor:
+        return _resampled(x_RCT[some], step_R[some], samples_out, lengths_R[some], n, band_limit)
+
+    return in_turn(resampled, rows, channels * max(n, samples_out), x_RCT.device)
+
+
+def _resampled(
+    x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor, n: int, band_limit: bool
+) -> torch.Tensor:
+    samples = x_RCT.shape[-1]
     inside_R1T = torch.arange(samples, device=x_RCT.device) < lengths_R[:, None, None]
     clips = torch.where(inside_R1T, x_RCT, 0.0)
     spectrum_RCF = torch.fft.rfft(clips, n) * _gain_RF(step_R, n, band_limit)[:, None]

@@ -56,6 +56,29 @@ def without(x_RCT: torch.Tensor, start_R: torch.Tensor, count_R: torch.Tensor) -
     return read(x_RCT, from_RN.clamp_(max=x_RCT.shape[-1] - BLOCK), BLOCK).flatten(-2)
 
 
+def rolled(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+    """Return rows whose first ``length`` samples are rolled ``by`` later, from 0 to ``length``; the rest is undefined.
+
+    Read from the rows themselves, in one pass: what the blocks at the seam and at the end lack is mended afterwards.
+    """
+    samples = x_RCT.shape[-1]
+    width = min(BLOCK, samples)
+    time_N, by_R1, length_R1 = torch.arange(0, samples, width, device=x_RCT.device), by_R[:, None], length_R[:, None]
+
+    def source(place_RN: torch.Tensor, last: int) -> torch.Tensor:
+        back_RN = place_RN - by_R1
+        return torch.where(back_RN < 0, back_RN + length_R1, back_RN).clamp_(0, last)
+
+    y_RCT = read(x_RCT, source(time_N, samples - width), width).flatten(-2)[..., :samples]
+    around = torch.arange(-width, width, device=x_RCT.device) + by_R1
+    end = torch.arange(samples - width, samples, device=x_RCT.device).expand(len(x_RCT), -1)
+    place_RW = torch.cat([around, end], dim=1).clamp_(0, samples - 1)
+    place_RCW, source_RCW = (
+        each[:, None].expand(-1, x_RCT.shape[1], -1) for each in (place_RW, source(place_RW, samples - 1))
+    )
+    return y_RCT.scatter_(-1, place_RCW, x_RCT.gather(-1, source_RCW))
+
+
 def moved(x_RCT: torch.Tensor, by_R: torch.Tensor, samples_out: int | None = None) -> torch.Tensor:
     """Return rows of ``samples_out`` samples (T by default) in which each begins ``by`` later; around it is silence."""
     return pieced(x_RCT, torch.zeros_like(by_R)[:, None], by_R[:, None], samples_out)

@@ -81,9 +81,10 @@ class Mix(Op):
         return mixed
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        dry_BCT = clips.masked(x_BCT)
-        partner_BCT = clips.masked(dry_BCT.index_select(0, params["partner"]))
-        level_BC, partner_level_BC = (rms(y_BCT, clips.lengths_B[:, None]) for y_BCT in (dry_BCT, partner_BCT))
+        dry_BCT, partner_B, length_B1 = clips.masked(x_BCT), params["partner"], clips.lengths_B[:, None]
+        level_BC, partner_BCT = rms(dry_BCT, length_B1), clips.masked(dry_BCT.index_select(0, partner_B))
+        whole = clips.padded_to is None  # then the partner's level is its own
+        partner_level_BC = level_BC.index_select(0, partner_B) if whole else rms(partner_BCT, length_B1)
         gain_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None] / (partner_level_BC + SILENCE)
         return torch.addcmul(dry_BCT, partner_BCT, gain_BC[..., None])
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
+from audioaug.core.op import inside
 from audioaug.dsp.pad import PadMode, pad
-from audioaug.dsp.windows import BLOCK, pieced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class Padding(Op):
         return {"padding_length": np.minimum(length, most)}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        missing_B, left_B = params["padding_length"], clips.lengths_B - params["padding_length"]
+        missing_B, samples = params["padding_length"], x_BCT.shape[-1]
+        left_B = clips.lengths_B - missing_B
         if self.mode == "silence":
-            none_B, away_B = torch.zeros_like(left_B), torch.full_like(left_B, x_BCT.shape[-1] + BLOCK)
-            begin_B, by = (left_B, (none_B, away_B)) if self.pad_section == "end" else (missing_B, (away_B, none_B))
-            return pieced(x_BCT, torch.stack([none_B, begin_B], dim=1), torch.stack(by, dim=1))
+            kept_B1T = inside(left_B, samples) if self.pad_section == "end" else ~inside(missing_B, samples)
+            return torch.where(kept_B1T, x_BCT, 0.0)
         if self.pad_section == "end":
-            return pad(x_BCT, torch.zeros_like(left_B), left_B, torch.zeros_like(left_B), x_BCT.shape[-1], self.mode)
-        return pad(x_BCT, missing_B, left_B, missing_B, x_BCT.shape[-1], self.mode)
+            return pad(x_BCT, torch.zeros_like(left_B), left_B, torch.zeros_like(left_B), samples, self.mode)
+        return pad(x_BCT, missing_B, left_B, missing_B, samples, self.mode)
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         place = params["padding_length"] if self.pad_section == "start" else 0

@@ -23,7 +23,7 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp.fades import crossfade
-from audioaug.dsp.windows import moved, pieced
+from audioaug.dsp.windows import moved, rolled
 from audioaug.errors import ChainError
 
 SHORTEST_FADE = 0.00025
@@ -79,9 +79,7 @@ class Shift(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         if self.rollover:
-            offset_B = params["offset"]
-            begin_B2 = torch.stack([torch.zeros_like(offset_B), offset_B], dim=1)
-            y_BCT = pieced(x_BCT, begin_B2, torch.stack([offset_B - clips.lengths_B, offset_B], dim=1))
+            y_BCT = rolled(x_BCT, params["offset"], clips.lengths_B)
         else:
             y_BCT = moved(x_BCT, params["places"])
         if fade := int(clips.sample_rate * self.fade_duration):

@@ -69,6 +69,19 @@ def test_rows_are_filtered_alike_whole_and_in_blocks(samples, tail):
         assert np.abs(result - expected).max() < 1e-9 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize(("samples", "tail"), [(100, 28), (1000, 7), (1000, 450), (64000, 700)])
+def test_what_is_before_a_row_rings_into_it(samples, tail):
+    rng = np.random.default_rng(3)
+    x, h, before = rng.standard_normal((2, 3, samples)), rng.standard_normal((2, tail + 1)), rng.standard_normal((2, 3))
+    longer = np.concatenate([np.repeat(before[..., None], tail, axis=-1), x], axis=-1)
+    expected = scipy.signal.fftconvolve(longer, h[:, None], axes=-1)[..., tail : tail + samples]
+    for n in {block_length(samples, tail), fast_length(samples + tail)}:
+        response = torch.fft.rfft(torch.from_numpy(h), n)[:, None]
+        start = torch.from_numpy(before)[..., None]
+        result = apply_response(torch.from_numpy(x), response, n, tail, before_RC1=start).numpy()
+        assert np.abs(result - expected).max() < 1e-9 * np.abs(expected).max()
+
+
 def test_the_dearer_the_response_the_shorter_the_blocks():
     sizes = [block_length(64000, 900, weight) for weight in (0.0, 0.3, 3.0, 30.0)]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= 1800

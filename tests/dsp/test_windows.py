@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.windows import BLOCK, moved, pieced, read, windows, without, write
+from audioaug.dsp.windows import BLOCK, moved, pieced, read, rolled, windows, without, write
 
 RNG = np.random.default_rng(0)
 
@@ -30,6 +30,17 @@ def test_pieces_lie_where_an_index_says(samples, pieces, samples_out):
     by = RNG.integers(-2 * samples, 2 * samples, (6, pieces))
     y = pieced(torch.from_numpy(x), torch.from_numpy(begin), torch.from_numpy(by), samples_out)
     assert np.array_equal(y.numpy(), by_index(x, begin, by, samples_out))
+
+
+@pytest.mark.parametrize("samples", [1, 7, BLOCK, 3 * BLOCK, 3 * BLOCK + 5])
+def test_rows_are_rolled_within_their_lengths(samples):
+    x = torch.from_numpy(RNG.standard_normal((8, 2, samples)).astype(np.float32))
+    length = torch.from_numpy(RNG.integers(1, samples + 1, 8))
+    length[:4] = samples
+    by = torch.cat([torch.tensor([0, samples, samples // 2, min(3, samples)]), length[4:] // 3])
+    y = rolled(x, by, length)
+    for row, (count, places) in enumerate(zip(length.tolist(), by.tolist())):
+        assert torch.equal(y[row, :, :count], x[row, :, :count].roll(places, -1))
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 0), (0, 7), (BLOCK - 1, 1), (BLOCK, BLOCK), (700, 1300), (2047, 3)])

@@ -46,9 +46,8 @@ def prefetch_useless(case: Case) -> str:
     ready = case.signals.ready
     if not case.waits or not case.current.num_workers or ready is None or ready >= NOT_READY:
         return ""
-    room = (case.current.prefetch_factor or 2) * case.current.num_workers
     return (
-        f"{ready:.1f} of the {room} batches that may lie ready do: workers never get ahead, so a larger "
+        f"{ready:.1f} of the {case.current.queue} batches that may lie ready do: workers never get ahead, so a larger "
         "prefetch_factor gains nothing. Make loading faster first."
     )
 
