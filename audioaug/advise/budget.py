@@ -8,6 +8,9 @@ from audioaug.units import Seconds
 SHARES = {"today": 0.1, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.26}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
+RESERVE = 0.03
+"""Of the time, kept back: the last stage ends with a whole round."""
+
 ALSO = 0.04
 """Of the budget, besides it, for each other precision or batch size."""
 
@@ -32,6 +35,6 @@ class Budget:
     def seconds_for(self, stage: str) -> Seconds:
         """Return how long a stage may take: its part of the time that is left, but never nothing."""
         names = list(SHARES)
-        left = self.total * (1 - self._left_out) - self.spent
+        left = self.total * (1 - self._left_out) * (1 - RESERVE) - self.spent
         rest = sum(SHARES[name] for name in names[names.index(stage) :])
         return max(left, 0.2 * self.total) * SHARES[stage] / rest

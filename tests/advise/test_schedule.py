@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.budget import SHARES, Budget
+from audioaug.advise.budget import RESERVE, SHARES, Budget
 from audioaug.advise.racing import Racer
 from audioaug.advise.schedule import FEWEST_RACED, Schedule
 from audioaug.advise.worker_counts import WorkerCounts
@@ -73,9 +73,9 @@ def test_counts_without_room_have_their_reason() -> None:
 
 
 def test_stages_share_the_time_that_is_left() -> None:
-    budget = Budget(1000.0)
-    assert budget.seconds_for("today") == pytest.approx(1000 * SHARES["today"], rel=0.01)
-    assert budget.seconds_for("race") == pytest.approx(1000, rel=0.01)
+    budget, usable = Budget(1000.0), 1000 * (1 - RESERVE)
+    assert budget.seconds_for("today") == pytest.approx(usable * SHARES["today"], rel=0.01)
+    assert budget.seconds_for("race") == pytest.approx(usable, rel=0.01)
     budget.leave_out([name for name in SHARES if name not in ("today", "race")])
-    assert budget.seconds_for("race") == pytest.approx(1000 * (SHARES["today"] + SHARES["race"]), rel=0.01)
+    assert budget.seconds_for("race") == pytest.approx(usable * (SHARES["today"] + SHARES["race"]), rel=0.01)
     assert Budget(0.0).seconds_for("race") == 0.0
