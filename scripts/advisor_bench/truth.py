@@ -32,7 +32,7 @@ ROUNDS, BLOCK = 6, 0.5
 """Of each cell, and a block's seconds."""
 
 RAGGED_STEPS = 8
-"""In a block, at least, where batches are of many lengths and each arm meets others of them."""
+"""In a block, at least, where batches are of many lengths."""
 
 UNHURRIED = 100.0
 """Seconds of a budget that makes no block shorter."""
