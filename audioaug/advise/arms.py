@@ -42,20 +42,25 @@ class EndlessBatches:
 class RaceBatches(EndlessBatches):
     """The same, in the order in which an arm of a race takes them: a first one, then what lies ready and a block, again
     and again. The blocks of a round are the same batches for every arm, those of a shorter one the first of a longer's.
+    With ``cached`` they are so many in every round: those that the ceiling has on the device.
     """
 
-    def __init__(self, size: int, batch_size: int, discard: int, block: int, seed: int = 0) -> None:
+    def __init__(self, size: int, batch_size: int, discard: int, block: int, seed: int = 0, cached: int = 0) -> None:
         super().__init__(size, batch_size, seed)
-        self.discard, self.block = discard, block
+        self.discard, self.block, self.cached = discard, block, cached
 
     def __iter__(self) -> Iterator[list[int]]:
         others = super().__iter__()
         yield next(others)
         for number in itertools.count():
             yield from itertools.islice(others, self.discard)
-            draw = random.Random(f"{self.seed} {number}")
-            for _ in range(self.block):
-                yield draw.choices(self.pool, k=self.batch_size)
+            yield from itertools.islice(self._of_round(number), self.block)
+
+    def _of_round(self, number: int) -> Iterator[list[int]]:
+        if self.cached:
+            return itertools.cycle(itertools.islice(super().__iter__(), self.cached))
+        draw = random.Random(f"{self.seed} {number}")
+        return (draw.choices(self.pool, k=self.batch_size) for _ in itertools.count())
 
 
 def plan_of(cell: Cell, chain_hash: str) -> Plan:

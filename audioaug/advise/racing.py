@@ -98,13 +98,16 @@ class Racer:
     ) -> dict[str, Measurement]:
         discard = {cell.name: stock_of(cell) for cell in arms}
         steps = {cell.name: self.block_steps(expected[cell.name], cell.num_workers, block) for cell in arms}
-        loaders = {cell.name: self._loader(cell, discard[cell.name], steps[cell.name]) for cell in arms}
+        if cached:
+            steps[CEILING] = self.block_steps(expected[CEILING], 0, block)
+        same = len(cached) if self.target.pad else 0  # of many lengths: no other batches can be compared with these
+        steps = {name: math.ceil(count / max(1, same)) * max(1, same) for name, count in steps.items()}
+        loaders = {cell.name: self._loader(cell, discard[cell.name], steps[cell.name], same) for cell in arms}
         feeders: dict[str, Iterator[Any]] = {
             cell.name: self._on_threads(iter(loaders[cell.name]), cell.threads or self.threads) for cell in arms
         }
         if cached:
             feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), 1
-            steps[CEILING] = self.block_steps(expected[CEILING], 0, block)
         failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
         for name in feeders:
@@ -139,9 +142,10 @@ class Racer:
             self.notice("vram_limit" if out_of_memory else "arm_failed", f"{name} failed in the race: {reason}")
         return result.measurements
 
-    def _loader(self, cell: Cell, discard: int, block: int) -> Loader:
+    def _loader(self, cell: Cell, discard: int, block: int, cached: int) -> Loader:
         """Open the loader of an arm that trains on so many batches before a block, and in it."""
-        batches = RaceBatches(len(self.target.dataset), self.target.batch_size, discard, block, self.seed)
+        size, batch_size = len(self.target.dataset), self.target.batch_size
+        batches = RaceBatches(size, batch_size, discard, block, self.seed, cached)
         return open_loader(self.target, replace(cell, threads=None), batches)
 
     def _on_threads(self, feeder: Iterator[Any], count: int) -> Iterator[Any]:

@@ -70,13 +70,12 @@ def hopeless(measurements: Mapping[str, Measurement]) -> list[str]:
 def ties(measurements: Mapping[str, Measurement]) -> list[str]:
     """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first.
 
-    An arm is told apart if it left the race before its end, or is slower beyond doubt and, as far as is known, by more
-    than the margin.
+    An arm is told apart if it left the race before its end, or is slower by more than the margin, beyond doubt: the
+    same plan under two names may well stay 3 % apart for a whole race.
     """
-    ratios = _behind(measurements, looks=2)
-    slower = {name for name, ratio in ratios.items() if ratio.low > 1 and ratio.value > 1 + MARGIN}
+    first, slower = leader(measurements), losers(measurements, looks=2)
     close = [name for name in _finishers(measurements) if name not in slower]
-    return sorted(close, key=lambda name: (name in ratios, measurements[name].step.median))
+    return sorted(close, key=lambda name: (name != first, measurements[name].step.median))
 
 
 def _finishers(measurements: Mapping[str, Measurement]) -> list[str]:

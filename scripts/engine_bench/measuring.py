@@ -17,8 +17,10 @@ from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import DeviceEngine, Timing
 from engine_bench import engines
 from engine_bench.engines import Work
+from engine_bench.least import least
 from engine_bench.records import (
     DEVICE_PART,
+    LEAST,
     NATIVE,
     OURS,
     RECORDED,
@@ -88,6 +90,8 @@ def measure(
         works[REFERENCE], share = _reference(chain, [clip.numpy() for clip in x_BCT.cpu().squeeze(1)])
     except AudioaugError as error:
         reasons[REFERENCE] = str(error)
+    if asked_of_all := least(chain.ops, x_BCT):
+        works[LEAST] = asked_of_all
     replayed = {}
     for engine in also if is_chain else ():
         works[RECORDED[engine]], replayed[RECORDED[engine]] = engines.recorded(chain, x_BCT, engine)

@@ -10,6 +10,8 @@ from audioaug.units import plural
 OURS, DEVICE_PART = "audioaug", "audioaug, prepared"
 STOCK, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
 REFERENCE = "audiomentations"
+LEAST = "least"
+"""What the ops ask of any engine, see ``engine_bench.least``."""
 RECORDED: dict[DeviceEngine, str] = {"captured": "audioaug, captured", "compiled": "audioaug, compiled"}
 """Our ops on prepared batches, recorded by these device engines."""
 
@@ -130,6 +132,14 @@ class Result:
             if ratio is not None and not row.is_chain:
                 found[row.name] = ratio
         return found
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """How many times as long torch-audiomentations takes as an engine could at best, by the ops of ``ratios``."""
+        rows = {row.name: row for row in self.rows if row.size == self.rows[0].size}
+        return {
+            name: rows[name].over_ours(rows[name].rival, LEAST) or ratio for name, ratio in self.ratios(NATIVE).items()
+        }
 
 
 def geometric_mean(ratios: dict[str, float]) -> float:

@@ -8,7 +8,18 @@ from rich.table import Table
 
 from audioaug.records import Timing
 from audioaug.units import format_bytes, plural, significant
-from engine_bench.records import DEVICE_PART, NATIVE, OURS, REFERENCE, STOCK, Result, Row, geometric_mean, spread
+from engine_bench.records import (
+    DEVICE_PART,
+    LEAST,
+    NATIVE,
+    OURS,
+    REFERENCE,
+    STOCK,
+    Result,
+    Row,
+    geometric_mean,
+    spread,
+)
 
 COLUMNS = (
     ("ours ms", "right"),
@@ -22,6 +33,7 @@ COLUMNS = (
     ("t-a/ours", "right"),
     ("am ms", "right"),
     ("am/ours", "right"),
+    ("x least", "right"),
     ("x floor", "right"),
     ("kernels", "right"),
     ("waits", "right"),
@@ -34,6 +46,8 @@ LEGEND = {
     " noise and rooms in memory",
     "am": "audiomentations for one clip on one core, times the clips, over the threads",
     "±": "half the interquartile range",
+    "x least": "over what it asks of any engine made of torch's operations: an FFT and back for a filter, normal"
+    " numbers for noise, a short-time FFT and back for a vocoder, a copy for all else",
     "x floor": "over reading and writing the batch once",
     "kernels, waits": "of ours / of t-a (waits: what makes the host wait for a GPU)",
     "memory": "extra, at most at once, in batches: of ours / of t-a",
@@ -70,6 +84,9 @@ def summary(result: Result) -> Iterable[str]:
             mean = significant(geometric_mean(ratios), 3)
             yield f"{engine}: geometric mean {mean} x our time over the {plural(len(ratios), 'op')} that both have."
             yield f"  ours is slower in {len(slower)}: " + ", ".join(f"{n} ({ratios[n]:.2f} x)" for n in slower)
+    if result.bounds and any(LEAST in row.times for row in result.rows):
+        bound = significant(geometric_mean(result.bounds), 3)
+        yield f"An engine that did nothing but the least would reach {bound} x over torch-audiomentations."
     for row in result.rows:
         if row.is_chain and DEVICE_PART in row.asked:
             asked = row.asked[DEVICE_PART]
@@ -131,6 +148,7 @@ def cells(row: Row) -> list[str]:
         _ratio(row.over_ours(rival)),
         _ms(row.times[REFERENCE]) if REFERENCE in row.times else "-",
         _ratio(row.over_ours(REFERENCE)),
+        significant(ours.median / row.times[LEAST].median, 3) if LEAST in row.times else "-",
         significant(ours.median / row.floor_seconds, 3),
         str(asked.kernels) + (f" / {theirs.kernels}" if theirs else ""),
         str(len(asked.waits)) + (f" / {len(theirs.waits)}" if theirs else ""),

@@ -87,6 +87,15 @@ def test_arms_of_a_race_train_on_the_same_batches_whatever_they_discard() -> Non
     assert all(len(batch) == 4 for block in one for batch in block)
 
 
+def test_beside_the_ceiling_an_arm_trains_on_what_lies_on_the_device() -> None:
+    lying = list(itertools.islice(iter(EndlessBatches(1000, 4)), 3))
+    batches = iter(RaceBatches(1000, 4, discard=2, block=6, cached=3))
+    next(batches)
+    for _ in range(2):
+        others = list(itertools.islice(batches, 2))
+        assert list(itertools.islice(batches, 6)) == 2 * lying != others
+
+
 def test_examples_that_cannot_be_read_are_passed_over() -> None:
     class Data:
         def __len__(self):

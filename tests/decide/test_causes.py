@@ -102,6 +102,18 @@ def ids(it: Case) -> set[str]:
     return {notice.id for notice in causes(it.report, it.current, it.best)}
 
 
+def test_a_step_that_varies_does_not_prove_that_data_comes_in_time() -> None:
+    unsteady = replace(TODAY, measured_ms=8.0, measured_ci_ms=(1.0, 20.0))
+    assert first(case(unsteady, best=raced(3, 2, 7.0))).id == "too_noisy"
+    assert first(case(unsteady)).id == "model_bound"  # the race with the ceiling has shown it
+
+
+def test_a_start_is_not_the_answer_where_an_epoch_waits_longer() -> None:
+    slow, found = raced(3, 6, 30.0), signals(start_seconds=2.0)
+    assert first(case(slow, best=raced(3, 2, 11.0), clips=4000, signals=found)).id == "too_many_workers"
+    assert first(case(raced(3, 6, 11.0), best=raced(3, 2, 10.5), clips=4000, signals=found)).id == "slow_start"
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_first_cause_of_a_recorded_fault(name) -> None:
     found = first(RECORDED[name])

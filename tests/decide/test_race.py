@@ -86,6 +86,13 @@ def test_a_difference_within_the_margin_does_not_matter_however_sure() -> None:
     assert losers(arms) == [] and ties(arms) == ["a", "b"]
 
 
+def test_who_may_be_slower_by_less_than_the_margin_is_in_the_tie() -> None:
+    arms = {"a": blocks("a", [10.0] * 6), "b": blocks("b", [10.3, 10.6, 10.3, 10.6, 10.3, 10.6])}
+    ratio = paired_ratio(arms["b"], arms["a"], 2)
+    assert 1 < ratio.low < 1 + MARGIN < ratio.value
+    assert ties(arms) == ["a", "b"]
+
+
 def test_a_large_difference_in_the_noise_is_a_tie() -> None:
     arms = {"a": blocks("a", [10, 30, 10]), "b": blocks("b", [22, 11, 24])}
     assert losers(arms) == [] and ties(arms) == ["a", "b"]

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from engine_bench import engines, fitting, measuring, showing
+from engine_bench.least import COPY, FILTER, NOISE, VOCODER, passes_of
 from engine_bench.records import (
     DEVICE_PART,
+    LEAST,
     NATIVE,
     OURS,
     RECORDED,
@@ -29,6 +31,7 @@ from audioaug.advise.progress import Progress
 from audioaug.build.stock import why_unavailable
 from audioaug.core import REGISTRY
 from audioaug.measure import host_facts
+from audioaug.ops import Identity
 from audioaug.records import Timing, read_record
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +128,21 @@ def test_other_sizes_of_a_sweep_do_not_count_in_the_mean() -> None:
     assert "geometric mean 2.00" in summary(
         asked, replace(asked, size=replace(TINY, batch=9), times={OURS: Timing((9.0,)), NATIVE: Timing((9.0,))})
     )
+
+
+def test_the_least_is_timed_beside_the_engines() -> None:
+    assert passes_of(["Gain", "HighPassFilter", "ApplyImpulseResponse", "Clip", "LowPassFilter"]) == [FILTER, FILTER]
+    assert passes_of(["Gain", "Clip"]) == [COPY]
+    assert passes_of(["AddGaussianSNR", "AddColorNoise", "Gain", "PitchShift"]) == [NOISE, NOISE, FILTER, VOCODER]
+    row = measuring.measure("Gain", engines.declared_ops(["Gain"], 16000)["Gain"], TINY, CPU, 1e9, 0.0, 2)
+    assert row.over_ours(OURS, LEAST) > 1
+    assert LEAST not in measuring.measure("x", Identity(p=1.0), TINY, CPU, 1e9, 0.0, 2).times
+
+
+def test_the_bound_is_torch_audiomentations_over_the_least() -> None:
+    row = planted("Gain", 1.0, ta=8.0)
+    row = replace(row, times={**row.times, LEAST: Timing((0.5, 1.0, 1.5))})
+    assert "geometric mean 8.00 x" in summary(row) and "would reach 16.0 x" in summary(row)
 
 
 @pytest.mark.parametrize("engine", ["captured", "compiled"])

@@ -16,6 +16,9 @@ LITTLE = 0.05
 
 GOOD_PART = 0.25
 
+NOISE = 0.25
+"""Half the interval of a step, as a share of it: with more, little can be said."""
+
 PROBE = 16
 """The first examples that were drawn: all stages of a worker are timed with them."""
 
@@ -61,6 +64,17 @@ class Case:
         """Whether there is something to be gained at all."""
         nothing_better = self.best is not None and self.best.name == self.current.name
         return self.stall > (LITTLE if nothing_better else NOT_THE_BOTTLENECK)
+
+    @property
+    def noise(self) -> float:
+        """Half the interval of today's step, as a share of it."""
+        low, high = self.current.measured_ci_ms or (self.step_ms, self.step_ms)
+        return (high - low) / 2 / self.step_ms
+
+    @property
+    def in_time(self) -> bool:
+        """Whether data comes in time: the race with the ceiling has shown it, or a step that is no riddle tells."""
+        return not self.waits and (self.best is None or self.noise < NOISE)
 
     @property
     def same_way(self) -> Cell | None:

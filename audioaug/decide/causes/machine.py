@@ -1,6 +1,6 @@
 """Causes in the machine: what else runs on it, and what it allows."""
 
-from audioaug.decide.causes.case import Case
+from audioaug.decide.causes.case import NOISE, Case
 from audioaug.units import format_bytes, format_ms, format_percent, plural
 
 THROTTLED = 0.05
@@ -12,9 +12,6 @@ WANTED = 0.2
 
 FULL = 0.85
 STOLEN = 0.1
-NOISE = 0.25
-"""Half the interval of a step, as a share of it."""
-
 SLOWER = 0.75
 """The usable cores together do less than this share of what so many single ones do."""
 
@@ -86,13 +83,10 @@ def noisy_neighbour(case: Case) -> str:
 
 def too_noisy(case: Case) -> str:
     """Today's step varies so much that little can be said."""
-    if case.current.measured_ci_ms is None:
+    if case.current.measured_ci_ms is None or case.noise < NOISE:
         return ""
     low, high = case.current.measured_ci_ms
-    noise = (high - low) / 2 / case.step_ms
-    if noise < NOISE:
-        return ""
     return (
-        f"Today's step takes anything from {format_ms(low)} to {format_ms(high)}, ± {format_percent(noise)}: "
+        f"Today's step takes anything from {format_ms(low)} to {format_ms(high)}, ± {format_percent(case.noise)}: "
         "differences below that cannot be seen. Run this on a quieter machine, or with a larger --budget."
     )

@@ -22,7 +22,7 @@ MANY_PAGES, IN_KERNEL = 1000, 0.1
 
 def model_bound(case: Case) -> str:
     """Data comes in time."""
-    if case.waits:
+    if not case.in_time:
         return ""
     return (
         f"The model's own step takes {format_ms(case.model_ms)} of {format_ms(case.step_ms)}: the most that any "
@@ -44,7 +44,7 @@ def shape_churn(case: Case) -> str:
 def padding_waste(case: Case) -> str:
     """Clips of different lengths in one batch: much of it is silence, and the model works on that too."""
     examples = case.examples
-    if examples is None or case.waits:
+    if examples is None or not case.in_time:
         return ""
     wasted = padding(examples.samples, case.report.workload.batch_size)
     if wasted < PADDED:
@@ -95,12 +95,13 @@ def page_faults(case: Case) -> str:
 
 
 def slow_start(case: Case) -> str:
-    """Workers take long to deliver their first batch."""
+    """Workers take long to deliver their first batch, longer than an epoch then waits for all others."""
     start = case.signals.start_seconds
     if not case.current.num_workers or start is None:
         return ""
     starting = start - case.batch_ms / 1e3
-    if starting < max(SHORTEST_START, SLOW_START * case.epoch_ms / 1e3):
+    waiting = case.epoch_steps * (case.step_ms - case.model_ms) / 1e3
+    if starting < max(SHORTEST_START, SLOW_START * case.epoch_ms / 1e3, waiting):
         return ""
     workers = plural(case.current.num_workers, "worker")
     return (
