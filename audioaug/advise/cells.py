@@ -13,7 +13,7 @@ from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
 from audioaug.decide.shortlist import all_cells
 from audioaug.errors import MeasurementError
-from audioaug.records import Cell, Measurement, Report
+from audioaug.records import Ceiling, Cell, Measurement, Report
 
 
 def with_stall(report: Report, cell: Cell) -> Cell:
@@ -56,11 +56,13 @@ def after_race(
     if report.current.name not in raced:
         failed = (notice.text for notice in report.notices if notice.id == "arm_failed")
         raise MeasurementError("What you do today failed in the race.", " ".join(failed))
-    cells = tuple(with_stall(report, cell) for cell in raced.values())
+    ceiling = _on_other_batches(report, raced[report.current.name]) if racer.target.pad else report.ceiling
+    cells = tuple(with_stall(replace(report, ceiling=ceiling), cell) for cell in raced.values())
     rest = tuple(cell for cell in report.cells if cell.name not in raced)
     earlier = (one for one in report.measurements if one.cell not in measurements)
     return {
         "cells": (*cells, *rest),
+        "ceiling": ceiling,
         "current": next(cell for cell in cells if cell.name == report.current.name),
         "measurements": (*measurements.values(), *earlier),
     }
@@ -79,6 +81,25 @@ def _judged(report: Report, racer: Racer, cell: Cell, measurements: Mapping[str,
     if cell.name in measurements:
         return with_stall(report, racer.measured(cell, measurements[cell.name]))
     return replace(cell, status="infeasible", reason=f"It failed when it was tried: {racer.failed[cell.name]}")
+
+
+def _on_other_batches(report: Report, today: Cell) -> Ceiling | None:
+    """Return the ceiling as it would be on the batches of the race, by what today's step takes there and took before.
+
+    Batches of many lengths differ; those that lie on the device were the same for today's step and the ceiling.
+    """
+    before, ceiling = report.current, report.ceiling
+    if ceiling is None or before is None or not before.measured_ms or not today.measured_ms:
+        return ceiling
+    longer = today.measured_ms / before.measured_ms
+    low, high = ceiling.ci_ms
+    return replace(
+        ceiling,
+        step_ms=longer * ceiling.step_ms,
+        ci_ms=(longer * low, longer * high),
+        clips_per_second=ceiling.clips_per_second / longer,
+        samples_ms=tuple(longer * ms for ms in ceiling.samples_ms),
+    )
 
 
 def _remeasured(report: Report, cell: Cell, known: Cell | None) -> Cell:

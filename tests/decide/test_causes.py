@@ -108,6 +108,17 @@ def test_a_step_that_varies_does_not_prove_that_data_comes_in_time() -> None:
     assert first(case(unsteady)).id == "model_bound"  # the race with the ceiling has shown it
 
 
+def test_noise_is_what_differs_between_arms_in_the_same_rounds() -> None:
+    def noise(others_ms: tuple[float, ...]) -> float:
+        blocks = {TODAY.name: (10.0, 30.0, 12.0, 25.0), "other": others_ms}
+        found = tuple(Measurement(name, Timing(ms), Timing(ms), 3) for name, ms in blocks.items())
+        return Case(replace(planted_report(), measurements=found), TODAY).noise
+
+    assert noise((11.0, 33.0, 13.2, 27.5)) == pytest.approx(0.0, abs=1e-6)  # other batches, the same for both
+    assert noise((30.0, 10.0, 25.0, 12.0)) > 1
+    assert noise((10.0, 30.0)) == 0  # a heat: today's own interval counts
+
+
 def test_a_start_is_not_the_answer_where_an_epoch_waits_longer() -> None:
     slow, found = raced(3, 6, 30.0), signals(start_seconds=2.0)
     assert first(case(slow, best=raced(3, 2, 11.0), clips=4000, signals=found)).id == "too_many_workers"

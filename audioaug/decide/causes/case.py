@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
+from statistics import fmean, median
 
 from audioaug.decide.predict import worker_ms, worker_stages
+from audioaug.decide.race import paired_ratio
 from audioaug.records import Cell, Examples, Measurement, Report, Signals, StageCost
 
 NOT_THE_BOTTLENECK = 0.02
@@ -65,11 +66,14 @@ class Case:
         nothing_better = self.best is not None and self.best.name == self.current.name
         return self.stall > (LITTLE if nothing_better else NOT_THE_BOTTLENECK)
 
-    @property
+    @cached_property
     def noise(self) -> float:
-        """Half the interval of today's step, as a share of it."""
+        """Half the interval of today's step, as a share of it: beside others in the same rounds, which had the same
+        batches and neighbours, in the middle; else its own.
+        """
         low, high = self.current.measured_ci_ms or (self.step_ms, self.step_ms)
-        return (high - low) / 2 / self.step_ms
+        ratios = [paired_ratio(self.measured, other) for other in self.beside] if self.measured else []
+        return median((it.high - it.low) / 2 / it.value for it in ratios) if ratios else (high - low) / 2 / self.step_ms
 
     @property
     def in_time(self) -> bool:
@@ -89,9 +93,21 @@ class Case:
         return "a worker" if self.current.num_workers else "the training process"
 
     @cached_property
+    def measured(self) -> Measurement | None:
+        """Today's blocks."""
+        return next((one for one in self.report.measurements if one.cell == self.current.name), None)
+
+    @property
+    def beside(self) -> list[Measurement]:
+        """The blocks of all that ran in as many rounds as today's configuration."""
+        rounds = len(self.measured.step.seconds) if self.measured else 0
+        others = [one for one in self.report.measurements if one.cell != self.current.name]
+        return [one for one in others if len(one.step.seconds) == rounds > 1]
+
+    @cached_property
     def wait_ms(self) -> float | None:
         """What of today's step was spent waiting for a batch."""
-        found = next((one for one in self.report.measurements if one.cell == self.current.name), None)
+        found = self.measured
         return None if found is None or not _is_timed(found) else found.wait.ms
 
     @cached_property

@@ -85,8 +85,8 @@ def too_noisy(case: Case) -> str:
     """Today's step varies so much that little can be said."""
     if case.current.measured_ci_ms is None or case.noise < NOISE:
         return ""
-    low, high = case.current.measured_ci_ms
+    share = f"{format_percent(min(1.0, case.noise))}{' or more' if case.noise > 1 else ''}"
     return (
-        f"Today's step takes anything from {format_ms(low)} to {format_ms(high)}, ± {format_percent(case.noise)}: "
-        "differences below that cannot be seen. Run this on a quieter machine, or with a larger --budget."
+        f"Today's step takes {format_ms(case.step_ms)} ± {share}: differences below that cannot be seen. Run this on a "
+        "quieter machine, or with a larger --budget."
     )
