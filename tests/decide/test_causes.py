@@ -106,6 +106,8 @@ def test_a_step_that_varies_does_not_prove_that_data_comes_in_time() -> None:
     unsteady = replace(TODAY, measured_ms=8.0, measured_ci_ms=(1.0, 20.0))
     assert first(case(unsteady, best=raced(3, 2, 7.0))).id == "too_noisy"
     assert first(case(unsteady)).id == "model_bound"  # the race with the ceiling has shown it
+    below = replace(TODAY, measured_ms=7.0, measured_ci_ms=(6.9, 7.1))  # faster than the model alone, of 10 ms
+    assert first(case(below, best=raced(3, 2, 6.5))).id == "too_noisy"
 
 
 def test_noise_is_what_differs_between_arms_in_the_same_rounds() -> None:

@@ -69,11 +69,12 @@ class Case:
     @cached_property
     def noise(self) -> float:
         """Half the interval of today's step, as a share of it: beside others in the same rounds, which had the same
-        batches and neighbours, in the middle; else its own.
+        batches and neighbours, in the middle; else its own. At least what the model alone seems to need more than it.
         """
         low, high = self.current.measured_ci_ms or (self.step_ms, self.step_ms)
         ratios = [paired_ratio(self.measured, other) for other in self.beside] if self.measured else []
-        return median((it.high - it.low) / 2 / it.value for it in ratios) if ratios else (high - low) / 2 / self.step_ms
+        shares = [(it.high - it.low) / 2 / it.value for it in ratios] or [(high - low) / 2 / self.step_ms]
+        return max(median(shares), self.model_ms / self.step_ms - 1)
 
     @property
     def in_time(self) -> bool:
