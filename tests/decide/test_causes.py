@@ -110,6 +110,10 @@ def test_a_step_that_varies_does_not_prove_that_data_comes_in_time() -> None:
     assert first(case(below, best=raced(3, 2, 6.5))).id == "too_noisy"
 
 
+def test_what_is_far_above_the_noise_is_seen() -> None:
+    assert first(case(replace(TODAY, measured_ci_ms=(20.0, 40.0)), signals=signals(receive_ms=20.0))).id != "too_noisy"
+
+
 def test_noise_is_what_differs_between_arms_in_the_same_rounds() -> None:
     def noise(others_ms: tuple[float, ...]) -> float:
         blocks = {TODAY.name: (10.0, 30.0, 12.0, 25.0), "other": others_ms}

@@ -82,8 +82,8 @@ def noisy_neighbour(case: Case) -> str:
 
 
 def too_noisy(case: Case) -> str:
-    """Today's step varies so much that little can be said."""
-    if case.current.measured_ci_ms is None or case.noise < NOISE:
+    """Today's step varies so much, more than the model's own is below it, that little can be said."""
+    if case.current.measured_ci_ms is None or case.noise < max(NOISE, case.stall):
         return ""
     share = f"{format_percent(min(1.0, case.noise))}{' or more' if case.noise > 1 else ''}"
     return (
