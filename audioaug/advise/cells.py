@@ -83,14 +83,13 @@ def _judged(report: Report, racer: Racer, cell: Cell, measurements: Mapping[str,
     return replace(cell, status="infeasible", reason=f"It failed when it was tried: {racer.failed[cell.name]}")
 
 
-def _on_other_batches(report: Report, today: Cell) -> Ceiling | None:
+def _on_other_batches(report: Report, today: Cell) -> Ceiling:
     """Return the ceiling as it would be on the batches of the race, by what today's step takes there and took before.
 
     Batches of many lengths differ; those that lie on the device were the same for today's step and the ceiling.
     """
     before, ceiling = report.current, report.ceiling
-    if ceiling is None or before is None or not before.measured_ms or not today.measured_ms:
-        return ceiling
+    assert ceiling is not None and before is not None and before.measured_ms and today.measured_ms
     longer = today.measured_ms / before.measured_ms
     low, high = ceiling.ci_ms
     return replace(

@@ -121,13 +121,18 @@ class Result:
         """Whether other programs wanted the cores too."""
         return self.load > self.host.usable_cores + 1
 
+    @property
+    def asked_for(self) -> list[Row]:
+        """The rows of the size that was asked for, not those of a sweep."""
+        return [row for row in self.rows if row.size == self.rows[0].size]
+
     def ratios(self, engine: str) -> dict[str, float]:
         """Return by op how many times as long an engine takes (the better of two for torch-audiomentations).
 
         At the size that was asked for, not those of a sweep.
         """
         found = {}
-        for row in (row for row in self.rows if row.size == self.rows[0].size):
+        for row in self.asked_for:
             ratio = row.over_ours(row.rival if engine == NATIVE else engine)
             if ratio is not None and not row.is_chain:
                 found[row.name] = ratio
@@ -136,9 +141,11 @@ class Result:
     @property
     def bounds(self) -> dict[str, float]:
         """How many times as long torch-audiomentations takes as an engine could at best, by the ops of ``ratios``."""
-        rows = {row.name: row for row in self.rows if row.size == self.rows[0].size}
+        ratios = self.ratios(NATIVE)
         return {
-            name: rows[name].over_ours(rows[name].rival, LEAST) or ratio for name, ratio in self.ratios(NATIVE).items()
+            row.name: row.over_ours(row.rival, LEAST) or ratios[row.name]
+            for row in self.asked_for
+            if row.name in ratios
         }
 
 

@@ -177,7 +177,7 @@ def draw(result: Result, path: str) -> None:
     from matplotlib import pyplot
 
     size = result.rows[0].size
-    rows = sorted((row for row in result.rows if row.size == size and OURS in row.times), key=order, reverse=True)
+    rows = sorted((row for row in result.asked_for if OURS in row.times), key=order, reverse=True)
     figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.25 * len(rows)), layout="constrained")
     for engine, marker in ((NATIVE, "o"), (REFERENCE, "s")):
         ratios = [row.over_ours(row.rival if engine == NATIVE else engine) for row in rows]

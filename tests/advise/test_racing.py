@@ -2,6 +2,7 @@ import itertools
 import time
 import warnings
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,12 +10,14 @@ import torch
 
 from audioaug import Chain, ops
 from audioaug.advise.arms import EndlessBatches, RaceBatches
+from audioaug.advise.cells import _on_other_batches
 from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
 from audioaug.advise.racing import LONGEST_BLOCK, REFILL, Racer
 from audioaug.errors import AudioaugWarning
 from audioaug.measure import FakeClock, clock_for
 from audioaug.records import Cell
+from tests.decide.planted import planted_report, raced
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 8, 64])
@@ -94,6 +97,14 @@ def test_beside_the_ceiling_an_arm_trains_on_what_lies_on_the_device() -> None:
     for _ in range(2):
         others = list(itertools.islice(batches, 2))
         assert list(itertools.islice(batches, 6)) == 2 * lying != others
+
+
+def test_the_ceiling_follows_todays_step_to_other_batches() -> None:
+    report = replace(planted_report(), current=raced(3, 2, 30.0))
+    ceiling = _on_other_batches(report, raced(3, 2, 36.0))
+    assert ceiling.step_ms == pytest.approx(1.2 * report.ceiling.step_ms)
+    assert ceiling.ci_ms == pytest.approx([1.2 * ms for ms in report.ceiling.ci_ms])
+    assert ceiling.clips_per_second == pytest.approx(report.ceiling.clips_per_second / 1.2)
 
 
 def test_examples_that_cannot_be_read_are_passed_over() -> None:

@@ -6,7 +6,7 @@ from functools import cached_property
 from statistics import fmean, median
 
 from audioaug.decide.predict import worker_ms, worker_stages
-from audioaug.decide.race import paired_ratio
+from audioaug.decide.race import Ratio, paired_ratio
 from audioaug.records import Cell, Examples, Measurement, Report, Signals, StageCost
 
 NOT_THE_BOTTLENECK = 0.02
@@ -72,8 +72,7 @@ class Case:
         batches and neighbours, in the middle; else its own. At least what the model alone seems to need more than it.
         """
         low, high = self.current.measured_ci_ms or (self.step_ms, self.step_ms)
-        ratios = [paired_ratio(self.measured, other) for other in self.beside] if self.measured else []
-        shares = [(it.high - it.low) / 2 / it.value for it in ratios] or [(high - low) / 2 / self.step_ms]
+        shares = [(it.high - it.low) / 2 / it.value for it in self.beside] or [(high - low) / 2 / self.step_ms]
         return max(median(shares), self.model_ms / self.step_ms - 1)
 
     @property
@@ -99,11 +98,10 @@ class Case:
         return next((one for one in self.report.measurements if one.cell == self.current.name), None)
 
     @property
-    def beside(self) -> list[Measurement]:
-        """The blocks of all that ran in as many rounds as today's configuration."""
-        rounds = len(self.measured.step.seconds) if self.measured else 0
-        others = [one for one in self.report.measurements if one.cell != self.current.name]
-        return [one for one in others if len(one.step.seconds) == rounds > 1]
+    def beside(self) -> list[Ratio]:
+        """How today's blocks compare with those of all that ran in as many rounds."""
+        mine, others = self.measured, [one for one in self.report.measurements if one.cell != self.current.name]
+        return [paired_ratio(mine, it) for it in others if mine and len(it.step.seconds) == len(mine.step.seconds) > 1]
 
     @cached_property
     def wait_ms(self) -> float | None:
