@@ -115,14 +115,15 @@ def test_what_is_far_above_the_noise_is_seen() -> None:
 
 
 def test_noise_is_what_differs_between_arms_in_the_same_rounds() -> None:
-    def noise(others_ms: tuple[float, ...]) -> float:
-        blocks = {TODAY.name: (10.0, 30.0, 12.0, 25.0), "other": others_ms}
+    def noise(others_ms: tuple[float, ...], todays_ms: tuple[float, ...] = (10.0, 30.0, 12.0, 25.0)) -> float:
+        blocks = {TODAY.name: todays_ms, "other": others_ms}
         found = tuple(Measurement(name, Timing(ms), Timing(ms), 3) for name, ms in blocks.items())
         return Case(replace(planted_report(), measurements=found), TODAY).noise
 
     assert noise((11.0, 33.0, 13.2, 27.5)) == pytest.approx(0.0, abs=1e-6)  # other batches, the same for both
     assert noise((30.0, 10.0, 25.0, 12.0)) > 1
     assert noise((10.0, 30.0)) == pytest.approx(0.01)  # a heat: today's own interval counts
+    assert noise((10.0, 30.0), todays_ms=(30.0, 31.0)) == pytest.approx(0.01)  # and where today left the race early
 
 
 def test_a_start_is_not_the_answer_where_an_epoch_waits_longer() -> None:

@@ -20,6 +20,9 @@ GOOD_PART = 0.25
 NOISE = 0.25
 """Half the interval of a step, as a share of it: with more, little can be said."""
 
+FEWEST_ROUNDS = 3
+"""Of a race; a heat has fewer, and who leaves earlier is plainly slower."""
+
 PROBE = 16
 """The first examples that were drawn: all stages of a worker are timed with them."""
 
@@ -99,9 +102,10 @@ class Case:
 
     @property
     def beside(self) -> list[Ratio]:
-        """How today's blocks compare with those of all that ran in as many rounds."""
+        """How today's blocks compare with those of all that ran in as many rounds of a race."""
         mine, others = self.measured, [one for one in self.report.measurements if one.cell != self.current.name]
-        return [paired_ratio(mine, it) for it in others if mine and len(it.step.seconds) == len(mine.step.seconds) > 1]
+        rounds = max(len(mine.step.seconds), FEWEST_ROUNDS) if mine else 0
+        return [paired_ratio(mine, it) for it in others if mine and len(it.step.seconds) == rounds]
 
     @cached_property
     def wait_ms(self) -> float | None:
