@@ -8,7 +8,7 @@ from audioaug.units import Seconds
 SHARES = {"today": 0.1, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.26}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
-RESERVE = 0.03
+RESERVE = 0.04
 """Of the time, kept back: the last stage ends with a whole round."""
 
 ALSO = 0.04

@@ -51,7 +51,7 @@ def after_race(
     report: Report, racer: Racer, arms: Sequence[Cell], measurements: Mapping[str, Measurement]
 ) -> dict[str, Any]:
     """Put the cells that were raced before the others; raise ``MeasurementError`` if today's failed."""
-    raced = {cell.name: racer.measured(cell, measurements[cell.name]) for cell in arms if cell.name in measurements}
+    raced = {cell.name: racer.measured(cell, measurements) for cell in arms if cell.name in measurements}
     assert report.current is not None
     if report.current.name not in raced:
         failed = (notice.text for notice in report.notices if notice.id == "arm_failed")
@@ -79,7 +79,7 @@ def after_earlier_heats(report: Report, earlier: Report) -> dict[str, Any]:
 
 def _judged(report: Report, racer: Racer, cell: Cell, measurements: Mapping[str, Measurement]) -> Cell:
     if cell.name in measurements:
-        return with_stall(report, racer.measured(cell, measurements[cell.name]))
+        return with_stall(report, racer.measured(cell, measurements))
     return replace(cell, status="infeasible", reason=f"It failed when it was tried: {racer.failed[cell.name]}")
 
 

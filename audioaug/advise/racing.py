@@ -12,7 +12,7 @@ import torch
 
 from audioaug.advise.arms import RaceBatches, open_loader, stock_of
 from audioaug.advise.target import Target, in_one_line
-from audioaug.decide.race import hopeless
+from audioaug.decide.race import hopeless, middles
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, GcPauses, cpu_seconds, race
 from audioaug.records import Cell, Measurement, Timing
@@ -21,8 +21,9 @@ from audioaug.train.threads import torch_threads
 
 CEILING = "ceiling"
 LONGEST_BLOCK = 50
-ROUNDS = 4
-"""A race of fewer rounds tells too little apart."""
+ROUNDS, RACE_BLOCK = 4, 0.5
+"""A race of fewer rounds tells too little apart. What a machine drifts by from second to second (6 to 10 % of a step,
+measured on two virtual cores) is no less over blocks of a second, of which there would be half as many."""
 
 CEILING_ROUNDS, CEILING_BLOCK = 3, 0.5
 """Beside the ceiling, where two arms take turns and the answer, if it is there, is to be quick."""
@@ -32,7 +33,7 @@ REFILL = 2.0
 
 HEAT_ROUNDS = 2
 HEAT_BLOCK = 0.25
-"""A heat's block, as a share of a race's."""
+"""Seconds."""
 
 
 class Racer:
@@ -70,7 +71,7 @@ class Racer:
             MeasurementError: the ceiling or an arm beside it failed.
         """
         with torch_threads(self.threads):
-            least, block = (CEILING_ROUNDS, CEILING_BLOCK) if cached else (ROUNDS, 1.0)
+            least, block = (CEILING_ROUNDS, CEILING_BLOCK) if cached else (ROUNDS, RACE_BLOCK)
             return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(least, 1000), block=block)
 
     def heat(
@@ -154,25 +155,27 @@ class Racer:
             torch.set_num_threads(count)
             yield batch
 
-    def measured(self, cell: Cell, measurement: Measurement) -> Cell:
-        """Return the cell with what the last race measured of it."""
-        timing = measurement.step
+    def measured(self, cell: Cell, measurements: Mapping[str, Measurement]) -> Cell:
+        """Return the cell with what the last race measured of it, in a round like the middle one."""
+        timing, seconds = measurements[cell.name].step, middles(measurements)[cell.name]
+        low, high = timing.ci_ms
+        share = seconds / timing.median
         return replace(
             cell,
             status="raced",
-            measured_ms=timing.ms,
-            measured_ci_ms=timing.ci_ms,
-            clips_per_second=self.target.batch_size / timing.median,
+            measured_ms=1e3 * seconds,
+            measured_ci_ms=(share * low, share * high),
+            clips_per_second=self.target.batch_size / seconds,
             vram_bytes=self.usage.vram.get(cell.name),
             cpu_seconds_per_step=self.usage.cpu_per_step(cell.name),
         )
 
-    def block_steps(self, step_seconds: float, workers: int, share: float = 1.0) -> int:
-        """Return how many steps make a block of about a second (less under a small budget), or that share of it.
+    def block_steps(self, step_seconds: float, workers: int, seconds: float) -> int:
+        """Return how many steps make a block of about so many seconds, or of fewer under a small budget.
 
         Workers that started together deliver together, so a block is a multiple of their number.
         """
-        aim = share * min(1.0, self.budget / 100)
+        aim = seconds * min(1.0, self.budget / 100)
         steps = max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
 

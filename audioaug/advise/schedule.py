@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 
 from audioaug.advise.arms import stock_of
-from audioaug.advise.racing import HEAT_BLOCK, HEAT_ROUNDS, ROUNDS, Racer
+from audioaug.advise.racing import HEAT_BLOCK, HEAT_ROUNDS, RACE_BLOCK, Racer
 from audioaug.decide.shortlist import shortlist
 from audioaug.records import Cell, Report
 from audioaug.units import Seconds
 
 FEWEST_RACED, MOST_RACED = 3, 9
 """Cells in the race, today's and the favourite among them."""
+
+ROUNDS = 6
+"""Of a race, which has no more cells than get so many."""
 
 MOST_IN_HEAT = 8
 
@@ -57,7 +60,7 @@ class Schedule:
         left, processes = seconds, self.most_workers
         chosen: list[Cell] = []
         for cell in shortlist(self.report.cells, self.today, MOST_RACED):
-            left -= self._arm_seconds(cell, ROUNDS, 1.0)
+            left -= self._arm_seconds(cell, ROUNDS, RACE_BLOCK)
             processes -= cell.num_workers
             if len(chosen) < FEWEST_RACED or (left > 0 and processes > 0):
                 chosen.append(cell)

@@ -46,7 +46,7 @@ def measure_today(
     rate = target.batch_size / timing.median
     ceiling = Ceiling(timing.ms, timing.ci_ms, rate, counts.host.torch_threads, timing.samples_ms)
     counts = replace(counts, today=cell.num_workers)
-    return Today(racer.measured(cell, result[cell.name]), ceiling, result, signals, counts)
+    return Today(racer.measured(cell, result), ceiling, result, signals, counts)
 
 
 def _within_limits(bench: Bench, cell: Cell, counts: WorkerCounts) -> tuple[Cell, Notice | None]:

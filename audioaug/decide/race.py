@@ -8,9 +8,10 @@ and while the race is on for the number of looks.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean, median, stdev
 
 from audioaug.records import Measurement
+from audioaug.units import Seconds
 
 MARGIN = 0.03
 """Differences below this share do not matter."""
@@ -42,9 +43,26 @@ def paired_ratio(arm: Measurement, other: Measurement, comparisons: int = 1) -> 
     return Ratio(*(math.exp(value) for value in (middle, middle - reach, middle + reach)))
 
 
+def middles(measurements: Mapping[str, Measurement]) -> dict[str, Seconds]:
+    """Return by name how long an arm's step takes in a round like the middle one.
+
+    A round of long clips, or beside another program, is longer for all arms: by as much as it is for most of those that
+    ran in all rounds, which is taken out. So the quotient of two arms is the median of their ratios in each round (of
+    two; nearly, of more).
+    """
+    logs = {name: [math.log(seconds) for seconds in arm.step.seconds] for name, arm in measurements.items()}
+    finishers = [(logs[name], median(logs[name])) for name in _finishers(measurements)]
+    longer = [median(times[number] - middle for times, middle in finishers) for number in range(len(finishers[0][0]))]
+    return {
+        name: math.exp(median(time - more for time, more in zip(times, longer, strict=False)))
+        for name, times in logs.items()
+    }
+
+
 def leader(measurements: Mapping[str, Measurement]) -> str:
-    """Return the name of the arm with the smallest median step time, of those that ran in all rounds."""
-    return min(_finishers(measurements), key=lambda name: measurements[name].step.median)
+    """Return the name of the arm with the smallest step time in the middle, of those that ran in all rounds."""
+    middle = middles(measurements)
+    return min(_finishers(measurements), key=lambda name: middle[name])
 
 
 def losers(measurements: Mapping[str, Measurement], looks: int = 1) -> list[str]:
@@ -73,9 +91,8 @@ def ties(measurements: Mapping[str, Measurement]) -> list[str]:
     An arm is told apart if it left the race before its end, or is slower by more than the margin, beyond doubt: the
     same plan under two names may well stay 3 % apart for a whole race.
     """
-    first, slower = leader(measurements), losers(measurements, looks=2)
-    close = [name for name in _finishers(measurements) if name not in slower]
-    return sorted(close, key=lambda name: (name != first, measurements[name].step.median))
+    middle, slower = middles(measurements), losers(measurements, looks=2)
+    return sorted((name for name in _finishers(measurements) if name not in slower), key=lambda name: middle[name])
 
 
 def _finishers(measurements: Mapping[str, Measurement]) -> list[str]:

@@ -75,10 +75,14 @@ def allocation(report: Report, cell: Cell) -> Allocation | None:
 def _pick(ties: list[Cell], current: Cell) -> Cell:
     """Pick among the ties (fastest first) that are as fast as the fastest as far as is known, not just undecided.
 
-    In this order: what the user has, the exact engine, fewer workers, fewer CPU seconds, the simplest.
+    In this order: what the user has (also if it is slower by two margins: a change has its price), the exact engine,
+    fewer workers, fewer CPU seconds, the simplest.
     """
-    close = [cell for cell in ties if (cell.measured_ms or 0.0) <= (1 + 2 * MARGIN) * (ties[0].measured_ms or 0.0)]
-    same = [cell for cell in close if cell.name == current.name]
+
+    def within(margin: float) -> list[Cell]:
+        return [cell for cell in ties if (cell.measured_ms or 0.0) <= (1 + margin) * (ties[0].measured_ms or 0.0)]
+
+    same = [cell for cell in within(2 * MARGIN) if cell.name == current.name]
     if same:
         return same[0]
 
@@ -86,7 +90,7 @@ def _pick(ties: list[Cell], current: Cell) -> Cell:
         inexact = cell.device_engine == "torch-audiomentations" and cell.placement != "cpu"
         return inexact, cell.num_workers, round(cell.cpu_seconds_per_step or 0.0, 3), cell.placement == "split"
 
-    return min(close, key=order)
+    return min(within(MARGIN), key=order)
 
 
 def _use(report: Report, cell: Cell, ratio: Ratio) -> str:

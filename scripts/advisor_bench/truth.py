@@ -10,11 +10,12 @@ import torch
 
 from advisor_bench.records import Predicted, Regret, Row, SelfRace
 from advisor_bench.workloads import Workload
+from audioaug.advise.arms import stock_of
 from audioaug.advise.progress import Progress
 from audioaug.advise.racing import Racer
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
-from audioaug.decide.race import paired_ratio, ties
+from audioaug.decide.race import leader, middles, paired_ratio, ties
 from audioaug.errors import AudioaugError
 from audioaug.measure import clock_for
 from audioaug.records import Cell, Measurement, Report, Timing
@@ -28,8 +29,10 @@ CLOSE = 1.15
 
 FINALISTS = 4
 
-ROUNDS, BLOCK = 6, 0.5
-"""Of each cell, and a block's seconds."""
+ROUNDS, FEWEST_ROUNDS, BLOCK = 6, 3, 0.5
+"""Of each cell (fewer, where all cells take longer than ``CELLS_SECONDS``), and a block's seconds."""
+
+CELLS_SECONDS = 240.0
 
 RAGGED_STEPS = 8
 """In a block, at least, where batches are of many lengths."""
@@ -102,15 +105,16 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
     times, drifts, again = _all_cells(racer, every, today, guess, block)
     best = min(times, key=lambda name: times[name])
     close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
-    final = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
-    found = racer.run(final, guess, seconds, tick=lambda *_: None) if len(final) > 1 else {}
+    finalists = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
+    found = racer.run(finalists, guess, seconds, tick=lambda *_: None) if len(finalists) > 1 else {}
     winner, regret = _regret(found, advice.name)
+    final = {name: 1e3 * seconds for name, seconds in middles(found).items()} if found else times
     unraced = [cell for cell in cells.values() if cell.status == "predicted" and cell.name in times]
     return replace(
         row,
         best=winner,
-        advice_ms=found[advice.name].step.ms if found else times.get(advice.name),
-        best_ms=found[winner].step.ms if found else times[best],
+        advice_ms=final.get(advice.name),
+        best_ms=final[winner] if found else times[best],
         regret=regret,
         true_ms=times,
         predicted=tuple(
@@ -136,10 +140,12 @@ def _all_cells(
         (cell for name, cell in cells.items() if name != today.name), key=lambda cell: cell.name not in known
     )
     heats = math.ceil(len(others) / (TOGETHER - 1))
+    a_round = sum(block + guess[name] * (stock_of(cell) + cell.queue) for name, cell in cells.items())
+    rounds = min(ROUNDS, max(FEWEST_ROUNDS, int(CELLS_SECONDS / a_round)))
     times, drifts, again = dict[str, float](), list[float](), list[float]()
     for number in range(heats):
-        found = racer.heat([today, *others[number::heats]], guess, lambda *_: None, ROUNDS, block)
-        here = {name: one.step.ms for name, one in found.items()}
+        found = racer.heat([today, *others[number::heats]], guess, lambda *_: None, rounds, block)
+        here = {name: 1e3 * seconds for name, seconds in middles(found).items()}
         both = {name: here[name] / known[name] for name in here if name in known}
         drift = median(both.values()) if both else 1.0
         times |= {name: ms / drift for name, ms in here.items()}
@@ -149,16 +155,18 @@ def _all_cells(
 
 
 def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
-    """Choose the best on the even rounds and compare the advice with it on the odd ones: luck must not count twice."""
+    """Compare the advice with the best, in each round with what was best in the others of every second round.
+
+    Whoever is chosen for being fast in a round was also lucky in it, which must not count for it.
+    """
     if advice not in found:
         return advice, Regret(1.0, 1.0, 1.0)
     rounds = len(found[advice].step.seconds)
     stayed = {name: one for name, one in found.items() if len(one.step.seconds) == rounds}
-    best = min(stayed, key=lambda name: _part(stayed[name], 0).step.median)
-    if best == advice:
-        return advice, Regret(1.0, 1.0, 1.0)
-    ratio = paired_ratio(_part(found[advice], 1), _part(stayed[best], 1))
-    return best, Regret(ratio.value, ratio.low, ratio.high)
+    best = [leader({name: _part(one, start) for name, one in stayed.items()}) for start in (1, 0)]
+    rival = Timing(tuple(stayed[best[number % 2]].step.seconds[number] for number in range(rounds)))
+    ratio = paired_ratio(found[advice], replace(found[advice], step=rival))
+    return leader(stayed), Regret(ratio.value, ratio.low, ratio.high)
 
 
 def _part(measurement: Measurement, start: int) -> Measurement:

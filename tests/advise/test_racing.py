@@ -24,7 +24,7 @@ from tests.decide.planted import planted_report, raced
 @pytest.mark.parametrize("seconds", [0.0, 1e-3, 0.03, 10.0])
 def test_a_block_is_a_multiple_of_the_workers(workers, seconds) -> None:
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 120.0, notice=lambda *_: None)
-    steps = racer.block_steps(seconds, workers)
+    steps = racer.block_steps(seconds, workers, 1.0)
     assert steps % max(1, workers) == 0
     assert max(3, workers) <= steps < max(3, min(LONGEST_BLOCK, 1 / max(seconds, 1e-4))) + max(1, workers) + 1
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audioaug.decide.race import MARGIN, _t_quantile, hopeless, leader, losers, paired_ratio, ties
+from audioaug.decide.race import MARGIN, _t_quantile, hopeless, leader, losers, middles, paired_ratio, ties
 from tests.decide.planted import blocks
 
 TRIALS = 200
@@ -69,6 +69,25 @@ def test_the_interval_covers_the_planted_ratio(rounds) -> None:
 
 def test_the_leader_has_the_smallest_median() -> None:
     assert leader({"a": blocks("a", [9, 11, 30]), "b": blocks("b", [10, 10, 10]), "c": blocks("c", [1, 12, 13])}) == "b"
+
+
+def test_rounds_that_are_longer_for_all_do_not_hide_who_is_faster() -> None:
+    longer = np.array([1.0, 1.9, 1.1, 3.0, 1.2])
+    arms = {"a": blocks("a", 10 * longer), "b": blocks("b", 9 * longer), "left": blocks("left", 20 * longer[:2])}
+    assert middles(arms) == pytest.approx({"a": 0.012, "b": 0.0108, "left": 0.024})  # as in the last round
+    arms["b"] = blocks("b", [9 * 1.9, *9 * longer[1:]])  # disturbed once: the middle of its own times is 17 ms by now
+    assert leader(arms) == "b" and middles(arms)["b"] == pytest.approx(0.9 * middles(arms)["a"])
+
+
+def test_an_arm_alone_takes_its_median() -> None:
+    assert middles({"a": blocks("a", [10, 30, 11])}) == {"a": pytest.approx(0.011)}
+
+
+def test_of_two_arms_the_ratio_is_the_median_of_those_in_each_round() -> None:
+    rng = np.random.default_rng(3)
+    a, b = noisy(rng, 10, 9, 0.3), noisy(rng, 11, 9, 0.3)
+    found = middles({"a": blocks("a", a), "b": blocks("b", b)})
+    assert found["b"] / found["a"] == pytest.approx(np.exp(np.median(np.log(b / a))))
 
 
 def test_planted_losers_and_ties() -> None:

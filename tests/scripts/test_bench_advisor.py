@@ -1,5 +1,6 @@
 """The benchmark of the advisor: a small run from end to end, and what it makes of planted results."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -93,10 +94,17 @@ def test_spinning_takes_time_on_a_core() -> None:
 def test_the_best_is_chosen_on_other_rounds_than_it_is_compared_on() -> None:
     lucky = measured("lucky", 5, 20, 5, 20, 5, 20)  # on the even rounds only
     steady = measured("steady", 10, 10, 10, 10, 10, 10)
-    winner, regret = _regret({"lucky": lucky, "steady": steady}, "steady")
-    assert winner == "lucky" and regret.value == pytest.approx(0.5)
-    winner, regret = _regret({"lucky": lucky, "steady": steady}, "lucky")
-    assert winner == "lucky" and regret == Regret(1.0, 1.0, 1.0)
+    _, regret = _regret({"lucky": lucky, "steady": steady}, "steady")
+    assert regret.value == pytest.approx(math.sqrt(1 * 0.5))  # beside itself, and beside the lucky one's other rounds
+    _, regret = _regret({"lucky": lucky, "steady": steady}, "lucky")
+    assert regret.value == pytest.approx(math.sqrt(0.5 * 1))
+
+
+def test_regret_is_how_much_longer_the_advice_takes_in_the_same_rounds() -> None:
+    slow, fast = measured("slow", 12, 36, 12, 24, 12), measured("fast", 10, 30, 10, 20, 10)
+    winner, regret = _regret({"slow": slow, "fast": fast}, "slow")
+    assert winner == "fast" and (regret.value, regret.low, regret.high) == pytest.approx((1.2, 1.2, 1.2))
+    assert _regret({"slow": slow, "fast": fast}, "fast") == ("fast", Regret(1.0, 1.0, 1.0))
 
 
 def test_the_sentences_count_losses_too() -> None:
