@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from statistics import fmean
 from typing import Any
@@ -12,18 +13,22 @@ import torch
 
 from audioaug.advise.arms import RaceBatches, open_loader, stock_of
 from audioaug.advise.target import Target, in_one_line
-from audioaug.decide.race import hopeless, middles
+from audioaug.decide.race import hopeless, middles, outsiders
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, GcPauses, cpu_seconds, race
 from audioaug.records import Cell, Measurement, Timing
 from audioaug.train import Loader
 from audioaug.train.threads import torch_threads
+from audioaug.units import Seconds
 
 CEILING = "ceiling"
 LONGEST_BLOCK = 50
 ROUNDS, RACE_BLOCK = 4, 0.5
 """A race of fewer rounds tells too little apart. What a machine drifts by from second to second (6 to 10 % of a step,
 measured on two virtual cores) is no less over blocks of a second, of which there would be half as many."""
+
+FINALISTS = 4
+"""Arms of a race that go on in its second half, the first one among them: these are told apart more surely then."""
 
 CEILING_ROUNDS, CEILING_BLOCK = 3, 0.5
 """Beside the ceiling, where two arms take turns and the answer, if it is there, is to be quick."""
@@ -65,7 +70,8 @@ class Racer:
     ) -> dict[str, Measurement]:
         """Race the arms; give their expected step times in seconds by name.
 
-        With ``cached`` batches the ceiling races too, nobody is dropped, and all must finish.
+        In the second half only the first one and the fastest of the others go on. With ``cached`` batches the ceiling
+        races too, nobody is dropped, and all must finish.
 
         Raises:
             MeasurementError: the ceiling or an arm beside it failed.
@@ -123,6 +129,7 @@ class Racer:
                 self.usage.note(measurement, ready)
                 tick()
 
+            leaving = partial(self._leaving, arms[0].name, self.clock.now() + seconds / 2)
             result = race(
                 feeders,
                 self.target.step,
@@ -133,7 +140,7 @@ class Racer:
                 seconds=seconds,
                 at_least_rounds=rounds[0],
                 on_block=on_block,
-                drop=None if cached else hopeless,
+                drop=None if cached else leaving,
             )
         for name, reason in (failures | result.failures).items():
             if cached:
@@ -142,6 +149,11 @@ class Racer:
             out_of_memory = "OutOfMemory" in reason or "out of memory" in reason
             self.notice("vram_limit" if out_of_memory else "arm_failed", f"{name} failed in the race: {reason}")
         return result.measurements
+
+    def _leaving(self, first: str, half: Seconds, running: Mapping[str, Measurement]) -> list[str]:
+        """Return who leaves the race: the hopeless, and from a time on all but the finalists."""
+        over = outsiders(running, first, FINALISTS) if self.clock.now() > half else []
+        return sorted({*hopeless(running), *over})
 
     def _loader(self, cell: Cell, discard: int, block: int, cached: int) -> Loader:
         """Open the loader of an arm that trains on so many batches before a block, and in it."""

@@ -14,7 +14,10 @@ FEWEST_RACED, MOST_RACED = 3, 9
 ROUNDS = 6
 """Of a race, which has no more cells than get so many."""
 
-MOST_IN_HEAT = 8
+MOST_IN_HEAT = 16
+"""All there are of most chains: what one heat shows of its cells, the machine has drifted from by the next."""
+
+MOST_HEAT_ROUNDS = 3
 
 STARTING = 0.5
 """Seconds that a loader takes to start, about."""
@@ -54,6 +57,13 @@ class Schedule:
                 break
             heat.append(cell)
         return heat
+
+    def heat_rounds(self, arms: Sequence[Cell], seconds: Seconds) -> int:
+        """Return how many rounds a heat of these arms has time for."""
+        for rounds in range(MOST_HEAT_ROUNDS, HEAT_ROUNDS, -1):
+            if sum(self._arm_seconds(arm, rounds, HEAT_BLOCK) for arm in arms) <= seconds:
+                return rounds
+        return HEAT_ROUNDS
 
     def race(self, seconds: Seconds) -> list[Cell]:
         """Return the cells to race: as many as get ``ROUNDS`` rounds in the time."""

@@ -16,7 +16,7 @@ from audioaug.advise.cache import Cache, fingerprint
 from audioaug.advise.cells import after_earlier_heats, after_heat, after_race, predicted, with_stall
 from audioaug.advise.facts import chain_facts, workload
 from audioaug.advise.progress import Progress, told_once
-from audioaug.advise.racing import CEILING, Racer
+from audioaug.advise.racing import CEILING, HEAT_ROUNDS, Racer
 from audioaug.advise.schedule import Schedule
 from audioaug.advise.target import Target, in_one_line
 from audioaug.advise.today import measure_today
@@ -221,10 +221,11 @@ class Survey:
         waiting = [cell for cell in worth_a_heat(self.report.cells) if cell.name != self.today.name]
         end = self.budget.spent + seconds
         with self.progress.stage(f"heats of {len(waiting)}, with training steps", seconds) as tick:
-            while heat := schedule.heat(waiting, end - self.budget.spent):
+            while heat := schedule.heat(waiting, left := end - self.budget.spent):
                 waiting = waiting[len(heat) :]
                 arms = [self.today, *heat]
-                measurements = self.racer.heat(arms, schedule.expected(arms), tick)
+                rounds = HEAT_ROUNDS if waiting else schedule.heat_rounds(arms, left)
+                measurements = self.racer.heat(arms, schedule.expected(arms), tick, rounds)
                 self._grow(**after_heat(self.report, self.racer, heat, measurements))
         self._grow(cells=refined(self.report))
         if waiting:

@@ -85,11 +85,17 @@ def hopeless(measurements: Mapping[str, Measurement]) -> list[str]:
     return sorted({*crawling, *losers(measurements, looks=2 * max(1, len(first) * (len(first) - 1)))})
 
 
+def outsiders(measurements: Mapping[str, Measurement], kept: str, at_most: int) -> list[str]:
+    """Return all but one arm, that is to go on in any case, and the fastest of the others: so many in all."""
+    middle = middles(measurements)
+    return sorted(measurements, key=lambda name: (name != kept, middle[name]))[at_most:]
+
+
 def ties(measurements: Mapping[str, Measurement]) -> list[str]:
     """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first.
 
-    An arm is told apart if it left the race before its end, or is slower by more than the margin, beyond doubt: the
-    same plan under two names may well stay 3 % apart for a whole race.
+    An arm that left the race before its end is none of them, nor is one that is slower by more than the margin, beyond
+    doubt: the same plan under two names may well stay 3 % apart for a whole race.
     """
     middle, slower = middles(measurements), losers(measurements, looks=2)
     return sorted((name for name in _finishers(measurements) if name not in slower), key=lambda name: middle[name])

@@ -95,10 +95,9 @@ def _pick(ties: list[Cell], current: Cell) -> Cell:
 
 def _use(report: Report, cell: Cell, ratio: Ratio) -> str:
     assert report.current is not None and report.current.measured_ms and cell.measured_ms
-    faster = report.current.measured_ms / cell.measured_ms
     return (
         f"Use {cell.name}: {format_ms(cell.measured_ms)} a step instead of {format_ms(report.current.measured_ms)}, "
-        f"{faster:.2f} times as fast ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
+        f"{ratio.value:.2f} times as fast ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
         f"{format_percent(stall(report, cell.measured_ms))} of it is more than the model alone needs."
     )
 

@@ -17,7 +17,7 @@ from audioaug.advise.racing import LONGEST_BLOCK, REFILL, Racer
 from audioaug.errors import AudioaugWarning
 from audioaug.measure import FakeClock, clock_for
 from audioaug.records import Cell
-from tests.decide.planted import planted_report, raced
+from tests.decide.planted import blocks, planted_report, raced
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 8, 64])
@@ -46,6 +46,17 @@ def test_each_arm_trains_on_its_own_threads_and_then_they_are_put_back() -> None
     assert set(found) == {cell.name for cell in arms}
     assert seen[usual] == seen[usual + 1] == seen.total() / 2 > 6
     assert torch.get_num_threads() == usual
+
+
+def test_only_the_first_and_the_fastest_go_on_in_the_second_half_of_a_race() -> None:
+    clock = FakeClock()
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
+    close = {name: blocks(name, [ms, 20, ms]) for name, ms in zip("abcdef", (15, 14, 13, 12, 11, 10), strict=True)}
+    running = close | {"slow": blocks("slow", [31, 50, 31])}
+    assert racer._leaving("a", 5.0, running) == ["slow"]  # twice as slow in every round
+    clock.advance(5.1)
+    assert racer._leaving("a", 5.0, running) == ["b", "c", "slow"]
+    assert racer._leaving("a", 5.0, {name: close[name] for name in "adef"}) == []
 
 
 def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_for_ever() -> None:

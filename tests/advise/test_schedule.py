@@ -41,6 +41,11 @@ def test_a_heat_has_as_many_as_time_and_processes_allow(schedule) -> None:
     assert [cell.num_workers for cell in schedule.heat(waiting, 1e6)] == [2]  # one at a time, at least
 
 
+def test_a_heat_has_more_rounds_where_there_is_time(schedule) -> None:
+    arms = [schedule.today, *schedule.report.cells[1:3]]
+    assert [schedule.heat_rounds(arms, seconds) for seconds in (0.0, 5.0, 1e6)] == [2, 2, 3]
+
+
 def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
     assert len(schedule.race(0.0)) == FEWEST_RACED
     assert schedule.race(0.0)[0] == schedule.today

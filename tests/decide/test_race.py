@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audioaug.decide.race import MARGIN, _t_quantile, hopeless, leader, losers, middles, paired_ratio, ties
+from audioaug.decide.race import MARGIN, _t_quantile, hopeless, leader, losers, middles, outsiders, paired_ratio, ties
 from tests.decide.planted import blocks
 
 TRIALS = 200
@@ -126,6 +126,12 @@ def test_who_left_the_race_neither_leads_nor_ties() -> None:
     arms = {"left": blocks("left", [9, 9]), "a": blocks("a", [10, 10, 30, 30]), "b": blocks("b", [10, 10, 30, 30])}
     assert leader(arms) == "a"  # the last rounds were slow for all
     assert ties(arms) == ["a", "b"]
+
+
+def test_outsiders_are_all_but_the_fastest_and_one_that_stays() -> None:
+    arms = {name: blocks(name, [ms, 3 * ms]) for name, ms in (("a", 40), ("b", 10), ("c", 30), ("d", 20))}
+    assert outsiders(arms, "a", 3) == ["c"] and outsiders(arms, "b", 3) == ["a"]
+    assert outsiders(arms, "a", 4) == outsiders(arms, "a", 9) == []
 
 
 def test_each_look_at_a_running_race_is_stricter() -> None:

@@ -20,7 +20,7 @@ GOOD_PART = 0.25
 NOISE = 0.25
 """Half the interval of a step, as a share of it: with more, little can be said."""
 
-FEWEST_ROUNDS = 3
+FEWEST_ROUNDS = 4
 """Of a race; a heat has fewer, and who leaves earlier is plainly slower."""
 
 PROBE = 16
