@@ -5,7 +5,7 @@ from collections.abc import Container
 
 from audioaug.units import Seconds
 
-SHARES = {"today": 0.1, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.26}
+SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.28}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
 RESERVE = 0.04

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from audioaug.advise.outputs import Outputs
 
 PRECISIONS = typing.get_args(Precision)
-DEFAULT_BUDGET = 120.0
-QUICK_BUDGET = 30.0
-VERIFY_BUDGET = 10.0
+DEFAULT_BUDGET = 112.0
+QUICK_BUDGET = 24.0
+VERIFY_BUDGET = 7.0
+"""Seconds to measure: with starting and ending Python (4 to 8) about two minutes, half a minute, a quarter of one."""
 LISTENING_SECONDS = 3.0
 
 
@@ -84,7 +85,6 @@ def show(report: Report, json: str | None = None) -> None:
 def _measure(options: dict[str, Any]) -> None:
     """Load the target, survey it, and write what was found, also when interrupted."""
     from audioaug.advise.interrupt import Interrupt
-    from audioaug.advise.listen import listen
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.target import load_target
@@ -113,6 +113,8 @@ def _measure(options: dict[str, Any]) -> None:
         survey = Survey(target, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
         report = survey.run()
         if outputs.has_page:
+            from audioaug.advise.listen import listen  # a second of imports, which only a page needs
+
             with progress.stage("examples to listen to", LISTENING_SECONDS):
                 outputs.listening = listen(target)
     _conclude(report, outputs, options)
