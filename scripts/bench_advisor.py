@@ -1,7 +1,7 @@
 """How good is the advice? Beside an exhaustive race of every cell, and on planted faults with a known answer.
 
-    python scripts/bench_advisor.py --seconds 120 --json result.json    80 minutes on 2 cores, alone on the machine
-    python scripts/bench_advisor.py --seconds 120 --json result.json    goes on where it was interrupted
+    python scripts/bench_advisor.py --seconds 112 --json result.json    80 minutes on 2 cores, alone on the machine
+    python scripts/bench_advisor.py --seconds 112 --json result.json    goes on where it was interrupted
     python scripts/bench_advisor.py --only planted --seconds 8          the faults alone: 7 minutes
     python scripts/bench_advisor.py --load result.json
 

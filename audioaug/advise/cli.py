@@ -24,7 +24,7 @@ PRECISIONS = typing.get_args(Precision)
 DEFAULT_BUDGET = 112.0
 QUICK_BUDGET = 24.0
 VERIFY_BUDGET = 7.0
-"""Seconds to measure: with starting and ending Python (4 to 8) about two minutes, half a minute, a quarter of one."""
+"""Seconds to measure, so that with starting and ending Python it is about two minutes, half of one, and 20 seconds."""
 LISTENING_SECONDS = 3.0
 
 

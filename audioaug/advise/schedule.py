@@ -11,7 +11,7 @@ from audioaug.units import Seconds
 FEWEST_RACED, MOST_RACED = 3, 9
 """Cells in the race, today's and the favourite among them."""
 
-ROUNDS = 6
+PLANNED_ROUNDS = 6
 """Of a race, which has no more cells than get so many."""
 
 MOST_IN_HEAT = 16
@@ -66,11 +66,11 @@ class Schedule:
         return HEAT_ROUNDS
 
     def race(self, seconds: Seconds) -> list[Cell]:
-        """Return the cells to race: as many as get ``ROUNDS`` rounds in the time."""
+        """Return the cells to race: as many as get ``PLANNED_ROUNDS`` rounds in the time."""
         left, processes = seconds, self.most_workers
         chosen: list[Cell] = []
         for cell in shortlist(self.report.cells, self.today, MOST_RACED):
-            left -= self._arm_seconds(cell, ROUNDS, RACE_BLOCK)
+            left -= self._arm_seconds(cell, PLANNED_ROUNDS, RACE_BLOCK)
             processes -= cell.num_workers
             if len(chosen) < FEWEST_RACED or (left > 0 and processes > 0):
                 chosen.append(cell)

@@ -12,7 +12,7 @@ from advisor_bench.records import Predicted, Regret, Row, SelfRace
 from advisor_bench.workloads import Workload
 from audioaug.advise.arms import stock_of
 from audioaug.advise.progress import Progress
-from audioaug.advise.racing import Racer
+from audioaug.advise.racing import FINALISTS, Racer
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
 from audioaug.decide.race import leader, middles, paired_ratio, ties
@@ -26,8 +26,6 @@ TOGETHER = 16
 
 CLOSE = 1.15
 """Cells within this much of the best are raced to the end."""
-
-FINALISTS = 4
 
 ROUNDS, FEWEST_ROUNDS, BLOCK = 6, 3, 0.5
 """Of each cell (fewer, where all cells take longer than ``CELLS_SECONDS``), and a block's seconds."""
@@ -108,13 +106,13 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
     finalists = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
     found = racer.run(finalists, guess, seconds, tick=lambda *_: None) if len(finalists) > 1 else {}
     winner, regret = _regret(found, advice.name)
-    final = {name: 1e3 * seconds for name, seconds in middles(found).items()} if found else times
+    final = _ms(found) if found else times
     unraced = [cell for cell in cells.values() if cell.status == "predicted" and cell.name in times]
     return replace(
         row,
         best=winner,
         advice_ms=final.get(advice.name),
-        best_ms=final[winner] if found else times[best],
+        best_ms=final.get(winner),
         regret=regret,
         true_ms=times,
         predicted=tuple(
@@ -145,13 +143,18 @@ def _all_cells(
     times, drifts, again = dict[str, float](), list[float](), list[float]()
     for number in range(heats):
         found = racer.heat([today, *others[number::heats]], guess, lambda *_: None, rounds, block)
-        here = {name: 1e3 * seconds for name, seconds in middles(found).items()}
+        here = _ms(found)
         both = {name: here[name] / known[name] for name in here if name in known}
         drift = median(both.values()) if both else 1.0
         times |= {name: ms / drift for name, ms in here.items()}
         drifts.append(drift)
         again += [abs(drift / share - 1) for share in both.values()]
     return times, tuple(drifts), tuple(again)
+
+
+def _ms(found: Mapping[str, Measurement]) -> dict[str, float]:
+    """Return what a step of each takes, in milliseconds."""
+    return {name: 1e3 * seconds for name, seconds in middles(found).items()}
 
 
 def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
