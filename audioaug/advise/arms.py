@@ -114,8 +114,8 @@ def open_loader(target: Target, cell: Cell, batches: Iterable[list[int]] | None 
 
 
 def stock_of(cell: Cell) -> int:
-    """Return how many batches a cell's loader may hold ready: what must be discarded before it is timed."""
-    return cell.queue + 2
+    """Return how many steps of a cell must not be timed: the batches that workers may hold ready, or a first one."""
+    return cell.queue + 2 if cell.num_workers else 1
 
 
 def cached_batches(target: Target, cell: Cell) -> list[Any]:

@@ -30,8 +30,8 @@ measured on two virtual cores) is no less over blocks of a second, of which ther
 FINALISTS = 4
 """Arms of a race that go on in its second half, the first one among them: these are told apart more surely then."""
 
-CEILING_ROUNDS, CEILING_BLOCK = 3, 0.5
-"""Beside the ceiling, where two arms take turns and the answer, if it is there, is to be quick."""
+CEILING_ROUNDS = 3
+"""Where one arm and the ceiling take turns: the answer, if it is there, is to be quick."""
 
 REFILL = 2.0
 """How many steps' time a loader gets for each batch of its stock, before nobody waits for it any more."""
@@ -77,8 +77,8 @@ class Racer:
             MeasurementError: the ceiling or an arm beside it failed.
         """
         with torch_threads(self.threads):
-            least, block = (CEILING_ROUNDS, CEILING_BLOCK) if cached else (ROUNDS, RACE_BLOCK)
-            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(least, 1000), block=block)
+            least = CEILING_ROUNDS if cached and len(arms) == 1 else ROUNDS
+            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(least, 1000), block=RACE_BLOCK)
 
     def heat(
         self,

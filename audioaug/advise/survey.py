@@ -4,7 +4,7 @@ The ceiling comes first, together with what the user does today; if these are eq
 what each stage costs alone, a prediction for every cell, and a race of the promising ones with real training steps.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import clock_for, effective_cores, host_facts
 from audioaug.records import Cell, Measurement, Notice, Plan, Report
 from audioaug.train.device_prefetch import tensors
-from audioaug.units import format_seconds
+from audioaug.units import Seconds, format_seconds
 
 CPU_TRAINING = (
     'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
@@ -87,9 +87,9 @@ class Survey:
     def _run(self) -> Report:
         if not self.report.host.has_gpu:
             self._notice("cpu_training", CPU_TRAINING)
-        measurements = self._measure_today()
         if self.options.verify is not None:
             return self._finish(self._verify(self.options.verify))
+        measurements = self._measure_today(self.budget.seconds_for("today"))
         if may_leave(*(measurements[name] for name in (self.today.name, CEILING))):
             return self._finish(leave_as_it_is(self._with_cost()))
         cache = Cache(self._fingerprint())
@@ -136,13 +136,14 @@ class Survey:
 
     # What is measured
 
-    def _measure_today(self) -> dict[str, Measurement]:
-        """Race the user's own configuration against batches that already lie on the device."""
-        chain, seconds = self.target.chain, self.budget.seconds_for("today")
+    def _measure_today(self, seconds: Seconds, beside: Sequence[Cell] = ()) -> dict[str, Measurement]:
+        """Race the user's own configuration, batches that already lie on the device, and others beside them."""
+        chain = self.target.chain
         cell = cell_at(chain, chain.worker_until, self.target.num_workers)
-        with self.progress.stage("ceiling, and what you do today", seconds) as tick:
+        name = "ceiling, what you do today, and the plan" if beside else "ceiling, and what you do today"
+        with self.progress.stage(name, seconds) as tick:
             self.bench = replace(self.bench, batches=cached_batches(self.target, cell))
-            found = measure_today(self.bench, cell, self.counts, self.racer, seconds, tick)
+            found = measure_today(self.bench, cell, self.counts, self.racer, seconds, tick, beside)
         self.counts, measured = found.counts, found.measurements
         raced = (measured[found.cell.name],)
         self._grow(ceiling=found.ceiling, current=found.cell, measurements=raced, signals=found.signals)
@@ -238,20 +239,21 @@ class Survey:
     def _run_race(self) -> Report:
         """Race the most promising cells against today's configuration, and decide."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("race")
-        return self._race(schedule.race(seconds), schedule)
+        arms = schedule.race(seconds)
+        with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
+            measurements = self.racer.run(arms, schedule.expected(arms), seconds, tick)
+        return self._decide(arms, measurements)
 
     def _verify(self, plan: Plan) -> Report:
         """Race a given plan against today's configuration only; raise ``MeasurementError`` if it cannot be run here."""
         self.counts.check(plan.num_workers)
         cell = cell_of(plan, self.target.chain)
+        measurements = self._measure_today(self.options.budget, [cell])
         arms = [self.today] if cell.name == self.today.name else [self.today, cell]
-        self._grow(cells=tuple(arms))
-        return self._race(arms, Schedule(self.report, self.racer, self.counts.most))
+        return self._decide(arms, {arm.name: measurements[arm.name] for arm in arms})
 
-    def _race(self, arms: Sequence[Cell], schedule: Schedule) -> Report:
-        seconds = self.budget.seconds_for("race")
-        with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
-            measurements = self.racer.run(arms, schedule.expected(arms), seconds, tick)
+    def _decide(self, arms: Sequence[Cell], measurements: Mapping[str, Measurement]) -> Report:
+        """Note what the race has shown of its arms, today's configuration the first of them, and choose one."""
         self._grow(**after_race(self.report, self.racer, arms, measurements))
         self._grow(cells=refined(self.report))
         return recommend(self._with_cost(), measurements)

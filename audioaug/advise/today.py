@@ -1,6 +1,6 @@
 """Today: what the user does now, raced against batches that already lie on the device, and what is seen beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from audioaug.advise.arms import cell_at, open_loader
@@ -9,9 +9,16 @@ from audioaug.advise.limits import needs_of
 from audioaug.advise.racing import CEILING, Racer
 from audioaug.advise.signals import look_at_step, look_beside
 from audioaug.advise.worker_counts import WorkerCounts
-from audioaug.measure import Watch
+from audioaug.decide.diagnose import NOT_THE_BOTTLENECK
+from audioaug.decide.recommend import may_leave, without_waiting
+from audioaug.errors import MeasurementError
+from audioaug.measure import Watch, race
+from audioaug.measure.rounds import ENOUGH
 from audioaug.records import Ceiling, Cell, Measurement, Notice, Signals
 from audioaug.units import Seconds
+
+CONFIRMING_ROUNDS = 4
+"""Once the pilot has shown hardly any waiting."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +33,15 @@ class Today:
 
 
 def measure_today(
-    bench: Bench, cell: Cell, counts: WorkerCounts, racer: Racer, seconds: Seconds, tick: Callable[..., None]
+    bench: Bench,
+    cell: Cell,
+    counts: WorkerCounts,
+    racer: Racer,
+    seconds: Seconds,
+    tick: Callable[..., None],
+    beside: Sequence[Cell] = (),
 ) -> Today:
-    """Race this cell, with fewer workers if there is no room for all of them, against the ceiling."""
+    """Race this cell, with fewer workers if there is no room for all of them, the ceiling, and others beside them."""
     target = bench.target
     target.try_step(bench.batches[0])
     signals = look_at_step(bench, seconds / 20)
@@ -36,10 +49,9 @@ def measure_today(
     counts = replace(counts, needs=needs_of(target, message, counts.host.start_method))
     signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
     cell, refused = _within_limits(bench, cell, counts)
-    pilot = bench.interleave({CEILING: bench.step(), cell.name: _steps_on(bench, cell)}, seconds / 8)
     watch = Watch(bench.clock)
-    expected = {name: timing.median for name, timing in pilot.items()}
-    result = racer.run([cell], expected, seconds / 2, tick, cached=bench.batches)
+    arms = [cell, *(other for other in beside if other.name != cell.name)]
+    result = _raced(bench, arms, racer, seconds, tick)
     signals = _with_race(replace(signals, refused=refused), watch, racer, result[cell.name])
     signals = look_beside(bench, cell, message, signals, seconds / 5)
     timing = result[CEILING].step
@@ -58,9 +70,31 @@ def _within_limits(bench: Bench, cell: Cell, counts: WorkerCounts) -> tuple[Cell
     return cell_at(bench.target.chain, cell.cut, counts.most), Notice(limit.id, text)
 
 
-def _steps_on(bench: Bench, cell: Cell) -> Callable[[], None]:
+def _raced(
+    bench: Bench, arms: Sequence[Cell], racer: Racer, seconds: Seconds, tick: Callable[..., None]
+) -> dict[str, Measurement]:
+    """Measure the arms and the ceiling beside each other; of one step if it is all there is, and hardly any waiting."""
+    first = arms[0]
+    pilot = _pilot(bench, first, seconds / 8)
+    expected = {name: arm.step.median for name, arm in pilot.items()}
+    alone = len(arms) == 1 and first.num_workers == 0 and bench.target.device.type == "cpu"
+    if alone and pilot[first.name].wait.median <= NOT_THE_BOTTLENECK * expected[first.name]:
+        found = racer.heat(arms, expected, tick, CONFIRMING_ROUNDS).get(first.name)
+        if found is not None and may_leave(found, model := without_waiting(found, CEILING)):
+            return {first.name: found, CEILING: model}
+    expected |= {arm.name: expected[first.name] for arm in arms}
+    return racer.run(arms, expected, seconds / 2, tick, cached=bench.batches)
+
+
+def _pilot(bench: Bench, cell: Cell, seconds: Seconds) -> dict[str, Measurement]:
+    """Train as the user does today, each step a block; return this and what is left without waiting for data."""
     feeder = iter(open_loader(bench.target, cell))
-    return lambda: bench.target.step(next(feeder))
+    bench.target.step(next(feeder))
+    arms, discard = {cell.name: feeder}, {cell.name: 0}
+    found = race(arms, bench.target.step, bench.clock, block_steps=1, discard=discard, rounds=ENOUGH, seconds=seconds)
+    for reason in found.failures.values():
+        raise MeasurementError(f"Training failed ({cell.name}): {reason}")
+    return found.measurements | {CEILING: without_waiting(found.measurements[cell.name], CEILING)}
 
 
 def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement) -> Signals:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, causes, stall
 from audioaug.decide.predict import device_ms
 from audioaug.decide.race import MARGIN, Ratio, paired_ratio, ties
-from audioaug.records import Allocation, Cell, Measurement, Notice, Recommendation, Report
+from audioaug.records import Allocation, Cell, Measurement, Notice, Recommendation, Report, Timing
 from audioaug.units import format_interval, format_ms, format_percent
 
 
@@ -60,6 +60,16 @@ def leave_as_it_is(report: Report) -> Report:
 def may_leave(current: Measurement, ceiling: Measurement) -> bool:
     """Return whether the current configuration's stall is at most 2 %, beyond doubt."""
     return 1 - 1 / paired_ratio(current, ceiling).high <= NOT_THE_BOTTLENECK
+
+
+def without_waiting(today: Measurement, name: str) -> Measurement:
+    """Return the same steps less what each waited for data, as an arm of this name.
+
+    Where nobody works beside the step (there are no workers, and all computes on the CPU) that is the model alone, in
+    the same moments: no drift of the machine comes between the two.
+    """
+    model = tuple(step - wait for step, wait in zip(today.step.seconds, today.wait.seconds, strict=True))
+    return replace(today, cell=name, step=Timing(model), wait=Timing((0.0,) * len(model)))
 
 
 def allocation(report: Report, cell: Cell) -> Allocation | None:

@@ -123,7 +123,7 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     assert wave.shape == (4, 1, 4000) and bool(wave.isfinite().all())
 
     ran = advise("--model", "mymodel.py", *BRIEF, "--verify", "plan.json", "--json", "-")
-    assert ran.code == 0 and ran.err.count(" ...\n") == 2
+    assert ran.code == 0 and ran.err.splitlines() == ["ceiling, what you do today, and the plan ..."]
     verified = from_json(ran.out, Report)  # nothing else on stdout
     makes_sense(verified)
     raced = {(cell.cut, cell.num_workers) for cell in verified.cells}
@@ -149,6 +149,18 @@ def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> No
     timed = {(stage.engine, stage.op) for stage in report.stages if stage.where == "worker" and stage.op is not None}
     assert timed == {(engine, op) for engine in ("audiomentations", "batched") for op in range(3)}
     assert not [notice for notice in report.notices if notice.id == "only_predicted"]
+
+
+def test_where_next_to_nothing_is_waiting_one_look_is_enough(advise, model, here) -> None:
+    drifting = "def loss(output, batch):\n    sleep(uniform(0.15, 0.25))\n    return output.mean()\n"
+    path = model(IN_MEMORY + CHEAP + "from random import uniform\nfrom time import sleep\n" + drifting)
+    ran = advise("--model", path, "--budget", "20", "--json", "report.json")
+    assert ran.code == 0 and ran.err.splitlines() == ["ceiling, and what you do today ..."]
+    report = read_record(here / "report.json", Report)
+    makes_sense(report)
+    assert report.cause == "model_bound" and "the most you could gain is" in report.verdict
+    assert 0.98 < report.ceiling.step_ms / report.current.measured_ms < 1
+    assert report.current.cpu_seconds_per_step is not None
 
 
 TELLS_THREADS = """

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audioaug.decide.race import ties
-from audioaug.decide.recommend import allocation, leave_as_it_is, may_leave, recommend
+from audioaug.decide.recommend import allocation, leave_as_it_is, may_leave, recommend, without_waiting
+from audioaug.records import Timing
 from tests.decide.planted import blocks, planted_report, raced, steady
 
 
@@ -111,6 +112,16 @@ def test_an_early_exit_recommends_what_there_is() -> None:
 )
 def test_leaving_early_needs_certainty(today, leave) -> None:
     assert may_leave(blocks("today", today), blocks("ceiling", [10.0] * 3)) is leave
+
+
+def test_what_a_step_waits_says_how_much_could_be_gained_though_the_machine_drifts() -> None:
+    steps, waits = (0.010, 0.020, 0.012, 0.031), (0.0001, 0.0002, 0.00012, 0.0003)
+    today = replace(blocks("today", [1e3 * step for step in steps]), wait=Timing(waits))
+    model = without_waiting(today, "ceiling")
+    assert model.cell == "ceiling" and model.step.seconds == pytest.approx([0.0099, 0.0198, 0.01188, 0.0307])
+    assert may_leave(today, model) and not may_leave(today, blocks("ceiling", [9.9, 24.0, 9.0, 30.0]))
+    slow = replace(today, wait=Timing(tuple(4 * wait for wait in waits)))
+    assert not may_leave(slow, without_waiting(slow, "ceiling"))
 
 
 def test_an_allocation_names_model_augmentation_and_waiting() -> None:
