@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from audioaug.dsp import biquads
+
 torch.set_num_threads(1)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="audioaug-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
@@ -19,3 +21,9 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 def demo() -> Path:
     """The folder of the demo audio: speech, noise, rooms; 16 kHz mono."""
     return Path(__file__).parents[1] / "datasets" / "demo"
+
+
+@pytest.fixture
+def by_fft(monkeypatch) -> None:
+    """Filter by FFT, as on a GPU."""
+    monkeypatch.setattr(biquads, "products_are_exact", lambda device: False)

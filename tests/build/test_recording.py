@@ -101,6 +101,14 @@ def test_a_chain_that_is_recorded_does_the_same(name):
     assert module._recording
 
 
+@pytest.mark.usefixtures("by_fft")
+def test_filters_by_fft_are_recorded_too(monkeypatch):
+    monkeypatch.setattr("audioaug.build.recording.RECORDED_AT", 1)
+    found, module = differences(Chain.from_yaml(CHAINS / "speech.yaml"), 5, batch=8)
+    assert max(found) <= (1e-5 if CUDA else 0.0)
+    assert module._recording
+
+
 def test_recorded_audio_is_the_same_wherever_it_is_trained_with():
     chain, clips = Chain(HALF, RATE), [wave(number, 1)[0].cpu() for number in range(40)]
     plans = [Plan(device_engine=engine) for engine in ("batched", "captured")]

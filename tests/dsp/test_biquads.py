@@ -70,6 +70,7 @@ def assert_rows_equal(cascade, sos_rows, x, lengths):
             assert error < 5e-6 * max(np.abs(wanted).max(), np.abs(clip).max()), (row, channel)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("centre_hz", CENTRES_HZ)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_row_equals_scipy_in_one_ragged_batch(kind, centre_hz):
@@ -86,6 +87,7 @@ def test_coefficients_are_the_cookbooks(kind, centre_hz):
     np.testing.assert_allclose(np.concatenate([b, a], axis=1), wanted, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("samples", [1, 2, 5, 3000])
 def test_cascades_with_filters_that_ring_longer_than_the_clip(samples):
     parts = [("low_shelf", 5.0), ("peaking", 60.0), ("peaking", 6000.0), ("high_shelf", 0.9999 * RATE / 2)]
@@ -96,6 +98,7 @@ def test_cascades_with_filters_that_ring_longer_than_the_clip(samples):
     assert_rows_equal(cascade, sos_rows, noise(len(ROWS), 1, samples), [samples] * len(ROWS))
 
 
+@pytest.mark.usefixtures("by_fft")
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_the_cut_a_long_ring_would_come_round(kind):
     """The canary: the same plan without its cut is wrong, so the tests above can see one that is missing."""
@@ -106,6 +109,7 @@ def test_without_the_cut_a_long_ring_would_come_round(kind):
     assert plan[0].cuts[0] and np.abs(result.numpy()[0, 0] - wanted).max() > 1e-3
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(("kind", "at_0_hz"), [("low_shelf", 4.0), ("high_shelf", 1.0), ("peaking", 1.0)])
 def test_a_constant_keeps_its_level_from_the_first_sample_on(kind, at_0_hz):
     each = sections(kind, 500.0, [(20 * np.log10(4.0), 0.7)])
@@ -113,6 +117,7 @@ def test_a_constant_keeps_its_level_from_the_first_sample_on(kind, at_0_hz):
     np.testing.assert_allclose(result, 0.2 * at_0_hz, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_rows_that_ring_far_longer_than_most_are_filtered_apart():
     centres_hz = np.asarray([1000.0, 20.0, 900.0, 1100.0, 30.0, 1000.0])
     each = biquads.section("peaking", centres_hz, np.full(6, 12.0), np.full(6, 2.0), RATE)
@@ -122,6 +127,7 @@ def test_rows_that_ring_far_longer_than_most_are_filtered_apart():
     assert_rows_equal([each], sos_rows, noise(6, 2), [SAMPLES - 100 * row for row in range(6)])
 
 
+@pytest.mark.usefixtures("either_way")
 def test_silence_stays_silence():
     assert not filtered([sections(kind, 300.0) for kind in KINDS], np.zeros((len(ROWS), 1, 200)), [200] * 12).any()
 

@@ -63,6 +63,7 @@ def both_ways(kind, low_hz, high_hz, orders, lengths):
     return functools.partial(zero_phase, forward, length_R=lengths, edge_R=edge, longest_edge=int(edge.max()))
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     ("kind", "low_hz", "high_hz", "zero"),
     [(*band, False) for band in BANDS] + [(*band, True) for band in BANDS if band[1] >= 20.0 and band[2] <= 7500.0],
@@ -128,6 +129,7 @@ def test_the_cutoff_lies_at_minus_3_db(kind):
     assert levels.tolist() == pytest.approx([0.5**0.5] * len(ORDERS), rel=1e-3)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize(("kind", "stays"), [("lowpass", 1.0), ("highpass", 0.0), ("bandpass", 0.0), ("bandstop", 1.0)])
 def test_a_constant_stays_or_vanishes_from_the_first_sample_on(kind, stays, zero):
@@ -136,6 +138,7 @@ def test_a_constant_stays_or_vanishes_from_the_first_sample_on(kind, stays, zero
     assert torch.allclose(result, torch.full_like(result, 0.7 * stays), atol=1e-6)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("samples", [1, 2, 5])
 def test_clips_far_shorter_than_the_tail(samples):
     x = noise(1, 1, samples)

@@ -1,0 +1,10 @@
+"""Both ways to run a cascade of filters: the device, and what torch was told, decide which one is taken."""
+
+import pytest
+
+
+@pytest.fixture(params=["in blocks", "by FFT"])
+def either_way(request) -> None:
+    """Run the test in both ways."""
+    if request.param == "by FFT":
+        request.getfixturevalue("by_fft")
