@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
-from statistics import fmean
+from statistics import fmean, median_low
 from typing import Any
 
 import torch
@@ -104,11 +104,8 @@ class Racer:
         block: float,
     ) -> dict[str, Measurement]:
         discard = {cell.name: stock_of(cell) for cell in arms}
-        steps = {cell.name: self.block_steps(expected[cell.name], cell.num_workers, block) for cell in arms}
-        if cached:
-            steps[CEILING] = self.block_steps(expected[CEILING], 0, block)
+        steps = self._blocks(arms, expected, block, len(cached))
         same = len(cached) if self.target.pad else 0  # of many lengths: no other batches can be compared with these
-        steps = {name: math.ceil(count / max(1, same)) * max(1, same) for name, count in steps.items()}
         loaders = {cell.name: self._loader(cell, discard[cell.name], steps[cell.name], same) for cell in arms}
         feeders: dict[str, Iterator[Any]] = {
             cell.name: self._on_threads(iter(loaders[cell.name]), cell.threads or self.threads) for cell in arms
@@ -151,9 +148,28 @@ class Racer:
         return result.measurements
 
     def _leaving(self, first: str, half: Seconds, running: Mapping[str, Measurement]) -> list[str]:
-        """Return who leaves the race: the hopeless, and from a time on all but the finalists."""
-        over = outsiders(running, first, FINALISTS) if self.clock.now() > half else []
-        return sorted({*hopeless(running), *over})
+        """Return who leaves the race: the hopeless, and from a time on all but the finalists.
+
+        Before that time the first one stays for ``ROUNDS`` rounds: how steady it is, fewer do not show.
+        """
+        late = self.clock.now() > half
+        over = outsiders(running, first, FINALISTS) if late else []
+        stays = not late and first in running and len(running[first].step.seconds) < ROUNDS
+        return sorted({*hopeless(running), *over} - ({first} if stays else set()))
+
+    def _blocks(
+        self, arms: Sequence[Cell], expected: Mapping[str, float], seconds: float, cached: int
+    ) -> dict[str, int]:
+        """Return how many steps the block of each arm has; where clips have many lengths as many for all.
+
+        A long clip more or less in a block would be taken for a slower or faster arm.
+        """
+        workers = {cell.name: cell.num_workers for cell in arms} | ({CEILING: 0} if cached else {})
+        steps = {name: self.block_steps(expected[name], count, seconds) for name, count in workers.items()}
+        if not self.target.pad:
+            return steps
+        multiple = cached or max(1, *workers.values())
+        return dict.fromkeys(steps, math.ceil(median_low(steps.values()) / multiple) * multiple)
 
     def _loader(self, cell: Cell, discard: int, block: int, cached: int) -> Loader:
         """Open the loader of an arm that trains on so many batches before a block, and in it."""

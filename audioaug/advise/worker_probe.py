@@ -15,8 +15,8 @@ from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
 from audioaug.units import Seconds
 
-LEAST_LOOKS = 3
-"""Fewer tell nothing of growth."""
+LEAST_LOOKS = 5
+"""Fewer tell nothing of growth: workers may be a batch further at one look than at the next."""
 
 LOOKS = (0.75, 1, 1.25, 1.5, 1.75, 2, 3, 4, 6, 8, 12, 16)
 """Memory is looked at after so many times the batches that a loader holds ready."""

@@ -330,7 +330,7 @@ FEW = frozenset(drawn(640, 16))
 FAULTS: Mapping[str, Workload] = {
     workload.name: workload
     for workload in (
-        fault("a slow model", "model_bound", FREE, sleeps(120)),
+        fault("a slow model", "model_bound", FREE, sleeps(120), batch_size=2),
         fault("a slow op with a fast twin", "augment_cpu_bound", [both(3, 2)], sleeps(8)),
         fault("a slow op among others", "augment_cpu_bound", [both(0.3, 1), both(3, 2), both(0.2, 1)], sleeps(8)),
         fault("one worker, too few", "too_few_workers", [only_cpu(2)], sleeps(10), num_workers=1, workers=(1, 2)),
@@ -410,8 +410,9 @@ FAULTS: Mapping[str, Workload] = {
             "long clips among short ones",
             "padding_waste",
             FREE,
-            sleeps_for_lengths(50),
+            sleeps_for_lengths(60),
             data=partial(Data, samples=lengths),
+            batch_size=4,
             pad=True,
         ),
         fault("ever new shapes", "shape_churn", FREE, SleepsOnNewShapes(50, 8), data=ANY_LENGTH, pad=True),
@@ -448,7 +449,7 @@ FAULTS: Mapping[str, Workload] = {
             "cow_memory_growth",
             FREE,
             sleeps(8),
-            data=partial(Data, partial(keeps, 1_000_000), 10_000_000),
+            data=partial(Data, partial(keeps, 200_000), 10_000_000),
             num_workers=1,
             workers=(0, 1),
         ),

@@ -13,7 +13,7 @@ from audioaug.advise.arms import EndlessBatches, RaceBatches
 from audioaug.advise.cells import _on_other_batches
 from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
-from audioaug.advise.racing import LONGEST_BLOCK, REFILL, Racer
+from audioaug.advise.racing import CEILING, LONGEST_BLOCK, REFILL, ROUNDS, Racer
 from audioaug.errors import AudioaugWarning
 from audioaug.measure import FakeClock, clock_for
 from audioaug.records import Cell
@@ -57,6 +57,33 @@ def test_only_the_first_and_the_fastest_go_on_in_the_second_half_of_a_race() -> 
     clock.advance(5.1)
     assert racer._leaving("a", 5.0, running) == ["b", "c", "slow"]
     assert racer._leaving("a", 5.0, {name: close[name] for name in "adef"}) == []
+
+
+def test_what_you_do_today_stays_until_it_is_seen_how_steady_it_is() -> None:
+    clock = FakeClock()
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
+
+    def running(rounds):
+        return {name: blocks(name, [ms] * rounds) for name, ms in (("today", 60), ("slow", 50), ("fast", 10))}
+
+    assert racer._leaving("today", 5.0, running(ROUNDS - 1)) == ["slow"]
+    assert racer._leaving("today", 5.0, running(ROUNDS)) == ["slow", "today"]
+    assert racer._leaving("failed", 5.0, running(ROUNDS - 1)) == ["slow", "today"]
+    clock.advance(5.1)
+    assert racer._leaving("today", 5.0, running(ROUNDS - 1)) == ["slow", "today"]
+
+
+def test_of_clips_of_many_lengths_all_blocks_are_the_same_batches() -> None:
+    arms = [Cell("cpu", 1), Cell("cpu", 1, num_workers=2), Cell("cpu", 1, num_workers=4), Cell("gpu", 0)]
+    expected = dict(zip([*(cell.name for cell in arms), CEILING], (0.17, 0.17, 0.1, 1.0, 0.17), strict=True))
+
+    def steps(pad, cached=0):
+        target = SimpleNamespace(device=torch.device("cpu"), pad=pad)
+        racer = Racer(target, FakeClock(), 120.0, notice=lambda *_: None)
+        return [*racer._blocks(arms, expected, 0.5, cached).values()]
+
+    assert steps(pad=False) == [3, 4, 8, 3] and steps(pad=False, cached=5) == [3, 4, 8, 3, 3]
+    assert steps(pad=True) == [4] * 4 and steps(pad=True, cached=5) == [5] * 5
 
 
 def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_for_ever() -> None:
