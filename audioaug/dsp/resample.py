@@ -14,13 +14,17 @@ Shapes: R rows, C channels, T samples, F frequencies, K output samples.
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
 from audioaug.dsp.fft import fast_length
 from audioaug.dsp.rows import in_turn
+
+FloatArray = NDArray[np.float64]
 
 FRACTION_BITS = 36
 """Time is a whole number of 2**-36 input samples: float32 would be a sample off after a few minutes."""
@@ -42,7 +46,7 @@ KERNEL_SHAPE = 2.3 * TAPS
 """Best for twice the rate: 1e-7 (Barnett, Magland, af Klinteberg: "A parallel nonuniform fast Fourier transform library
 based on an 'exponential of semicircle' kernel", 2019)."""
 
-NODES = 16
+TAP_DEGREE, SPECTRUM_DEGREE, NODES = 8, 7, 16
 
 
 def fixed_ratio(old_rate: NDArray[np.float64], new_rate: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -110,27 +114,58 @@ def _gain_RF(step_R: torch.Tensor, n: int, band_limit: bool) -> torch.Tensor:
     lower_R, centre = (lower_R, CENTRE) if band_limit else (torch.ones_like(lower_R), WIDE_CENTRE)
     z_RF = (place_F * (2 / n) * lower_R[:, None] - centre) / (1 - centre)
     limit_RF = 0.5 * torch.erfc(z_RF * (SLOPE + BEND * z_RF.square()))
-    return limit_RF / _kernel_spectrum(place_F * (TAPS * math.pi / (2 * n)))
+    return limit_RF * _at((place_F * (2 / n)).square(), _undoing_the_kernel())
 
 
-def _kernel(z: torch.Tensor) -> torch.Tensor:
+def _kernel(z: FloatArray) -> FloatArray:
     """Return the exponential of a semicircle, on [-1, 1]."""
-    return torch.exp(KERNEL_SHAPE * ((1 - z.square()).clamp(min=0.0).sqrt() - 1))
+    return np.asarray(np.exp(KERNEL_SHAPE * (np.sqrt(1 - z * z) - 1)))
+
+
+def _polynomial(function: Callable[[FloatArray], FloatArray], degree: int, low: float, high: float) -> list[float]:
+    """Return the factors of the powers, from 0 on, of the polynomial that meets a function best between two places."""
+    best = Chebyshev.interpolate(function, degree, domain=[low, high])
+    return [float(factor) for factor in best.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef]
 
 
 @functools.lru_cache(maxsize=1)
-def _gauss() -> tuple[list[float], list[float]]:
-    nodes, weights = np.polynomial.legendre.leggauss(2 * NODES)
-    return nodes[NODES:].tolist(), weights[NODES:].tolist()
+def _taps_as_polynomials() -> list[list[float]]:
+    """Return for each tap of the first half its weight, by how far the time is from the middle between two samples.
+
+    The other half are their mirror images. Off by 1e-8; rounding is more.
+    """
+    places = range(1 - TAPS // 2, 1)
+    return [_polynomial(functools.partial(_weight, place), TAP_DEGREE, -0.5, 0.5) for place in places]
 
 
-def _kernel_spectrum(angle_F: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the kernel's taps times cosines, by quadrature; ``angle``: at the kernel's edge, in radians."""
-    total = torch.zeros_like(angle_F)
-    for node, weight in zip(*_gauss()):
-        height = weight * TAPS * math.exp(KERNEL_SHAPE * (math.sqrt(1 - node * node) - 1))
-        total = total + height * torch.cos(angle_F * node)
-    return total
+def _weight(place: int, off: FloatArray) -> FloatArray:
+    """Return the weight of the tap that is so many samples behind the last one before the time."""
+    return _kernel((place - 0.5 - off) * (2 / TAPS))
+
+
+@functools.lru_cache(maxsize=1)
+def _undoing_the_kernel() -> list[float]:
+    """Return one over the kernel's spectrum as a polynomial of the square of the share of the Nyquist frequency.
+
+    The spectrum is the sum of the kernel times cosines, by quadrature. Off by 1e-8.
+    """
+    node_N, weight_N = np.polynomial.legendre.leggauss(2 * NODES)
+    height_N = weight_N * (TAPS / 2) * _kernel(node_N)
+
+    def undone(square: FloatArray) -> FloatArray:
+        angle = np.sqrt(np.maximum(square, 0.0)) * (TAPS * math.pi / 4)
+        return np.asarray(1 / (height_N * np.cos(np.asarray(angle)[..., None] * node_N)).sum(-1))
+
+    return _polynomial(undone, SPECTRUM_DEGREE, 0.0, 1.0)
+
+
+def _at(place: torch.Tensor, factors: Sequence[float]) -> torch.Tensor:
+    """Return the value of a polynomial at these places."""
+    *lower, highest = factors
+    value = torch.full_like(place, highest)
+    for factor in reversed(lower):
+        value.mul_(place).add_(factor)
+    return value
 
 
 def _read(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor:
@@ -139,9 +174,12 @@ def _read(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor:
     before, half = TAPS // 2 - 1, FRACTION_BITS - 1
     ringed = torch.cat([fine_RCN[..., -before:], fine_RCN, fine_RCN[..., : TAPS - before]], dim=-1)
     place_RCK = (time_RK >> half).clamp(max=length - 1)[:, None].expand(-1, channels, -1)
-    between_RK = (time_RK & ((1 << half) - 1)).float() * 2.0**-half
-    total = torch.zeros_like(between_RK)[:, None]
-    for tap in range(TAPS):
-        weight_RK = _kernel((tap - before - between_RK) * (2 / TAPS))
-        total = total + weight_RK[:, None] * ringed[..., tap : tap + length].gather(-1, place_RCK)
-    return total
+    off_RK = (time_RK & ((1 << half) - 1)).float() * 2.0**-half - 0.5
+    square_RK = off_RK.square()
+    total_RCK = fine_RCN.new_zeros(place_RCK.shape)
+    for tap, factors in enumerate(_taps_as_polynomials()):
+        even_RK, odd_RK = _at(square_RK, factors[::2]), _at(square_RK, factors[1::2]).mul_(off_RK)
+        for place, weight_RK in ((tap, even_RK + odd_RK), (TAPS - 1 - tap, even_RK - odd_RK)):
+            read_RCK = ringed[..., place : place + length].gather(-1, place_RCK)
+            total_RCK.addcmul_(weight_RK[:, None], read_RCK)
+    return total_RCK
