@@ -139,7 +139,7 @@ class DeviceChain(torch.nn.Module):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)
             if prepared.lengths is not None:
-                y_BCT = y_BCT.masked_fill(~inside(length_B, y_BCT.shape[-1]), 0.0)
+                y_BCT = torch.where(inside(length_B, y_BCT.shape[-1]), y_BCT, 0.0)
             for step in prepared.steps:
                 y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate)
         return y_BCT.to(x_BCT.dtype), length_B
@@ -158,7 +158,7 @@ class DeviceChain(torch.nn.Module):
         y_RCT = batched(y_RCT, params, clips)
         if step.width is not None:
             length_R, y_BCT, y_RCT = params["length_out"], _fit(y_BCT, step.width), _fit(y_RCT, step.width)
-            y_RCT = y_RCT.masked_fill(~inside(length_R, step.width), 0.0)
+            y_RCT = torch.where(inside(length_R, step.width), y_RCT, 0.0)
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
         elif self._stock is not None or not op.keeps_silence:
             y_RCT = clips.masked(y_RCT)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params
 from audioaug.dsp.fades import crossfade
+from audioaug.dsp.rows import in_turn
 from audioaug.errors import ChainError
 
 SHORTEST_FADE = 0.00025
@@ -65,7 +66,12 @@ class TimeMask(Op):
         return {"t": int(params["t"]), "t0": int(params["t0"])}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        t_B1, t0_B1, fade_B1 = (params[name][:, None] for name in ("t", "t0", "fade"))
-        into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32) - t0_B1.int()
-        outward_BT = torch.maximum(-1 - into_BT, into_BT - t_B1.int())
-        return x_BCT * crossfade(outward_BT + fade_B1.int(), fade_B1, equal_energy=False)[:, None]
+        time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32)
+
+        def masked(some: slice) -> torch.Tensor:
+            t_R1, t0_R1, fade_R1 = (params[name][some, None] for name in ("t", "t0", "fade"))
+            from_middle_RT = (time_T - t0_R1.int()).float().sub_((t_R1 - 1) / 2).abs_()
+            outward_RT = from_middle_RT.sub_((t_R1 + 1) / 2 - fade_R1)
+            return x_BCT[some] * crossfade(outward_RT, fade_R1, equal_energy=False)[:, None]
+
+        return in_turn(masked, len(x_BCT), x_BCT.shape[1] * x_BCT.shape[-1], x_BCT.device)
