@@ -123,8 +123,7 @@ class HostClips:
 def inside(length_B: torch.Tensor, samples: int) -> torch.Tensor:
     """Return (B, 1, T), true inside each clip: stretches of one row that is true, then false, which copies are fast."""
     row = torch.arange(2 * samples, device=length_B.device) < samples
-    stretches = row.as_strided((samples + 1, samples), (1, 1))
-    return stretches.index_select(0, (samples - length_B).clamp_(0, samples))[:, None]
+    return row.unfold(0, samples, 1).index_select(0, (samples - length_B).clamp_(0, samples))[:, None]
 
 
 @dataclass(frozen=True)

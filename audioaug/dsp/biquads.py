@@ -20,7 +20,7 @@ be heard, and cutting it there is exact: what it plays from sample L on is z^-L 
 The cascade starts in the steady state of its first sample, as ``sosfilt(zi=sosfilt_zi * x[0])`` does, section after
 section: as if it had been x[0] all the time before. Where H is cut, (H(0) - what is left of it) x[0] is missing then.
 
-Shapes: R rows, S sections, K = 8 numbers of each, C channels, T samples, F frequencies.
+Shapes: R rows, S sections, K = 7 numbers of each, C channels, T samples, F frequencies.
 """
 
 import math
@@ -42,7 +42,8 @@ TAIL_ERROR = 1e-7
 SHORTEST_TAIL = 2**8
 SLOW = 4
 """How many times as long as the median of a batch the slow rows ring."""
-NUMBERS = 7
+OWN_NUMBERS, NUMBERS = 5, 7
+"""Of a section, and with the two of what it still plays from where it is cut on."""
 RESPONSE_WEIGHT = 0.3
 """What a section's response costs, in FFTs of the same length and back (measured)."""
 CHERNOFF = (1.0 - 1e-9, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
@@ -153,7 +154,7 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
     whole = fast_length(max(1, longest))
     every, shape = Section.one(sections), (len(sections), -1)
     rings_RS = every.rings_R().reshape(shape).T
-    numbers_SRK = every.numbers_RK().reshape(*shape, 5)
+    numbers_SRK = every.numbers_RK().reshape(*shape, OWN_NUMBERS)
     steady_R = every.steady_R().reshape(shape).prod(axis=0)
     rings_R = cascade_rings_R(rings_RS)
     slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[len(rings_R) // 2]))
@@ -162,10 +163,10 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
         if len(rows):
             cuts, tail = _cuts_and_tail(rings_RS[rows], whole)
             numbers_RSK = np.zeros((len(rows), len(sections), NUMBERS))
-            numbers_RSK[..., :5] = numbers_SRK[:, rows].swapaxes(0, 1)
+            numbers_RSK[..., :OWN_NUMBERS] = numbers_SRK[:, rows].swapaxes(0, 1)
             for place, cut in enumerate(cuts):
                 if cut:
-                    numbers_RSK[:, place, 5:] = sections[place].cut_R2(cut)[rows]
+                    numbers_RSK[:, place, OWN_NUMBERS:] = sections[place].cut_R2(cut)[rows]
             found.append(Cascade(rows, numbers_RSK.reshape(-1), steady_R[rows], cuts, tail))
     return found
 
@@ -235,7 +236,7 @@ def _run_in_blocks(x_RCT: torch.Tensor, cascades: Sequence[Cascade]) -> torch.Te
     numbers_RSK = torch.cat([_numbers(each, len(each.rows)) for each in cascades])
     if len(cascades) > 1:
         numbers_RSK = numbers_RSK.index_select(0, torch.cat([each.rows for each in cascades]).argsort())
-    numbers_RSK = numbers_RSK[..., :5].repeat_interleave(channels, dim=0)
+    numbers_RSK = numbers_RSK[..., :OWN_NUMBERS].repeat_interleave(channels, dim=0)
     return filter_in_blocks(x_RCT.reshape(rows * channels, samples), numbers_RSK).view(x_RCT.shape)
 
 

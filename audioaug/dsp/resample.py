@@ -49,7 +49,7 @@ based on an 'exponential of semicircle' kernel", 2019)."""
 TAP_DEGREE, SPECTRUM_DEGREE, NODES = 8, 7, 16
 
 
-def fixed_ratio(old_rate: NDArray[np.float64], new_rate: NDArray[np.float64]) -> NDArray[np.int64]:
+def fixed_ratio(old_rate: FloatArray, new_rate: FloatArray) -> NDArray[np.int64]:
     """Return the ratio of two rates as ``resample`` likes it: the input time between output samples. On the host."""
     return np.rint(np.asarray(old_rate) / np.asarray(new_rate) * 2.0**FRACTION_BITS).astype(np.int64)
 
@@ -123,9 +123,9 @@ def _kernel(z: FloatArray) -> FloatArray:
 
 
 def _polynomial(function: Callable[[FloatArray], FloatArray], degree: int, low: float, high: float) -> list[float]:
-    """Return the factors of the powers, from 0 on, of the polynomial that meets a function best between two places."""
-    best = Chebyshev.interpolate(function, degree, domain=[low, high])
-    return [float(factor) for factor in best.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef]
+    """Return the factors of the powers, from 0 on, of the polynomial that meets a function at its Chebyshev points."""
+    found = Chebyshev.interpolate(function, degree, domain=[low, high])
+    return [float(factor) for factor in found.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef]
 
 
 @functools.lru_cache(maxsize=1)
@@ -153,8 +153,8 @@ def _undoing_the_kernel() -> list[float]:
     height_N = weight_N * (TAPS / 2) * _kernel(node_N)
 
     def undone(square: FloatArray) -> FloatArray:
-        angle = np.sqrt(np.maximum(square, 0.0)) * (TAPS * math.pi / 4)
-        return np.asarray(1 / (height_N * np.cos(np.asarray(angle)[..., None] * node_N)).sum(-1))
+        angle = np.sqrt(square) * (TAPS * math.pi / 4)
+        return np.asarray(1 / (height_N * np.cos(angle[:, None] * node_N)).sum(-1))
 
     return _polynomial(undone, SPECTRUM_DEGREE, 0.0, 1.0)
 

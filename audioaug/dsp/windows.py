@@ -17,7 +17,7 @@ def windows(x_S: torch.Tensor, start_N: torch.Tensor, width: int) -> torch.Tenso
     """
     if x_S.requires_grad and torch.is_grad_enabled():
         return x_S[start_N[:, None] + torch.arange(width, device=x_S.device)]
-    return x_S.as_strided((len(x_S) - width + 1, width), (1, 1)).index_select(0, start_N)
+    return x_S.unfold(0, width, 1).index_select(0, start_N)
 
 
 def read(x_RCT: torch.Tensor, start_RN: torch.Tensor, width: int) -> torch.Tensor:
@@ -25,7 +25,7 @@ def read(x_RCT: torch.Tensor, start_RN: torch.Tensor, width: int) -> torch.Tenso
     rows, channels, samples = x_RCT.shape
     first_RC1 = torch.arange(rows * channels, device=x_RCT.device).view(rows, channels, 1) * samples
     start_M = (first_RC1 + start_RN[:, None]).flatten()
-    return windows(x_RCT.contiguous().view(-1), start_M, width).view(rows, channels, start_RN.shape[1], width)
+    return windows(x_RCT.reshape(-1), start_M, width).view(rows, channels, start_RN.shape[1], width)
 
 
 def read_around(x_RCT: torch.Tensor, start_RN: torch.Tensor, width: int) -> torch.Tensor:
