@@ -16,6 +16,7 @@ from audioaug.advise.target import Target, in_one_line
 from audioaug.decide.race import hopeless, middles, outsiders
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, GcPauses, cpu_seconds, race
+from audioaug.measure.rounds import ENOUGH
 from audioaug.records import Cell, Measurement, Timing
 from audioaug.train import Loader
 from audioaug.train.threads import torch_threads
@@ -31,7 +32,7 @@ FINALISTS = 4
 """Arms of a race that go on in its second half, the first one among them: these are told apart more surely then."""
 
 CEILING_ROUNDS = 3
-"""Where one arm and the ceiling take turns: the answer, if it is there, is to be quick."""
+"""Where the ceiling takes turns: the answer, if it is there, is to be quick."""
 
 REFILL = 2.0
 """How many steps' time a loader gets for each batch of its stock, before nobody waits for it any more."""
@@ -60,6 +61,30 @@ class Racer:
         self.threads = torch.get_num_threads()
         self.failed: dict[str, str] = {}
 
+    def pilot(self, cell: Cell, seconds: Seconds, is_over: Callable[[Measurement], bool]) -> Measurement:
+        """Train on one arm alone, each step a block, until it is over, but for about so many seconds at most.
+
+        Raises:
+            MeasurementError: training failed.
+        """
+        feeder, discard = iter(open_loader(self.target, cell)), {cell.name: 0}
+        self.target.step(next(feeder))
+        with Usage(self.target.device, self.clock, discard) as self.usage:
+            result = race(
+                {cell.name: feeder},
+                self.target.step,
+                self.clock,
+                block_steps=1,
+                discard=discard,
+                rounds=ENOUGH,
+                seconds=seconds,
+                on_block=self.usage.note,
+                drop=lambda running: [name for name, found in running.items() if is_over(found)],
+            )
+        for reason in result.failures.values():
+            raise MeasurementError(f"Training failed ({cell.name}): {reason}")
+        return result.measurements[cell.name]
+
     def run(
         self,
         arms: Sequence[Cell],
@@ -77,8 +102,8 @@ class Racer:
             MeasurementError: the ceiling or an arm beside it failed.
         """
         with torch_threads(self.threads):
-            least = CEILING_ROUNDS if cached and len(arms) == 1 else ROUNDS
-            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(least, 1000), block=RACE_BLOCK)
+            least = CEILING_ROUNDS if cached else ROUNDS
+            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(least, ENOUGH), block=RACE_BLOCK)
 
     def heat(
         self,

@@ -70,7 +70,6 @@ class Survey:
         self.racer = Racer(target, self.bench.clock, hurry, self._notice)
         self.budget = Budget(options.budget)
         host = host_facts(target.device)
-        host = replace(host, effective_cores=effective_cores(int(host.usable_cores), self.bench.clock))
         self.report = Report(host, chain_facts(target), workload(target))
         self.counts = WorkerCounts(host, options.workers, target.num_workers)
 
@@ -92,6 +91,7 @@ class Survey:
         measurements = self._measure_today(self.budget.seconds_for("today"))
         if may_leave(*(measurements[name] for name in (self.today.name, CEILING))):
             return self._finish(leave_as_it_is(self._with_cost()))
+        self._measure_cores()
         cache = Cache(self._fingerprint())
         if self.options.fresh or not self._recall(cache):
             self._measure_workers()
@@ -149,6 +149,11 @@ class Survey:
         self._grow(ceiling=found.ceiling, current=found.cell, measurements=raced, signals=found.signals)
         self._grow(current=with_stall(self.report, self.today))
         return measured
+
+    def _measure_cores(self) -> None:
+        """Measure what the cores do together, which predictions reckon with."""
+        host = self.report.host
+        self._grow(host=replace(host, effective_cores=effective_cores(int(host.usable_cores), self.bench.clock)))
 
     def _measure_workers(self) -> None:
         seconds = self.budget.seconds_for("workers")

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 
 from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
@@ -11,14 +13,15 @@ from audioaug.advise.signals import look_at_step, look_beside
 from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK
 from audioaug.decide.recommend import may_leave, without_waiting
-from audioaug.errors import MeasurementError
-from audioaug.measure import Watch, race
-from audioaug.measure.rounds import ENOUGH
+from audioaug.measure import Watch
 from audioaug.records import Ceiling, Cell, Measurement, Notice, Signals
 from audioaug.units import Seconds
 
-CONFIRMING_ROUNDS = 4
-"""Once the pilot has shown hardly any waiting."""
+FEWEST_STEPS = 3
+"""That tell how long one takes."""
+
+TELLING_STEPS, TELLING_SECONDS = 24, 1.0
+"""That tell a wait of 1 % of a step from one of 2 %, on a machine where one of ten waits three times as long."""
 
 
 @dataclass(frozen=True)
@@ -75,26 +78,24 @@ def _raced(
 ) -> dict[str, Measurement]:
     """Measure the arms and the ceiling beside each other; of one step if it is all there is, and hardly any waiting."""
     first = arms[0]
-    pilot = _pilot(bench, first, seconds / 8)
-    expected = {name: arm.step.median for name, arm in pilot.items()}
     alone = len(arms) == 1 and first.num_workers == 0 and bench.target.device.type == "cpu"
-    if alone and pilot[first.name].wait.median <= NOT_THE_BOTTLENECK * expected[first.name]:
-        found = racer.heat(arms, expected, tick, CONFIRMING_ROUNDS).get(first.name)
-        if found is not None and may_leave(found, model := without_waiting(found, CEILING)):
-            return {first.name: found, CEILING: model}
-    expected |= {arm.name: expected[first.name] for arm in arms}
+    found = racer.pilot(first, seconds / 2, partial(_is_over, alone, first.num_workers))
+    model = without_waiting(found, CEILING)
+    if alone and may_leave(found, model):
+        return {first.name: found, CEILING: model}
+    expected = {arm.name: fmean(found.step.seconds) for arm in arms} | {CEILING: fmean(model.step.seconds)}
     return racer.run(arms, expected, seconds / 2, tick, cached=bench.batches)
 
 
-def _pilot(bench: Bench, cell: Cell, seconds: Seconds) -> dict[str, Measurement]:
-    """Train as the user does today, each step a block; return this and what is left without waiting for data."""
-    feeder = iter(open_loader(bench.target, cell))
-    bench.target.step(next(feeder))
-    arms, discard = {cell.name: feeder}, {cell.name: 0}
-    found = race(arms, bench.target.step, bench.clock, block_steps=1, discard=discard, rounds=ENOUGH, seconds=seconds)
-    for reason in found.failures.values():
-        raise MeasurementError(f"Training failed ({cell.name}): {reason}")
-    return found.measurements | {CEILING: without_waiting(found.measurements[cell.name], CEILING)}
+def _is_over(alone: bool, workers: int, found: Measurement) -> bool:
+    """Return whether a pilot has shown enough: more is asked of one that may be all there is, with hardly any waiting.
+
+    Workers that started together deliver together, and only the mean of such steps tells how long one takes.
+    """
+    steps = len(found.step.seconds)
+    if alone and found.wait.median <= NOT_THE_BOTTLENECK * found.step.median:
+        return steps >= TELLING_STEPS and sum(found.step.seconds) >= TELLING_SECONDS
+    return steps >= max(FEWEST_STEPS, 2 * workers)
 
 
 def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement) -> Signals:
