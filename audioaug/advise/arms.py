@@ -14,8 +14,8 @@ from audioaug.errors import AudioaugError, DataError
 from audioaug.records import Cell, CellStatus, Plan
 from audioaug.train import Loader
 
-CACHED = 8
-"""Batches kept on the device to measure the ceiling with."""
+CACHED, FEW_CACHED = 8, 4
+"""Batches kept on the device to measure the ceiling with; fewer, where a plan is verified, which is to be quick."""
 
 
 class EndlessBatches:
@@ -118,11 +118,11 @@ def stock_of(cell: Cell) -> int:
     return cell.queue + 2 if cell.num_workers else 1
 
 
-def cached_batches(target: Target, cell: Cell) -> list[Any]:
-    """Return batches that lie on the device; raise ``DataError`` if they cannot be loaded."""
+def cached_batches(target: Target, cell: Cell, count: int = CACHED) -> list[Any]:
+    """Return so many batches that lie on the device; raise ``DataError`` if they cannot be loaded."""
     try:
         feeder = iter(open_loader(target, replace(cell, num_workers=0)))
-        return [next(feeder) for _ in range(CACHED)]
+        return [next(feeder) for _ in range(count)]
     except AudioaugError:
         raise
     except Exception as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from audioaug.advise import device_stages, loader_stages
-from audioaug.advise.arms import cached_batches, cell_at, cell_of, stock_of
+from audioaug.advise.arms import CACHED, FEW_CACHED, cached_batches, cell_at, cell_of, stock_of
 from audioaug.advise.bench import Bench
 from audioaug.advise.budget import ALSO, SHARES, Budget
 from audioaug.advise.cache import Cache, fingerprint
@@ -142,7 +142,8 @@ class Survey:
         cell = cell_at(chain, chain.worker_until, self.target.num_workers)
         name = "ceiling, what you do today, and the plan" if beside else "ceiling, and what you do today"
         with self.progress.stage(name, seconds) as tick:
-            self.bench = replace(self.bench, batches=cached_batches(self.target, cell))
+            batches = cached_batches(self.target, cell, FEW_CACHED if beside else CACHED)
+            self.bench = replace(self.bench, batches=batches)
             found = measure_today(self.bench, cell, self.counts, self.racer, seconds, tick, beside)
         self.counts, measured = found.counts, found.measurements
         raced = (measured[found.cell.name],)

@@ -56,7 +56,7 @@ def measure_today(
     arms = [cell, *(other for other in beside if other.name != cell.name)]
     result = _raced(bench, arms, racer, seconds, tick)
     signals = _with_race(replace(signals, refused=refused), watch, racer, result[cell.name])
-    signals = look_beside(bench, cell, message, signals, seconds / 5)
+    signals = look_beside(bench, cell, message, signals, seconds / (10 if beside else 5))
     timing = result[CEILING].step
     rate = target.batch_size / timing.median
     ceiling = Ceiling(timing.ms, timing.ci_ms, rate, counts.host.torch_threads, timing.samples_ms)
