@@ -102,10 +102,11 @@ class Case:
 
     @property
     def beside(self) -> list[Ratio]:
-        """How today's blocks compare with those of all that ran in as many rounds of a race."""
+        """How today's blocks compare with those of all that ran in as many rounds of a race; empty if it left earlier."""
         mine, others = self.measured, [one for one in self.report.measurements if one.cell != self.current.name]
-        rounds = max(len(mine.step.seconds), FEWEST_ROUNDS) if mine else 0
-        return [paired_ratio(mine, it) for it in others if mine and len(it.step.seconds) == rounds]
+        if mine is None or len(mine.step.seconds) < FEWEST_ROUNDS:
+            return []
+        return [paired_ratio(mine, it) for it in others if len(it.step.seconds) == len(mine.step.seconds)]
 
     @cached_property
     def wait_ms(self) -> float | None:
