@@ -58,7 +58,8 @@ class Fused:
             if len(within):
                 draw = node.drawn(draws, rows[within])
                 factor_R[within] *= node.op.factor(draw)
-                sections += [each.spread(within, len(rows)) for each in node.op.sections(draw, clips)]
+                own = node.op.sections(draw, clips)
+                sections += own if len(within) == len(rows) else [each.spread(within, len(rows)) for each in own]
         if not sections:
             return {"factor": factor_R}
         sections[0] = sections[0].amplified(factor_R)

@@ -4,10 +4,19 @@ Shapes: R rows, N values.
 """
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 NORM_BLOCK = 1024
+
+RANGES = 8
+"""Of ranks, in a row: the bounds of those that are asked for are bounds of these."""
+
+RANKED = ("rank", "fraction", "lowest", "highest")
+"""Arguments of ``at_rank``."""
 
 
 def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
@@ -57,21 +66,43 @@ def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) 
     return torch.where(heard_RW.any(dim=-1), power_R.masked_fill(power_R == 0, 1.0).sqrt(), rms(x_RN, count_R))
 
 
-def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) -> torch.Tensor:
+def ranked(share_R: NDArray[np.float64], count_R: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the arguments of ``at_rank`` for these shares of the way up, 0 to 1, of rows of so many values.
+
+    There are few bounds, since shapes follow from them.
+    """
+    last_R = np.maximum(count_R - 1, 0)
+    rank_R = share_R * last_R
+    last = int(last_R.max())
+    step = max(1, (last + 1) // RANGES)
+    lowest, highest = int(rank_R.min()) // step * step, min(last, -(-int(rank_R.max()) // step) * step)
+    return {"rank": rank_R.astype(np.int64), "fraction": rank_R % 1, "lowest": lowest, "highest": highest}
+
+
+def at_rank(
+    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+) -> torch.Tensor:
     """Return the value at rank ``rank + fraction`` of each row, between neighbours linearly, as numpy's percentile.
 
     Where the fraction is 0 the next value is not looked at; it may be infinite.
+
+    Args:
+        x_RN: the values, in any order.
+        rank_R: from 0, the smallest value.
+        fraction_R: 0 to 1.
+        lowest: no rank is lower.
+        highest: no rank is higher, up to N - 1.
     """
-    # One row's rank after the other, up to N - 1, is the same rank N - 1 of all, once each has enough below its values.
+    # One row's rank after the other is the same rank of all, the highest, once each has enough below its values.
     # Selecting takes a quarter of the time of sorting.
     count = x_RN.shape[1]
-    below_RN = torch.arange(count - 1, device=x_RN.device) < (count - 1 - rank_R)[:, None]
+    below_RN = torch.arange(highest - lowest, device=x_RN.device) < (highest - rank_R)[:, None]
     around_RN = torch.where(below_RN, -torch.inf, torch.inf).to(x_RN.dtype)
     all_RN = torch.cat([x_RN, around_RN], dim=1)
     if torch.are_deterministic_algorithms_enabled():  # which on CUDA forbid kthvalue
-        low_R = all_RN.sort(dim=1).values[:, count - 1]
+        low_R = all_RN.sort(dim=1).values[:, highest]
     else:
-        low_R = all_RN.kthvalue(count, dim=1).values
+        low_R = all_RN.kthvalue(highest + 1, dim=1).values
     above_RN = x_RN > low_R[:, None]
     next_R = torch.where(above_RN, x_RN, torch.inf).amin(dim=1)
     high_R = torch.where(count - above_RN.sum(dim=1) > rank_R + 1, low_R, next_R)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
-from audioaug.dsp.levels import at_rank
+from audioaug.dsp.levels import RANKED, at_rank, ranked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +40,10 @@ class ClippingDistortion(Op):
         return {"percentile_threshold": UniformInt(self.min_percentile_threshold, self.max_percentile_threshold)}
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
-        last = np.maximum(clips.lengths * clips.channels - 1, 0)
+        count, side = clips.lengths * clips.channels, draw["percentile_threshold"] // 2
         params = dict(draw)
-        side = draw["percentile_threshold"] // 2
         for name, percentage in (("low", side), ("high", 100 - side)):
-            rank = percentage / 100 * last
-            params |= {f"{name}_rank": rank.astype(np.int64), f"{name}_fraction": rank % 1}
+            params |= {f"{name}_{key}": value for key, value in ranked(percentage / 100, count).items()}
         return params
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
@@ -53,5 +51,5 @@ class ClippingDistortion(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         x_BN = clips.masked(x_BCT, value=torch.inf).flatten(1)
-        low_B, high_B = (at_rank(x_BN, params[f"{name}_rank"], params[f"{name}_fraction"]) for name in ("low", "high"))
+        low_B, high_B = (at_rank(x_BN, *(params[f"{name}_{key}"] for key in RANKED)) for name in ("low", "high"))
         return x_BCT.clamp(low_B[:, None, None], high_B[:, None, None])

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
-from audioaug.dsp.levels import at_rank, level
+from audioaug.dsp.levels import RANKED, at_rank, level, ranked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +41,14 @@ class TanhDistortion(Op):
 
     def resolve(self, draw: Params, clips: HostClips) -> Params:
         share = 1 - 0.99 * draw["distortion_amount"]
-        rank = share * np.maximum(clips.lengths * clips.channels - 1, 0)
-        return {**draw, "rank": rank.astype(np.int64), "rank_fraction": rank % 1}
+        return {**draw, **ranked(share, clips.lengths * clips.channels)}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"distortion_amount": params["distortion_amount"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         size_BN = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1)
-        threshold_B = at_rank(size_BN, params["rank"], params["rank_fraction"])
+        threshold_B = at_rank(size_BN, *(params[key] for key in RANKED))
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
         before_B, after_B = (level(clips.masked(y_BCT), clips.lengths_B) for y_BCT in (x_BCT, bent))
         heard_B = before_B > 1e-9

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from audioaug.dsp.fades import crossfade
-from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, peak, rms, rms_without_silence
+from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, peak, ranked, rms, rms_without_silence
 
 
 def test_decibels():
@@ -33,19 +33,17 @@ def test_order_statistics_are_numpys_percentiles(values, deterministic, monkeypa
     x = np.random.default_rng(0).standard_normal((12, values)).astype(np.float32)
     x = np.concatenate([x, np.round(x, 1)])  # in which many are equal
     percentages = np.tile([0.0, 1.0, 12.5, 25.0, 33.3, 50.0, 66.6, 75.0, 90.0, 99.0, 99.99, 100.0], 2)
-    ranks = percentages / 100 * (values - 1)
-    result = at_rank(
-        torch.from_numpy(x),
-        torch.from_numpy(ranks.astype(np.int64)),
-        torch.from_numpy((ranks % 1).astype(np.float32)),
-    )
-    expected = [np.percentile(row, percentage) for row, percentage in zip(x.astype(np.float64), percentages)]
-    assert result.tolist() == pytest.approx(expected, abs=2e-6)
+    for rows in (slice(None), slice(5, 8), slice(1)):  # ranks of all, some in the middle, the lowest alone
+        rank = ranked(percentages[rows] / 100, np.full(len(x), values)[rows])
+        numbers = [torch.from_numpy(rank[name]) for name in ("rank", "fraction")]
+        result = at_rank(torch.from_numpy(x[rows]), *numbers, rank["lowest"], rank["highest"])
+        pairs = zip(x[rows].astype(np.float64), percentages[rows], strict=True)
+        assert result.tolist() == pytest.approx([np.percentile(*pair) for pair in pairs], abs=2e-6)
 
 
 def test_an_order_statistic_next_to_infinity_is_finite():
     x = torch.tensor([[3.0, float("inf"), 1.0, float("inf")]])
-    assert at_rank(x, torch.tensor([1]), torch.tensor([0.0])).tolist() == [3.0]
+    assert at_rank(x, torch.tensor([1]), torch.tensor([0.0]), lowest=0, highest=1).tolist() == [3.0]
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 80, 81, 1000])
