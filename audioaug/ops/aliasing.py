@@ -56,11 +56,13 @@ def _read(x_BCT: torch.Tensor, have_B: torch.Tensor, want_B: torch.Tensor, size:
     # Place i lies at sample i * (have - 1) / (want - 1). In whole numbers: float32 is too coarse in a long clip.
     last_B1, steps_B1 = (have_B - 1).clamp(min=0)[:, None], (want_B - 1).clamp(min=1)[:, None]
     place_BN = torch.arange(size, device=x_BCT.device) * last_B1
-    before_BN = torch.minimum(place_BN // steps_B1, last_B1)
-    fraction_BN = (place_BN % steps_B1) / steps_B1
-    low, high = (_take(x_BCT, index_BN) for index_BN in (before_BN, torch.minimum(before_BN + 1, last_B1)))
+    before_BN = place_BN // steps_B1
+    fraction_BN = (place_BN - before_BN * steps_B1) / steps_B1
+    low, high = (_take(x_BCT, index_BN) for index_BN in (before_BN, before_BN + 1))
     return torch.lerp(low, high, fraction_BN[:, None])
 
 
 def _take(x_BCT: torch.Tensor, index_BN: torch.Tensor) -> torch.Tensor:
+    """Return the samples at these places; behind the row, where they have no weight, its last one."""
+    index_BN = index_BN.clamp_(max=x_BCT.shape[-1] - 1)
     return x_BCT.gather(-1, index_BN[:, None].expand(-1, x_BCT.shape[1], -1))

@@ -102,7 +102,7 @@ class Case:
 
     @property
     def beside(self) -> list[Ratio]:
-        """How today's blocks compare with those of all that ran in as many rounds of a race; nothing if it left early."""
+        """How today's blocks compare with those of all that ran in as many rounds of a race; none if it left early."""
         mine, others = self.measured, [one for one in self.report.measurements if one.cell != self.current.name]
         if mine is None or len(mine.step.seconds) < FEWEST_ROUNDS:
             return []
