@@ -32,10 +32,9 @@ def repeat(
         warm_up: calls before anything is timed.
     """
     deadline = clock.now() + seconds
-    calls = _warm(work, clock, warm_up)
-    return Timing(
-        tuple(seconds_per_call(work, clock, calls) for _ in rounds(clock, deadline, at_least=at_least, at_most=at_most))
-    )
+    calls, first = _warm(work, clock, warm_up)
+    more = rounds(clock, deadline, at_least=at_least - 1, at_most=at_most - 1)
+    return Timing((first, *(seconds_per_call(work, clock, calls) for _ in more)))
 
 
 def interleave(
@@ -48,7 +47,7 @@ def interleave(
     seed: int = 0,
     on_round: Callable[[int], None] | None = None,
 ) -> dict[str, Timing]:
-    """Time several works under the same conditions: all of them once a round, in random order.
+    """Time several works under the same conditions: all of them once a round, in random order but in the first.
 
     Whatever drifts (clock rates, heat, the neighbours) then falls on all alike. Entry i of every timing is from
     round i, so they can be compared in pairs.
@@ -60,18 +59,18 @@ def interleave(
         at_least: rounds that are made however long they take.
         warm_up: calls of each work before anything is timed.
         seed: of the order within each round.
-        on_round: called after each round with the number of rounds so far.
+        on_round: called after each round but the first with the number of rounds so far.
     """
     deadline = clock.now() + seconds
-    calls = {name: _warm(work, clock, warm_up) for name, work in works.items()}
-    times: dict[str, list[Seconds]] = {name: [] for name in works}
+    warm = {name: _warm(work, clock, warm_up) for name, work in works.items()}
+    times = {name: [first] for name, (_, first) in warm.items()}
     order, shuffle = list(works), random.Random(seed).shuffle
-    for index in rounds(clock, deadline, at_least=at_least) if works else ():
+    for index in rounds(clock, deadline, at_least=at_least - 1) if works else ():
         shuffle(order)
         for name in order:
-            times[name].append(seconds_per_call(works[name], clock, calls[name]))
+            times[name].append(seconds_per_call(works[name], clock, warm[name][0]))
         if on_round is not None:
-            on_round(index + 1)
+            on_round(index + 2)
     return {name: Timing(tuple(entries)) for name, entries in times.items()}
 
 
@@ -85,11 +84,11 @@ def seconds_per_call(work: Work, clock: Clock, calls: int) -> Seconds:
     return (clock.now() - start) / calls
 
 
-def _warm(work: Work, clock: Clock, warm_up: int) -> int:
-    """Call ``work`` until it is warm, then find how many calls make a repetition long enough to be timed."""
+def _warm(work: Work, clock: Clock, warm_up: int) -> tuple[int, Seconds]:
+    """Call ``work`` until it is warm; then find how many calls make a repetition long enough, and time a first one."""
     for _ in range(warm_up):
         work()
     calls = 1
-    while calls < MOST_CALLS and seconds_per_call(work, clock, calls) * calls < SHORTEST_REPETITION:
+    while (seconds := seconds_per_call(work, clock, calls)) * calls < SHORTEST_REPETITION and calls < MOST_CALLS:
         calls *= 2
-    return calls
+    return calls, seconds
