@@ -64,5 +64,5 @@ def _read(x_BCT: torch.Tensor, have_B: torch.Tensor, want_B: torch.Tensor, size:
 
 def _take(x_BCT: torch.Tensor, index_BN: torch.Tensor) -> torch.Tensor:
     """Return the samples at these places; behind the row, where they have no weight, its last one."""
-    index_BN = index_BN.clamp_(max=x_BCT.shape[-1] - 1)
+    index_BN = index_BN.clamp(max=x_BCT.shape[-1] - 1)
     return x_BCT.gather(-1, index_BN[:, None].expand(-1, x_BCT.shape[1], -1))

@@ -95,7 +95,7 @@ def measure(
     replayed = {}
     for engine in also if is_chain else ():
         works[RECORDED[engine]], replayed[RECORDED[engine]] = engines.recorded(chain, x_BCT, engine)
-    times = interleave(works, clock, seconds=seconds, at_least=rounds, warm_up=0)
+    times = interleave(works, clock, seconds=seconds, at_least=rounds)
     if REFERENCE in times:
         factor = 1 / share / size.threads
         times[REFERENCE] = Timing(tuple(entry * factor for entry in times[REFERENCE].seconds))

@@ -3,13 +3,18 @@
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from audioaug import Chain, ops
 from audioaug.advise.cli import main
+from audioaug.advise.racing import Racer
 from audioaug.advise.survey import Survey
 from audioaug.advise.target import MODULE_NAME
 from audioaug.decide.recommend import recommend
+from audioaug.measure import clock_for
 from audioaug.records import Report, write_record
 from tests.decide.planted import planted_report, raced, steady
 
@@ -80,6 +85,26 @@ def advise(here, capsys):
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def racer_with():
+    """Return a racer whose target trains by this step, on a chain of one gain and eight short clips."""
+
+    def make(step, notice=lambda *_: None) -> Racer:
+        target = SimpleNamespace(
+            dataset=[torch.ones(400)] * 8,
+            chain=Chain([ops.Gain()], 16000),
+            batch_size=2,
+            device=torch.device("cpu"),
+            collate_fn=None,
+            pad=False,
+            path="m.py",
+            step=step,
+        )
+        return Racer(target, clock_for(target.device), 1.0, notice=notice)
+
+    return make
 
 
 @pytest.fixture

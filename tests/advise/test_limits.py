@@ -7,21 +7,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import audioaug.advise.limits
-from audioaug import Chain, ops
 from audioaug.advise.arms import EndlessBatches
 from audioaug.advise.drawn import POOL, drawn
 from audioaug.advise.limits import why_unpicklable
 from audioaug.advise.pieces import readable
-from audioaug.advise.racing import Racer
 from audioaug.advise.target import load_target
 from audioaug.advise.worker_probe import Memory
-from audioaug.measure import clock_for
 from audioaug.records import Cell, Report, read_record
 
 ROOT = Path(__file__).parents[2]
@@ -182,23 +178,13 @@ def test_a_dataset_of_which_nothing_can_be_read_is_not_scanned() -> None:
     assert readable(data, 16000) == ([], []) and data.tried < 1000
 
 
-def test_a_cell_that_is_out_of_memory_is_infeasible_and_not_the_end() -> None:
+def test_a_cell_that_is_out_of_memory_is_infeasible_and_not_the_end(racer_with) -> None:
     def step(batch) -> None:
         if torch.get_num_threads() == 3:  # the greedy cell's
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")  # injected
 
     told: list[tuple[str, str]] = []
-    target = SimpleNamespace(
-        dataset=[torch.ones(400)] * 8,
-        chain=Chain([ops.Gain()], 16000),
-        batch_size=2,
-        device=torch.device("cpu"),
-        collate_fn=None,
-        pad=False,
-        path="m.py",
-        step=step,
-    )
-    racer = Racer(target, clock_for(target.device), 1.0, notice=lambda *notice: told.append(notice))
+    racer = racer_with(step, lambda *notice: told.append(notice))
     arms = [Cell("cpu", 1), Cell("cpu", 1, threads=3)]
     raced = racer.heat(arms, {cell.name: 0.01 for cell in arms}, tick=lambda *_: None)
     assert set(raced) == {"all in the loader, 0 workers"}

@@ -8,14 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from audioaug import Chain, ops
 from audioaug.advise.arms import EndlessBatches, RaceBatches
 from audioaug.advise.cells import _on_other_batches
 from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
 from audioaug.advise.racing import CEILING, LONGEST_BLOCK, REFILL, ROUNDS, Racer
 from audioaug.errors import AudioaugWarning
-from audioaug.measure import FakeClock, clock_for
+from audioaug.measure import FakeClock
 from audioaug.records import Cell
 from tests.decide.planted import blocks, planted_report, raced
 
@@ -29,19 +28,10 @@ def test_a_block_is_a_multiple_of_the_workers(workers, seconds) -> None:
     assert max(3, workers) <= steps < max(3, min(LONGEST_BLOCK, 1 / max(seconds, 1e-4))) + max(1, workers) + 1
 
 
-def test_each_arm_trains_on_its_own_threads_and_then_they_are_put_back() -> None:
+def test_each_arm_trains_on_its_own_threads_and_then_they_are_put_back(racer_with) -> None:
     usual, seen = torch.get_num_threads(), Counter[int]()
-    target = SimpleNamespace(
-        dataset=[torch.ones(400)] * 8,
-        chain=Chain([ops.Gain()], 16000),
-        batch_size=2,
-        device=torch.device("cpu"),
-        collate_fn=None,
-        pad=False,
-        step=lambda batch: seen.update([torch.get_num_threads()]),
-    )
     arms = [Cell("cpu", 1), Cell("cpu", 1, threads=usual + 1)]
-    racer = Racer(target, clock_for(target.device), 1.0, notice=lambda *_: None)
+    racer = racer_with(lambda batch: seen.update([torch.get_num_threads()]))
     found = racer.heat(arms, {cell.name: 0.01 for cell in arms}, tick=lambda: None)
     assert set(found) == {cell.name for cell in arms}
     assert seen[usual] == seen[usual + 1] == seen.total() / 2 > 6

@@ -1,15 +1,10 @@
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
-import torch
 
-from audioaug import Chain, ops
-from audioaug.advise.racing import Racer
 from audioaug.advise.today import FEWEST_STEPS, TELLING_STEPS, _is_over
 from audioaug.errors import MeasurementError
-from audioaug.measure import clock_for
 from audioaug.records import Cell, Timing
 from tests.decide.planted import blocks
 
@@ -34,22 +29,9 @@ def test_a_pilot_goes_on_where_it_may_be_all_there_is(alone, workers, share, ms,
     assert is_over(waiting(steps, ms, share)) and not is_over(waiting(steps - 1, ms, share))
 
 
-def a_racer(step) -> Racer:
-    target = SimpleNamespace(
-        dataset=[torch.ones(400)] * 8,
-        chain=Chain([ops.Gain()], 16000),
-        batch_size=2,
-        device=torch.device("cpu"),
-        collate_fn=None,
-        pad=False,
-        step=step,
-    )
-    return Racer(target, clock_for(target.device), 1.0, notice=lambda *_: None)
-
-
-def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed() -> None:
+def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(racer_with) -> None:
     cell, seen = Cell("cpu", 1), []
-    racer = a_racer(seen.append)
+    racer = racer_with(seen.append)
     found = racer.pilot(cell, 60.0, lambda found: len(found.step.seconds) == 5)
     assert found.cell == cell.name and found.steps_per_block == 1
     assert len(found.step.seconds) == len(found.wait.seconds) == 5
@@ -62,4 +44,4 @@ def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed()
             raise ValueError("no more")
 
     with pytest.raises(MeasurementError, match=r"Training failed .*ValueError: no more"):
-        a_racer(fails_the_third_time).pilot(cell, 60.0, lambda _: False)
+        racer_with(fails_the_third_time).pilot(cell, 60.0, lambda _: False)
