@@ -11,6 +11,9 @@ SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats
 RESERVE = 0.04
 """Of the time, kept back: the last stage ends with a whole round."""
 
+SMALL = 60.0
+"""Seconds: with less, what is loaded and looked at beside the stages is less, too."""
+
 ALSO = 0.04
 """Of the budget, besides it, for each other precision or batch size."""
 
@@ -22,6 +25,11 @@ class Budget:
         self.total = total
         self._began = time.monotonic()
         self._left_out = 0.0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether what takes its time however much of it there is has to be less."""
+        return self.total < SMALL
 
     @property
     def spent(self) -> Seconds:

@@ -30,7 +30,7 @@ from audioaug.decide.shortlist import worth_a_heat
 from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
-from audioaug.measure import clock_for, effective_cores, host_facts
+from audioaug.measure import clock_for, effective_cores, host_facts, no_collection
 from audioaug.records import Cell, Measurement, Notice, Plan, Report
 from audioaug.train.device_prefetch import tensors
 from audioaug.units import Seconds, format_seconds
@@ -142,7 +142,8 @@ class Survey:
         cell = cell_at(chain, chain.worker_until, self.target.num_workers)
         name = "ceiling, what you do today, and the plan" if beside else "ceiling, and what you do today"
         with self.progress.stage(name, seconds) as tick:
-            batches = cached_batches(self.target, cell, FEW_CACHED if beside else CACHED)
+            with no_collection():  # the first batch imports what loads it
+                batches = cached_batches(self.target, cell, FEW_CACHED if self.budget.is_small else CACHED)
             self.bench = replace(self.bench, batches=batches)
             found = measure_today(self.bench, cell, self.counts, self.racer, seconds, tick, beside)
         self.counts, measured = found.counts, found.measurements
@@ -186,12 +187,13 @@ class Survey:
 
     def _measure_loaders(self) -> None:
         """Time loaders without the device part, and how they and training steps slow each other down."""
-        cells = loader_stages.loaders(self.report, self.target.chain, self.counts.possible)
-        stealing, seconds = loader_stages.beside_training(self.report, cells), self.budget.seconds_for("loader")
-        share = seconds / (len(cells) + len(stealing))
+        needed, others = loader_stages.loaders(self.report, self.target.chain, self.counts.possible)
+        stealing, seconds = loader_stages.beside_training(self.report, needed), self.budget.seconds_for("loader")
+        share, end = seconds / (len(needed) + len(others) + len(stealing)), self.budget.spent + seconds
         with self.progress.stage("the loader alone, and beside training", seconds) as tick:
-            for cell in cells:
-                if cell.num_workers <= self.counts.most:
+            for cell in (*needed, *others):
+                is_due = cell in needed or self.budget.spent < end
+                if is_due and cell.num_workers <= self.counts.most:
                     self._measure_loader(cell, share, cell.name in stealing)
                     tick()
 

@@ -24,6 +24,10 @@ TELLING_STEPS, TELLING_SECONDS = 24, 1.0
 """That tell a wait of 1 % of a step from one of 2 %, on a machine where one of ten waits three times as long."""
 
 
+LOOKING = 0.016
+"""Of the budget, for what examples and workers tell."""
+
+
 @dataclass(frozen=True)
 class Today:
     """What was found: by name what the race measured, of it the cell and the ceiling; signals; what workers need."""
@@ -56,7 +60,7 @@ def measure_today(
     arms = [cell, *(other for other in beside if other.name != cell.name)]
     result = _raced(bench, arms, racer, seconds, tick)
     signals = _with_race(replace(signals, refused=refused), watch, racer, result[cell.name])
-    signals = look_beside(bench, cell, message, signals, seconds / (10 if beside else 5))
+    signals = look_beside(bench, cell, message, signals, LOOKING * racer.budget)
     timing = result[CEILING].step
     rate = target.batch_size / timing.median
     ceiling = Ceiling(timing.ms, timing.ci_ms, rate, counts.host.torch_threads, timing.samples_ms)

@@ -72,20 +72,18 @@ class Stages:
 
     def loader(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
         """Return the time between batches of the loader alone: measured at the ends of the chain, between in proportion
-        to what one worker takes; with batched workers also at the end of theirs."""
+        to what one worker takes, as it is beyond where only the other engine's end was measured."""
         first, last = self.report.chain.cuts[0], self.report.chain.cuts[-1]
-        ends: tuple[WorkerEngine, WorkerEngine] = ("audiomentations", engine)
-        if not any(rate.worker_engine == engine for rate in self._rates.values()):
-            ends = ("audiomentations", "audiomentations")
-        low, high = (
-            self._once(("rate", at, by, workers), partial(self._rate, at, by, workers))
-            for at, by in zip((first, last), ends, strict=True)
-        )
+        measured = {rate.worker_engine for rate in self._rates.values() if rate.cut == last and rate.num_workers}
+        by: WorkerEngine = engine if engine in measured or not workers else next(iter(measured), engine)
+        ends: tuple[tuple[int, WorkerEngine], ...] = ((first, "audiomentations"), (last, by))
+        low, high = (self._once(("rate", *end, workers), partial(self._rate, *end, workers)) for end in ends)
         if low is None or high is None:
             return None
-        cheap, dear = self.worker(first, ends[0])[0], self.worker(last, ends[1])[0]
-        share = (self.worker(cut, engine)[0] - cheap) / (dear - cheap) if dear > cheap else 0.0
-        return low + min(1.0, max(0.0, share)) * (high - low)
+        cheap, dear, ours = (self.worker(*place)[0] for place in (*ends, (cut, engine)))
+        share = (ours - cheap) / (dear - cheap) if dear > cheap else 0.0
+        between = low + min(1.0, max(0.0, share)) * (high - low)
+        return between if by == engine else between * max(1.0, ours / dear)
 
     def _rate(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
         """Return the rate that was measured with so many workers, or one between (beyond) the nearest counts.

@@ -101,6 +101,20 @@ def test_a_loader_is_never_outside_what_was_measured_at_its_ends() -> None:
     assert all(1.0 <= stages.loader(cut, "batched", 2)[0] <= 5.0 for cut in range(4))
 
 
+@pytest.mark.parametrize("ours_ms", [14.0, 0.1])
+def test_an_engine_whose_loader_was_not_timed_follows_the_other_ones(ours_ms) -> None:
+    """In proportion to what a worker takes: 20, 100 and 110 ms instead of 8; however fast the other loader is."""
+    report = planted_report(worker=(15.0, 80.0, 10.0), batched=(1.0, 1.0, 1.0))
+    first = next(it for it in report.loader_costs if (it.cut, it.num_workers) == (0, 2))
+    ours = LoaderCost(3, 2, *around(ours_ms), worker_engine="batched")
+    stages = Stages(replace(report, loader_costs=(first, ours)))
+    assert stages.loader(0, "audiomentations", 2)[0] == pytest.approx(first.ms_per_batch)
+    assert [stages.loader(cut, "audiomentations", 2)[0] for cut in (1, 2, 3)] == pytest.approx(
+        [ours_ms * ms / 8 for ms in (20, 100, 110)]
+    )
+    assert (stages.loader(3, "audiomentations", 2) > 0).all()
+
+
 def crowded(kappa: float, slower: float, **known) -> Report:
     """A machine on which two workers and training slow each other down by these factors."""
     report = planted_report(host=TWO_CORES, **known)

@@ -88,17 +88,15 @@ def too_many_workers(case: Case) -> str:
 def too_few_workers(case: Case) -> str:
     """More workers at the same cut are faster."""
     best, current = case.same_way, case.current
-    if best is None or best.num_workers <= current.num_workers:
+    if best is None or best.measured_ms is None or best.num_workers <= current.num_workers:
         return ""
-    costs = {cost.num_workers: cost.ms_per_batch for cost in case.report.loader_costs if cost.cut == current.cut}
-    ours, theirs = costs.get(current.num_workers), costs.get(best.num_workers)
-    today = plural(current.num_workers, "worker") if current.num_workers else "The training process itself"
-    rates = ""
-    if ours is not None and theirs is not None:
-        verb = "take" if current.num_workers > 1 else "takes"
-        then = f"{plural(best.num_workers, 'worker')} {'take' if best.num_workers > 1 else 'takes'} {format_ms(theirs)}"
-        rates = f" {verb} {format_ms(ours)} to load a batch, {then};"
-    return f"{today}{rates} the model needs one every {format_ms(case.model_ms)}. Use {best.num_workers}."
+    count = current.num_workers
+    who = plural(count, "worker") if count else "The training process itself"
+    return (
+        f"{who} {'load' if count > 1 else 'loads'} too slowly: a step takes {format_ms(case.step_ms)}, with "
+        f"{plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}; the model alone needs "
+        f"{format_ms(case.model_ms)}. Use {best.num_workers}."
+    )
 
 
 def fetch_bound(case: Case) -> str:

@@ -1,0 +1,53 @@
+"""Which loaders are timed, in which order, and which of them only while there is time."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from audioaug import Chain, ops
+from audioaug.advise.budget import Budget
+from audioaug.advise.loader_stages import beside_training, loaders
+from audioaug.advise.progress import Progress
+from audioaug.advise.survey import Options, Survey
+from audioaug.advise.target import load_target
+from tests.decide.planted import planted_report
+
+THREE = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.PolarityInversion(p=1.0), ops.Gain(p=1.0)]\n"
+FAST = planted_report(batched=(1.0, 1.0, 1.0))
+"""Of a machine where batched workers take less time for the whole chain."""
+
+NEEDED = [
+    (0, "audiomentations", 0),
+    (0, "audiomentations", 2),
+    (3, "audiomentations", 0),
+    (3, "batched", 1),
+    (3, "batched", 2),
+]
+OTHERS = [(0, "audiomentations", 1), (3, "audiomentations", 1), (3, "audiomentations", 2)]
+
+
+def places(cells) -> list[tuple[int, str, int]]:
+    return [(it.cut, it.worker_engine, it.num_workers) for it in cells]
+
+
+def test_the_loaders_that_predictions_need_come_first() -> None:
+    chain = Chain([ops.Gain()] * 3, 16000)
+    needed, others = loaders(FAST, chain, (0, 1, 2))
+    assert (places(needed), places(others)) == (NEEDED, OTHERS)
+    assert beside_training(FAST, [*needed, *others]) == {it.name for it in needed[-2:]}
+    needed, others = loaders(planted_report(), chain, (0, 1, 2))
+    assert {it.worker_engine for it in (*needed, *others)} == {"audiomentations"}
+    assert places(others) == OTHERS[:1]
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(0.0, NEEDED), (1e6, NEEDED + OTHERS)])
+def test_the_others_are_timed_while_there_is_time(model, monkeypatch, seconds, timed) -> None:
+    target = load_target(model(THREE), torch.device("cpu"))
+    survey = Survey(target, Options(1.0, workers=(0, 1, 2)), Progress(quiet=True), lambda _: None)
+    survey.report = replace(FAST, chain=survey.report.chain)
+    survey.budget = Budget(seconds)
+    asked = []
+    monkeypatch.setattr(survey, "_measure_loader", lambda cell, share, steals: asked.append(cell))
+    survey._measure_loaders()
+    assert places(asked) == timed
