@@ -12,7 +12,7 @@ RESERVE = 0.04
 """Of the time, kept back: the last stage ends with a whole round."""
 
 SMALL = 60.0
-"""Seconds: with less, what is loaded and looked at beside the stages is less, too."""
+"""Seconds: with less, only few batches are loaded to train on."""
 
 ALSO = 0.04
 """Of the budget, besides it, for each other precision or batch size."""
@@ -28,7 +28,7 @@ class Budget:
 
     @property
     def is_small(self) -> bool:
-        """Whether what takes its time however much of it there is has to be less."""
+        """Whether to spare what no share of the time makes shorter."""
         return self.total < SMALL
 
     @property

@@ -18,9 +18,9 @@ STEAL_BLOCK = 0.05
 
 
 def loaders(report: Report, chain: Chain, counts: Sequence[int]) -> tuple[list[Cell], list[Cell]]:
-    """Return the loaders to time: with the whole chain, and with as little of it as can be.
+    """Return the loaders to time, with the whole chain and with as little of it as can be.
 
-    The first of both lists are those that predictions need; the others make them more exact, where there is time.
+    First those that predictions need, then those that make predictions more exact, where there is time.
     """
     first, last = report.chain.cuts[0], report.chain.cuts[-1]
     better = _better_engine(report)

@@ -23,7 +23,6 @@ FEWEST_STEPS = 3
 TELLING_STEPS, TELLING_SECONDS = 24, 1.0
 """That tell a wait of 1 % of a step from one of 2 %, on a machine where one of ten waits three times as long."""
 
-
 LOOKING = 0.016
 """Of the budget, for what examples and workers tell."""
 

@@ -1,4 +1,4 @@
-"""Which loaders are timed, in which order, and which of them only while there is time."""
+"""Which loaders are timed, in which order, which of them only while there is time, and how many batches are kept."""
 
 from dataclasses import replace
 
@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
+from audioaug.advise.arms import CACHED, FEW_CACHED
 from audioaug.advise.budget import Budget
 from audioaug.advise.loader_stages import beside_training, loaders
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import load_target
+from audioaug.errors import DataError
 from tests.decide.planted import planted_report
 
 THREE = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.PolarityInversion(p=1.0), ops.Gain(p=1.0)]\n"
@@ -31,6 +33,11 @@ def places(cells) -> list[tuple[int, str, int]]:
     return [(it.cut, it.worker_engine, it.num_workers) for it in cells]
 
 
+def survey_of(name: str, budget: float) -> Survey:
+    target = load_target(name, torch.device("cpu"))
+    return Survey(target, Options(budget, workers=(0, 1, 2)), Progress(quiet=True), lambda _: None)
+
+
 def test_the_loaders_that_predictions_need_come_first() -> None:
     chain = Chain([ops.Gain()] * 3, 16000)
     needed, others = loaders(FAST, chain, (0, 1, 2))
@@ -43,11 +50,20 @@ def test_the_loaders_that_predictions_need_come_first() -> None:
 
 @pytest.mark.parametrize(("seconds", "timed"), [(0.0, NEEDED), (1e6, NEEDED + OTHERS)])
 def test_the_others_are_timed_while_there_is_time(model, monkeypatch, seconds, timed) -> None:
-    target = load_target(model(THREE), torch.device("cpu"))
-    survey = Survey(target, Options(1.0, workers=(0, 1, 2)), Progress(quiet=True), lambda _: None)
+    survey = survey_of(model(THREE), 1.0)
     survey.report = replace(FAST, chain=survey.report.chain)
     survey.budget = Budget(seconds)
     asked = []
     monkeypatch.setattr(survey, "_measure_loader", lambda cell, share, steals: asked.append(cell))
     survey._measure_loaders()
     assert places(asked) == timed
+
+
+@pytest.mark.parametrize(("budget", "batches"), [(6.0, FEW_CACHED), (112.0, CACHED)])
+def test_fewer_batches_are_kept_under_a_small_budget(model, monkeypatch, budget, batches) -> None:
+    def load(target, cell, count):
+        raise DataError(f"{count} batches")
+
+    monkeypatch.setattr("audioaug.advise.survey.cached_batches", load)
+    with pytest.raises(DataError, match=f"^{batches} batches"):
+        survey_of(model(THREE), budget).run()
