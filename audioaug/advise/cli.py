@@ -91,7 +91,6 @@ def _measure(options: dict[str, Any]) -> None:
     from audioaug.advise.variants import parse_also
     from audioaug.build import check_plan
     from audioaug.decide.what_if import parse
-    from audioaug.measure import no_collection
     from audioaug.train.device_prefetch import as_device
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
@@ -107,8 +106,7 @@ def _measure(options: dict[str, Any]) -> None:
     }
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
-    with no_collection():
-        target = load_target(options["model"], as_device(options["device"]), **named)
+    target = load_target(options["model"], as_device(options["device"]), **named)
     if verify is not None:
         check_plan(target.chain, verify)
     with Interrupt() as interrupt, Progress(interrupt.check) as progress:

@@ -30,7 +30,7 @@ from audioaug.decide.shortlist import worth_a_heat
 from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
-from audioaug.measure import clock_for, effective_cores, host_facts, no_collection
+from audioaug.measure import clock_for, effective_cores, host_facts
 from audioaug.records import Cell, Measurement, Notice, Plan, Report
 from audioaug.train.device_prefetch import tensors
 from audioaug.units import Seconds, format_seconds
@@ -142,8 +142,7 @@ class Survey:
         cell = cell_at(chain, chain.worker_until, self.target.num_workers)
         name = "ceiling, what you do today, and the plan" if beside else "ceiling, and what you do today"
         with self.progress.stage(name, seconds) as tick:
-            with no_collection():  # the first batch imports what loads it
-                batches = cached_batches(self.target, cell, FEW_CACHED if self.budget.is_small else CACHED)
+            batches = cached_batches(self.target, cell, FEW_CACHED if self.budget.is_small else CACHED)
             self.bench = replace(self.bench, batches=batches)
             found = measure_today(self.bench, cell, self.counts, self.racer, seconds, tick, beside)
         self.counts, measured = found.counts, found.measurements

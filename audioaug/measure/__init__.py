@@ -14,7 +14,7 @@ host       ``host_facts``, ``usable_cores``: what this machine is and what this 
 cores      ``effective_cores``: how much the usable cores really do together
 others     ``Watch``: what other programs, the hypervisor and a quota took of the cores meanwhile
 faults     ``page_faults``: how much of its time work spends on memory that is cleared for it again
-pauses     ``GcPauses``: how long Python's garbage collector runs; ``no_collection``: not at all meanwhile
+pauses     ``GcPauses``: how long Python's garbage collector runs
 usage      ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: what is being used now
 trace      ``trace``: how many kernels work consists of, and how often the host waits for the device in it
 ========== ===================================================================================================
@@ -31,7 +31,7 @@ from audioaug.measure.feeders import RaceResult, race
 from audioaug.measure.host import allowed_cores, files_open, free_shared_memory, host_facts, usable_cores
 from audioaug.measure.loader import LoaderRate, measure_loader
 from audioaug.measure.others import Others, Watch, delayed_seconds
-from audioaug.measure.pauses import GcPauses, no_collection
+from audioaug.measure.pauses import GcPauses
 from audioaug.measure.repeat import interleave, repeat
 from audioaug.measure.steal import Steal, measure_steal
 from audioaug.measure.step import measure_steps
@@ -70,7 +70,6 @@ __all__ = [
     "measure_steps",
     "measure_transfer",
     "memory_limit",
-    "no_collection",
     "page_faults",
     "peak_extra_bytes",
     "peak_vram",

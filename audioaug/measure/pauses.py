@@ -1,8 +1,6 @@
-"""How long Python's garbage collector has this process stand still, and how to do without it for a while."""
+"""How long Python's garbage collector has this process stand still."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from audioaug.measure.clock import Clock
@@ -30,15 +28,3 @@ class GcPauses:
             self._since = now
         else:
             self.seconds += now - self._since
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile: imports, which make none, take a tenth less of their time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

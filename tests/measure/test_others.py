@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, delayed_seconds, no_collection
+from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, delayed_seconds
 
 
 def spin(seconds: float) -> None:
@@ -86,19 +86,6 @@ def test_pauses_are_told_by_the_clock() -> None:
         clock.advance(seconds)
         pauses._on_collection("stop", {})
     assert pauses.seconds == pytest.approx(0.75)
-
-
-@pytest.mark.parametrize("was_on", [True, False])
-def test_no_garbage_is_collected_meanwhile_and_then_as_before(was_on) -> None:
-    if not was_on:
-        gc.disable()
-    try:
-        with pytest.raises(ZeroDivisionError), no_collection():
-            assert not gc.isenabled()
-            1 / 0  # noqa: B018
-        assert gc.isenabled() == was_on
-    finally:
-        gc.enable()
 
 
 def test_a_thread_is_delayed_only_while_it_wants_a_core() -> None:
