@@ -15,7 +15,7 @@ from audioaug.records import Cell, CellStatus, Plan
 from audioaug.train import Loader
 
 CACHED, FEW_CACHED = 8, 4
-"""Batches kept on the device to measure the ceiling with; fewer, where a plan is verified, which is to be quick."""
+"""Batches kept on the device to measure the ceiling with; fewer under a small budget."""
 
 
 class EndlessBatches:

@@ -9,7 +9,7 @@ from audioaug.advise.bench import ROUNDS, Bench
 from audioaug.core import Chain
 from audioaug.decide.predict import threads_beside, worker_engines
 from audioaug.measure import measure_loader, measure_steal, repeat
-from audioaug.records import Cell, LoaderCost, Report, StealCost, Timing, WorkerEngine
+from audioaug.records import Cell, LoaderCost, Report, StealCost, Timing
 from audioaug.train.threads import torch_threads
 from audioaug.units import Seconds
 
@@ -23,26 +23,22 @@ def loaders(report: Report, chain: Chain, counts: Sequence[int]) -> tuple[list[C
     First those that predictions need, then those that make predictions more exact, where there is time.
     """
     first, last = report.chain.cuts[0], report.chain.cuts[-1]
-    better = _better_engine(report)
-    ends = {(first, "audiomentations"), *((last, engine) for engine in worker_engines(report, last))}
+    engines = worker_engines(report, last)
+    ends = {(first, "audiomentations"), *((last, engine) for engine in engines)}
     needed, others = list[Cell](), list[Cell]()
     for cut, engine in sorted(ends):
         for count in counts if engine == "audiomentations" else filter(None, counts):
             it = replace(cell_at(chain, cut, count), worker_engine=engine, threads=threads_beside(report, count))
-            is_end = (cut, engine) == (last, better) or (cut == first and count == max(counts))
+            is_end = (cut, engine) == (last, engines[-1]) or (cut == first and count == max(counts))
             (needed if is_end or not count else others).append(it)
     return needed, others
 
 
 def beside_training(report: Report, cells: Sequence[Cell]) -> set[str]:
     """Return the names of those to time beside training: the whole chain, with the better engine for it."""
-    end = report.chain.cuts[-1], _better_engine(report)
-    return {it.name for it in cells if it.num_workers and (it.cut, it.worker_engine) == end}
-
-
-def _better_engine(report: Report) -> WorkerEngine:
-    """Return the engine that takes less of a worker's time for the whole chain."""
-    return worker_engines(report, report.chain.cuts[-1])[-1]
+    last = report.chain.cuts[-1]
+    engine = worker_engines(report, last)[-1]  # that which takes less of a worker's time
+    return {it.name for it in cells if it.num_workers and (it.cut, it.worker_engine) == (last, engine)}
 
 
 def open_messages(bench: Bench, cell: Cell) -> Iterator[Any]:

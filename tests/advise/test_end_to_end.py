@@ -152,7 +152,7 @@ def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> No
 
 
 def test_where_next_to_nothing_is_waiting_one_look_is_enough(advise, model, here) -> None:
-    drifting = "def loss(output, batch):\n    sleep(uniform(0.6, 1.0))\n    return output.mean()\n"
+    drifting = "def loss(output, batch):\n    sleep(uniform(0.15, 0.25))\n    return output.mean()\n"
     path = model(IN_MEMORY + CHEAP + "from random import uniform\nfrom time import sleep\n" + drifting)
     ran = advise("--model", path, "--budget", "20", "--json", "report.json")
     assert ran.code == 0 and ran.err.splitlines() == ["ceiling, and what you do today ..."]

@@ -23,6 +23,7 @@ def test_model_bound() -> None:
     [
         (0, 4, "The training process itself loads too slowly: a step takes 30.0 ms, with 4 workers 5.00 ms; the"),
         (1, 2, "1 worker loads too slowly: a step takes 30.0 ms, with 2 workers 5.00 ms; the"),
+        (2, 4, "2 workers load too slowly: a step takes 30.0 ms, with 4 workers 5.00 ms; the"),
         (2, 5, "2 workers load too slowly: a step takes 30.0 ms, with 5 workers 5.00 ms; the"),
     ],
 )
