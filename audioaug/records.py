@@ -183,10 +183,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Recommendation(Cell):
-    """The cell to use, the names of those it cannot be told apart from, and the sentence that says why."""
+    """The cell to use, the names of those it cannot be told apart from, and the sentence that says why.
+
+    ``margin``: the share of a step below which differences did not count.
+    """
 
     tie_with: tuple[str, ...] = ()
     because: str = ""
+    margin: float = 0.03
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,6 @@ class Measurement:
     step: Timing
     wait: Timing
     steps_per_block: int
-    ahead: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import torch
 
 from audioaug.advise.arms import RaceBatches, open_loader, stock_of
 from audioaug.advise.target import Target, in_one_line
-from audioaug.decide.race import hopeless, middles, outsiders
+from audioaug.decide.race import MARGIN, hopeless, margin_of, middles, outsiders
 from audioaug.errors import AudioaugError, MeasurementError
-from audioaug.measure import Clock, GcPauses, cpu_seconds, race
+from audioaug.measure import Clock, GcPauses, Watch, cpu_seconds, race
 from audioaug.measure.rounds import ENOUGH
 from audioaug.records import Cell, Measurement, Timing
 from audioaug.train import Loader
@@ -33,6 +33,13 @@ FINALISTS = 4
 
 CEILING_ROUNDS = 3
 """Where the ceiling takes turns: the answer, if it is there, is to be quick."""
+
+AGAIN = " (again)"
+"""Behind the name of an arm that takes part a second time."""
+
+DISTURBED, SWAPPED = 0.1, 1e6
+"""More does not count as a round: the share of the cores that others take, or of the time that a quota stops us; bytes
+that are read back from swap space in a second."""
 
 REFILL = 2.0
 """How many steps' time a loader gets for each batch of its stock, before nobody waits for it any more."""
@@ -60,6 +67,7 @@ class Racer:
         self.usage = Usage(target.device, clock, {})
         self.threads = torch.get_num_threads()
         self.failed: dict[str, str] = {}
+        self.margin = MARGIN
 
     def pilot(self, cell: Cell, seconds: Seconds, is_over: Callable[[Measurement], bool]) -> Measurement:
         """Train on one arm alone, each step a block, until it is over, but for about so many seconds at most.
@@ -95,15 +103,30 @@ class Racer:
     ) -> dict[str, Measurement]:
         """Race the arms; give their expected step times in seconds by name.
 
-        In the second half only the first one and the fastest of the others go on. With ``cached`` batches the ceiling
-        races too, nobody is dropped, and all must finish.
+        In the second half only the first one and the fastest of the others go on. An arm that is given twice tells by
+        how much a plan may differ from itself: ``margin`` thereafter. With ``cached`` batches the ceiling races too,
+        nobody is dropped, and all must finish.
 
         Raises:
             MeasurementError: the ceiling or an arm beside it failed.
         """
         with torch_threads(self.threads):
             least = CEILING_ROUNDS if cached else ROUNDS
-            return self._race(arms, expected, tick, cached, seconds=seconds, rounds=(least, ENOUGH), block=RACE_BLOCK)
+            found = self._race(
+                arms,
+                expected,
+                tick,
+                cached,
+                seconds=seconds,
+                rounds=(least, ENOUGH),
+                block=RACE_BLOCK,
+                void=_Disturbance(self.clock).seen,
+            )
+        for name in [name for name in found if name.endswith(AGAIN)]:
+            again = found.pop(name)
+            if len(again.step.seconds) >= ROUNDS:
+                self.margin = margin_of(found[name.removesuffix(AGAIN)], again)
+        return found
 
     def heat(
         self,
@@ -127,13 +150,16 @@ class Racer:
         seconds: float,
         rounds: tuple[int, int],
         block: float,
+        void: Callable[[], bool] | None = None,
     ) -> dict[str, Measurement]:
-        discard = {cell.name: stock_of(cell) for cell in arms}
-        steps = self._blocks(arms, expected, block, len(cached))
+        cells = _named(arms)
+        expected = {**expected, **{name: expected[cell.name] for name, cell in cells.items()}}
+        discard = {name: stock_of(cell) for name, cell in cells.items()}
+        steps = self._blocks(cells, expected, block, len(cached))
         same = len(cached) if self.target.pad else 0  # of many lengths: no other batches can be compared with these
-        loaders = {cell.name: self._loader(cell, discard[cell.name], steps[cell.name], same) for cell in arms}
+        loaders = {name: self._loader(cell, discard[name], steps[name], same) for name, cell in cells.items()}
         feeders: dict[str, Iterator[Any]] = {
-            cell.name: self._on_threads(iter(loaders[cell.name]), cell.threads or self.threads) for cell in arms
+            name: self._on_threads(iter(loaders[name]), cell.threads or self.threads) for name, cell in cells.items()
         }
         if cached:
             feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), 1
@@ -143,12 +169,14 @@ class Racer:
             self._let_refill(loaders.get(name), expected[name])
         with Usage(self.target.device, self.clock, discard) as self.usage:
 
+            def ready(name: str) -> int | None:
+                return loaders[name].ready if name in loaders else None
+
             def on_block(measurement: Measurement) -> None:
                 name = measurement.cell
-                loader = loaders.get(name)
-                ready = loader.ready if loader is not None else None
-                self._let_refill(loader, expected[name])
-                self.usage.note(measurement, ready)
+                stock = ready(name)
+                self._let_refill(loaders.get(name), expected[name])
+                self.usage.note(measurement, stock)
                 tick()
 
             leaving = partial(self._leaving, arms[0].name, self.clock.now() + seconds / 2)
@@ -163,6 +191,8 @@ class Racer:
                 at_least_rounds=rounds[0],
                 on_block=on_block,
                 drop=None if cached else leaving,
+                void=void,
+                ready=lambda name: ready(name) or 0,
             )
         for name, reason in (failures | result.failures).items():
             if cached:
@@ -177,19 +207,21 @@ class Racer:
 
         Before that time the first one stays for ``ROUNDS`` rounds: how steady it is, fewer do not show.
         """
-        late = self.clock.now() > half
+        late, twins = self.clock.now() > half, [name for name in running if name.endswith(AGAIN)]
+        running = {name: found for name, found in running.items() if name not in twins}
         over = outsiders(running, first, FINALISTS) if late else []
         stays = not late and first in running and len(running[first].step.seconds) < ROUNDS
-        return sorted({*hopeless(running), *over} - ({first} if stays else set()))
+        leaving = {*hopeless(running), *over} - ({first} if stays else set())
+        return sorted({*leaving, *(twin for twin in twins if twin.removesuffix(AGAIN) in leaving)})
 
     def _blocks(
-        self, arms: Sequence[Cell], expected: Mapping[str, float], seconds: float, cached: int
+        self, arms: Mapping[str, Cell], expected: Mapping[str, float], seconds: float, cached: int
     ) -> dict[str, int]:
         """Return how many steps the block of each arm has; where clips have many lengths as many for all.
 
         A long clip more or less in a block would be taken for a slower or faster arm.
         """
-        workers = {cell.name: cell.num_workers for cell in arms} | ({CEILING: 0} if cached else {})
+        workers = {name: cell.num_workers for name, cell in arms.items()} | ({CEILING: 0} if cached else {})
         steps = {name: self.block_steps(expected[name], count, seconds) for name, count in workers.items()}
         if not self.target.pad:
             return steps
@@ -249,6 +281,27 @@ class Racer:
         except Exception as error:
             return in_one_line(error, self.target.path)
         return ""
+
+
+class _Disturbance:
+    """Looks after each round whether others had a good part of the cores in it, or a quota stopped us."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._watch = clock, Watch(clock)
+
+    def seen(self) -> bool:
+        """Return whether something was seen since the last time."""
+        others, self._watch = self._watch.others(), Watch(self._clock)
+        taken = (others.foreign_cores + others.stolen_cores) / others.cores
+        return max(taken, others.throttled) > DISTURBED or others.swapped_in > SWAPPED
+
+
+def _named(arms: Sequence[Cell]) -> dict[str, Cell]:
+    """Return the arms by name; one that comes a second time gets a name of its own."""
+    named = dict[str, Cell]()
+    for cell in arms:
+        named[cell.name + AGAIN if cell.name in named else cell.name] = cell
+    return named
 
 
 class Usage:

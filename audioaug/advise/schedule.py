@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from audioaug.advise.arms import stock_of
-from audioaug.advise.racing import HEAT_BLOCK, HEAT_ROUNDS, RACE_BLOCK, Racer
+from audioaug.advise.racing import HEAT_BLOCK, HEAT_ROUNDS, RACE_BLOCK, ROUNDS, Racer
 from audioaug.decide.shortlist import shortlist
 from audioaug.records import Cell, Report
 from audioaug.units import Seconds
@@ -12,7 +12,7 @@ FEWEST_RACED, MOST_RACED = 3, 9
 """Cells in the race, today's and the favourite among them."""
 
 PLANNED_ROUNDS = 6
-"""Of a race, which has no more cells than get so many."""
+"""Of a race, which has no more cells than get so many; what is done today often leaves after ``ROUNDS``."""
 
 MOST_IN_HEAT = 16
 """All there are of most chains: what one heat shows of its cells, the machine has drifted from by the next."""
@@ -66,11 +66,15 @@ class Schedule:
         return HEAT_ROUNDS
 
     def race(self, seconds: Seconds) -> list[Cell]:
-        """Return the cells to race: as many as get ``PLANNED_ROUNDS`` rounds in the time."""
+        """Return the cells to race: as many as get ``PLANNED_ROUNDS`` rounds in the time.
+
+        Behind the fewest comes the favourite once more: how far a plan may be from itself tells what differences mean.
+        """
         left, processes = seconds, self.most_workers
+        cells = shortlist(self.report.cells, self.today, MOST_RACED)
         chosen: list[Cell] = []
-        for cell in shortlist(self.report.cells, self.today, MOST_RACED):
-            left -= self._arm_seconds(cell, PLANNED_ROUNDS, RACE_BLOCK)
+        for cell in [*cells[:FEWEST_RACED], *cells[1:2], *cells[FEWEST_RACED:]]:
+            left -= self._arm_seconds(cell, PLANNED_ROUNDS if chosen else ROUNDS, RACE_BLOCK)
             processes -= cell.num_workers
             if len(chosen) < FEWEST_RACED or (left > 0 and processes > 0):
                 chosen.append(cell)

@@ -263,7 +263,7 @@ class Survey:
         """Note what the race has shown of its arms, today's configuration the first of them, and choose one."""
         self._grow(**after_race(self.report, self.racer, arms, measurements))
         self._grow(cells=refined(self.report))
-        return recommend(self._with_cost(), measurements)
+        return recommend(self._with_cost(), measurements, self.racer.margin)
 
     # The report
 

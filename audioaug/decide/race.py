@@ -65,9 +65,15 @@ def leader(measurements: Mapping[str, Measurement]) -> str:
     return min(_finishers(measurements), key=lambda name: middle[name])
 
 
-def losers(measurements: Mapping[str, Measurement], looks: int = 1) -> list[str]:
+def margin_of(arm: Measurement, again: Measurement) -> float:
+    """Return how large a difference must be to matter: ``MARGIN``, or what an arm may differ by from itself if more."""
+    ratio = paired_ratio(again, arm)
+    return max(MARGIN, (ratio.high - ratio.low) / 2)
+
+
+def losers(measurements: Mapping[str, Measurement], looks: int = 1, margin: float = MARGIN) -> list[str]:
     """Return the arms slower than the leader by more than the margin, beyond doubt, at one of so many looks."""
-    return [name for name, ratio in _behind(measurements, looks).items() if ratio.low > 1 + MARGIN]
+    return [name for name, ratio in _behind(measurements, looks).items() if ratio.low > 1 + margin]
 
 
 def hopeless(measurements: Mapping[str, Measurement]) -> list[str]:
@@ -91,13 +97,13 @@ def outsiders(measurements: Mapping[str, Measurement], kept: str, at_most: int) 
     return sorted(measurements, key=lambda name: (name != kept, middle[name]))[at_most:]
 
 
-def ties(measurements: Mapping[str, Measurement]) -> list[str]:
+def ties(measurements: Mapping[str, Measurement], margin: float = MARGIN) -> list[str]:
     """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first.
 
     An arm that left the race before its end is none of them, nor is one that is slower by more than the margin, beyond
     doubt: the same plan under two names may well stay 3 % apart for a whole race.
     """
-    middle, slower = middles(measurements), losers(measurements, looks=2)
+    middle, slower = middles(measurements), losers(measurements, looks=2, margin=margin)
     return sorted((name for name in _finishers(measurements) if name not in slower), key=lambda name: middle[name])
 
 

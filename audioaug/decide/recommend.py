@@ -10,15 +10,16 @@ from audioaug.records import Allocation, Cell, Measurement, Notice, Recommendati
 from audioaug.units import format_interval, format_ms, format_percent
 
 
-def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report:
+def recommend(report: Report, measurements: Mapping[str, Measurement], margin: float = MARGIN) -> Report:
     """Return the report with verdict, causes, recommendation, allocation and break-even filled in.
 
-    ``report.cells`` and ``report.current`` hold the raced cells; ``measurements`` are theirs, by name.
+    ``report.cells`` and ``report.current`` hold the raced cells; ``measurements`` are theirs, by name. ``margin``: the
+    share that they must differ by to be told apart.
     """
     assert report.current is not None and report.ceiling is not None
     current = report.current
     raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
-    close = [name for name in ties(measurements) if name in raced]
+    close = [name for name in ties(measurements, margin) if name in raced]
     chosen = _pick([raced[name] for name in close], current)
     report = replace(report, break_even_steps=_break_even(report, chosen))
     cause, *others = causes(report, current, chosen)
@@ -28,6 +29,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement]) -> Report
         **asdict(chosen),
         tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
         because=cause.text,
+        margin=margin,
     )
     verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
     return replace(
@@ -133,7 +135,10 @@ def _told(report: Report, causes: Sequence[Notice]) -> tuple[Notice, ...]:
 
 
 def _tie_words(found: Recommendation) -> str:
-    return f" It is a tie with {' and '.join(found.tie_with)}." if found.tie_with else ""
+    if not found.tie_with:
+        return ""
+    itself = f": here a plan may differ from itself by {format_percent(found.margin)}" if found.margin > MARGIN else ""
+    return f" It is a tie with {' and '.join(found.tie_with)}{itself}."
 
 
 def _break_even(report: Report, chosen: Cell) -> int | None:

@@ -1,7 +1,8 @@
 """The race: one uninterrupted training loop whose feeder is swapped, so that all feeders meet the same conditions.
 
 In a round every arm that is still running feeds one block of training steps, in random order. What an arm had prepared
-while others ran is trained on but not timed (``discard``), or a deep prefetch would sell its stock as speed.
+while others ran is trained on but not timed (``discard``), and a block counts for as many steps as batches were made in
+it (``ready``), or a deep prefetch would sell its stock as speed.
 """
 
 import random
@@ -15,6 +16,9 @@ from audioaug.records import Measurement, Timing
 from audioaug.units import Seconds
 
 Step = Callable[[Any], object]
+
+UNDER_WAY = 1
+"""Batches by which a stock may be smaller after a block than before it, and yet be what it was: one is being made."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ def race(
     seed: int = 0,
     on_block: Callable[[Measurement], None] | None = None,
     drop: Callable[[Mapping[str, Measurement]], Collection[str]] | None = None,
-    ready: Callable[[str], float] | None = None,
+    void: Callable[[], bool] | None = None,
+    ready: Callable[[str], int] = lambda name: 0,
 ) -> RaceResult:
     """Train with several feeders in turn and time each of them, until one is left or the time is up.
 
@@ -58,7 +63,10 @@ def race(
         seed: of the order within each round.
         on_block: called after each block with all that was measured of that arm so far.
         drop: called after each round with the measurements of the arms still running; names those to take out.
-        ready: how many batches lie ready for that arm; what a block added to them goes into ``Measurement.ahead``.
+        void: called after each round: whether something disturbed it. Then its blocks are taken back and it is made
+            again, half as often as ``at_least_rounds`` at most: what is always there belongs to what is measured.
+        ready: how many batches lie ready for that arm. Those that a block takes of them without their being made anew
+            do not count as its steps.
     """
     deadline = clock.now() + seconds
     entered = {
@@ -66,9 +74,9 @@ def race(
         for name, feeder in arms.items()
     }
     running, failures, draw = dict(entered), dict[str, str](), random.Random(seed)
-    for index in rounds_until(clock, deadline, at_least=at_least_rounds, at_most=rounds):
-        if not running or (len(running) == 1 < len(entered) and index >= at_least_rounds):
-            break
+    again = at_least_rounds // 2
+
+    def make_round() -> None:
         for name in draw.sample(list(running), len(running)):
             arm = running[name]
             try:
@@ -79,6 +87,16 @@ def race(
             else:
                 if on_block is not None:
                     on_block(arm.measurement)
+
+    for index in rounds_until(clock, deadline, at_least=at_least_rounds, at_most=rounds):
+        if not running or (len(running) == 1 < len(entered) and index >= at_least_rounds):
+            break
+        make_round()
+        while void is not None and void() and again:
+            again -= 1
+            for arm in running.values():
+                arm.forget_block()
+            make_round()
         if drop is not None and running:
             for name in drop(_measurements(running)):
                 running.pop(name, None)
@@ -95,20 +113,22 @@ class _Arm:
     discard: int
     step_seconds: list[Seconds] = field(default_factory=list)
     wait_seconds: list[Seconds] = field(default_factory=list)
-    ahead: list[float] = field(default_factory=list)
 
-    def run_block(self, step: Step, clock: Clock, ready: Callable[[str], float] | None) -> None:
+    def run_block(self, step: Step, clock: Clock, ready: Callable[[str], int]) -> None:
         """Train on what lies ready, then train on one block more and time it; nothing is kept of half a block."""
         self._train(self.discard, step, clock)
         clock.synchronize()
-        stock = ready(self.name) if ready is not None else 0.0
-        start = clock.now()
+        stock, start = ready(self.name), clock.now()
         waited = self._train(self.block_steps, step, clock)
         clock.synchronize()
-        self.step_seconds.append((clock.now() - start) / self.block_steps)
-        self.wait_seconds.append(waited / self.block_steps)
-        if ready is not None:
-            self.ahead.append(ready(self.name) - stock)
+        seconds = clock.now() - start
+        sold = max(0, stock - ready(self.name) - UNDER_WAY)
+        self.step_seconds.append(seconds / (self.block_steps - sold))
+        self.wait_seconds.append(self.step_seconds[-1] - (seconds - waited) / self.block_steps)
+
+    def forget_block(self) -> None:
+        """Take the last block back."""
+        del self.step_seconds[-1:], self.wait_seconds[-1:]
 
     def _train(self, steps: int, step: Step, clock: Clock) -> Seconds:
         """Train that many steps and return the seconds spent inside the feeder."""
@@ -124,7 +144,7 @@ class _Arm:
     def measurement(self) -> Measurement:
         """What was measured so far."""
         step, wait = Timing(tuple(self.step_seconds)), Timing(tuple(self.wait_seconds))
-        return Measurement(self.name, step, wait, self.block_steps, tuple(self.ahead))
+        return Measurement(self.name, step, wait, self.block_steps)
 
 
 def _measurements(arms: Mapping[str, _Arm]) -> dict[str, Measurement]:

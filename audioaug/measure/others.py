@@ -1,4 +1,4 @@
-"""What others took of our cores meanwhile: other programs, the machine below this one, a quota."""
+"""What others took meanwhile: of our cores other programs, the machine below this one, a quota; memory, swapping."""
 
 import os
 from contextlib import suppress
@@ -17,7 +17,8 @@ from audioaug.measure.usage import cpu_seconds
 class Others:
     """What was used and wanted, in cores on average: by other programs, by the hypervisor, by us without getting it.
 
-    ``cores`` is how many were watched, ``throttled`` the share of the time in which a quota stopped us.
+    ``cores`` is how many were watched, ``throttled`` the share of the time in which a quota stopped us, ``swapped_in``
+    the bytes a second that the machine read back from its swap space (Linux; 0 elsewhere).
     """
 
     cores: int
@@ -25,6 +26,7 @@ class Others:
     stolen_cores: float
     wanted_cores: float
     throttled: float
+    swapped_in: float
 
 
 class Watch:
@@ -40,7 +42,8 @@ class Watch:
 
     def others(self) -> Others:
         """Return what others took since the watch began."""
-        now, busy, stolen, ours, delay, throttled = (b - a for a, b in zip(self._began, self._look(), strict=True))
+        changes = (after - before for before, after in zip(self._began, self._look(), strict=True))
+        now, busy, stolen, ours, delay, throttled, swapped = changes
         seconds = max(now, 1e-9)
         return Others(
             len(allowed_cores()),
@@ -48,16 +51,17 @@ class Watch:
             stolen / seconds,
             max(0.0, delay) / seconds,
             min(1.0, throttled / seconds),
+            swapped / seconds,
         )
 
-    def _look(self) -> tuple[float, float, float, float, float, float]:
+    def _look(self) -> tuple[float, ...]:
         cores = psutil.cpu_times(percpu=True)
         ours = [cores[number] for number in allowed_cores() if number < len(cores)]
         busy = sum(it.user + it.system + getattr(it, "nice", 0.0) + getattr(it, "softirq", 0.0) for it in ours)
         stolen = sum(getattr(it, "steal", 0.0) for it in ours)
         ended = os.times()
         used = cpu_seconds() + ended.children_user + ended.children_system
-        return self._clock.now(), busy, stolen, used, _all_delayed_seconds(), throttled_seconds()
+        return self._clock.now(), busy, stolen, used, _all_delayed_seconds(), throttled_seconds(), _swapped_in()
 
 
 def delayed_seconds() -> float:
@@ -78,3 +82,11 @@ def _all_delayed_seconds() -> float:
             with suppress(OSError, ValueError, IndexError):  # it ended just now
                 total += int(file.read_text().split()[1]) / 1e9
     return total
+
+
+def _swapped_in(root: Path = Path("/")) -> float:
+    """Return how many bytes the machine has read back from its swap space so far (Linux)."""
+    with suppress(OSError, ValueError, KeyError):
+        counts = dict(line.split() for line in (root / "proc/vmstat").read_text().splitlines())
+        return int(counts["pswpin"]) * os.sysconf("SC_PAGE_SIZE")
+    return 0.0

@@ -12,9 +12,10 @@ from audioaug.advise.arms import EndlessBatches, RaceBatches
 from audioaug.advise.cells import _on_other_batches
 from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
-from audioaug.advise.racing import CEILING, LONGEST_BLOCK, REFILL, ROUNDS, Racer
+from audioaug.advise.racing import AGAIN, CEILING, LONGEST_BLOCK, REFILL, ROUNDS, Racer
+from audioaug.decide.race import MARGIN
 from audioaug.errors import AudioaugWarning
-from audioaug.measure import FakeClock
+from audioaug.measure import FakeClock, Others
 from audioaug.records import Cell
 from tests.decide.planted import blocks, planted_report, raced
 
@@ -49,6 +50,44 @@ def test_only_the_first_and_the_fastest_go_on_in_the_second_half_of_a_race() -> 
     assert racer._leaving("a", 5.0, {name: close[name] for name in "adef"}) == []
 
 
+def test_an_arm_that_races_against_itself_is_no_rival_of_its_own() -> None:
+    clock = FakeClock()
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
+    clock.advance(5.1)
+    names = ("today", "a", "b", "c", "d", f"a{AGAIN}", f"d{AGAIN}")
+    running = {name: blocks(name, [ms, 20, ms]) for name, ms in zip(names, (15, 10, 11, 12, 13, 10, 13), strict=True)}
+    assert racer._leaving("today", 5.0, running) == ["d", f"d{AGAIN}"]
+
+
+def test_how_far_an_arm_is_from_itself_is_the_margin_thereafter(racer_with) -> None:
+    spent = itertools.cycle([0.001, 0.004])
+    racer = racer_with(lambda batch: time.sleep(next(spent)))
+    arms = [Cell("cpu", 1), Cell("gpu", 0)]
+    expected = {cell.name: 0.003 for cell in arms}
+    assert set(racer.run(arms, expected, 0.0, lambda: None)) == set(expected) and racer.margin == MARGIN
+    assert set(racer.run([*arms, arms[1]], expected, 0.0, lambda: None)) == set(expected) and racer.margin > MARGIN
+
+
+@pytest.mark.parametrize(
+    ("others", "void"),
+    [
+        (Others(2, 0.15, 0.15, 0.0, 0.0, 0.0), True),
+        (Others(2, 0.1, 0.05, 0.5, 0.1, 1e5), False),
+        (Others(2, 0.0, 0.0, 0.0, 0.2, 0.0), True),
+        (Others(2, 0.0, 0.0, 0.0, 0.0, 1e7), True),
+    ],
+)
+def test_a_round_beside_others_is_made_again(racer_with, monkeypatch, others, void) -> None:
+    quiet = Others(2, 0.0, 0.0, 0.0, 0.0, 0.0)
+    seen = iter([quiet, others, *[quiet] * ROUNDS])
+    monkeypatch.setattr("audioaug.advise.racing.Watch", lambda clock: SimpleNamespace(others=lambda: next(seen)))
+    made = []
+    racer = racer_with(lambda batch: None)
+    cell = Cell("cpu", 1)
+    found = racer.run([cell], {cell.name: 0.001}, 0.0, lambda: made.append(1))
+    assert (len(found[cell.name].step.seconds), len(made)) == (ROUNDS, ROUNDS + void)
+
+
 def test_what_you_do_today_stays_until_it_is_seen_how_steady_it_is() -> None:
     clock = FakeClock()
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
@@ -70,7 +109,7 @@ def test_of_clips_of_many_lengths_all_blocks_are_the_same_batches() -> None:
     def steps(pad, cached=0):
         target = SimpleNamespace(device=torch.device("cpu"), pad=pad)
         racer = Racer(target, FakeClock(), 120.0, notice=lambda *_: None)
-        return [*racer._blocks(arms, expected, 0.5, cached).values()]
+        return [*racer._blocks({it.name: it for it in arms}, expected, 0.5, cached).values()]
 
     assert steps(pad=False) == [3, 4, 8, 3] and steps(pad=False, cached=5) == [3, 4, 8, 3, 3]
     assert steps(pad=True) == [4] * 4 and steps(pad=True, cached=5) == [5] * 5

@@ -51,6 +51,13 @@ def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
     assert schedule.race(0.0)[0] == schedule.today
 
 
+def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> None:
+    assert len({cell.name for cell in schedule.race(0.0)}) == FEWEST_RACED
+    schedule.most_workers = 100
+    several = schedule.race(1e6)
+    assert several[FEWEST_RACED] == several[1] and len(several) == len({cell.name for cell in several}) + 1
+
+
 def test_what_is_not_measured_takes_as_much_more_than_predicted_as_today_does(schedule) -> None:
     schedule.today = replace(schedule.today, predicted_ms=20.0)
     cell = replace(schedule.report.cells[1], predicted_ms=10.0, measured_ms=None)

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audioaug.decide.race import MARGIN, _t_quantile, hopeless, leader, losers, middles, outsiders, paired_ratio, ties
+from audioaug.decide.race import (
+    MARGIN,
+    _t_quantile,
+    hopeless,
+    leader,
+    losers,
+    margin_of,
+    middles,
+    outsiders,
+    paired_ratio,
+    ties,
+)
 from tests.decide.planted import blocks
 
 TRIALS = 200
@@ -110,6 +121,15 @@ def test_who_may_be_slower_by_less_than_the_margin_is_in_the_tie() -> None:
     ratio = paired_ratio(arms["b"], arms["a"], 2)
     assert 1 < ratio.low < 1 + MARGIN < ratio.value
     assert ties(arms) == ["a", "b"]
+
+
+def test_a_plan_that_is_far_from_itself_makes_a_larger_difference_matter() -> None:
+    steady, restless = [10.0, 10.01, 9.99, 10.0], [10.0, 11.0, 9.0, 10.5]
+    assert margin_of(blocks("a", steady), blocks("a (again)", steady[::-1])) == MARGIN
+    margin = margin_of(blocks("a", steady), blocks("a (again)", restless))
+    assert 0.08 < margin < 0.2
+    arms = {"fast": blocks("fast", steady), "slow": blocks("slow", [ms * 1.08 for ms in steady])}
+    assert ties(arms) == ["fast"] and ties(arms, margin) == ["fast", "slow"]
 
 
 def test_a_large_difference_in_the_noise_is_a_tie() -> None:

@@ -39,6 +39,15 @@ def test_equals_are_called_a_tie_and_the_simplest_is_taken() -> None:
     )
 
 
+def test_how_far_a_plan_is_from_itself_is_said_where_it_decides() -> None:
+    cells = (TODAY, raced(0, 2, 20.0), raced(1, 2, 21.0))
+    report = replace(planted_report(), cells=cells, current=TODAY)
+    assert "tie" not in recommend(report, steady(cells)).verdict
+    found = recommend(report, steady(cells), margin=0.1)
+    assert found.recommendation.margin == 0.1
+    assert found.verdict.endswith("It is a tie with split at 1, 2 workers: here a plan may differ from itself by 10 %.")
+
+
 @pytest.mark.parametrize(
     ("worse", "better"),
     [

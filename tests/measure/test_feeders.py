@@ -96,10 +96,39 @@ def test_device_work_is_waited_for_at_both_ends(clock: FakeClock) -> None:
     assert result.measurements["heavy"].wait == times(0.0)
 
 
-def test_change_in_ready_batches_is_recorded(clock: FakeClock) -> None:
-    stock = iter([8.0, 5.0] * 5)  # before and after each block: three more were used than made
-    result = run(clock, {"only": feeder(clock, 0.5)}, ready=lambda name: next(stock))
-    assert result.measurements["only"].ahead == (-3.0,) * 5
+@pytest.mark.parametrize(("disturbed", "kept"), [({1, 2}, set()), ({0, 1, 2, 3}, {2, 3})])
+def test_a_disturbed_round_is_made_again_but_not_for_ever(
+    clock: FakeClock, disturbed: set[int], kept: set[int]
+) -> None:
+    """Four rounds at least, so two may be made again; round 4 is the first of those after them."""
+    made: list[str] = []
+    now = iter(range(100))
+
+    def step(batch: str) -> None:
+        clock.advance(STEP * (10 if len(made) // 2 in disturbed else 1))
+
+    result = run(
+        clock,
+        {name: feeder(clock, 0.5) for name in "ab"},
+        step=step,
+        rounds=6,
+        at_least_rounds=4,
+        on_block=lambda measurement: made.append(measurement.cell),
+        void=lambda: next(now) in disturbed,
+    )
+    slow, fast = 0.5 + 10 * STEP, 0.5 + STEP
+    for name in "ab":
+        found = result.measurements[name].step.seconds
+        assert len(found) == 6 and found.count(slow) == len(kept) and found.count(fast) == 6 - len(kept)
+    assert len(made) == 2 * (6 + 2)
+
+
+@pytest.mark.parametrize(("after", "made"), [(9, 4), (8, 4), (7, 4), (6, 3), (5, 2)])
+def test_what_a_block_sells_of_its_stock_is_no_step(clock: FakeClock, after: int, made: int) -> None:
+    """Of 8 batches; one that is being made is not sold. Four steps of 0.25 s each are trained."""
+    stock = iter([8, after] * 5)
+    found = run(clock, {"only": feeder(clock, 0.5)}, ready=lambda name: next(stock)).measurements["only"]
+    assert found.step == times(3.0 / made) and found.wait == times(3.0 / made - 0.25)
 
 
 @pytest.mark.parametrize(

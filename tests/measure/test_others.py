@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, delayed_seconds
+from audioaug.measure.others import _swapped_in
 
 
 def spin(seconds: float) -> None:
@@ -21,7 +23,7 @@ def spin(seconds: float) -> None:
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Plant what two looks see: time, busy, stolen, ours, delayed, throttled; in seconds."""
+    """Plant what two looks see: time, busy, stolen, ours, delayed, throttled, in seconds; bytes swapped in."""
 
     def plant(*seen):
         views = iter(seen)
@@ -31,16 +33,24 @@ def looks(monkeypatch):
 
 
 def test_what_is_not_ours_is_foreign(looks) -> None:
-    looks((10.0, 100.0, 5.0, 50.0, 1.0, 0.0), (12.0, 103.0, 5.5, 51.0, 1.4, 0.5))
+    looks((10.0, 100.0, 5.0, 50.0, 1.0, 0.0, 100.0), (12.0, 103.0, 5.5, 51.0, 1.4, 0.5, 700.0))
     found = Watch(FakeClock()).others()
     assert found.foreign_cores == pytest.approx(1.0) and found.stolen_cores == pytest.approx(0.25)
     assert found.wanted_cores == pytest.approx(0.2) and found.throttled == pytest.approx(0.25)
+    assert found.swapped_in == pytest.approx(300.0)
 
 
 def test_nothing_is_less_than_none(looks) -> None:
-    looks((10.0, 100.0, 0.0, 50.0, 3.0, 0.0), (11.0, 100.5, 0.0, 51.5, 1.0, 4.0))
+    looks((10.0, 100.0, 0.0, 50.0, 3.0, 0.0, 0.0), (11.0, 100.5, 0.0, 51.5, 1.0, 4.0, 0.0))
     found = Watch(FakeClock()).others()
     assert (found.foreign_cores, found.wanted_cores, found.throttled) == (0.0, 0.0, 1.0)
+
+
+def test_what_was_swapped_in_is_told_by_the_kernel(tmp_path) -> None:
+    assert _swapped_in(tmp_path) == 0.0
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/vmstat").write_text("nr_free_pages 77\npswpin 3\npswpout 5\n")
+    assert _swapped_in(tmp_path) == 3 * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_our_own_children_are_ours() -> None:
