@@ -7,9 +7,11 @@ import math
 
 import torch
 
-_GOLDEN = -7046029254386353131
-_MIX_1 = -4658895280553007687
-_MIX_2 = -7723592293110705685
+_GOLDEN, _MIX_1, _MIX_2 = -7046029254386353131, -4658895280553007687, -7723592293110705685
+_GOLDEN_32, _MIX_1_32, _MIX_2_32 = -1640531527, 2146121005, -2073254261
+
+RADIUS_BITS = 20
+"""Of 32 that a pair of normal numbers is made of: the largest is 5.4."""
 
 
 def hash_64(counter: torch.Tensor) -> torch.Tensor:
@@ -17,18 +19,27 @@ def hash_64(counter: torch.Tensor) -> torch.Tensor:
 
     Reference: the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
     """
-    return _finished(counter * _GOLDEN)
-
-
-def _finished(z: torch.Tensor) -> torch.Tensor:
+    z = counter * _GOLDEN
     z.bitwise_xor_(_shift_right(z, 30)).mul_(_MIX_1)
     z.bitwise_xor_(_shift_right(z, 27)).mul_(_MIX_2)
     return z.bitwise_xor_(_shift_right(z, 31))
 
 
 def _shift_right(z: torch.Tensor, bits: int) -> torch.Tensor:
-    """Shift as if unsigned: torch's int64 shift copies the sign bit in."""
-    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)
+    """Shift as if unsigned: torch's shift of signed integers copies the sign bit in."""
+    return (z >> bits).bitwise_and_((1 << (torch.iinfo(z.dtype).bits - bits)) - 1)
+
+
+def _hash_32(counter: torch.Tensor, key: torch.Tensor, other_key: torch.Tensor) -> torch.Tensor:
+    """Scramble 32-bit integers (int32, wrapping): each pair of keys gives a sequence of its own.
+
+    CPUs multiply eight of these at once, and of 64 bits one. Reference: lowbias32 (C. Wellons, "Prospecting for hash
+    functions", 2018), whose second half starts from another key.
+    """
+    z = counter * _GOLDEN_32 + key
+    z.bitwise_xor_(_shift_right(z, 16)).mul_(_MIX_1_32).add_(other_key)
+    z.bitwise_xor_(_shift_right(z, 15)).mul_(_MIX_2_32)
+    return z.bitwise_xor_(_shift_right(z, 16))
 
 
 def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
@@ -37,16 +48,16 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     Args:
         key_R: an integer for each row, below 2**52; equal keys give equal noise.
     """
-    half = -(-samples // 2)
-    stream_RC = hash_64(hash_64(key_R)[:, None] + torch.arange(1, channels + 1, device=key_R.device))
-    bits_RCH = _finished(stream_RC[..., None] * _GOLDEN + torch.arange(half, device=key_R.device) * _GOLDEN)
-    # Box and Muller (1958): 32 bits for the radius (never infinite), 32 for the angle; the sign of 32 bits is one, too.
-    words_RCH2 = bits_RCH.view(torch.int32).unflatten(-1, (half, 2))
-    angle, radius = words_RCH2[..., 0].float(), words_RCH2[..., 1].float()
-    radius = radius.abs_().add_(0.5).mul_(2.0**-31).log_().mul_(-2.0).sqrt_()
-    angle = angle.mul_(2.0 * math.pi * 2.0**-32)
+    channel_C = torch.arange(1, channels + 1, device=key_R.device)
+    keys_RC2 = hash_64(hash_64(key_R)[:, None] + channel_C).view(torch.int32).unflatten(-1, (channels, 2))
+    counter_H = torch.arange(-(-samples // 2), dtype=torch.int32, device=key_R.device)
+    bits_RCH = _hash_32(counter_H, *keys_RC2[..., None].unbind(2))
+    # Box and Muller (1958): the lower bits for the radius (never infinite), all of them for the angle.
+    angle_RCH = bits_RCH.float().mul_(2.0 * math.pi * 2.0**-32)
+    radius_RCH = bits_RCH.bitwise_and_((1 << RADIUS_BITS) - 1).float()
+    radius_RCH.add_(0.5).mul_(2.0**-RADIUS_BITS).log_().mul_(-2.0).sqrt_()
     # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
-    pair_RCH = torch.complex(angle.cos().mul_(radius), angle.sin_().mul_(radius))
+    pair_RCH = torch.complex(angle_RCH.cos().mul_(radius_RCH), angle_RCH.sin_().mul_(radius_RCH))
     return torch.view_as_real(pair_RCH).flatten(-2)[..., :samples]
 
 

@@ -11,6 +11,7 @@ K blocks of a few milliseconds.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -18,11 +19,16 @@ import torch
 from audioaug.dsp.fft import fast_length
 from audioaug.dsp.windows import windows
 
+Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 FRAME_SECONDS = 0.09
 """Long enough to tell the partials of a deep voice apart. The hop is a quarter of it."""
 
 LOCK_BINS = 2
 """A peak is the loudest of so many neighbours on either side: the main lobe of a Hann window."""
+
+PLACE = 7
+"""The bits that tell a frequency's neighbours from each other."""
 
 BLOCKS, PAST, APART = 24, 6, 4
 """Attacks are looked for in blocks, so many to a frame (4 ms each), each compared with so many before it; two attacks
@@ -133,11 +139,22 @@ def _turns(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> tor
 
 def _peaks(power_RNF: torch.Tensor) -> torch.Tensor:
     """Return for each frequency the peak that it belongs to: where it leads always to the loudest neighbour."""
-    width = 2 * LOCK_BINS + 1
-    uphill = torch.nn.functional.max_pool1d(power_RNF, width, 1, LOCK_BINS, return_indices=True)[1]
+    first_F = torch.arange(-LOCK_BINS, power_RNF.shape[-1] - LOCK_BINS, dtype=torch.int32, device=power_RNF.device)
+    # As integers, floats that are not negative have the same order; the lowest bits tell where each was.
+    marked_RNF = power_RNF.view(torch.int32).bitwise_and(~PLACE).bitwise_or_((first_F + LOCK_BINS) & PLACE)
+    loudest_RNF = _with_neighbours(marked_RNF, torch.maximum, outside=-1)
+    uphill = loudest_RNF.sub_(first_F).bitwise_and_(PLACE).add_(first_F).long()
     for _ in range(2):  # up to 4 * LOCK_BINS away; what lies farther off belongs to no partial
         uphill = uphill.gather(-1, uphill)
     return uphill
+
+
+def _with_neighbours(values_RNF: torch.Tensor, combine: Combine, outside: float = 0) -> torch.Tensor:
+    """Combine each frequency's value with those of ``LOCK_BINS`` (two) on either side, in fewer passes than pooling."""
+    around = torch.nn.functional.pad(values_RNF, (LOCK_BINS, LOCK_BINS), value=outside)
+    pairs = combine(around[..., :-1], around[..., 1:])
+    fours = combine(pairs[..., :-2], pairs[..., 2:])
+    return combine(fours[..., :-1], around[..., 4:])
 
 
 class _Anchors(NamedTuple):
@@ -199,8 +216,7 @@ def _anew(missing_RNF: torch.Tensor, power_RNF: torch.Tensor, anchors: _Anchors)
     total_RNF, bins = missing_RNF.cumsum(1), missing_RNF.shape[-1]
     radians_F = torch.arange(bins, device=missing_RNF.device) * (-math.pi / (bins - 1))
     turn_RNF = total_RNF - _at(total_RNF, anchors.frame) + anchors.late[..., None] * radians_F
-    width = 2 * LOCK_BINS + 1
-    power_RNF = torch.nn.functional.avg_pool1d(power_RNF, width, 1, LOCK_BINS)
+    power_RNF = _with_neighbours(power_RNF, torch.add)
     old_RNF = torch.where((anchors.old < 0)[..., None], 0.0, _at(power_RNF, anchors.old.clamp(min=0)))
     new_RNF = old_RNF < (1 - NEW_SHARE) * _at(power_RNF, anchors.frame)
     return new_RNF & anchors.near[..., None], turn_RNF

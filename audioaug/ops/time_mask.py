@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params
 from audioaug.dsp.fades import crossfade
-from audioaug.dsp.rows import in_turn
+from audioaug.dsp.windows import BLOCK, read, write
 from audioaug.errors import ChainError
 
 SHORTEST_FADE = 0.00025
@@ -59,19 +59,25 @@ class TimeMask(Op):
         t = shortest + (draw["length_share"] * (longest - shortest + 1)).astype(np.int64)
         last = clips.lengths - t
         t0 = {"start": 0 * last, "end": last, "random": (draw["start_share"] * (last + 1)).astype(np.int64)}
-        fade = np.minimum(round(clips.sample_rate * self.fade_duration), t // 2).clip(min=1)  # of 1 sample: none
-        return {"t": t, "t0": t0[self.mask_location], "fade": fade}
+        longest_fade = max(1, round(clips.sample_rate * self.fade_duration))  # of 1 sample: none
+        fade = np.minimum(longest_fade, t // 2).clip(min=1)
+        return {"t": t, "t0": t0[self.mask_location], "fade": fade, "longest_fade": longest_fade}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"t": int(params["t"]), "t0": int(params["t0"])}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32)
-
-        def masked(some: slice) -> torch.Tensor:
-            t_R1, t0_R1, fade_R1 = (params[name][some, None] for name in ("t", "t0", "fade"))
-            from_middle_RT = (time_T - t0_R1.int()).float().sub_((t_R1 - 1) / 2).abs_()
-            outward_RT = from_middle_RT.sub_((t_R1 + 1) / 2 - fade_R1)
-            return x_BCT[some] * crossfade(outward_RT, fade_R1, equal_energy=False)[:, None]
-
-        return in_turn(masked, len(x_BCT), x_BCT.shape[1] * x_BCT.shape[-1], x_BCT.device)
+        t_B1, t0_B1, fade_B1 = (params[name][:, None] for name in ("t", "t0", "fade"))
+        samples, end_B1 = x_BCT.shape[-1], t0_B1 + t_B1
+        # Blocks that lie in the stretch are silent; around its ends, each sample has a gain of its own.
+        block_N = torch.arange(0, samples, BLOCK, device=x_BCT.device)
+        heard_BN = (block_N < t0_B1) | (block_N + BLOCK > end_B1)
+        y_BCT = x_BCT * heard_BN.float().repeat_interleave(BLOCK, dim=1)[:, None, :samples]
+        width = min(samples, BLOCK + params["longest_fade"])
+        for start_B1 in (t0_B1, end_B1 - width):
+            start_B1 = start_B1.clamp(0, samples - width)
+            after_BW = start_B1 + torch.arange(width, device=x_BCT.device) - t0_B1
+            outward_BW = (after_BW - (t_B1 - 1) / 2).abs_() - ((t_B1 + 1) / 2 - fade_B1)
+            gain_BW = crossfade(outward_BW, fade_B1, equal_energy=False)
+            write(y_BCT, start_B1[:, 0], read(x_BCT, start_B1, width)[:, :, 0] * gain_BW[:, None])
+        return y_BCT
