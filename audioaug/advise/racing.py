@@ -123,9 +123,9 @@ class Racer:
                 void=_Disturbance(self.clock).seen,
             )
         for name in [name for name in found if name.endswith(AGAIN)]:
-            again = found.pop(name)
-            if len(again.step.seconds) >= ROUNDS:
-                self.margin = margin_of(found[name.removesuffix(AGAIN)], again)
+            arm, again = found.get(name.removesuffix(AGAIN)), found.pop(name)
+            if arm is not None and len(again.step.seconds) >= ROUNDS:
+                self.margin = margin_of(arm, again)
         return found
 
     def heat(

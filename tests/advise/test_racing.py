@@ -68,6 +68,18 @@ def test_how_far_an_arm_is_from_itself_is_the_margin_thereafter(racer_with) -> N
     assert set(racer.run([*arms, arms[1]], expected, 0.0, lambda: None)) == set(expected) and racer.margin > MARGIN
 
 
+def test_an_arm_that_fails_where_it_races_against_itself_is_out_of_the_race_all_the_same(racer_with) -> None:
+    calls = itertools.count()
+
+    def step(batch: object) -> None:
+        if next(calls) == 1:  # the first batch of the second arm
+            raise ValueError("planted")
+
+    racer, arms = racer_with(step), [Cell("cpu", 1), Cell("gpu", 0)]
+    found = racer.run([*arms, arms[1]], {cell.name: 0.003 for cell in arms}, 0.0, lambda: None)
+    assert (set(found), set(racer.failed), racer.margin) == ({arms[0].name}, {arms[1].name}, MARGIN)
+
+
 @pytest.mark.parametrize(
     ("others", "void"),
     [
