@@ -64,7 +64,8 @@ def race(
         on_block: called after each block with all that was measured of that arm so far.
         drop: called after each round with the measurements of the arms still running; names those to take out.
         void: called after each round: whether something disturbed it. Then its blocks are taken back and it is made
-            again, half as often as ``at_least_rounds`` at most: what is always there belongs to what is measured.
+            again, where the time allows that and all rounds that are still due, and half as often as
+            ``at_least_rounds`` at most: what is always there belongs to what is measured.
         ready: how many batches lie ready for that arm. Those that a block takes of them without their being made anew
             do not count as its steps.
     """
@@ -91,8 +92,10 @@ def race(
     for index in rounds_until(clock, deadline, at_least=at_least_rounds, at_most=rounds):
         if not running or (len(running) == 1 < len(entered) and index >= at_least_rounds):
             break
+        due, began = max(1, at_least_rounds - index), clock.now()
         make_round()
-        while void is not None and void() and again:
+        latest = deadline - due * (clock.now() - began)
+        while void is not None and void() and again and clock.now() <= latest:
             again -= 1
             for arm in running.values():
                 arm.forget_block()

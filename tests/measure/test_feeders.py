@@ -123,6 +123,18 @@ def test_a_disturbed_round_is_made_again_but_not_for_ever(
     assert len(made) == 2 * (6 + 2)
 
 
+@pytest.mark.parametrize(("seconds", "made"), [(26.0, 4), (29.9, 4), (30.0, 5), (36.0, 6)])
+def test_a_disturbed_round_is_made_again_where_all_that_are_due_have_time(
+    clock: FakeClock, seconds: float, made: int
+) -> None:
+    """A round of two arms takes 6 s, four are due, and the first two are disturbed."""
+    disturbed, told = iter([True, True, *[False] * 9]), []
+    arms = {name: feeder(clock, 0.5) for name in "ab"}
+    settings = {"rounds": 4, "at_least_rounds": 4, "seconds": seconds, "void": lambda: next(disturbed)}
+    run(clock, arms, on_block=told.append, **settings)
+    assert len(told) == 2 * made
+
+
 @pytest.mark.parametrize(("after", "made"), [(9, 4), (8, 4), (7, 4), (6, 3), (5, 2)])
 def test_what_a_block_sells_of_its_stock_is_no_step(clock: FakeClock, after: int, made: int) -> None:
     """Of 8 batches; one that is being made is not sold. Four steps of 0.25 s each are trained."""
