@@ -15,7 +15,7 @@ from audioaug.advise.arms import RaceBatches, open_loader, stock_of
 from audioaug.advise.target import Target, in_one_line
 from audioaug.decide.race import MARGIN, hopeless, margin_of, middles, outsiders
 from audioaug.errors import AudioaugError, MeasurementError
-from audioaug.measure import Clock, GcPauses, Watch, cpu_seconds, race
+from audioaug.measure import Clock, GcPauses, Others, Watch, cpu_seconds, race
 from audioaug.measure.rounds import ENOUGH
 from audioaug.records import Cell, Measurement, Timing
 from audioaug.train import Loader
@@ -110,6 +110,7 @@ class Racer:
         Raises:
             MeasurementError: the ceiling or an arm beside it failed.
         """
+        watch = Watch(self.clock)
         with torch_threads(self.threads):
             least = CEILING_ROUNDS if cached else ROUNDS
             found = self._race(
@@ -120,7 +121,7 @@ class Racer:
                 seconds=seconds,
                 rounds=(least, ENOUGH),
                 block=RACE_BLOCK,
-                void=_Disturbance(self.clock).seen,
+                void=lambda: _disturb(watch.lap()),
             )
         for name in [name for name in found if name.endswith(AGAIN)]:
             arm, again = found.get(name.removesuffix(AGAIN)), found.pop(name)
@@ -283,17 +284,10 @@ class Racer:
         return ""
 
 
-class _Disturbance:
-    """Looks after each round whether others had a good part of the cores in it, or a quota stopped us."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._watch = clock, Watch(clock)
-
-    def seen(self) -> bool:
-        """Return whether something was seen since the last time."""
-        others, self._watch = self._watch.others(), Watch(self._clock)
-        taken = (others.foreign_cores + others.stolen_cores) / others.cores
-        return max(taken, others.throttled) > DISTURBED or others.swapped_in > SWAPPED
+def _disturb(others: Others) -> bool:
+    """Return whether others had a good part of the cores, a quota stopped us, or memory was swapped in."""
+    taken = (others.foreign_cores + others.stolen_cores) / others.cores
+    return max(taken, others.throttled) > DISTURBED or others.swapped_in > SWAPPED
 
 
 def _named(arms: Sequence[Cell]) -> dict[str, Cell]:

@@ -42,7 +42,16 @@ class Watch:
 
     def others(self) -> Others:
         """Return what others took since the watch began."""
-        changes = (after - before for before, after in zip(self._began, self._look(), strict=True))
+        return self._since_began(self._look())
+
+    def lap(self) -> Others:
+        """Return the same, and begin anew."""
+        seen = self._look()
+        found, self._began = self._since_began(seen), seen
+        return found
+
+    def _since_began(self, seen: tuple[float, ...]) -> Others:
+        changes = (after - before for before, after in zip(self._began, seen, strict=True))
         now, busy, stolen, ours, delay, throttled, swapped = changes
         seconds = max(now, 1e-9)
         return Others(

@@ -92,7 +92,7 @@ def test_an_arm_that_fails_where_it_races_against_itself_is_out_of_the_race_all_
 def test_a_round_beside_others_is_made_again(racer_with, monkeypatch, others, void) -> None:
     quiet = Others(2, 0.0, 0.0, 0.0, 0.0, 0.0)
     seen = itertools.chain([quiet, others], itertools.repeat(quiet))
-    monkeypatch.setattr("audioaug.advise.racing.Watch", lambda clock: SimpleNamespace(others=lambda: next(seen)))
+    monkeypatch.setattr("audioaug.advise.racing.Watch", lambda clock: SimpleNamespace(lap=lambda: next(seen)))
     made = []
     racer = racer_with(lambda batch: None)
     cell = Cell("cpu", 1)

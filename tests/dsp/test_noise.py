@@ -74,7 +74,8 @@ def test_the_tests_reject_coloured_repeated_and_shared_noise():
     assert largest_correlation(x + 0.05 * np.roll(x, 1), x, skip_zero_lag=True) > HIGHEST
     assert largest_correlation(repeated, repeated, skip_zero_lag=True) > HIGHEST
     assert largest_correlation(np.roll(x, 999), x) > HIGHEST
-    assert scipy.stats.kstest(np.sign(x) * np.abs(x) ** 1.08, "norm").pvalue < 1e-4
+    noise = gaussian(KEYS, 1, MANY)[:, 0].double().numpy()
+    assert min(scipy.stats.kstest(np.sign(x) * np.abs(x) ** 1.05, "norm").pvalue for x in noise) < 1e-4
 
 
 def test_a_row_is_the_same_in_any_batch():

@@ -40,6 +40,12 @@ def test_what_is_not_ours_is_foreign(looks) -> None:
     assert found.swapped_in == pytest.approx(300.0)
 
 
+def test_a_lap_begins_where_the_last_one_ended(looks) -> None:
+    looks(*((float(second), busy, 0.0, 0.0, 0.0, 0.0, 0.0) for second, busy in enumerate((0.0, 1.0, 1.5, 1.75))))
+    watch = Watch(FakeClock())
+    assert [watch.lap().foreign_cores, watch.lap().foreign_cores, watch.others().foreign_cores] == [1.0, 0.5, 0.25]
+
+
 def test_nothing_is_less_than_none(looks) -> None:
     looks((10.0, 100.0, 0.0, 50.0, 3.0, 0.0, 0.0), (11.0, 100.5, 0.0, 51.5, 1.0, 4.0, 0.0))
     found = Watch(FakeClock()).others()
