@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = typing.get_args(Precision)
 DEFAULT_BUDGET = 112.0
-QUICK_BUDGET = 22.0
+QUICK_BUDGET = 20.0
 VERIFY_BUDGET = 6.0
 """Seconds to measure, so that with starting and ending Python it is about two minutes, half of one, and 15 seconds."""
 LISTENING_SECONDS = 3.0

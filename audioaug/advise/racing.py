@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from audioaug.advise.arms import RaceBatches, open_loader, stock_of
+from audioaug.advise.budget import SMALL
 from audioaug.advise.target import Target, in_one_line
 from audioaug.decide.race import MARGIN, hopeless, margin_of, middles, outsiders
 from audioaug.errors import AudioaugError, MeasurementError
@@ -24,6 +25,9 @@ from audioaug.units import Seconds
 
 CEILING = "ceiling"
 LONGEST_BLOCK = 50
+FEWEST_STEPS, FEW_STEPS = 3, 2
+"""In a block, and in one under a small budget, whose time long steps take: with fewer rounds instead it told less."""
+
 ROUNDS, RACE_BLOCK = 4, 0.5
 """A race of fewer rounds tells too little apart. What a machine drifts by from second to second (6 to 10 % of a step,
 measured on two virtual cores) is no less over blocks of a second, of which there would be half as many."""
@@ -261,8 +265,8 @@ class Racer:
 
         Workers that started together deliver together, so a block is a multiple of their number.
         """
-        aim = seconds * min(1.0, self.budget / 100)
-        steps = max(3, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
+        aim, least = seconds * min(1.0, self.budget / 100), FEW_STEPS if self.budget < SMALL else FEWEST_STEPS
+        steps = max(least, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
 
     def _let_refill(self, loader: Loader | None, step_seconds: float) -> None:

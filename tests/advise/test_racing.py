@@ -1,4 +1,5 @@
 import itertools
+import random
 import time
 import warnings
 from collections import Counter
@@ -27,6 +28,15 @@ def test_a_block_is_a_multiple_of_the_workers(workers, seconds) -> None:
     steps = racer.block_steps(seconds, workers, 1.0)
     assert steps % max(1, workers) == 0
     assert max(3, workers) <= steps < max(3, min(LONGEST_BLOCK, 1 / max(seconds, 1e-4))) + max(1, workers) + 1
+
+
+def test_blocks_of_long_steps_are_shorter_under_a_small_budget() -> None:
+    small, usual = (
+        Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), budget, notice=lambda *_: None)
+        for budget in (22.0, 112.0)
+    )
+    assert [small.block_steps(0.2, workers, 0.5) for workers in (0, 1, 2, 3)] == [2, 2, 2, 3]
+    assert [usual.block_steps(0.2, workers, 0.5) for workers in (0, 1, 2, 3)] == [3, 3, 4, 3]
 
 
 def test_each_arm_trains_on_its_own_threads_and_then_they_are_put_back(racer_with) -> None:
@@ -60,8 +70,8 @@ def test_an_arm_that_races_against_itself_is_no_rival_of_its_own() -> None:
 
 
 def test_how_far_an_arm_is_from_itself_is_the_margin_thereafter(racer_with) -> None:
-    spent = itertools.cycle([0.001, 0.004])
-    racer = racer_with(lambda batch: time.sleep(next(spent)))
+    draw = random.Random(0)
+    racer = racer_with(lambda batch: time.sleep(draw.choice((0.001, 0.004))))
     arms = [Cell("cpu", 1), Cell("gpu", 0)]
     expected = {cell.name: 0.003 for cell in arms}
     assert set(racer.run(arms, expected, 0.0, lambda: None)) == set(expected) and racer.margin == MARGIN

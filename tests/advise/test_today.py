@@ -3,9 +3,11 @@ from functools import partial
 
 import pytest
 
-from audioaug.advise.today import FEWEST_STEPS, TELLING_STEPS, _is_over
+from audioaug.advise.bench import Bench
+from audioaug.advise.racing import CEILING
+from audioaug.advise.today import FEWEST_STEPS, TELLING_STEPS, _is_over, _raced
 from audioaug.errors import MeasurementError
-from audioaug.records import Cell, Timing
+from audioaug.records import Cell, Measurement, Timing
 from tests.decide.planted import blocks
 
 
@@ -27,6 +29,33 @@ def waiting(steps: int, ms: float, share: float):
 def test_a_pilot_goes_on_where_it_may_be_all_there_is(alone, workers, share, ms, steps) -> None:
     is_over = partial(_is_over, alone, workers)
     assert is_over(waiting(steps, ms, share)) and not is_over(waiting(steps - 1, ms, share))
+
+
+@pytest.mark.parametrize(
+    ("waits", "did"),
+    [
+        ([[0.01] * 20], [4.0]),
+        ([[0.01] * 19 + [0.3], [0.01] * 9], [4.0, 2.0]),  # another program had its moment
+        ([[0.01] * 19 + [0.3], [0.01] * 8 + [0.3]], [4.0, 2.0, "race"]),  # not beyond doubt
+        ([[0.5] * 3], [4.0, "race"]),
+    ],
+)
+def test_hardly_any_waiting_gets_a_second_look_where_one_step_of_the_first_hides_it(racer_with, waits, did) -> None:
+    cell, seen, racer = Cell("cpu", 1), [], racer_with(lambda batch: None)
+
+    def pilot(cell, seconds, is_over):
+        shares = waits[len(seen)]
+        seen.append(seconds)
+        return Measurement(cell.name, Timing((0.05,) * len(shares)), Timing(tuple(0.05 * it for it in shares)), 1)
+
+    def run(arms, expected, seconds, tick, cached):
+        seen.append("race")
+        return {}
+
+    racer.pilot, racer.run = pilot, run
+    found = _raced(Bench(racer.target, racer.clock), [cell], racer, 8.0, tick=lambda: None)
+    assert seen == did
+    assert set(found) == (set() if "race" in did else {cell.name, CEILING})
 
 
 def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(racer_with) -> None:
