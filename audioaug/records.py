@@ -322,7 +322,8 @@ class Variant:
     """The training step with another precision or batch size, and as it is. ``step_ms`` is ``None`` for a reason.
 
     One with another device engine does not change training: both steps are then those of a batch that is augmented on
-    the device before.
+    the device before. Nor do workers that are started in another way: both are then steps of the plan, and the first
+    batch comes ``start_seconds`` after its start, instead of ``now_start_seconds``.
     """
 
     name: str
@@ -333,6 +334,8 @@ class Variant:
     ci_ms: Interval | None = None
     reason: str = ""
     changes_training: bool = True
+    start_seconds: float | None = None
+    now_start_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ RESERVE = 0.04
 SMALL = 60.0
 """Seconds: with less, only few batches are loaded to train on."""
 
-ALSO = 0.04
-"""Of the budget, besides it, for each other precision or batch size."""
+ALSO, ALSO_RACED = 0.04, 0.1
+"""Of the budget, besides it, for each other precision or batch size; for each other way to start workers."""
 
 
 class Budget:

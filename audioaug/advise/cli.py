@@ -45,7 +45,7 @@ LISTENING_SECONDS = 3.0
 @click.option(
     "--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N, clips=N, gpu=JSON."
 )
-@click.option("--also", metavar="A,B", help="Also measure bf16, fp16, batch_size=N, captured, compiled.")
+@click.option("--also", metavar="A,B", help="Also measure bf16, fp16, batch_size=N, captured, compiled, spawn.")
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
 @click.option("--html", metavar="FILE", help="Write the report as a page.")

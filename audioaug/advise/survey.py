@@ -11,13 +11,14 @@ from typing import Any
 from audioaug.advise import device_stages, loader_stages
 from audioaug.advise.arms import CACHED, FEW_CACHED, cached_batches, cell_at, cell_of, stock_of
 from audioaug.advise.bench import Bench
-from audioaug.advise.budget import ALSO, SHARES, Budget
+from audioaug.advise.budget import ALSO, ALSO_RACED, SHARES, Budget
 from audioaug.advise.cache import Cache, fingerprint
 from audioaug.advise.cells import after_earlier_heats, after_heat, after_race, predicted, with_stall
 from audioaug.advise.facts import chain_facts, workload
 from audioaug.advise.progress import Progress, told_once
 from audioaug.advise.racing import CEILING, HEAT_ROUNDS, Racer
 from audioaug.advise.schedule import Schedule
+from audioaug.advise.start_methods import race_starts
 from audioaug.advise.target import Target, in_one_line
 from audioaug.advise.today import measure_today
 from audioaug.advise.variants import Wanted, measure_also
@@ -290,11 +291,16 @@ class Survey:
         return self.report
 
     def _measure_also(self) -> None:
-        """Time the step with another precision or batch size, where that was asked for."""
+        """Time the step with another precision or batch size and so on, where that was asked for."""
         if not self.options.also:
             return
-        seconds = ALSO * self.options.budget * len(self.options.also)
-        with self.progress.stage("the step in other ways", seconds):
-            found = measure_also(self.bench, self.options.also, seconds)
+        chosen, usual = self.report.recommendation, self.report.host.start_method
+        assert chosen is not None
+        methods = [it.start_method for it in self.options.also if it.start_method is not None]
+        steps = [it for it in self.options.also if it.start_method is None]
+        timed, raced = (share * self.options.budget for share in (ALSO * len(steps), ALSO_RACED * len(methods)))
+        with self.progress.stage("the step in other ways", timed + raced) as tick:
+            found = measure_also(self.bench, steps, timed) if steps else ()
+            found += race_starts(self.racer, chosen, usual, methods, raced, tick)
         self._grow(variants=found)
         self._grow(what_if=(*self.report.what_if, *variant_sentences(self.report)))

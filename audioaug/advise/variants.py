@@ -1,4 +1,4 @@
-"""Variants (``--also bf16,batch_size=64,captured``): what a step costs in ways that change training, or by engines."""
+"""Variants (``--also bf16,batch_size=64,captured,spawn``): what a step costs in other ways than the plan's."""
 
 import typing
 from collections.abc import Callable, Sequence
@@ -8,6 +8,7 @@ from itertools import islice
 from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
 from audioaug.advise.pieces import step_behind, whole_part
+from audioaug.advise.start_methods import METHODS, StartMethod
 from audioaug.advise.target import in_one_line
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.records import DeviceEngine, Precision, Timing, Variant
@@ -23,12 +24,13 @@ NOW, BEHIND = "now", "behind our ops"
 
 @dataclass(frozen=True)
 class Wanted:
-    """A row that was asked for: another precision, another batch size, or another device engine."""
+    """A row that was asked for: another precision, batch size, device engine, or way to start workers."""
 
     name: str
     precision: Precision | None = None
     batch_size: int | None = None
     engine: DeviceEngine | None = None
+    start_method: StartMethod | None = None
 
     @property
     def beside(self) -> str:
@@ -66,8 +68,13 @@ def _wanted(part: str) -> Wanted:
     for engine in ENGINES:
         if part == engine:
             return Wanted(f"device_engine={engine!r}", engine=engine)
+    for method in METHODS:
+        if part == method:
+            return Wanted(f"workers by {part}", start_method=method)
     if name != "batch_size":
-        raise UsageError(f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, *ENGINES, "batch_size")))
+        raise UsageError(
+            f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, *ENGINES, *METHODS, "batch_size"))
+        )
     if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"--also {part}: batch_size must be a whole number of at least 1.")
     return Wanted(f"batch size {value}", batch_size=int(value))

@@ -1,11 +1,11 @@
-"""Variants: what another precision, batch size or device engine makes of a step, in words.
+"""Variants: what another precision, batch size, device engine or start of the workers makes of a step, in words.
 
 The first two change training: they are not advised. An engine is, where it wins.
 """
 
 from audioaug.decide.predict import loader_ms
 from audioaug.records import Interval, Report, Variant
-from audioaug.units import format_interval, format_ms, format_rate
+from audioaug.units import format_interval, format_ms, format_rate, format_seconds
 
 
 def variant_sentences(report: Report) -> tuple[str, ...]:
@@ -16,6 +16,12 @@ def variant_sentences(report: Report) -> tuple[str, ...]:
 def _sentence(report: Report, variant: Variant) -> str:
     if variant.step_ms is None or variant.ci_ms is None:
         return f"{variant.name} was not measured: {variant.reason}"
+    if variant.start_seconds is not None and variant.now_start_seconds is not None:
+        return (
+            f"{variant.name}: a step takes {format_ms(variant.step_ms)} ({format_interval(*variant.ci_ms)}) instead of "
+            f"{format_ms(variant.now_ms)}; the first batch comes after {format_seconds(variant.start_seconds)} instead "
+            f"of {format_seconds(variant.now_start_seconds)} (measured)."
+        )
     if not variant.changes_training:
         return _engine_sentence(variant, variant.step_ms, variant.ci_ms)
     now, then = variant.now_batch / variant.now_ms, variant.batch_size / variant.step_ms

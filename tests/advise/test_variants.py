@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from audioaug.advise.pieces import whole_part
+from audioaug.advise.racing import Racer
+from audioaug.advise.start_methods import race_starts
 from audioaug.advise.target import load_target
 from audioaug.advise.variants import Wanted, parse_also
 from audioaug.decide.variants import variant_sentences
 from audioaug.errors import UsageError
-from audioaug.records import Report, Variant, read_record
+from audioaug.measure import clock_for
+from audioaug.records import Cell, Report, Variant, read_record
 from tests.decide.planted import planted_report, raced
 
 CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
@@ -22,6 +25,7 @@ SLOW_WHERE_LARGE = (
 
 def test_what_is_asked_for_is_read() -> None:
     assert parse_also("bf16, batch_size=64") == (Wanted("bf16", "bf16"), Wanted("batch size 64", batch_size=64))
+    assert parse_also("spawn") == (Wanted("workers by spawn", start_method="spawn"),)
     assert parse_also("") == ()
 
 
@@ -79,6 +83,29 @@ def test_an_engine_is_advised_where_it_wins() -> None:
     loses, tie = replace(wins, step_ms=12.0, ci_ms=(11.0, 13.0)), replace(wins, ci_ms=(7.0, 10.5))
     said = variant_sentences(replace(planted_report(), variants=(wins, loses, tie)))
     assert [text.rpartition(": ")[2] for text in said] == ["write it into the plan.", *["it does not win here."] * 2]
+
+
+def test_workers_are_raced_as_they_start_in_other_ways(model) -> None:
+    target = load_target(model(CHEAP + IN_MEMORY), torch.device("cpu"))
+    racer = Racer(target, clock_for(target.device), 1.0, notice=lambda *_: None)
+    plan = Cell("cpu", 1, num_workers=1, measured_ms=10.0)
+    spawned, forked = race_starts(racer, plan, "fork", ("spawn", "fork"), 0.0, tick=lambda *_: None)
+    assert spawned.reason == "" and spawned.ci_ms[0] < spawned.step_ms < spawned.ci_ms[1]
+    assert spawned.start_seconds > 2 * spawned.now_start_seconds  # it imports torch
+    assert "workers by spawn: a step takes" in variant_sentences(replace(planted_report(), variants=(spawned,)))[0]
+    assert (forked.step_ms, forked.reason) == (None, "that is how they are started anyway.")
+
+
+def test_workers_that_cannot_start_in_another_way_say_why(model) -> None:
+    target = load_target(model(CHEAP + IN_MEMORY + "collate_fn = lambda batch: batch\n"), torch.device("cpu"))
+    racer = Racer(target, clock_for(target.device), 1.0, notice=lambda *_: None)
+
+    def why(workers: int) -> str:
+        plan = Cell("cpu", 1, num_workers=workers, measured_ms=10.0)
+        return race_starts(racer, plan, "fork", ["spawn"], 1.0, tick=lambda *_: None)[0].reason
+
+    assert "`collate_fn` (<lambda>) does not pickle" in why(2)
+    assert why(0) == "the plan has no workers."
 
 
 def test_a_train_step_of_your_own_chooses_its_precision(advise, model, here) -> None:
