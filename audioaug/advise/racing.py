@@ -35,8 +35,8 @@ measured on two virtual cores) is no less over blocks of a second, of which ther
 FINALISTS = 4
 """Arms of a race that go on in its second half, the first one among them: these are told apart more surely then."""
 
-CEILING_ROUNDS = 3
-"""Where the ceiling takes turns: the answer, if it is there, is to be quick."""
+FEW_ROUNDS = 3
+"""Where the ceiling takes turns (the answer, if it is there, is to be quick), or time is short."""
 
 AGAIN = " (again)"
 """Behind the name of an arm that takes part a second time."""
@@ -116,7 +116,7 @@ class Racer:
         """
         watch = Watch(self.clock)
         with torch_threads(self.threads):
-            least = CEILING_ROUNDS if cached else ROUNDS
+            least = FEW_ROUNDS if cached else ROUNDS
             found = self._race(
                 arms,
                 expected,
@@ -210,12 +210,14 @@ class Racer:
     def _leaving(self, first: str, half: Seconds, running: Mapping[str, Measurement]) -> list[str]:
         """Return who leaves the race: the hopeless, and from a time on all but the finalists.
 
-        Before that time the first one stays for ``ROUNDS`` rounds: how steady it is, fewer do not show.
+        The first one stays for ``ROUNDS`` rounds, from that time on for ``FEW_ROUNDS``: by how much it is slower, however
+        plainly it is, fewer do not show.
         """
         late, twins = self.clock.now() > half, [name for name in running if name.endswith(AGAIN)]
         running = {name: found for name, found in running.items() if name not in twins}
         over = outsiders(running, first, FINALISTS) if late else []
-        stays = not late and first in running and len(running[first].step.seconds) < ROUNDS
+        least = FEW_ROUNDS if late else ROUNDS
+        stays = first in running and len(running[first].step.seconds) < least
         leaving = {*hopeless(running), *over} - ({first} if stays else set())
         return sorted({*leaving, *(twin for twin in twins if twin.removesuffix(AGAIN) in leaving)})
 
