@@ -210,8 +210,8 @@ class Racer:
     def _leaving(self, first: str, half: Seconds, running: Mapping[str, Measurement]) -> list[str]:
         """Return who leaves the race: the hopeless, and from a time on all but the finalists.
 
-        The first one stays for ``ROUNDS`` rounds, from that time on for ``FEW_ROUNDS``: however plainly it is slower, by
-        how much fewer do not show.
+        The first one stays for ``ROUNDS`` rounds, from that time on for ``FEW_ROUNDS``: however plainly it is slower,
+        fewer do not show by how much.
         """
         late, twins = self.clock.now() > half, [name for name in running if name.endswith(AGAIN)]
         running = {name: found for name, found in running.items() if name not in twins}
