@@ -26,7 +26,7 @@ from audioaug.units import Seconds
 CEILING = "ceiling"
 LONGEST_BLOCK = 50
 FEWEST_STEPS, FEW_STEPS = 3, 2
-"""In a block, and in one under a small budget, whose time long steps take: with fewer rounds instead it told less."""
+"""In a block, and in one under a small budget: long steps take its time, and with fewer rounds instead it told less."""
 
 ROUNDS, RACE_BLOCK = 4, 0.5
 """A race of fewer rounds tells too little apart. What a machine drifts by from second to second (6 to 10 % of a step,

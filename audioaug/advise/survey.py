@@ -291,7 +291,7 @@ class Survey:
         return self.report
 
     def _measure_also(self) -> None:
-        """Time the step with another precision or batch size and so on, where that was asked for."""
+        """Measure the step in other ways, where that was asked for."""
         if not self.options.also:
             return
         chosen, usual = self.report.recommendation, self.report.host.start_method
