@@ -457,7 +457,9 @@ FAULTS: Mapping[str, Workload] = {
             "a CPU quota", "quota_throttled", [only_cpu(2)], sleeps(8), meanwhile=partial(quota, 0.4), workers=(0, 1)
         ),
         fault("other programs", "foreign_load", [only_cpu(4)], sleeps(8), num_workers=2, meanwhile=partial(hogs, 3)),
-        fault("a step that varies", "too_noisy", FREE, SleepsUnsteadily(8, 6), data=partial(Data, partial(spins, 0.5))),
+        fault(
+            "a step that varies", "too_noisy", FREE, SleepsUnsteadily(24, 6), data=partial(Data, partial(spins, 0.1))
+        ),
         fault(
             "threads before the fork",
             "fork_unsafe",

@@ -102,11 +102,11 @@ class Case:
 
     @property
     def beside(self) -> list[Ratio]:
-        """How today's blocks compare with those of all that ran in as many rounds of a race; none if it left early."""
+        """How today's blocks compare with those of all that ran in as many rounds of a race at least."""
         mine, others = self.measured, [one for one in self.report.measurements if one.cell != self.current.name]
         if mine is None or len(mine.step.seconds) < FEWEST_ROUNDS:
             return []
-        return [paired_ratio(mine, it) for it in others if len(it.step.seconds) == len(mine.step.seconds)]
+        return [paired_ratio(mine, it) for it in others if len(it.step.seconds) >= len(mine.step.seconds)]
 
     @cached_property
     def wait_ms(self) -> float | None:
