@@ -12,7 +12,7 @@ RESERVE = 0.04
 """Of the time, kept back: the last stage ends with a whole round."""
 
 SMALL = 60.0
-"""Seconds: with less, only few batches are loaded to train on."""
+"""Seconds: with less, only few batches are loaded to train on, and blocks of long steps are shorter."""
 
 ALSO, ALSO_RACED = 0.04, 0.1
 """Of the budget, besides it, for each other precision or batch size; for each other way to start workers."""

@@ -25,8 +25,8 @@ from audioaug.units import Seconds
 
 CEILING = "ceiling"
 LONGEST_BLOCK = 50
-FEWEST_STEPS, FEW_STEPS = 3, 2
-"""In a block, and in one under a small budget: long steps take its time, and with fewer rounds instead it told less."""
+SHORTEST_BLOCK, HURRIED_BLOCK = 3, 2
+"""Steps of a block at least, and under a small budget: long steps take its time, and fewer rounds would tell less."""
 
 ROUNDS, RACE_BLOCK = 4, 0.5
 """A race of fewer rounds tells too little apart. What a machine drifts by from second to second (6 to 10 % of a step,
@@ -267,7 +267,7 @@ class Racer:
 
         Workers that started together deliver together, so a block is a multiple of their number.
         """
-        aim, least = seconds * min(1.0, self.budget / 100), FEW_STEPS if self.budget < SMALL else FEWEST_STEPS
+        aim, least = seconds * min(1.0, self.budget / 100), HURRIED_BLOCK if self.budget < SMALL else SHORTEST_BLOCK
         steps = max(least, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
 
