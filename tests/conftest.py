@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from audioaug.dsp import biquads
+from audioaug.dsp import compiled
 
 torch.set_num_threads(1)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="audioaug-tests-")
@@ -24,6 +24,6 @@ def demo() -> Path:
 
 
 @pytest.fixture
-def by_fft(monkeypatch) -> None:
-    """Filter by FFT, as on a GPU."""
-    monkeypatch.setattr(biquads, "products_are_exact", lambda device: False)
+def as_on_a_gpu(monkeypatch) -> None:
+    """Run torch operations only, as on a GPU, where a CPU has loops."""
+    monkeypatch.setattr(compiled, "ENABLED", False)

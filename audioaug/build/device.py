@@ -141,16 +141,24 @@ class DeviceChain(torch.nn.Module):
             if prepared.lengths is not None:
                 y_BCT = torch.where(inside(length_B, y_BCT.shape[-1]), y_BCT, 0.0)
             for step in prepared.steps:
-                y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate)
+                spare = _is_spare(y_BCT, x_BCT)
+                y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate, spare)
         return y_BCT.to(x_BCT.dtype), length_B
 
     def _run_step(
-        self, step: Step, y_BCT: torch.Tensor, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
+        self,
+        step: Step,
+        y_BCT: torch.Tensor,
+        length_B: torch.Tensor,
+        buffers: dict[str, torch.Tensor],
+        rate: int,
+        spare: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.prepare.running = self.prepare.leaves[step.op]
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT.index_select(0, rows), length_B[rows])
-        clips = DeviceClips(rate, length_R, y_RCT.shape[-1] if step.padded else None)
+        padded_to = y_RCT.shape[-1] if step.padded else None
+        clips = DeviceClips(rate, length_R, padded_to, spare if rows is None else _is_spare(y_RCT, y_BCT))
         op = self.prepare.ops[step.op]
         drawn: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
         params = op.measure(y_RCT, drawn, clips)
@@ -166,7 +174,7 @@ class DeviceChain(torch.nn.Module):
             return y_RCT, length_B
         if y_RCT.requires_grad:  # a row that repeats another would count twice
             rows, y_RCT = rows[: step.examples], y_RCT[: step.examples]
-        return y_BCT.index_copy(0, rows, y_RCT), length_B
+        return (y_BCT.index_copy_ if spare else y_BCT.index_copy)(0, rows, y_RCT), length_B
 
     def get_extra_state(self) -> dict[str, int]:
         """Return the random state: the seed and how many examples were drawn."""
@@ -240,6 +248,13 @@ def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:
     """Cut the batch, or put silence behind it, so that it has that many samples."""
     spare = width - x_BCT.shape[-1]
     return x_BCT if not spare else torch.nn.functional.pad(x_BCT, (0, spare))
+
+
+def _is_spare(y_BCT: torch.Tensor, x_BCT: torch.Tensor) -> bool:
+    """Return whether what became of x may be written over: it is not x itself, and no gradient is found from it."""
+    if torch.compiler.is_compiling() or y_BCT.requires_grad:
+        return False
+    return y_BCT.untyped_storage().data_ptr() != x_BCT.untyped_storage().data_ptr()
 
 
 def _view(buffers: dict[str, torch.Tensor], span: Span) -> torch.Tensor:

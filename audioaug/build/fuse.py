@@ -72,8 +72,8 @@ class Fused:
     def batched(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return the effect of all of them."""
         if "factor" in params:
-            return x_RCT * params["factor"][:, None, None]
-        return _biquads.run(x_RCT, params)
+            return torch.mul(x_RCT, params["factor"][:, None, None], out=clips.out(x_RCT))
+        return _biquads.run(x_RCT, params, clips)
 
 
 def grouped(nodes: Sequence[Node]) -> list[Any]:

@@ -131,11 +131,13 @@ class DeviceClips:
     """What an op may know of a batch on the device, besides the samples.
 
     ``padded_to`` is the batch's width, or ``None`` where every clip fills it, so that nothing needs masking.
+    ``spare`` is whether nobody needs the samples any more once the op is done.
     """
 
     sample_rate: int
     lengths_B: torch.Tensor
     padded_to: int | None = None
+    spare: bool = False
 
     @functools.cached_property
     def mask_B1T(self) -> torch.Tensor | None:
@@ -145,6 +147,10 @@ class DeviceClips:
     def masked(self, x_BCT: torch.Tensor, value: float = 0.0) -> torch.Tensor:
         """Return the batch with everything behind the end of each clip replaced."""
         return x_BCT if self.mask_B1T is None else torch.where(self.mask_B1T, x_BCT, value)
+
+    def out(self, x_BCT: torch.Tensor) -> torch.Tensor | None:
+        """Return what torch calls ``out``: where a result as large as the samples may go, theirs where it can be."""
+        return x_BCT if self.spare else None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ import functools
 
 import torch
 
+from audioaug.dsp import compiled
+
 TAPS_WEIGHT = 0.5
 """What the spectrum of a row's taps costs: half of an FFT and back."""
 
@@ -42,11 +44,12 @@ def block_length(samples: int, tail: int, weight: float = 0.0, samples_out: int 
 
 def apply_response(
     x_RCT: torch.Tensor,
-    response_RCF: torch.Tensor,
+    response_NCF: torch.Tensor,
     n: int,
     tail: int,
     samples_out: int | None = None,
     before_RC1: torch.Tensor | None = None,
+    which_R: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Filter each channel by its response (or all by one) at the frequencies of an FFT of n samples.
 
@@ -54,21 +57,35 @@ def apply_response(
 
     Args:
         x_RCT: the rows.
-        response_RCF: of each channel, or (R, 1, F).
+        response_NCF: of each channel, or (N, 1, F), of all; of each row, N = R.
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
         before_RC1: the value of every sample before the first one; 0 by default.
+        which_R: which of N responses each row has instead.
     """
     samples, step = x_RCT.shape[-1], n - tail
     samples_out = samples if samples_out is None else samples_out
     before_RC1 = x_RCT.new_zeros(1, 1, 1) if before_RC1 is None else before_RC1
     if n >= samples + tail:  # what is before the row lies at the end, around which an FFT goes
         around = torch.cat([x_RCT, before_RC1.expand(*x_RCT.shape[:2], n - samples)], dim=-1)
-        return torch.fft.irfft(torch.fft.rfft(around).mul_(response_RCF), n)[..., :samples_out]
+        spectrum_RC1F = _times(torch.fft.rfft(around[:, :, None]), response_NCF, which_R)
+        return torch.fft.irfft(spectrum_RC1F, n)[:, :, 0, :samples_out]
     blocks = _blocks(x_RCT, before_RC1, n, tail, -(-samples_out // step))
-    spectrum_RCKF = torch.fft.rfft(blocks).mul_(response_RCF[:, :, None])
+    spectrum_RCKF = _times(torch.fft.rfft(blocks), response_NCF, which_R)
     return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples_out]
+
+
+def _times(spectrum_RCKF: torch.Tensor, response_NCF: torch.Tensor, which_R: torch.Tensor | None) -> torch.Tensor:
+    """Multiply in place."""
+    if which_R is None:
+        return spectrum_RCKF.mul_(response_NCF[:, :, None])
+    if not compiled.fits(spectrum_RCKF):
+        return spectrum_RCKF.mul_(response_NCF.index_select(0, which_R)[:, :, None])
+    from audioaug.dsp.loops.spectra import multiply
+
+    compiled.run(multiply, len(spectrum_RCKF), response_NCF, which_R, spectrum_RCKF)
+    return spectrum_RCKF
 
 
 def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:
@@ -99,6 +116,4 @@ def convolve(x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor 
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     full = samples + tail
     n = block_length(samples, tail, TAPS_WEIGHT, full)
-    response_NCF = torch.fft.rfft(taps_NCL, n)
-    response_RCF = response_NCF if which_R is None else response_NCF.index_select(0, which_R)
-    return apply_response(x_RCT, response_RCF, n, tail, full)
+    return apply_response(x_RCT, torch.fft.rfft(taps_NCL, n), n, tail, full, which_R=which_R)

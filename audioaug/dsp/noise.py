@@ -7,6 +7,8 @@ import math
 
 import torch
 
+from audioaug.dsp import compiled
+
 _GOLDEN, _MIX_1, _MIX_2 = -7046029254386353131, -4658895280553007687, -7723592293110705685
 _GOLDEN_32, _MIX_1_32, _MIX_2_32 = -1640531527, 2146121005, -2073254261
 
@@ -50,7 +52,19 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     """
     channel_C = torch.arange(1, channels + 1, device=key_R.device)
     keys_RC2 = hash_64(hash_64(key_R)[:, None] + channel_C).view(torch.int32).unflatten(-1, (channels, 2))
-    counter_H = torch.arange(-(-samples // 2), dtype=torch.int32, device=key_R.device)
+    pairs = -(-samples // 2)
+    if compiled.fits(key_R):
+        from audioaug.dsp.loops.noise import fill_with_noise
+
+        y_RT = torch.empty(len(key_R) * channels, 2 * pairs)
+        compiled.run(fill_with_noise, len(y_RT), keys_RC2.flatten(0, 1), y_RT)
+        return y_RT.unflatten(0, (-1, channels))[..., :samples]
+    return _pairs(keys_RC2, pairs).flatten(-2)[..., :samples]
+
+
+def _pairs(keys_RC2: torch.Tensor, pairs: int) -> torch.Tensor:
+    """Return that many pairs of normal numbers for each row's and channel's two keys, (R, C, H, 2)."""
+    counter_H = torch.arange(pairs, dtype=torch.int32, device=keys_RC2.device)
     bits_RCH = _hash_32(counter_H, *keys_RC2[..., None].unbind(2))
     # Box and Muller (1958): the lower bits for the radius (never infinite), all of them for the angle.
     angle_RCH = bits_RCH.float().mul_(2.0 * math.pi * 2.0**-32)
@@ -58,7 +72,13 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     radius_RCH.add_(0.5).mul_(2.0**-RADIUS_BITS).log_().mul_(-2.0).sqrt_()
     # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
     pair_RCH = torch.complex(angle_RCH.cos().mul_(radius_RCH), angle_RCH.sin_().mul_(radius_RCH))
-    return torch.view_as_real(pair_RCH).flatten(-2)[..., :samples]
+    return torch.view_as_real(pair_RCH)
+
+
+def with_noise(x_RCT: torch.Tensor, noise_RCT: torch.Tensor, gain_R: torch.Tensor) -> torch.Tensor:
+    """Add noise, with a gain for each row: in the noise's own memory where it is large enough and no gradient flows."""
+    out = None if x_RCT.requires_grad or noise_RCT.shape != x_RCT.shape else noise_RCT
+    return torch.addcmul(x_RCT, noise_RCT, gain_R[:, None, None], out=out)
 
 
 def uniform(key_R: torch.Tensor, count: int) -> torch.Tensor:

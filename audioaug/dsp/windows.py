@@ -5,6 +5,8 @@ Shapes: S samples in memory, N windows of W samples, R rows, C channels, T sampl
 
 import torch
 
+from audioaug.dsp import compiled
+
 BLOCK = 512
 """What is put together is read in windows of so many samples."""
 
@@ -62,6 +64,9 @@ def rolled(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> t
     Read from the rows themselves, in one pass: what the blocks at the seam and at the end lack is mended afterwards.
     """
     samples = x_RCT.shape[-1]
+    if compiled.fits(x_RCT):
+        begin_R2, by_R2 = torch.stack([torch.zeros_like(by_R), by_R], 1), torch.stack([by_R - length_R, by_R], 1)
+        return pieced(x_RCT, begin_R2, by_R2)
     width = min(BLOCK, samples)
     time_N, by_R1, length_R1 = torch.arange(0, samples, width, device=x_RCT.device), by_R[:, None], length_R[:, None]
 
@@ -98,6 +103,10 @@ def pieced(
     """
     samples = x_RCT.shape[-1]
     wanted = samples if samples_out is None else samples_out
+    if compiled.fits(x_RCT):
+        from audioaug.dsp.loops.pieces import copy_pieces
+
+        return compiled.of_rows(copy_pieces, x_RCT, begin_RK, by_RK, samples_out=wanted)
     around = _in_silence(x_RCT, BLOCK)
 
     def blocks(start_RN: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from audioaug.core import Distribution, HostClips, MelUniform, Params, Uniform
+from audioaug.core import DeviceClips, Distribution, HostClips, MelUniform, Params, Uniform
 from audioaug.dsp import biquads
 
 DRAWN = ("center_freq", "gain_db", "q_factor")
@@ -54,6 +54,6 @@ def replayed(
     return found
 
 
-def run(x_BCT: torch.Tensor, params: Params) -> torch.Tensor:
+def run(x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
     """Filter each example with its own cascade."""
-    return biquads.run(x_BCT, biquads.unpacked(params))
+    return biquads.run(x_BCT, biquads.unpacked(params), clips.out(x_BCT))

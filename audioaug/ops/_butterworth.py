@@ -61,10 +61,10 @@ def resolved(op: Any, draw: Params, clips: HostClips) -> Params:
 def run(op: Any, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
     """Filter each example with its own order and edges."""
     if not op.zero_phase:
-        return _biquads.run(x_BCT, params)
+        return _biquads.run(x_BCT, params, clips)
     edge_B = extension(op.kind, params["order"].long())
     longest_edge = extension(op.kind, op.max_rolloff // 12)
-    return zero_phase(lambda y_BCT: _biquads.run(y_BCT, params), x_BCT, clips.lengths_B, edge_B, longest_edge)
+    return zero_phase(lambda y_BCT: _biquads.run(y_BCT, params, clips), x_BCT, clips.lengths_B, edge_B, longest_edge)
 
 
 def rolloff(op: Op, params: Params) -> int:

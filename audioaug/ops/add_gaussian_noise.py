@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Uniform
-from audioaug.dsp.noise import gaussian
+from audioaug.dsp.noise import gaussian, with_noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,4 +40,4 @@ class AddGaussianNoise(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         noise_BCT = gaussian(params["noise_key"], *x_BCT.shape[1:])
-        return torch.addcmul(x_BCT, noise_BCT, params["amplitude"][:, None, None])
+        return with_noise(x_BCT, noise_BCT, params["amplitude"])

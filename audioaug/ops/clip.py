@@ -34,4 +34,4 @@ class Clip(Op):
             raise ChainError(f"Clip: a_min is {self.a_min}, but it must be below a_max ({self.a_max}).")
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return x_BCT.clamp(self.a_min, self.a_max)
+        return torch.clamp(x_BCT, self.a_min, self.a_max, out=clips.out(x_BCT))

@@ -42,7 +42,7 @@ class Gain(Op):
         return np.power(10.0, draw["gain_db"] / 20)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return x_BCT * db_to_ratio(params["gain_db"])[:, None, None]
+        return torch.mul(x_BCT, db_to_ratio(params["gain_db"])[:, None, None], out=clips.out(x_BCT))
 
     def stock(self) -> Stock:
         return Stock(

@@ -54,4 +54,4 @@ class HighShelfFilter(Op):
         return _biquads.replayed(("high_shelf",), params, sample_rate)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return _biquads.run(x_BCT, params)
+        return _biquads.run(x_BCT, params, clips)

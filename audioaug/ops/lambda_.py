@@ -100,7 +100,7 @@ class Lambda(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         result: torch.Tensor = self.transform.on_device(x_BCT, clips.sample_rate, **(self.kwargs or {}))  # type: ignore[union-attr]
-        return result
+        return result.clone()  # the next op may write over it, and the function may have kept it
 
     def why_not_on_device(self) -> str:
         if callable(getattr(self.transform, "on_device", None)):

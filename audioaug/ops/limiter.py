@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
 from audioaug.core.params import FloatArray
+from audioaug.dsp import compiled
 from audioaug.dsp.levels import db_to_ratio
 from audioaug.dsp.recursion import decaying_max, decaying_sum
 from audioaug.errors import ChainError
@@ -92,6 +93,12 @@ class Limiter(Op):
         if self.threshold_mode == "relative_to_signal_peak":
             threshold_B11 = threshold_B11 * peak_BCT.amax(dim=(1, 2), keepdim=True)
         threshold_B11 = threshold_B11.clamp(min=SILENCE)
+        if compiled.fits(x_BCT):
+            from audioaug.dsp.loops.limiting import limit
+
+            attack_B, release_B = params["log_attack"].double().exp(), params["log_release"].double().exp()
+            threshold_B = threshold_B11.flatten().double()
+            return compiled.of_rows(limit, x_BCT, clips.lengths_B, threshold_B, attack_B, release_B, params["delay"])
         ahead_BCT = torch.nn.functional.pad(peak_BCT, (0, params["longest_delay"]))
         envelope_BCT = decaying_max(ahead_BCT, params["log_release"])
         # With d = 1 - gain, which starts from 0: d[t] = a d[t - 1] + (1 - a) (1 - threshold / envelope[t])

@@ -35,7 +35,7 @@ class Normalize(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         peak_B11 = peak(x_BCT)
         changes = peak_B11 > 0 if self.apply_to == "all" else peak_B11 >= 1.0
-        return x_BCT / torch.where(changes, peak_B11, 1.0)
+        return torch.div(x_BCT, torch.where(changes, peak_B11, 1.0), out=clips.out(x_BCT))
 
     def stock(self) -> Stock:
         return Stock("PeakNormalization", _stock_parameters(self.apply_to), {"apply_to": self.apply_to})

@@ -57,4 +57,4 @@ class PeakingFilter(Op):
         return _biquads.replayed(("peaking",), params, sample_rate)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return _biquads.run(x_BCT, params)
+        return _biquads.run(x_BCT, params, clips)

@@ -27,7 +27,7 @@ class PolarityInversion(Op):
         return -1.0
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return -x_BCT
+        return torch.neg(x_BCT, out=clips.out(x_BCT))
 
     def stock(self) -> Stock:
         return Stock("PolarityInversion", lambda x_BCT, params, clips: {})

@@ -69,7 +69,7 @@ class SevenBandParametricEQ(Op):
         return _biquads.replayed(KINDS, params, sample_rate, PREFIXES)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return _biquads.run(x_BCT, params)
+        return _biquads.run(x_BCT, params, clips)
 
 
 class _PartOf:

@@ -23,6 +23,7 @@ from audioaug.core import (
     Timeline,
 )
 from audioaug.core.draws import torch_words
+from audioaug.dsp import compiled
 from audioaug.dsp.windows import BLOCK, read, without, write
 from audioaug.ops._torch_reference import TorchReference
 
@@ -97,6 +98,10 @@ class SpliceOut(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
+        if compiled.fits(x_BCT):
+            from audioaug.dsp.loops.pieces import splice
+
+            return compiled.of_rows(splice, x_BCT, start_BN, _half(width_BN))
         samples, widest = x_BCT.shape[-1], params["widest"]
         # Into the silence at the end splices may reach.
         y_BCT = torch.nn.functional.pad(x_BCT, (0, widest + BLOCK + -samples % BLOCK))

@@ -72,12 +72,14 @@ class TimeMask(Op):
         # Blocks that lie in the stretch are silent; around its ends, each sample has a gain of its own.
         block_N = torch.arange(0, samples, BLOCK, device=x_BCT.device)
         heard_BN = (block_N < t0_B1) | (block_N + BLOCK > end_B1)
-        y_BCT = x_BCT * heard_BN.float().repeat_interleave(BLOCK, dim=1)[:, None, :samples]
         width = min(samples, BLOCK + params["longest_fade"])
-        for start_B1 in (t0_B1, end_B1 - width):
-            start_B1 = start_B1.clamp(0, samples - width)
-            after_BW = start_B1 + torch.arange(width, device=x_BCT.device) - t0_B1
+        start_B2 = torch.cat([t0_B1, end_B1 - width], dim=1).clamp(0, samples - width)
+        around_BCKW = read(x_BCT, start_B2, width)
+        gain_BT = heard_BN.float().repeat_interleave(BLOCK, dim=1)[:, None, :samples]
+        y_BCT = torch.mul(x_BCT, gain_BT, out=clips.out(x_BCT))
+        for start_B, around_BCW in zip(start_B2.unbind(1), around_BCKW.unbind(2)):
+            after_BW = start_B[:, None] + torch.arange(width, device=x_BCT.device) - t0_B1
             outward_BW = (after_BW - (t_B1 - 1) / 2).abs_() - ((t_B1 + 1) / 2 - fade_B1)
             gain_BW = crossfade(outward_BW, fade_B1, equal_energy=False)
-            write(y_BCT, start_B1[:, 0], read(x_BCT, start_B1, width)[:, :, 0] * gain_BW[:, None])
+            write(y_BCT, start_B, around_BCW * gain_BW[:, None])
         return y_BCT

@@ -50,11 +50,6 @@ def waits(work):
     return trace(work, DEVICE).waits
 
 
-@pytest.fixture(autouse=True)
-def as_on_a_gpu(by_fft) -> None:
-    """Run what a GPU runs."""
-
-
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_no_op_waits_for_the_device(name, lengths):

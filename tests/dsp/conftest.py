@@ -3,8 +3,8 @@
 import pytest
 
 
-@pytest.fixture(params=["in blocks", "by FFT"])
+@pytest.fixture(params=["by a loop", "by FFT"])
 def either_way(request) -> None:
     """Run the test in both ways."""
     if request.param == "by FFT":
-        request.getfixturevalue("by_fft")
+        request.getfixturevalue("as_on_a_gpu")

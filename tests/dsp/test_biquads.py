@@ -98,7 +98,7 @@ def test_cascades_with_filters_that_ring_longer_than_the_clip(samples):
     assert_rows_equal(cascade, sos_rows, noise(len(ROWS), 1, samples), [samples] * len(ROWS))
 
 
-@pytest.mark.usefixtures("by_fft")
+@pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_the_cut_a_long_ring_would_come_round(kind):
     """The canary: the same plan without its cut is wrong, so the tests above can see one that is missing."""

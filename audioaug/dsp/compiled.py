@@ -1,0 +1,99 @@
+"""Loops over samples on a CPU, where they are faster than what torch operations can make of it.
+
+A loop (``dsp.loops``) is compiled by numba, which audiomentations brings. Its twin of torch operations runs on all
+other devices, and where these are recorded.
+"""
+
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import threadpoolctl
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+ENABLED = True
+"""Whether loops are run at all: tests of what GPUs do say no."""
+
+
+def fits(x: torch.Tensor) -> bool:
+    """Return whether a loop may do what is to be done with x: nobody looks for operations, as tracers do."""
+    followed = torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
+    followed = followed or (x.requires_grad and torch.is_grad_enabled())
+    return ENABLED and x.device.type == "cpu" and not followed
+
+
+def of_rows(
+    loop: Callable[..., None],
+    x_RCT: torch.Tensor,
+    *arguments: Any,
+    samples_out: int | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return what a loop makes of rows, which for it are the channels one after the other: (R, C, samples_out or T).
+
+    Args:
+        loop: its arguments are these rows, the ``arguments``, C, where the result goes, and from where to where.
+        x_RCT: the rows.
+        arguments: numbers, and tensors with something for each of the R rows.
+        samples_out: of the result; T by default.
+        out: where the result goes, if it is contiguous there.
+    """
+    rows, channels, samples = x_RCT.shape
+    if out is None or not out.is_contiguous():
+        out = x_RCT.new_empty(rows, channels, samples if samples_out is None else samples_out)
+    run(loop, rows * channels, x_RCT.flatten(0, 1), *arguments, channels, out.flatten(0, 1))
+    return out
+
+
+def run(loop: Callable[..., None], rows: int, *arguments: Any) -> None:
+    """Run a loop over all rows, in as many threads as torch has.
+
+    Args:
+        loop: its last two arguments are from which row to which.
+        rows: how many there are.
+        arguments: its others: numbers, and tensors; those that it writes to are contiguous.
+    """
+    arrays = [each.detach().contiguous().numpy() if isinstance(each, torch.Tensor) else each for each in arguments]
+    threads = min(torch.get_num_threads(), rows)
+    if threads < 2:
+        return loop(*arrays, 0, rows)
+    bounds = [rows * part // threads for part in range(threads + 1)]
+    parts, wrong = itertools.pairwise(bounds), list[BaseException]()
+
+    def work(_: None = None) -> None:
+        try:
+            for part in parts:
+                loop(*arrays, *part)
+        except BaseException as error:  # which would be lost in another thread
+            wrong.append(error)
+
+    together = _team() or _pool
+    together(work, threads)
+    if wrong:
+        raise wrong[0]
+
+
+@functools.cache
+def _team() -> Callable[[Callable[..., None], int], None] | None:
+    """Return what calls a function in each of torch's own threads at once, if these are GNU OpenMP's.
+
+    Other threads would have to wait for a core while these spin, ready for torch's next operation.
+    """
+    for library in threadpoolctl.threadpool_info():
+        found = ctypes.CDLL(library["filepath"])
+        if library["user_api"] == "openmp" and hasattr(found, "GOMP_parallel"):
+            called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+            parallel = found.GOMP_parallel
+            parallel.argtypes, parallel.restype = [called, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+            return lambda work, threads: parallel(called(work), None, threads, 0)
+    return None
+
+
+def _pool(work: Callable[..., None], threads: int) -> None:
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(threads):
+            pool.submit(work)

@@ -1,0 +1,26 @@
+"""How a loop is compiled: when it first runs, and once for all processes where that can be kept in a file."""
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float32]
+Doubles: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Complex: TypeAlias = NDArray[np.complex64]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def loop(function: Callable[P, T]) -> Callable[P, T]:
+    """Compile a function to run beside Python, rounding products only once they are added."""
+    how: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    try:
+        compiled = numba.njit(cache=True, **how)(function)
+    except RuntimeError:  # there is no folder to keep it in
+        compiled = numba.njit(**how)(function)
+    return cast(Callable[P, T], compiled)

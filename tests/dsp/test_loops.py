@@ -1,0 +1,180 @@
+"""Loops do what their twins of torch operations do: each op, sizes around a tile's, any number of threads."""
+
+import functools
+import multiprocessing
+
+import numpy as np
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from audioaug import Chain, build_device
+from audioaug.core import REGISTRY
+from audioaug.dsp import compiled
+from audioaug.dsp.loops.cascades import LANES, TILE, filter_cascades
+from audioaug.dsp.noise import gaussian
+from audioaug.dsp.windows import pieced, rolled
+from audioaug.verify.material import variants
+from tests.dsp.test_biquads import ROWS, cookbook, expected, noise, sections
+
+RATE = 16000
+FILTERS = [("low_shelf", 42.0), ("peaking", 700.0), ("high_shelf", 7000.0)]
+LENGTHS = {"all as long": None, "of their own lengths": [12000, 9000, 12000, 700, 1]}
+
+
+@pytest.fixture(params=[1, 2, 3], ids=lambda threads: f"{threads} threads")
+def threads(request):
+    """Give torch that many threads for a while."""
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(1)
+
+
+def without_loops(monkeypatch, work):
+    """Return what work gives where no loop runs."""
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "ENABLED", False)
+        return work()
+
+
+# Each op
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_an_op_does_the_same_without_loops(name, lengths, monkeypatch):
+    declared = [op for op in variants(REGISTRY[name]) if not op.why_not_on_device()]
+    x = torch.randn(5, 2, 12000, generator=torch.Generator().manual_seed(3)) * 0.1
+    for op in declared:
+        module = build_device(Chain([op], RATE), seed=5)
+        prepared = module.prepare(module.chain.draw(range(5)), tuple(x.shape), lengths=lengths)
+        y, length_B = module.augment(x, prepared)
+        wanted, wanted_B = without_loops(monkeypatch, functools.partial(module.augment, x, prepared))
+        assert torch.equal(length_B, wanted_B) and y.shape == wanted.shape
+        assert (y - wanted).abs().max() <= 2e-5 * wanted.abs().max()
+
+
+def test_gradients_and_tracers_find_operations(monkeypatch):
+    ran = []
+    monkeypatch.setattr(compiled, "run", lambda loop, *_: ran.append(loop))
+    module = build_device(Chain([REGISTRY["LowPassFilter"](p=1.0)], RATE))
+    prepared = module.prepare(module.chain.draw(range(2)), (2, 1, 4000))
+    x = torch.randn(2, 1, 4000)
+    module.augment(x.clone().requires_grad_(), prepared)[0].sum().backward()
+    make_fx(lambda x: module.augment(x, prepared)[0])(x)
+    assert not ran
+    module.augment(x, prepared)
+    assert ran == [filter_cascades]
+
+
+# Filters
+
+
+def filtered(x_RT, places):
+    """Return rows filtered by ``FILTERS`` with the gains and qualities at these places of ``ROWS``."""
+    numbers = np.stack([sections(kind, hz).numbers_RK()[places] for kind, hz in FILTERS], axis=1)
+    return compiled.of_rows(filter_cascades, x_RT[:, None], torch.from_numpy(numbers).float())[:, 0]
+
+
+@pytest.mark.parametrize("samples", [1, 2, TILE - 1, TILE, TILE + 1, 2 * TILE, 37 * TILE + 5])
+@pytest.mark.parametrize("rows", [1, LANES - 1, LANES, LANES + 1, 3 * LANES + 2])
+def test_rows_and_clips_of_any_number_and_length_equal_scipy(rows, samples):
+    x_RT, places = noise(rows, 1, samples)[:, 0], np.arange(rows) % len(ROWS)
+    result_RT = filtered(torch.from_numpy(x_RT).float(), places).numpy()
+    for row, clip in enumerate(x_RT.astype(np.float32).astype(np.float64)):
+        wanted = expected([cookbook(kind, hz, *ROWS[places[row]]) for kind, hz in FILTERS], clip)
+        assert np.abs(result_RT[row] - wanted).max() < 2e-6 * max(np.abs(wanted).max(), np.abs(clip).max())
+
+
+def test_a_filter_that_rings_for_minutes_loses_no_digits():
+    each = sections("peaking", 1.0, [(18.0, 5.0)])
+    x_RT = noise(1, 1, 400_000)[:, 0]
+    numbers = torch.from_numpy(each.numbers_RK()).float()[:, None]
+    result_RT = compiled.of_rows(filter_cascades, torch.from_numpy(x_RT).float()[:, None], numbers)[:, 0]
+    wanted = expected([cookbook("peaking", 1.0, 18.0, 5.0)], x_RT[0])
+    assert np.abs(result_RT[0].numpy() - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+def test_a_row_that_is_not_a_number_spoils_no_other():
+    x_RT = torch.randn(LANES, 200)
+    x_RT[3, 50] = torch.nan
+    result_RT = filtered(x_RT, np.zeros(LANES, dtype=int))
+    assert result_RT[3].isnan().sum() == 150 and not result_RT[[0, 1, 2, *range(4, LANES)]].isnan().any()
+
+
+def test_a_result_may_take_the_place_of_the_samples():
+    x_RCT, numbers = torch.randn(len(ROWS), 1, 500), torch.from_numpy(sections("peaking", 700.0).numbers_RK()).float()
+    wanted = compiled.of_rows(filter_cascades, x_RCT, numbers[:, None])
+    assert compiled.of_rows(filter_cascades, x_RCT, numbers[:, None], out=x_RCT) is x_RCT
+    assert torch.equal(x_RCT, wanted)
+
+
+# Noise and pieces
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("samples", [1, 2, 17, 20_000])
+def test_noise_is_the_same(samples, monkeypatch):
+    key_R = torch.tensor([0, 1, 2**52 - 1, 123_456_789, 5])
+    found, wanted = gaussian(key_R, 2, samples), without_loops(monkeypatch, lambda: gaussian(key_R, 2, samples))
+    assert found.shape == wanted.shape == (5, 2, samples)
+    assert (found - wanted).abs().max() < 2e-6
+
+
+@pytest.mark.usefixtures("threads")
+def test_rows_are_put_together_of_the_same_pieces(monkeypatch):
+    x_RCT = torch.randn(4, 2, 3000)
+    begin_RK = torch.tensor([[0, 100, 100, 2900], [0, 0, 3000, 5000], [0, 1, 2, 3], [0, 600, 1200, 1800]])
+    by_RK = torch.tensor([[0, 50, -50, 2900], [-4000, 4000, 0, 0], [10, -10, 0, 3], [-2900, 900, 0, -1]])
+    for wanted in (None, 1000, 5000):
+        found = pieced(x_RCT, begin_RK, by_RK, wanted)
+        assert torch.equal(found, without_loops(monkeypatch, functools.partial(pieced, x_RCT, begin_RK, by_RK, wanted)))
+
+
+def test_rows_are_rolled_the_same(monkeypatch):
+    x_RCT, by_R, length_R = torch.randn(4, 2, 3000), torch.tensor([0, 1, 700, 2999]), torch.tensor([3000, 1, 700, 2999])
+    found, wanted = rolled(x_RCT, by_R, length_R), without_loops(monkeypatch, lambda: rolled(x_RCT, by_R, length_R))
+    for row, length in enumerate(length_R):
+        assert torch.equal(found[row, :, :length], wanted[row, :, :length])
+
+
+# Threads and processes
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("team", ["torch's own", "others"])
+def test_every_row_is_done_once(team, monkeypatch):
+    if team == "others":
+        monkeypatch.setattr(compiled, "_team", lambda: None)
+    done = []
+    compiled.run(lambda first, last: done.append((first, last)), 10)
+    assert sorted(row for first, last in done for row in range(first, last)) == list(range(10))
+    assert len(done) == torch.get_num_threads()
+
+
+@pytest.mark.usefixtures("threads")
+def test_what_goes_wrong_in_a_thread_is_raised():
+    def fails(first: int, last: int) -> None:
+        if last == 10:
+            raise ValueError("the last row")
+
+    with pytest.raises(ValueError, match="the last row"):
+        compiled.run(fails, 10)
+
+
+def _noise_of_a_child(queue):
+    torch.set_num_threads(1)  # as a DataLoader's worker does
+    queue.put(gaussian(torch.arange(4), 1, 5000).numpy())
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_child_of_a_process_that_ran_loops_runs_them_too(start):
+    torch.set_num_threads(2)
+    mine = gaussian(torch.arange(4), 1, 5000).numpy()
+    torch.set_num_threads(1)
+    context = multiprocessing.get_context(start)
+    queue = context.SimpleQueue()
+    child = context.Process(target=_noise_of_a_child, args=(queue,))
+    child.start()
+    assert np.array_equal(queue.get(), mine)
+    child.join()
