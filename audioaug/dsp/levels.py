@@ -35,6 +35,15 @@ def norm(x_RN: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(torch.cat([torch.linalg.vector_norm(blocks, dim=-1), rest], dim=-1), dim=-1)
 
 
+def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
+    """Return ``x + gain * other``, with a gain for each channel or, (B, 1), example.
+
+    It takes the other's memory, where that is large enough and no gradient flows: the other is not for use any more.
+    """
+    out = None if x_BCT.requires_grad or other_BCT.shape != x_BCT.shape else other_BCT
+    return torch.addcmul(x_BCT, other_BCT, gain_BC[..., None], out=out)
+
+
 def peak(x_BCT: torch.Tensor) -> torch.Tensor:
     """Return the highest absolute sample of each example over all channels, (B, 1, 1)."""
     return torch.maximum(x_BCT.amax(dim=(1, 2), keepdim=True), -x_BCT.amin(dim=(1, 2), keepdim=True))

@@ -75,12 +75,6 @@ def _pairs(keys_RC2: torch.Tensor, pairs: int) -> torch.Tensor:
     return torch.view_as_real(pair_RCH)
 
 
-def with_noise(x_RCT: torch.Tensor, noise_RCT: torch.Tensor, gain_R: torch.Tensor) -> torch.Tensor:
-    """Add noise, with a gain for each row: in the noise's own memory where it is large enough and no gradient flows."""
-    out = None if x_RCT.requires_grad or noise_RCT.shape != x_RCT.shape else noise_RCT
-    return torch.addcmul(x_RCT, noise_RCT, gain_R[:, None, None], out=out)
-
-
 def uniform(key_R: torch.Tensor, count: int) -> torch.Tensor:
     """Return numbers in [0, 1), evenly spread, (R, count), float32; unrelated to the Gaussian noise of the same keys.
 

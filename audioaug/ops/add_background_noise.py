@@ -27,8 +27,7 @@ from audioaug.core import (
     Uniform,
     UniformInt,
 )
-from audioaug.dsp.levels import db_to_ratio, level, norm, rms
-from audioaug.dsp.noise import with_noise
+from audioaug.dsp.levels import added, db_to_ratio, level, norm, rms
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
 
@@ -124,7 +123,7 @@ class AddBackgroundNoise(Op):
         level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
             level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
-        return with_noise(x_BCT, noise_BT[:, None], level_B * _inverse(rms_B))
+        return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""

@@ -24,8 +24,8 @@ from audioaug.core import (
     Uniform,
 )
 from audioaug.dsp.fft import convolve
-from audioaug.dsp.levels import db_to_ratio, level, rms
-from audioaug.dsp.noise import a_weighting, gaussian, taps_of, uniform, with_noise
+from audioaug.dsp.levels import added, db_to_ratio, level, rms
+from audioaug.dsp.noise import a_weighting, gaussian, taps_of, uniform
 
 DB_PER_OCTAVE = 10 * math.log10(2.0)
 """The slope, in dB an octave, of a power spectrum that is proportional to the frequency."""
@@ -103,7 +103,7 @@ class AddColorNoise(Op):
             plain_B = (params["f_decay"] == 0) & (params["weighted"] == 0)
             noise_BCT = torch.where(plain_B[:, None, None], white_BCT, noise_BCT)
             scale_B = torch.where(plain_B, level_B, scale_B)
-        return with_noise(x_BCT, noise_BCT, scale_B)
+        return added(x_BCT, noise_BCT, scale_B[:, None])
 
     def _phases(self, key_B: torch.Tensor) -> torch.Tensor:
         return uniform(key_B, self.n_fft // 2 + 1) * (2 * math.pi)

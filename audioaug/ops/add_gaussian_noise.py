@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Uniform
-from audioaug.dsp.noise import gaussian, with_noise
+from audioaug.dsp.levels import added
+from audioaug.dsp.noise import gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,4 +41,4 @@ class AddGaussianNoise(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         noise_BCT = gaussian(params["noise_key"], *x_BCT.shape[1:])
-        return with_noise(x_BCT, noise_BCT, params["amplitude"])
+        return added(x_BCT, noise_BCT, params["amplitude"][:, None])

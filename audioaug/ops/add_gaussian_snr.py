@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Stock, Uniform
-from audioaug.dsp.levels import db_to_ratio, level
-from audioaug.dsp.noise import gaussian, with_noise
+from audioaug.dsp.levels import added, db_to_ratio, level
+from audioaug.dsp.noise import gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class AddGaussianSNR(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         std_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
-        return with_noise(x_BCT, gaussian(params["noise_key"], *x_BCT.shape[1:]), std_B)
+        return added(x_BCT, gaussian(params["noise_key"], *x_BCT.shape[1:]), std_B[:, None])
 
     def stock(self) -> Stock:
         return Stock(

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform
-from audioaug.dsp.levels import db_to_ratio, rms
+from audioaug.dsp.levels import added, db_to_ratio, rms
 from audioaug.ops._torch_reference import TorchReference
 
 SILENCE = 1e-8
@@ -86,7 +86,7 @@ class Mix(Op):
         whole = clips.padded_to is None  # then the partner's level is its own
         partner_level_BC = level_BC.index_select(0, partner_B) if whole else rms(partner_BCT, length_B1)
         gain_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None] / (partner_level_BC + SILENCE)
-        return torch.addcmul(dry_BCT, partner_BCT, gain_BC[..., None])
+        return added(dry_BCT, partner_BCT, gain_BC)
 
     def stock(self) -> Stock:
         return Stock(

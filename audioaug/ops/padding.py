@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
 from audioaug.core.op import inside
+from audioaug.dsp import compiled
 from audioaug.dsp.pad import PadMode, pad
 
 
@@ -51,12 +52,11 @@ class Padding(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         missing_B, samples = params["padding_length"], x_BCT.shape[-1]
         left_B = clips.lengths_B - missing_B
-        if self.mode == "silence":
+        if self.mode == "silence" and not compiled.fits(x_BCT):
             kept_B1T = inside(left_B, samples) if self.pad_section == "end" else ~inside(missing_B, samples)
             return torch.where(kept_B1T, x_BCT, 0.0)
-        if self.pad_section == "end":
-            return pad(x_BCT, torch.zeros_like(left_B), left_B, torch.zeros_like(left_B), samples, self.mode)
-        return pad(x_BCT, missing_B, left_B, missing_B, samples, self.mode)
+        start_B = torch.zeros_like(left_B) if self.pad_section == "end" else missing_B
+        return pad(x_BCT, start_B, left_B, start_B, samples, self.mode)
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         place = params["padding_length"] if self.pad_section == "start" else 0
