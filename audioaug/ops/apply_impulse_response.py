@@ -84,7 +84,8 @@ class ApplyImpulseResponse(Op):
         full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips), params["which"])
         peak_B11 = peak(full)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
-        return kept * torch.where(peak_B11 > 0, 0.5 / peak_B11.masked_fill(peak_B11 == 0, 1.0), 1.0)
+        gain_B11 = torch.where(peak_B11 > 0, 0.5 / peak_B11.masked_fill(peak_B11 == 0, 1.0), 1.0)
+        return torch.mul(kept, gain_B11, out=None if self.resizes else clips.out(x_BCT))
 
     def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         """Return N responses for each channel, zero-padded; (N, C, L)."""

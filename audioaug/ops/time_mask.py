@@ -75,8 +75,9 @@ class TimeMask(Op):
         width = min(samples, BLOCK + params["longest_fade"])
         start_B2 = torch.cat([t0_B1, end_B1 - width], dim=1).clamp(0, samples - width)
         around_BCKW = read(x_BCT, start_B2, width)
-        gain_BT = heard_BN.float().repeat_interleave(BLOCK, dim=1)[:, None, :samples]
-        y_BCT = torch.mul(x_BCT, gain_BT, out=clips.out(x_BCT))
+        y_BCT, whole = x_BCT if clips.spare else x_BCT.clone(), samples // BLOCK
+        y_BCT[..., : whole * BLOCK].unflatten(-1, (whole, BLOCK)).mul_(heard_BN[:, None, :whole, None])
+        y_BCT[..., whole * BLOCK :].mul_(heard_BN[:, None, whole:])
         for start_B, around_BCW in zip(start_B2.unbind(1), around_BCKW.unbind(2)):
             after_BW = start_B[:, None] + torch.arange(width, device=x_BCT.device) - t0_B1
             outward_BW = (after_BW - (t_B1 - 1) / 2).abs_() - ((t_B1 + 1) / 2 - fade_B1)
