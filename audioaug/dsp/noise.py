@@ -8,6 +8,7 @@ import math
 import torch
 
 from audioaug.dsp import compiled
+from audioaug.dsp.levels import added
 
 _GOLDEN, _MIX_1, _MIX_2 = -7046029254386353131, -4658895280553007687, -7723592293110705685
 _GOLDEN_32, _MIX_1_32, _MIX_2_32 = -1640531527, 2146121005, -2073254261
@@ -50,21 +51,14 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     Args:
         key_R: an integer for each row, below 2**52; equal keys give equal noise.
     """
-    channel_C = torch.arange(1, channels + 1, device=key_R.device)
-    keys_RC2 = hash_64(hash_64(key_R)[:, None] + channel_C).view(torch.int32).unflatten(-1, (channels, 2))
-    pairs = -(-samples // 2)
+    keys_RC2, pairs = _keys(key_R, channels), -(-samples // 2)
     if compiled.fits(key_R):
         from audioaug.dsp.loops.noise import fill_with_noise
 
         y_RT = torch.empty(len(key_R) * channels, 2 * pairs)
         compiled.run(fill_with_noise, len(y_RT), keys_RC2.flatten(0, 1), y_RT)
         return y_RT.unflatten(0, (-1, channels))[..., :samples]
-    return _pairs(keys_RC2, pairs).flatten(-2)[..., :samples]
-
-
-def _pairs(keys_RC2: torch.Tensor, pairs: int) -> torch.Tensor:
-    """Return that many pairs of normal numbers for each row's and channel's two keys, (R, C, H, 2)."""
-    counter_H = torch.arange(pairs, dtype=torch.int32, device=keys_RC2.device)
+    counter_H = torch.arange(pairs, dtype=torch.int32, device=key_R.device)
     bits_RCH = _hash_32(counter_H, *keys_RC2[..., None].unbind(2))
     # Box and Muller (1958): the lower bits for the radius (never infinite), all of them for the angle.
     angle_RCH = bits_RCH.float().mul_(2.0 * math.pi * 2.0**-32)
@@ -72,7 +66,24 @@ def _pairs(keys_RC2: torch.Tensor, pairs: int) -> torch.Tensor:
     radius_RCH.add_(0.5).mul_(2.0**-RADIUS_BITS).log_().mul_(-2.0).sqrt_()
     # Pairs lie side by side, so that a clip's noise does not depend on how far its batch is padded.
     pair_RCH = torch.complex(angle_RCH.cos().mul_(radius_RCH), angle_RCH.sin_().mul_(radius_RCH))
-    return torch.view_as_real(pair_RCH)
+    return torch.view_as_real(pair_RCH).flatten(-2)[..., :samples]
+
+
+def _keys(key_R: torch.Tensor, channels: int) -> torch.Tensor:
+    """Return the two keys of each row's and channel's sequence, (R, C, 2)."""
+    channel_C = torch.arange(1, channels + 1, device=key_R.device)
+    return hash_64(hash_64(key_R)[:, None] + channel_C).view(torch.int32).unflatten(-1, (channels, 2))
+
+
+def with_gaussian(
+    x_RCT: torch.Tensor, key_R: torch.Tensor, gain_R: torch.Tensor, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return x and, with a gain, ``gaussian`` noise: in one pass on a CPU, into ``out`` if it is of use."""
+    if compiled.fits(x_RCT):
+        from audioaug.dsp.loops.noise import add_noise
+
+        return compiled.of_rows(add_noise, x_RCT, _keys(key_R, x_RCT.shape[1]), gain_R, out=out)
+    return added(x_RCT, gaussian(key_R, *x_RCT.shape[1:]), gain_R[:, None])
 
 
 def uniform(key_R: torch.Tensor, count: int) -> torch.Tensor:

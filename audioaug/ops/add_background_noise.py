@@ -27,6 +27,7 @@ from audioaug.core import (
     Uniform,
     UniformInt,
 )
+from audioaug.dsp import compiled
 from audioaug.dsp.levels import added, db_to_ratio, level, norm, rms
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
@@ -119,11 +120,24 @@ class AddBackgroundNoise(Op):
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        noise_BT, rms_B = self._noise(x_BCT, params, clips)
         level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
             level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
+        if compiled.fits(x_BCT):
+            return self._added_in_a_loop(x_BCT, level_B, params, clips)
+        noise_BT, rms_B = self._noise(x_BCT, params, clips)
         return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
+
+    def _added_in_a_loop(
+        self, x_BCT: torch.Tensor, level_B: torch.Tensor, params: Params, clips: DeviceClips
+    ) -> torch.Tensor:
+        from audioaug.dsp.loops.excerpts import add_excerpts, measure_power
+
+        bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
+        where, power_B = (bank, params["place"], params["span"]), torch.empty(len(x_BCT), dtype=torch.float64)
+        compiled.run(measure_power, len(x_BCT), *where, power_B)
+        gain_B = level_B * _inverse(power_B.sqrt().float())
+        return compiled.of_rows(add_excerpts, x_BCT, *where, gain_B, out=clips.out(x_BCT))
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""

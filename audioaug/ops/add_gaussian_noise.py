@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Uniform
-from audioaug.dsp.levels import added
-from audioaug.dsp.noise import gaussian
+from audioaug.dsp.noise import with_gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,5 +39,4 @@ class AddGaussianNoise(Op):
         return {"amplitude": params["amplitude"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        noise_BCT = gaussian(params["noise_key"], *x_BCT.shape[1:])
-        return added(x_BCT, noise_BCT, params["amplitude"][:, None])
+        return with_gaussian(x_BCT, params["noise_key"], params["amplitude"], out=clips.out(x_BCT))

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Stock, Uniform
-from audioaug.dsp.levels import added, db_to_ratio, level
-from audioaug.dsp.noise import gaussian
+from audioaug.dsp.levels import db_to_ratio, level
+from audioaug.dsp.noise import with_gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class AddGaussianSNR(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         std_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
-        return added(x_BCT, gaussian(params["noise_key"], *x_BCT.shape[1:]), std_B[:, None])
+        return with_gaussian(x_BCT, params["noise_key"], std_B, out=clips.out(x_BCT))
 
     def stock(self) -> Stock:
         return Stock(

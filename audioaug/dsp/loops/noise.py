@@ -4,6 +4,7 @@ Shapes: R rows, T samples.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,31 +27,54 @@ LN_3, LN_5, LN_7, LN_9 = f32(2 / 3), f32(2 / 5), f32(2 / 7), f32(2 / 9)
 
 @loop
 def fill_with_noise(keys_R2: NDArray[np.int32], y_RT: Floats, first: int, last: int) -> None:
-    """Do what ``noise.gaussian`` does, from the two keys of each row; T is even. numba adds in 64 bits: hence i32()."""
+    """Do what ``noise.gaussian`` does, from two keys of each row; T is even."""
     for row in range(first, last):
         key, other_key, y_T = u32(keys_R2[row, 0]), u32(keys_R2[row, 1]), y_RT[row]
         for pair in range(len(y_T) // 2):
-            # The hash, as in noise._hash_32.
-            z = u32(u32(pair) * u32(0x9E3779B9) + key)
-            z = u32((z ^ (z >> u32(16))) * u32(0x7FEB352D) + other_key)
-            z = u32((z ^ (z >> u32(15))) * u32(0x846CA68B))
-            bits = i32(z ^ (z >> u32(16)))
-            # The radius: u is m 2^e, with m around 1, whose logarithm is a series in t = (m - 1) / (m + 1).
-            u = f32((f32(i32(bits & RADIUS_MASK)) + HALF) * RADIUS_STEP).view(np.int32)
-            e = i32(i32(u - ROOT_HALF) >> i32(23))
-            m = i32(u - i32(e << i32(23))).view(np.float32)
-            t = (m - ONE) / (m + ONE)
-            tt = t * t
-            logarithm = f32(e) * LN_2 + t * (TWO + tt * (LN_3 + tt * (LN_5 + tt * (LN_7 + tt * LN_9))))
-            radius = np.sqrt(-TWO * logarithm)
-            # The angle: from the middle of its quarter of a turn.
-            quarter = i32(i32(bits + EIGHTH_TURN) >> i32(30))
-            a = f32(i32(bits - i32(quarter << i32(30)))) * TURN
-            aa = a * a
-            sine = a + a * aa * (SIN_3 + aa * (SIN_5 + aa * (SIN_7 + aa * SIN_9)))
-            cosine = ONE + aa * (COS_2 + aa * (COS_4 + aa * (COS_6 + aa * COS_8)))
-            odd = (quarter & i32(1)) != 0
-            x, y = sine if odd else cosine, cosine if odd else sine
-            x_below, y_below = (i32(quarter + i32(1)) & i32(2)) != 0, (quarter & i32(2)) != 0
-            y_T[2 * pair] = (-x if x_below else x) * radius
-            y_T[2 * pair + 1] = (-y if y_below else y) * radius
+            y_T[2 * pair], y_T[2 * pair + 1] = _pair(u32(pair), key, other_key)
+
+
+@loop
+def add_noise(
+    x_RT: Floats, keys_BC2: NDArray[np.int32], gain_B: Floats, channels: int, y_RT: Floats, first: int, last: int
+) -> None:
+    """Add a gain times that noise to rows, of which an example has so many channels."""
+    samples = x_RT.shape[1]
+    for row in range(first, last):
+        example, channel, x_T, y_T = row // channels, row % channels, x_RT[row], y_RT[row]
+        key, other_key = u32(keys_BC2[example, channel, 0]), u32(keys_BC2[example, channel, 1])
+        gain = gain_B[example]
+        for pair in range(samples // 2):
+            x, y = _pair(u32(pair), key, other_key)
+            y_T[2 * pair], y_T[2 * pair + 1] = x_T[2 * pair] + gain * x, x_T[2 * pair + 1] + gain * y
+        if samples % 2:
+            x, y = _pair(u32(samples // 2), key, other_key)
+            y_T[samples - 1] = x_T[samples - 1] + gain * x
+
+
+@loop
+def _pair(counter: Any, key: Any, other_key: Any) -> tuple[Any, Any]:
+    """Return two normal numbers. All is in 32 bits: what numba adds in 64 is cut again."""
+    # The hash, as in noise._hash_32.
+    z = u32(counter * u32(0x9E3779B9) + key)
+    z = u32((z ^ (z >> u32(16))) * u32(0x7FEB352D) + other_key)
+    z = u32((z ^ (z >> u32(15))) * u32(0x846CA68B))
+    bits = i32(z ^ (z >> u32(16)))
+    # The radius: u is m 2^e, with m around 1, whose logarithm is a series in t = (m - 1) / (m + 1).
+    u = f32((f32(i32(bits & RADIUS_MASK)) + HALF) * RADIUS_STEP).view(np.int32)
+    e = i32(i32(u - ROOT_HALF) >> i32(23))
+    m = i32(u - i32(e << i32(23))).view(np.float32)
+    t = (m - ONE) / (m + ONE)
+    tt = t * t
+    logarithm = f32(e) * LN_2 + t * (TWO + tt * (LN_3 + tt * (LN_5 + tt * (LN_7 + tt * LN_9))))
+    radius = np.sqrt(-TWO * logarithm)
+    # The angle: from the middle of its quarter of a turn.
+    quarter = i32(i32(bits + EIGHTH_TURN) >> i32(30))
+    a = f32(i32(bits - i32(quarter << i32(30)))) * TURN
+    aa = a * a
+    sine = a + a * aa * (SIN_3 + aa * (SIN_5 + aa * (SIN_7 + aa * SIN_9)))
+    cosine = ONE + aa * (COS_2 + aa * (COS_4 + aa * (COS_6 + aa * COS_8)))
+    odd = (quarter & i32(1)) != 0
+    x, y = sine if odd else cosine, cosine if odd else sine
+    x_below, y_below = (i32(quarter + i32(1)) & i32(2)) != 0, (quarter & i32(2)) != 0
+    return (-x if x_below else x) * radius, (-y if y_below else y) * radius
