@@ -78,7 +78,7 @@ def _keys(key_R: torch.Tensor, channels: int) -> torch.Tensor:
 def with_gaussian(
     x_RCT: torch.Tensor, key_R: torch.Tensor, gain_R: torch.Tensor, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return x and, with a gain, ``gaussian`` noise: in one pass on a CPU, into ``out`` if it is of use."""
+    """Return ``x + gain * gaussian(key)``: on a CPU in one pass, into ``out`` if it is of use, be it x itself."""
     if compiled.fits(x_RCT):
         from audioaug.dsp.loops.noise import add_noise
 

@@ -39,4 +39,4 @@ class AddGaussianNoise(Op):
         return {"amplitude": params["amplitude"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        return with_gaussian(x_BCT, params["noise_key"], params["amplitude"], out=clips.out(x_BCT))
+        return with_gaussian(x_BCT, params["noise_key"], params["amplitude"], clips.out(x_BCT))

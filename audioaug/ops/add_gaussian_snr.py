@@ -41,7 +41,7 @@ class AddGaussianSNR(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         std_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
-        return with_gaussian(x_BCT, params["noise_key"], std_B, out=clips.out(x_BCT))
+        return with_gaussian(x_BCT, params["noise_key"], std_B, clips.out(x_BCT))
 
     def stock(self) -> Stock:
         return Stock(

@@ -7,6 +7,8 @@ import numpy as np
 
 from audioaug.dsp.loops.compiling import Doubles, Floats, Integers, loop
 
+BLOCK = 1024
+"""Samples that are at hand while they are worked on."""
 LANES = 16
 """Sums that are added up side by side."""
 
@@ -40,13 +42,18 @@ def add_excerpts(
     first: int,
     last: int,
 ) -> None:
-    """Add an excerpt to each row, with a gain. An example has so many channels, a row each."""
-    samples = x_RT.shape[1]
+    """Add an excerpt, with a gain, to each row: an example has so many channels. The result may be where x is."""
+    some = np.empty(BLOCK, dtype=np.float32)
     for row in range(first, last):
-        example = row // channels
-        span, gain = span_B[example], gain_B[example]
-        excerpt = bank_S[place_B[example] : place_B[example] + span]
-        for begin in range(0, samples, max(span, 1)):
-            x_T, y_T = x_RT[row, begin : begin + span], y_RT[row, begin : begin + span]
-            for time in range(len(x_T)):
-                y_T[time] = x_T[time] + gain * excerpt[time]
+        example, begin = row // channels, 0
+        place, span, gain = place_B[example], span_B[example], gain_B[example]
+        while begin < x_RT.shape[1]:
+            since = begin % span
+            count = min(BLOCK, span - since, x_RT.shape[1] - begin)
+            x_T, y_T = x_RT[row, begin : begin + count], y_RT[row, begin : begin + count]
+            noise_T = bank_S[place + since : place + since + count]
+            for t in range(count):
+                some[t] = x_T[t] + gain * noise_T[t]
+            for t in range(count):
+                y_T[t] = some[t]
+            begin += count

@@ -4,7 +4,7 @@ Shapes: R rows, T samples.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from audioaug.dsp.loops.compiling import Floats, loop
 
 f32, i32, u32 = np.float32, np.int32, np.uint32
+Keys: TypeAlias = NDArray[np.int32]
+
+BLOCK = 1024
+"""Samples that are at hand while they are worked on."""
 
 RADIUS_MASK, RADIUS_STEP = i32(2**20 - 1), f32(2.0**-20)
 TURN = f32(2 * math.pi * 2.0**-32)
@@ -26,30 +30,31 @@ LN_3, LN_5, LN_7, LN_9 = f32(2 / 3), f32(2 / 5), f32(2 / 7), f32(2 / 9)
 
 
 @loop
-def fill_with_noise(keys_R2: NDArray[np.int32], y_RT: Floats, first: int, last: int) -> None:
+def fill_with_noise(keys_R2: Keys, y_RT: Floats, first: int, last: int) -> None:
     """Do what ``noise.gaussian`` does, from two keys of each row; T is even."""
     for row in range(first, last):
-        key, other_key, y_T = u32(keys_R2[row, 0]), u32(keys_R2[row, 1]), y_RT[row]
-        for pair in range(len(y_T) // 2):
-            y_T[2 * pair], y_T[2 * pair + 1] = _pair(u32(pair), key, other_key)
+        _fill(y_RT[row], 0, u32(keys_R2[row, 0]), u32(keys_R2[row, 1]))
 
 
 @loop
-def add_noise(
-    x_RT: Floats, keys_BC2: NDArray[np.int32], gain_B: Floats, channels: int, y_RT: Floats, first: int, last: int
-) -> None:
-    """Add a gain times that noise to rows, of which an example has so many channels."""
-    samples = x_RT.shape[1]
+def add_noise(x_RT: Floats, keys_BC2: Keys, gain_B: Floats, channels: int, y_RT: Floats, first: int, last: int) -> None:
+    """Add a gain times that noise to rows, of which an example has so many channels. The result may be where x is."""
+    some = np.empty(BLOCK, dtype=np.float32)
     for row in range(first, last):
-        example, channel, x_T, y_T = row // channels, row % channels, x_RT[row], y_RT[row]
-        key, other_key = u32(keys_BC2[example, channel, 0]), u32(keys_BC2[example, channel, 1])
-        gain = gain_B[example]
-        for pair in range(samples // 2):
-            x, y = _pair(u32(pair), key, other_key)
-            y_T[2 * pair], y_T[2 * pair + 1] = x_T[2 * pair] + gain * x, x_T[2 * pair + 1] + gain * y
-        if samples % 2:
-            x, y = _pair(u32(samples // 2), key, other_key)
-            y_T[samples - 1] = x_T[samples - 1] + gain * x
+        key_2, gain = keys_BC2[row // channels, row % channels], gain_B[row // channels]
+        for begin in range(0, x_RT.shape[1], BLOCK):
+            x_T, y_T = x_RT[row, begin : begin + BLOCK], y_RT[row, begin : begin + BLOCK]
+            _fill(some, begin // 2, u32(key_2[0]), u32(key_2[1]))
+            for t in range(len(x_T)):
+                some[t] = x_T[t] + gain * some[t]
+            for t in range(len(x_T)):
+                y_T[t] = some[t]
+
+
+@loop
+def _fill(y_T: Floats, first_pair: int, key: Any, other_key: Any) -> None:
+    for pair in range(len(y_T) // 2):
+        y_T[2 * pair], y_T[2 * pair + 1] = _pair(u32(first_pair + pair), key, other_key)
 
 
 @loop
