@@ -60,6 +60,7 @@ PARTS = (
     Part("audiomentations", "nothing runs", required=True),
     Part("soundfile", "no audio file can be read", required=True),
     Part("soxr", "no audio can be resampled", required=True),
+    Part("numba", "filters, noise and other ops take some three times as long on a CPU"),
     Part("torchaudio", STOCK_ENGINE, needs="torch"),
     Part("torch-audiomentations", STOCK_ENGINE, needs="torchaudio"),
     Part("fast-mp3-augment", "Mp3Compression with its default backend cannot run"),

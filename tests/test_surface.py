@@ -43,6 +43,7 @@ HEAVY = (
     "rich",
     "pyroomacoustics",
     "librosa",
+    "numba",
     "scipy.signal",
 )
 MODULES = sorted(module.name for module in pkgutil.walk_packages(audioaug.__path__, "audioaug."))

@@ -1,11 +1,12 @@
 """Loops over samples on a CPU, where they are faster than what torch operations can make of it.
 
-A loop (``dsp.loops``) is compiled by numba, which audiomentations brings. Its twin of torch operations runs on all
-other devices, and where these are recorded.
+A loop (``dsp.loops``) is compiled by numba when it first runs. Its twin of torch operations runs on all other devices,
+where gradients flow or operations are recorded, and where numba does not work.
 """
 
 import ctypes
 import functools
+import importlib
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,16 @@ def fits(x: torch.Tensor) -> bool:
     """Return whether a loop may do what is to be done with x: nobody looks for operations, as tracers do."""
     followed = torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
     followed = followed or (x.requires_grad and torch.is_grad_enabled())
-    return ENABLED and x.device.type == "cpu" and not followed
+    return ENABLED and x.device.type == "cpu" and not followed and _can_compile()
+
+
+@functools.cache
+def _can_compile() -> bool:
+    try:
+        importlib.import_module("numba")
+    except ImportError:  # also where numpy is newer than it knows
+        return False
+    return True
 
 
 def of_rows(
@@ -83,11 +93,11 @@ def _team() -> Callable[[Callable[..., None], int], None] | None:
 
     Other threads would have to wait for a core while these spin, ready for torch's next operation.
     """
-    for library in threadpoolctl.threadpool_info():
-        found = ctypes.CDLL(library["filepath"])
-        if library["user_api"] == "openmp" and hasattr(found, "GOMP_parallel"):
+    libraries = [each["filepath"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "openmp"]
+    for library in map(ctypes.CDLL, libraries):
+        if hasattr(library, "GOMP_parallel"):
             called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-            parallel = found.GOMP_parallel
+            parallel = library.GOMP_parallel
             parallel.argtypes, parallel.restype = [called, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
             return lambda work, threads: parallel(called(work), None, threads, 0)
     return None

@@ -67,6 +67,18 @@ def test_gradients_and_tracers_find_operations(monkeypatch):
     assert ran == [filter_cascades]
 
 
+def test_without_numba_operations_run(monkeypatch):
+    def missing(name):
+        raise ImportError(f"{name} needs another numpy")
+
+    compiled._can_compile.cache_clear()
+    monkeypatch.setattr(compiled.importlib, "import_module", missing)
+    assert not compiled.fits(torch.zeros(1))
+    compiled._can_compile.cache_clear()
+    monkeypatch.undo()
+    assert compiled.fits(torch.zeros(1))
+
+
 # Filters
 
 
