@@ -72,7 +72,8 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
 def _keys(key_R: torch.Tensor, channels: int) -> torch.Tensor:
     """Return the two keys of each row's and channel's sequence, (R, C, 2)."""
     channel_C = torch.arange(1, channels + 1, device=key_R.device)
-    return hash_64(hash_64(key_R)[:, None] + channel_C).view(torch.int32).unflatten(-1, (channels, 2))
+    key_RC = hash_64(hash_64(key_R)[:, None] + channel_C)
+    return torch.stack([key_RC, key_RC >> 32], dim=-1).to(torch.int32)  # its halves: cut off, what is above 32 bits
 
 
 def with_gaussian(

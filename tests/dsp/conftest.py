@@ -1,4 +1,4 @@
-"""Both ways to run a cascade of filters: the device, and what torch was told, decide which one is taken."""
+"""Both ways to run a cascade of filters: a CPU has loops, other devices have FFTs."""
 
 import pytest
 
