@@ -19,8 +19,8 @@ from audioaug.build.recording import Work
 class Compiler:
     """Traces the operators, which leaves no Python to break the graph or to recompile for, and compiles them.
 
-    That takes some 10 s for each layout, so few are worth it. A CPU needs it for chains that loops (``dsp.compiled``) do
-    little for: it cannot see these. The light chain takes 1.3 times as long as with them (one thread, 32 clips of 1 s).
+    That takes some 10 s for each layout, so few are worth it. On a CPU it takes the place of loops (``dsp.compiled``),
+    which it cannot see: the light chain takes 1.3 times as long as with these (one thread, 32 clips of 1 s).
     """
 
     most = 4

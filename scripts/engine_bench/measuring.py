@@ -12,7 +12,7 @@ from audioaug import Chain
 from audioaug.build.stock import why_unavailable
 from audioaug.core import Op
 from audioaug.errors import AudioaugError
-from audioaug.measure import Clock, Trace, clock_for, interleave, peak_extra_bytes, repeat, trace
+from audioaug.measure import Clock, clock_for, interleave, peak_extra_bytes, repeat, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import DeviceEngine, Timing
 from engine_bench import engines
@@ -149,9 +149,8 @@ def _reference(chain: Chain, clips: list[np.ndarray]) -> tuple[Work, float]:
 
 
 def _asked(work: Work, device: torch.device) -> Asked:
-    found: list[Trace] = []
-    peak = peak_extra_bytes(lambda: found.append(trace(work, device)), device)
-    return Asked(found[0].kernels, found[0].waits, peak)
+    found = trace(work, device)
+    return Asked(found.kernels, found.waits, peak_extra_bytes(work, device))
 
 
 def _result(work: Work) -> torch.Tensor:

@@ -49,7 +49,7 @@ LEGEND = {
     "x least": "over what it asks of any engine made of torch's operations: an FFT and back for a filter, normal"
     " numbers for noise, a short-time FFT and back for a vocoder, a copy for all else",
     "x floor": "over reading and writing the batch once",
-    "kernels, waits": "of ours / of t-a (waits: what makes the host wait for a GPU)",
+    "kernels, waits": "of ours (as on a device that has no loops) / of t-a (waits: what makes the host wait for a GPU)",
     "memory": "extra, at most at once, in batches: of ours / of t-a",
 }
 """What the columns mean."""
