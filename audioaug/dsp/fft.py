@@ -11,6 +11,8 @@ from audioaug.dsp import compiled
 
 TAPS_WEIGHT = 0.5
 """What the spectrum of a row's taps costs: half of an FFT and back."""
+FEW_TAPS = 128
+"""With no more a CPU is faster without an FFT: in 0.6 of the time with as many."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -115,5 +117,14 @@ def convolve(x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor 
     """
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     full = samples + tail
+    if which_R is None and taps_NCL.shape[1] == 1 and tail < FEW_TAPS and compiled.fits(x_RCT):
+        return _convolve_directly(x_RCT, taps_NCL[:, 0], full)
     n = block_length(samples, tail, TAPS_WEIGHT, full)
     return apply_response(x_RCT, torch.fft.rfft(taps_NCL, n), n, tail, full, which_R=which_R)
+
+
+def _convolve_directly(x_RCT: torch.Tensor, taps_RL: torch.Tensor, samples_out: int) -> torch.Tensor:
+    from audioaug.dsp.loops.convolving import TAPS, convolve_directly
+
+    taps_RN = torch.nn.functional.pad(taps_RL, (0, -taps_RL.shape[1] % TAPS))
+    return compiled.of_rows(convolve_directly, x_RCT, taps_RN, samples_out=samples_out)

@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from audioaug import Chain, build_device
 from audioaug.core import REGISTRY
 from audioaug.dsp import compiled
+from audioaug.dsp.fft import convolve
 from audioaug.dsp.loops.cascades import LANES, TILE, filter_cascades
 from audioaug.dsp.noise import gaussian
 from audioaug.dsp.windows import pieced, rolled
@@ -119,6 +120,15 @@ def test_a_result_may_take_the_place_of_the_samples():
     wanted = compiled.of_rows(filter_cascades, x_RCT, numbers[:, None])
     assert compiled.of_rows(filter_cascades, x_RCT, numbers[:, None], out=x_RCT) is x_RCT
     assert torch.equal(x_RCT, wanted)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("taps", [1, 2, 15, 16, 17, 128])
+@pytest.mark.parametrize("samples", [1, 2047, 2048, 5000])
+def test_convolution_with_few_taps_is_the_same(samples, taps, monkeypatch):
+    x_RCT, taps_R1L = torch.randn(5, 2, samples), torch.randn(5, 1, taps)
+    found, wanted = convolve(x_RCT, taps_R1L), without_loops(monkeypatch, lambda: convolve(x_RCT, taps_R1L))
+    assert found.shape == wanted.shape and (found - wanted).abs().max() < 5e-6 * taps
 
 
 # Noise and pieces
