@@ -5,8 +5,8 @@ Each is a low-pass, a band-pass and a high-pass of one frequency, g = tan(w_cent
 
     H = (low + band p + high p^2) / (1 + k p + p^2),  p = j tan(w/2) / g
 
-On a CPU a compiled loop runs the recursion itself (``loops.cascades``), some four (one section) to two times (seven) as
-fast as an FFT. Elsewhere they are multiplied with the spectrum. With u = sin(w/2) and v = g cos(w/2) the response is
+On a CPU a compiled loop runs the recursion itself (``loops.cascades``): four (one section) to two times (seven) as fast
+as by FFT, which is how it is done elsewhere. There the response, with u = sin(w/2) and v = g cos(w/2), is
 
     H = (low v^2 - high u^2 + j band u v) / D,  D = v^2 - u^2 + j k u v
 
