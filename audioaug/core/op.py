@@ -310,7 +310,10 @@ class Op(ABC):
         raise NotImplementedError
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        """Return the effect on a float32 batch, same device, never in place; same shape but for ``"length_out"``."""
+        """Return the effect on a float32 batch, same device, never in place; same shape but for ``"length_out"``.
+
+        The next op may write over what is returned, and this one over its batch where ``clips.out`` says so.
+        """
         raise NotImplementedError
 
     @property
