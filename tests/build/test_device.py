@@ -78,6 +78,15 @@ def test_the_input_is_not_changed(kind, batch):
 
 
 @EVERY_OP
+def test_writing_over_what_nobody_needs_changes_nothing_else(kind, batch, monkeypatch):
+    chain = Chain([ops.Gain(p=1.0), example(kind, p=0.5), ops.AddGaussianNoise(p=0.5)], RATE)
+    draws, x = chain.draw(range(8)), batch[..., :4000]
+    result = build_device(chain)(x, draws=draws)
+    monkeypatch.setattr("audioaug.build.device._is_spare", lambda *_: False)
+    assert torch.equal(result, build_device(chain)(x, draws=draws))
+
+
+@EVERY_OP
 def test_batches_of_any_size(kind, batch):
     module = build_device(always(kind))
     for shape in ((0, 1, 4000), (0, 4000), (1, 1, 4000), (3, 1, 0), (3, 0), (0, 0), (1, 1, 1), (3, 1, 2), (2, 1, 37)):

@@ -289,6 +289,17 @@ class TestLambda:
         assert torch.equal(build_device(chain)(x_BCT), x_BCT * 3 + RATE)
         assert build_cpu(chain)(X) == pytest.approx(3 * X + RATE)
 
+    def test_what_it_keeps_is_not_written_over(self) -> None:
+        kept = list[torch.Tensor]()
+
+        @on_device(lambda x_BCT, sample_rate: kept.append(x_BCT * 2) or kept[-1])
+        def doubled(samples: Any, sample_rate: int) -> Any:
+            return samples * 2
+
+        chain = Chain([ops.Lambda(transform=doubled, p=1.0), ops.PolarityInversion(p=1.0)], RATE)
+        x_BCT = torch.from_numpy(np.tile(X, (4, 1, 1)))
+        assert torch.equal(build_device(chain)(x_BCT), -kept[0]) and torch.equal(kept[0], x_BCT * 2)
+
     def test_verify_rejects_a_twin_that_differs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from audioaug.verify import material
 
