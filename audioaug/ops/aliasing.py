@@ -58,8 +58,8 @@ def _read(x_BCT: torch.Tensor, have_B: torch.Tensor, want_B: torch.Tensor, size:
     place_BN = torch.arange(size, device=x_BCT.device) * last_B1
     before_BN = place_BN // steps_B1
     fraction_BN = (place_BN - before_BN * steps_B1) / steps_B1
-    low, high = (_take(x_BCT, index_BN) for index_BN in (before_BN, before_BN + 1))
-    return torch.lerp(low, high, fraction_BN[:, None])
+    low = _take(x_BCT, before_BN)
+    return torch.lerp(low, _take(x_BCT, before_BN.add_(1)), fraction_BN[:, None])
 
 
 def _take(x_BCT: torch.Tensor, index_BN: torch.Tensor) -> torch.Tensor:

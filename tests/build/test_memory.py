@@ -27,7 +27,7 @@ MOST = 14.0
 MORE = {
     "AddShortNoises": 24.0,  # every short noise of a clip side by side
     "AirAbsorption": 21.0,  # a short-time spectrum
-    "Aliasing": 21.0,  # positions between samples, in float64
+    "Aliasing": 20.0,  # positions between samples, in float64
     "PitchShift": 48.0,  # short-time spectra of a longer signal, their phases and peaks
     "RepeatPart": 29.0,  # it makes the batch up to three times as long
     "Resample": 48.0,  # up to 2.75 times as many samples

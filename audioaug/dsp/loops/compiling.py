@@ -1,4 +1,7 @@
-"""How a loop is compiled: when it first runs, and once for all processes where that can be kept in a file."""
+"""How a loop is compiled: when it first runs, and once for all processes where that can be kept in a file.
+
+It is compiled anew when the file that it is in changes: what it calls, and the numbers that it knows, are in there too.
+"""
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast

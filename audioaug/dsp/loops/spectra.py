@@ -1,4 +1,4 @@
-"""Spectra.
+"""Spectra, multiplied by responses that rows share.
 
 Shapes: R rows, N responses, C channels, K blocks, F frequencies.
 """
