@@ -21,6 +21,7 @@ from audioaug.build.recording import Recorder, Recording
 from audioaug.build.stock import StockEngine
 from audioaug.core import Chain, DeviceClips, Draws, Op, Params
 from audioaug.core.op import inside
+from audioaug.dsp.memory import keep_freed
 from audioaug.errors import DataError
 from audioaug.records import DeviceEngine
 
@@ -135,6 +136,8 @@ class DeviceChain(torch.nn.Module):
         self, prepared: Prepared, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         buffers = {"floats": floats, "ints": ints}
+        if x_BCT.device.type == "cpu":
+            keep_freed()
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)

@@ -1,6 +1,12 @@
-"""Fade curves, as audiomentations uses them where it cuts or joins audio."""
+"""Fade curves, as audiomentations uses them where it cuts or joins audio, and stretches of rows that they fade.
+
+Shapes: B rows, C channels, T samples, W samples of a stretch.
+"""
 
 import torch
+
+from audioaug.dsp import compiled
+from audioaug.dsp.windows import BLOCK, read, write
 
 
 def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy: bool) -> torch.Tensor:
@@ -14,3 +20,58 @@ def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy
     x = (position / last).clamp_(0.0, 1.0)
     bend = torch.addcmul(x, x, x, value=-1.0)
     return (bend * (1.4186 if equal_energy else -0.70912)).add_(1.0).mul_(bend).add_(x).square_()
+
+
+def silence_stretch(
+    y_BCT: torch.Tensor, start_B: torch.Tensor, count_B: torch.Tensor, fade_B: torch.Tensor, longest_fade: int
+) -> torch.Tensor:
+    """Make ``count`` samples of each row silent, from ``start`` on, with fades inside; in place. Returns the rows.
+
+    Args:
+        y_BCT: the rows.
+        start_B: where a stretch begins, within the row as all of it.
+        count_B: how long it is.
+        fade_B: how long each fade is: at least 1, which is none, and at most half of the stretch.
+        longest_fade: none is longer.
+    """
+    if compiled.fits(y_BCT) and y_BCT.is_contiguous():
+        from audioaug.dsp.loops import fades
+
+        rows_RT = y_BCT.flatten(0, 1)
+        compiled.run(fades.silence_stretch, len(rows_RT), start_B, count_B, fade_B, y_BCT.shape[1], rows_RT)
+        return y_BCT
+    # Blocks that lie in the stretch are silent; around its ends, each sample has a gain of its own.
+    start_B1, count_B1, fade_B1, samples = start_B[:, None], count_B[:, None], fade_B[:, None], y_BCT.shape[-1]
+    end_B1, whole = start_B1 + count_B1, samples // BLOCK
+    block_N = torch.arange(0, samples, BLOCK, device=y_BCT.device)
+    heard_BN = (block_N < start_B1) | (block_N + BLOCK > end_B1)
+    width = min(samples, BLOCK + longest_fade)
+    begin_B2 = torch.cat([start_B1, end_B1 - width], dim=1).clamp(0, samples - width)
+    around_BCKW = read(y_BCT, begin_B2, width)
+    y_BCT[..., : whole * BLOCK].unflatten(-1, (whole, BLOCK)).mul_(heard_BN[:, None, :whole, None])
+    y_BCT[..., whole * BLOCK :].mul_(heard_BN[:, None, whole:])
+    for begin_B, around_BCW in zip(begin_B2.unbind(1), around_BCKW.unbind(2)):
+        after_BW = begin_B[:, None] + torch.arange(width, device=y_BCT.device) - start_B1
+        outward_BW = (after_BW - (count_B1 - 1) / 2).abs_() - ((count_B1 + 1) / 2 - fade_B1)
+        write(y_BCT, begin_B, around_BCW * crossfade(outward_BW, fade_B1, equal_energy=False)[:, None])
+    return y_BCT
+
+
+def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch.Tensor:
+    """Fade out before each row's stitch and in behind it, so many samples each; in place where it can be.
+
+    A stitch may lie outside the row.
+    """
+    if compiled.fits(y_BCT) and y_BCT.is_contiguous():
+        from audioaug.dsp.loops import fades
+
+        rows_RT = y_BCT.flatten(0, 1)
+        compiled.run(fades.fade_around, len(rows_RT), stitch_B, fade, y_BCT.shape[1], rows_RT)
+        return y_BCT
+    # Places beyond the row are its ends, and get what these get.
+    place_BW = (stitch_B[:, None] + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)
+    distance_BW = torch.maximum(place_BW - stitch_B[:, None], stitch_B[:, None] - 1 - place_BW)
+    place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
+    faded_BCW = y_BCT.gather(-1, place_BCW) * crossfade(distance_BW, fade, equal_energy=True)[:, None]
+    scatter = y_BCT.scatter if y_BCT.requires_grad else y_BCT.scatter_  # gradients need what was gathered from
+    return scatter(-1, place_BCW, faded_BCW)

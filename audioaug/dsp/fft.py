@@ -107,24 +107,32 @@ def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, co
     return torch.cat(parts, dim=2)
 
 
-def convolve(x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor | None = None) -> torch.Tensor:
-    """Convolve each channel with its own taps (or all with one row's). Returns the full result, (R, C, T + L - 1).
+def convolve(
+    x_RCT: torch.Tensor,
+    taps_NCL: torch.Tensor,
+    which_R: torch.Tensor | None = None,
+    start: int = 0,
+    samples_out: int | None = None,
+) -> torch.Tensor:
+    """Convolve each channel with its own taps (or all with one row's). Returns (R, C, samples_out).
 
     Args:
         x_RCT: the rows.
         taps_NCL: of each row, N = R; for each channel or, (R, 1, L), for all.
         which_R: which of N taps each row has instead.
+        start: the first sample to return.
+        samples_out: how many samples to return; all by default, up to T + L - 1.
     """
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
-    full = samples + tail
+    stop = samples + tail if samples_out is None else start + samples_out
     if which_R is None and taps_NCL.shape[1] == 1 and tail < FEW_TAPS and compiled.fits(x_RCT):
-        return _convolve_directly(x_RCT, taps_NCL[:, 0], full)
-    n = block_length(samples, tail, TAPS_WEIGHT, full)
-    return apply_response(x_RCT, torch.fft.rfft(taps_NCL, n), n, tail, full, which_R=which_R)
+        return _convolve_directly(x_RCT, taps_NCL[:, 0], start, stop)
+    n = block_length(samples, tail, TAPS_WEIGHT, stop)
+    return apply_response(x_RCT, torch.fft.rfft(taps_NCL, n), n, tail, stop, which_R=which_R)[..., start:]
 
 
-def _convolve_directly(x_RCT: torch.Tensor, taps_RL: torch.Tensor, samples_out: int) -> torch.Tensor:
+def _convolve_directly(x_RCT: torch.Tensor, taps_RL: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     from audioaug.dsp.loops.convolving import TAPS, convolve_directly
 
     taps_RN = torch.nn.functional.pad(taps_RL, (0, -taps_RL.shape[1] % TAPS))
-    return compiled.of_rows(convolve_directly, x_RCT, taps_RN, samples_out=samples_out)
+    return compiled.of_rows(convolve_directly, x_RCT, taps_RN, start, samples_out=stop - start)

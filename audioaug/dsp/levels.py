@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audioaug.dsp import compiled
+
 NORM_BLOCK = 1024
 
 RANGES = 8
@@ -29,10 +31,23 @@ def norm(x_RN: torch.Tensor) -> torch.Tensor:
 
     Block by block: the plain norm adds up in float32, and of a million squares that loses digits.
     """
+    if compiled.fits(x_RN):
+        samples, rows = x_RN.shape[-1], x_RN.shape[:-1]
+        place_R = torch.arange(rows.numel()) * samples
+        return norm_of_stretches(x_RN.flatten(), place_R, torch.full_like(place_R, samples)).view(rows)
     whole = x_RN.shape[-1] // NORM_BLOCK * NORM_BLOCK
     blocks = x_RN[..., :whole].unflatten(-1, (whole // NORM_BLOCK, NORM_BLOCK))
     rest = torch.linalg.vector_norm(x_RN[..., whole:], dim=-1, keepdim=True)
     return torch.linalg.vector_norm(torch.cat([torch.linalg.vector_norm(blocks, dim=-1), rest], dim=-1), dim=-1)
+
+
+def norm_of_stretches(x_S: torch.Tensor, place_N: torch.Tensor, count_N: torch.Tensor) -> torch.Tensor:
+    """Return the root of the sum of squares of each stretch of the samples, where a loop may run."""
+    from audioaug.dsp.loops.levels import add_squares
+
+    sum_N = torch.empty(len(place_N), dtype=torch.float64)
+    compiled.run(add_squares, len(place_N), x_S, place_N, count_N, sum_N)
+    return sum_N.sqrt_().float()
 
 
 def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
@@ -42,6 +57,15 @@ def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -
     """
     out = None if x_BCT.requires_grad or other_BCT.shape != x_BCT.shape else other_BCT
     return torch.addcmul(x_BCT, other_BCT, gain_BC[..., None], out=out)
+
+
+def with_others(x_BCT: torch.Tensor, other_B: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
+    """Return ``x + gain * x[other]``, with a gain for each channel."""
+    if compiled.fits(x_BCT):
+        from audioaug.dsp.loops.levels import add_others
+
+        return compiled.of_rows(add_others, x_BCT, other_B, gain_BC)
+    return added(x_BCT, x_BCT.index_select(0, other_B), gain_BC)
 
 
 def peak(x_BCT: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp import compiled
-from audioaug.dsp.levels import added, db_to_ratio, level, norm, rms
+from audioaug.dsp.levels import added, db_to_ratio, level, norm, norm_of_stretches, rms
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
 
@@ -131,12 +131,11 @@ class AddBackgroundNoise(Op):
     def _added_in_a_loop(
         self, x_BCT: torch.Tensor, level_B: torch.Tensor, params: Params, clips: DeviceClips
     ) -> torch.Tensor:
-        from audioaug.dsp.loops.excerpts import add_excerpts, measure_power
+        from audioaug.dsp.loops.excerpts import add_excerpts
 
         bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
-        where, power_B = (bank, params["place"], params["span"]), torch.empty(len(x_BCT), dtype=torch.float64)
-        compiled.run(measure_power, len(x_BCT), *where, power_B)
-        gain_B = level_B * _inverse(power_B.sqrt().float())
+        where = (bank, params["place"], params["span"])
+        gain_B = level_B * _inverse(norm_of_stretches(*where) / params["span"].sqrt())
         return compiled.of_rows(add_excerpts, x_BCT, *where, gain_B, out=clips.out(x_BCT))
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> tuple[torch.Tensor, torch.Tensor]:

@@ -95,7 +95,7 @@ class AddColorNoise(Op):
         white_BCT = clips.masked(gaussian(params["noise_key"], channels, samples))
         taps_BL = self._taps(params, clips.sample_rate)
         first = (taps_BL.shape[-1] - 1) // 2
-        noise_BCT = clips.masked(convolve(white_BCT, taps_BL[:, None])[..., first : first + samples])
+        noise_BCT = clips.masked(convolve(white_BCT, taps_BL[:, None], start=first, samples_out=samples))
         rms_B = torch.linalg.vector_norm(rms(noise_BCT, clips.lengths_B[:, None]), dim=1) / math.sqrt(channels)
         level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
         scale_B = level_B / rms_B.masked_fill(rms_B == 0, 1.0)

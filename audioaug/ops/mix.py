@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform
-from audioaug.dsp.levels import added, db_to_ratio, rms
+from audioaug.dsp.levels import db_to_ratio, rms, with_others
 from audioaug.ops._torch_reference import TorchReference
 
 SILENCE = 1e-8
@@ -82,11 +82,13 @@ class Mix(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         dry_BCT, partner_B, length_B1 = clips.masked(x_BCT), params["partner"], clips.lengths_B[:, None]
-        level_BC, partner_BCT = rms(dry_BCT, length_B1), clips.masked(dry_BCT.index_select(0, partner_B))
-        whole = clips.padded_to is None  # then the partner's level is its own
-        partner_level_BC = level_BC.index_select(0, partner_B) if whole else rms(partner_BCT, length_B1)
+        level_BC = rms(dry_BCT, length_B1)
+        if clips.padded_to is None:
+            partner_level_BC = level_BC.index_select(0, partner_B)
+        else:  # as much of it as is heard
+            partner_level_BC = rms(clips.masked(dry_BCT.index_select(0, partner_B)), length_B1)
         gain_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None] / (partner_level_BC + SILENCE)
-        return added(dry_BCT, partner_BCT, gain_BC)
+        return with_others(dry_BCT, partner_B, gain_BC)
 
     def stock(self) -> Stock:
         return Stock(

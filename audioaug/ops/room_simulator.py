@@ -150,8 +150,9 @@ class RoomSimulator(Op):
         return super().play(reference, params, samples, sample_rate)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        full = convolve(clips.masked(x_BCT), params["taps"].view(len(x_BCT), 1, params["longest"]))
-        return full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
+        samples_out = x_BCT.shape[-1] if self.leave_length_unchanged else None
+        taps_B1L = params["taps"].view(len(x_BCT), 1, params["longest"])
+        return convolve(clips.masked(x_BCT), taps_B1L, samples_out=samples_out)
 
     @property
     def moves(self) -> bool:

@@ -22,7 +22,7 @@ from audioaug.core import (
     Uniform,
     UniformInt,
 )
-from audioaug.dsp.fades import crossfade
+from audioaug.dsp.fades import fade_around
 from audioaug.dsp.windows import moved, rolled
 from audioaug.errors import ChainError
 
@@ -83,9 +83,9 @@ class Shift(Op):
         else:
             y_BCT = moved(x_BCT, params["places"])
         if fade := int(clips.sample_rate * self.fade_duration):
-            places_B1 = params["places"][:, None]
-            stitch_B1 = torch.where(places_B1 < 0, clips.lengths_B[:, None] + places_B1, places_B1)  # maybe outside
-            y_BCT = _faded(y_BCT, stitch_B1, places_B1, fade)
+            places_B, nowhere = params["places"], y_BCT.shape[-1] + fade
+            stitch_B = torch.where(places_B < 0, clips.lengths_B + places_B, places_B)  # maybe outside
+            y_BCT = fade_around(y_BCT, stitch_B.masked_fill(places_B == 0, nowhere), fade)
         return y_BCT
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
@@ -100,17 +100,3 @@ class Shift(Op):
             {"rollover": self.rollover},
             differs="no fade at the stitch",
         )
-
-
-def _faded(y_BCT: torch.Tensor, stitch_B1: torch.Tensor, places_B1: torch.Tensor, fade: int) -> torch.Tensor:
-    """Fade out before the stitch and in behind it, in place where it can be.
-
-    Places beyond the batch are its ends, and get what these get.
-    """
-    place_BW = (stitch_B1 + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)
-    distance_BW = torch.maximum(place_BW - stitch_B1, stitch_B1 - 1 - place_BW)
-    gain_BW = crossfade(distance_BW, fade, equal_energy=True).masked_fill(places_B1 == 0, 1.0)
-    place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
-    faded_BCW = y_BCT.gather(-1, place_BCW) * gain_BW[:, None]
-    scatter = y_BCT.scatter if y_BCT.requires_grad else y_BCT.scatter_  # gradients need what was gathered from
-    return scatter(-1, place_BCW, faded_BCW)

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params
-from audioaug.dsp.fades import crossfade
-from audioaug.dsp.windows import BLOCK, read, write
+from audioaug.dsp.fades import silence_stretch
 from audioaug.errors import ChainError
 
 SHORTEST_FADE = 0.00025
@@ -67,20 +66,5 @@ class TimeMask(Op):
         return {"t": int(params["t"]), "t0": int(params["t0"])}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        t_B1, t0_B1, fade_B1 = (params[name][:, None] for name in ("t", "t0", "fade"))
-        samples, end_B1 = x_BCT.shape[-1], t0_B1 + t_B1
-        # Blocks that lie in the stretch are silent; around its ends, each sample has a gain of its own.
-        block_N = torch.arange(0, samples, BLOCK, device=x_BCT.device)
-        heard_BN = (block_N < t0_B1) | (block_N + BLOCK > end_B1)
-        width = min(samples, BLOCK + params["longest_fade"])
-        start_B2 = torch.cat([t0_B1, end_B1 - width], dim=1).clamp(0, samples - width)
-        around_BCKW = read(x_BCT, start_B2, width)
-        y_BCT, whole = x_BCT if clips.spare else x_BCT.clone(), samples // BLOCK
-        y_BCT[..., : whole * BLOCK].unflatten(-1, (whole, BLOCK)).mul_(heard_BN[:, None, :whole, None])
-        y_BCT[..., whole * BLOCK :].mul_(heard_BN[:, None, whole:])
-        for start_B, around_BCW in zip(start_B2.unbind(1), around_BCKW.unbind(2)):
-            after_BW = start_B[:, None] + torch.arange(width, device=x_BCT.device) - t0_B1
-            outward_BW = (after_BW - (t_B1 - 1) / 2).abs_() - ((t_B1 + 1) / 2 - fade_B1)
-            gain_BW = crossfade(outward_BW, fade_B1, equal_energy=False)
-            write(y_BCT, start_B, around_BCW * gain_BW[:, None])
-        return y_BCT
+        y_BCT = x_BCT if clips.spare else x_BCT.clone()
+        return silence_stretch(y_BCT, params["t0"], params["t"], params["fade"], params["longest_fade"])

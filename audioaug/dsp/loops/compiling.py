@@ -21,7 +21,16 @@ T = TypeVar("T")
 
 def loop(function: Callable[P, T]) -> Callable[P, T]:
     """Compile a function to run beside Python, rounding products only once they are added."""
-    how: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    return _compiled(function, {"contract"})
+
+
+def loop_of_sums(function: Callable[P, T]) -> Callable[P, T]:
+    """Compile a function to add up numbers in any order, so that many are added at once."""
+    return _compiled(function, {"contract", "reassoc"})
+
+
+def _compiled(function: Callable[P, T], fastmath: set[str]) -> Callable[P, T]:
+    how: dict[str, Any] = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
     try:
         compiled = numba.njit(cache=True, **how)(function)
     except RuntimeError:  # there is no folder to keep it in

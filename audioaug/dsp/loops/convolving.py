@@ -14,7 +14,9 @@ TAPS = 16
 
 
 @loop
-def convolve_directly(x_RT: Floats, taps_BN: Floats, channels: int, y_RT: Floats, first: int, last: int) -> None:
+def convolve_directly(
+    x_RT: Floats, taps_BN: Floats, start: int, channels: int, y_RT: Floats, first: int, last: int
+) -> None:
     """Do what ``fft.convolve`` does, with taps for each example, which has so many channels; N is a multiple of 16."""
     samples, count = x_RT.shape[1], taps_BN.shape[1]
     around, some = np.zeros(samples + 2 * count, dtype=np.float32), np.empty(BLOCK, dtype=np.float32)
@@ -26,7 +28,7 @@ def convolve_directly(x_RT: Floats, taps_BN: Floats, channels: int, y_RT: Floats
             y_T = y_RT[row, begin : begin + BLOCK]
             some[:] = 0.0
             for since in range(0, count, TAPS):
-                few, earlier = taps_N[since : since + TAPS], around[begin + count - since - TAPS + 1 :]
+                few, earlier = taps_N[since : since + TAPS], around[start + begin + count - since - TAPS + 1 :]
                 for t in range(len(y_T)):
                     total = some[t]
                     for tap in range(TAPS):

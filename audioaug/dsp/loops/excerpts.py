@@ -5,29 +5,10 @@ Shapes: S samples of the bank, B examples, R rows, T samples.
 
 import numpy as np
 
-from audioaug.dsp.loops.compiling import Doubles, Floats, Integers, loop
+from audioaug.dsp.loops.compiling import Floats, Integers, loop
 
 BLOCK = 1024
 """Samples that are at hand while they are worked on."""
-LANES = 16
-"""Sums that are added up side by side."""
-
-
-@loop
-def measure_power(bank_S: Floats, place_B: Integers, span_B: Integers, power_B: Doubles, first: int, last: int) -> None:
-    """Find the mean square of each excerpt: from ``place`` on, ``span`` samples."""
-    sums = np.empty(LANES)
-    for example in range(first, last):
-        excerpt = bank_S[place_B[example] : place_B[example] + span_B[example]]
-        whole = len(excerpt) // LANES * LANES
-        sums[:] = 0.0
-        for begin in range(0, whole, LANES):
-            some = excerpt[begin : begin + LANES]
-            for lane in range(LANES):
-                sums[lane] += np.float64(some[lane]) * np.float64(some[lane])
-        for rest in range(whole, len(excerpt)):
-            sums[0] += np.float64(excerpt[rest]) * np.float64(excerpt[rest])
-        power_B[example] = sums.sum() / max(len(excerpt), 1)
 
 
 @loop
