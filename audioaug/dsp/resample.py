@@ -21,6 +21,7 @@ import torch
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
+from audioaug.dsp import compiled
 from audioaug.dsp.fft import fast_length
 from audioaug.dsp.rows import in_turn
 
@@ -95,16 +96,11 @@ def resample(
 def _resampled(
     x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor, n: int, band_limit: bool
 ) -> torch.Tensor:
-    samples = x_RCT.shape[-1]
-    inside_R1T = torch.arange(samples, device=x_RCT.device) < lengths_R[:, None, None]
+    inside_R1T = torch.arange(x_RCT.shape[-1], device=x_RCT.device) < lengths_R[:, None, None]
     clips = torch.where(inside_R1T, x_RCT, 0.0)
     spectrum_RCF = torch.fft.rfft(clips, n) * _gain_RF(step_R, n, band_limit)[:, None]
     fine = torch.fft.irfft(spectrum_RCF, 2 * n) * 2
-    time_RK = torch.arange(samples_out, device=x_RCT.device) * step_R[:, None]
-    y_RCK = _read(fine, time_RK)
-    same = torch.nn.functional.pad(clips, (0, max(0, samples_out - samples)))[..., :samples_out]
-    y_RCK = torch.where((step_R == 1 << FRACTION_BITS)[:, None, None], same, y_RCK)
-    return torch.where(((time_RK >> FRACTION_BITS) < lengths_R[:, None])[:, None], y_RCK, 0.0)
+    return _read(fine, clips, step_R, samples_out, lengths_R)
 
 
 def _gain_RF(step_R: torch.Tensor, n: int, band_limit: bool) -> torch.Tensor:
@@ -168,7 +164,23 @@ def _at(place: torch.Tensor, factors: Sequence[float]) -> torch.Tensor:
     return value
 
 
-def _read(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor:
+def _read(
+    fine_RCN: torch.Tensor, x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor
+) -> torch.Tensor:
+    """Read clips at steps of their own from periodic signals of twice the rate; those of step 1 as they are."""
+    if compiled.fits(fine_RCN):
+        from audioaug.dsp.loops.between import read_at_rates
+
+        factors = torch.tensor(_taps_as_polynomials())
+        numbers = x_RCT.flatten(0, 1), step_R, lengths_R, factors
+        return compiled.of_rows(read_at_rates, fine_RCN, *numbers, samples_out=samples_out)
+    time_RK = torch.arange(samples_out, device=x_RCT.device) * step_R[:, None]
+    same = torch.nn.functional.pad(x_RCT, (0, max(0, samples_out - x_RCT.shape[-1])))[..., :samples_out]
+    y_RCK = torch.where((step_R == 1 << FRACTION_BITS)[:, None, None], same, _read_between(fine_RCN, time_RK))
+    return torch.where(((time_RK >> FRACTION_BITS) < lengths_R[:, None])[:, None], y_RCK, 0.0)
+
+
+def _read_between(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor:
     """Read a periodic signal of twice the rate at times between its samples."""
     channels, length = fine_RCN.shape[1:]
     before, half = TAPS // 2 - 1, FRACTION_BITS - 1

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 
+from audioaug.dsp import compiled
 from audioaug.dsp.fft import fast_length
 from audioaug.dsp.windows import windows
 
@@ -42,6 +43,9 @@ NEW_SHARE = 0.9
 
 NEAR = 0.4
 """... in frames whose centre is not farther off than that part of a frame. More would delay what follows the attack."""
+
+LATE_BITS = 10
+"""A delay is in so small fractions of a sample, so that turns, of whole numbers, lose no digits."""
 
 QUIET = 1e-20
 """Blocks of less power than this attack nothing."""
@@ -75,13 +79,12 @@ def stretch(
     centre_RN = (steps_N * (hop * rate_R[:, None])).round().long()
     here = _spectra(x_RCT, centre_RN, window_W)
     with torch.no_grad():
-        turn_RNF = _turns(here, _spectra(x_RCT, centre_RN - hop, window_W), _anchors(x_RCT, centre_RN, rate_R, frame))
-    keep: torch.Tensor | float = 1.0
+        before, anchors = _spectra(x_RCT, centre_RN - hop, window_W), _anchors(x_RCT, centre_RN, rate_R, frame)
+    turned = _turned(here, before, anchors)
     if kept_R is not None:
-        place_F = torch.arange(turn_RNF.shape[-1], device=x_RCT.device)
-        keep = (place_F < kept_R[:, None, None] * len(place_F)).float()
-    turned = here * _polar(keep, turn_RNF)[:, None]
-    return _overlapped(torch.fft.irfft(turned, frame) * window_W, window_W, samples_out, centre_RN >= 0)
+        place_F = torch.arange(here.shape[-1], device=x_RCT.device)
+        turned = turned * (place_F < kept_R[:, None, None, None] * len(place_F))
+    return _overlapped(torch.fft.irfft(turned, frame), window_W, samples_out)
 
 
 def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
@@ -103,13 +106,18 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     with torch.no_grad():
         advance = (torch.where(after == 0, 1.0, after) * torch.where(here == 0, 1.0, here).conj()).angle()
         phase = torch.cat([spectra[:, :, :1].angle(), advance[:, :, :-1]], dim=2).cumsum(2)
-    frames = torch.fft.irfft(_polar(size, phase), CLASSIC_FRAME) * window_W
+    frames = torch.fft.irfft(_polar(size, phase), CLASSIC_FRAME)
     return _overlapped(frames, window_W, samples_out, time_RN < number_R1)
 
 
 def _spectra(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
     """Return the spectra of the frames around these samples, (R, C, N, F); around the clips is silence."""
     frame, (rows, channels, samples) = len(window_W), x_RCT.shape
+    if compiled.fits(x_RCT):
+        from audioaug.dsp.loops.frames import read_frames
+
+        frames = compiled.of_rows(read_frames, x_RCT, centre_RN, window_W, samples_out=centre_RN.shape[1] * frame)
+        return torch.fft.rfft(frames.unflatten(-1, (-1, frame)))
     padded = torch.nn.functional.pad(x_RCT, (frame, frame)).view(rows * channels, samples + 2 * frame)
     start_RN = (centre_RN + frame // 2).clamp(min=0, max=samples + frame)
     first_RC1 = torch.arange(rows * channels, device=x_RCT.device).view(rows, channels, 1) * padded.shape[-1]
@@ -117,22 +125,36 @@ def _spectra(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tenso
     return torch.fft.rfft(frames.view(rows, channels, -1, frame) * window_W)
 
 
-def _turns(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
-    """Return the angle by which each frequency of each frame must be turned, (R, N, F), the same for all channels.
+def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
+    """Return the frames' spectra with each frequency turned as it must be, (R, C, N, F)."""
+    with torch.no_grad():
+        power_RNF = torch.view_as_real(here).square().sum((1, -1))
+    if compiled.fits(here):
+        from audioaug.dsp.loops.turns import turn_spectra
 
-    ``before`` holds the frames one hop earlier in the clip. From one frame to the next a partial must advance by what
-    it does in a hop, but the clip has moved on by rate * hop. What is missing is its advance from ``before`` to the
-    previous frame. Added up over frames, this is the turn; all frequencies around a peak are turned alike.
+        compiled.run(turn_spectra, len(here), before, power_RNF, *anchors, here)
+        return here
+    with torch.no_grad():
+        turn_RNF = _turns(here, before, power_RNF, anchors)
+    return here * turn_RNF[:, None]
+
+
+def _turns(here: torch.Tensor, before: torch.Tensor, power_RNF: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
+    """Return by how much each frequency of each frame must be turned, (R, N, F), the same for all channels.
+
+    Turns are complex numbers of size 1: to turn further is to multiply. ``before`` holds the frames one hop earlier in
+    the clip. From one frame to the next a partial must advance by what it does in a hop, but the clip has moved on by
+    rate * hop. What is missing is its advance from ``before`` to the previous frame. One after the other, this is the
+    turn; all frequencies around a peak are turned alike.
     """
-    missing = (here[:, :, :-1] * before[:, :, 1:].conj()).sum(1).angle()
-    missing_RNF = torch.nn.functional.pad(missing, (0, 0, 1, 0))
-    power_RNF = here.abs().square().sum(1)
+    missing = (here[:, :, :-1] * before[:, :, 1:].conj()).sum(1).sgn()
+    missing_RNF = torch.cat([torch.ones_like(missing[:, :1]), torch.where(missing == 0, 1.0, missing)], dim=1)
     peak_RNF = _peaks(power_RNF)
     new_RNF, anew_RNF = _anew(missing_RNF, power_RNF, anchors)
     steps = zip(*(each_RNF.unbind(1) for each_RNF in (missing_RNF, peak_RNF, new_RNF, anew_RNF)), strict=True)
     turns = [next(steps)[0]]  # a step needs the one before it: at most 50 in a second of result
     for missing_RF, peak_RF, is_new_RF, anew_RF in steps:
-        on_RF = (turns[-1] + missing_RF).gather(-1, peak_RF)
+        on_RF = (turns[-1] * missing_RF).gather(-1, peak_RF)
         turns.append(torch.where(is_new_RF, anew_RF, on_RF))
     return torch.stack(turns, 1)
 
@@ -144,6 +166,7 @@ def _peaks(power_RNF: torch.Tensor) -> torch.Tensor:
     marked_RNF = power_RNF.view(torch.int32).bitwise_and(~PLACE).bitwise_or_((first_F + LOCK_BINS) & PLACE)
     loudest_RNF = _with_neighbours(marked_RNF, torch.maximum, outside=-1)
     uphill = loudest_RNF.sub_(first_F).bitwise_and_(PLACE).add_(first_F).long()
+    uphill.clamp_(0, power_RNF.shape[-1] - 1)  # of what is not a number anything may be said
     for _ in range(2):  # up to 4 * LOCK_BINS away; what lies farther off belongs to no partial
         uphill = uphill.gather(-1, uphill)
     return uphill
@@ -161,7 +184,8 @@ class _Anchors(NamedTuple):
     """For each frame, of the attack nearest to its centre: (R, N) all.
 
     ``frame``: whose centre is nearest to it; ``old``: the last frame without it, negative if there is none; ``late``:
-    how many samples it comes too early if that frame is not turned; ``near``: whether this frame has it at all.
+    how much it comes too early if that frame is not turned, in 2**-LATE_BITS samples; ``near``: whether this frame has
+    it at all.
     """
 
     frame: torch.Tensor
@@ -179,6 +203,7 @@ def _anchors(x_RCT: torch.Tensor, centre_RN: torch.Tensor, rate_R: torch.Tensor,
     frame_RN = (time_RN / hop_R1).round().long().clamp(max=last)
     old_RN = ((time_RN - frame // 2) / hop_R1).floor().long().clamp(max=last)
     late_RN = (1 / rate_R[:, None] - 1) * (time_RN - centre_RN.gather(1, frame_RN))
+    late_RN = (late_RN * 2.0**LATE_BITS).round().long()
     return _Anchors(frame_RN, old_RN, late_RN, near_RN)
 
 
@@ -213,9 +238,10 @@ def _anew(missing_RNF: torch.Tensor, power_RNF: torch.Tensor, anchors: _Anchors)
     turned as if the one around it were the first; there, its own phases are right, but for the distance between the
     attack and the middle of the frame, which should have been stretched as well: a delay.
     """
-    total_RNF, bins = missing_RNF.cumsum(1), missing_RNF.shape[-1]
-    radians_F = torch.arange(bins, device=missing_RNF.device) * (-math.pi / (bins - 1))
-    turn_RNF = total_RNF - _at(total_RNF, anchors.frame) + anchors.late[..., None] * radians_F
+    total_RNF, bins = missing_RNF.cumprod(1), missing_RNF.shape[-1]
+    whole = 2 * (bins - 1) << LATE_BITS  # a turn, in the fractions of samples that the delay is in, of frequency 1
+    angle = ((torch.arange(bins, device=missing_RNF.device) * anchors.late[..., None]) % whole) * (-2 * math.pi / whole)
+    turn_RNF = total_RNF * _at(total_RNF, anchors.frame).conj() * _polar(1.0, angle)
     power_RNF = _with_neighbours(power_RNF, torch.add)
     old_RNF = torch.where((anchors.old < 0)[..., None], 0.0, _at(power_RNF, anchors.old.clamp(min=0)))
     new_RNF = old_RNF < (1 - NEW_SHARE) * _at(power_RNF, anchors.frame)
@@ -241,15 +267,25 @@ def _polar(size: torch.Tensor | float, angle: torch.Tensor) -> torch.Tensor:
 
 
 def _overlapped(
-    frames_RCNW: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor
+    frames_RCNW: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Add up frames, each centred on a multiple of a quarter frame, and divide by what their windows add up to."""
-    there, pad = there_RN[:, None, :, None, None], torch.nn.functional.pad
-    quarters = torch.where(there, frames_RCNW.unflatten(-1, (4, -1)), 0.0)
-    weights = there * window_W.square().view(4, -1)
-    total, weight = (
-        sum(pad(part[..., k, :], (0, 0, k, 3 - k)) for k in range(4)).flatten(-2)  # type: ignore[union-attr]
-        for part in (quarters, weights)
-    )
-    wanted = slice(len(window_W) // 2, len(window_W) // 2 + samples_out)
-    return total[..., wanted] / weight[..., wanted].clamp(min=1e-6)
+    """Add up windowed frames, each centred on a multiple of a quarter frame; divide by what their windows add up to.
+
+    Where ``there`` is false, there is no frame.
+    """
+    square_NW = window_W.square().expand(frames_RCNW.shape[2], -1)
+    if there_RN is not None:
+        there = there_RN[:, None, :, None]
+        frames_RCNW, square_NW = torch.where(there, frames_RCNW, 0.0), there * square_NW
+    weight = _added_up(square_NW)[..., len(window_W) // 2 :][..., :samples_out].clamp(min=1e-6)
+    if compiled.fits(frames_RCNW):
+        from audioaug.dsp.loops.frames import overlap
+
+        return compiled.of_rows(overlap, frames_RCNW.flatten(2), window_W, samples_out=samples_out).div_(weight)
+    return _added_up(frames_RCNW * window_W)[..., len(window_W) // 2 :][..., :samples_out] / weight
+
+
+def _added_up(frames: torch.Tensor) -> torch.Tensor:
+    """Add up frames (..., N, W) that start a quarter of W after each other; (..., (N + 3) W / 4)."""
+    quarters, pad = frames.unflatten(-1, (4, -1)), torch.nn.functional.pad
+    return sum(pad(quarters[..., k, :], (0, 0, k, 3 - k)) for k in range(4)).flatten(-2)  # type: ignore[union-attr]

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, Uniform
+from audioaug.dsp.rows import in_turn
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.errors import DataError
 
@@ -69,11 +70,15 @@ class TimeStretch(Op):
         return {"rate": params["rate"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
-        rate_B, samples = params["rate"], params["samples"]
-        if self.method == "librosa_phase_vocoder":
-            y_BCT = phase_vocoder(x_BCT, rate_B, samples, clips.lengths_B)
-        else:
-            y_BCT = stretch(x_BCT, rate_B, samples, frame_size(clips.sample_rate))
+        samples = params["samples"]
+
+        def stretched(some: slice) -> torch.Tensor:
+            rate_R = params["rate"][some]
+            if self.method == "librosa_phase_vocoder":
+                return phase_vocoder(x_BCT[some], rate_R, samples, clips.lengths_B[some])
+            return stretch(x_BCT[some], rate_R, samples, frame_size(clips.sample_rate))
+
+        y_BCT = in_turn(stretched, len(x_BCT), max(samples, x_BCT.shape[-1]) * x_BCT.shape[1], x_BCT.device)
         if not self.leave_length_unchanged:
             return y_BCT
         y_BCT = torch.nn.functional.pad(y_BCT, (0, x_BCT.shape[-1] - y_BCT.shape[-1]))
