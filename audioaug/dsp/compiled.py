@@ -59,16 +59,17 @@ def of_rows(
     return out
 
 
-def run(loop: Callable[..., None], rows: int, *arguments: Any) -> None:
+def run(loop: Callable[..., None], rows: int, *arguments: Any, most_threads: int | None = None) -> None:
     """Run a loop over all rows, in as many threads as torch has.
 
     Args:
         loop: its last two arguments are from which row to which.
         rows: how many there are.
         arguments: its others: numbers, and tensors; those that it writes to are contiguous.
+        most_threads: 1 where little is done: the others take 40 microseconds to be there.
     """
     arrays = [each.detach().contiguous().numpy() if isinstance(each, torch.Tensor) else each for each in arguments]
-    threads = min(torch.get_num_threads(), rows)
+    threads = min(most_threads or torch.get_num_threads(), rows)
     if threads < 2:
         return loop(*arrays, 0, rows)
     bounds = [rows * part // threads for part in range(threads + 1)]

@@ -38,7 +38,8 @@ def silence_stretch(
         from audioaug.dsp.loops import fades
 
         rows_RT = y_BCT.flatten(0, 1)
-        compiled.run(fades.silence_stretch, len(rows_RT), start_B, count_B, fade_B, y_BCT.shape[1], rows_RT)
+        where = start_B, count_B, fade_B
+        compiled.run(fades.silence_stretch, len(rows_RT), *where, y_BCT.shape[1], rows_RT, most_threads=1)
         return y_BCT
     # Blocks that lie in the stretch are silent; around its ends, each sample has a gain of its own.
     start_B1, count_B1, fade_B1, samples = start_B[:, None], count_B[:, None], fade_B[:, None], y_BCT.shape[-1]
@@ -66,7 +67,7 @@ def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch
         from audioaug.dsp.loops import fades
 
         rows_RT = y_BCT.flatten(0, 1)
-        compiled.run(fades.fade_around, len(rows_RT), stitch_B, fade, y_BCT.shape[1], rows_RT)
+        compiled.run(fades.fade_around, len(rows_RT), stitch_B, fade, y_BCT.shape[1], rows_RT, most_threads=1)
         return y_BCT
     # Places beyond the row are its ends, and get what these get.
     place_BW = (stitch_B[:, None] + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from audioaug.dsp import compiled
-from audioaug.dsp.windows import moved, pieced
+from audioaug.dsp.windows import moved
 
 PadMode: TypeAlias = Literal["silence", "wrap", "reflect"]
 
@@ -34,10 +34,9 @@ def pad(
     Reference: ``numpy.pad`` with ``constant``, ``wrap`` and ``reflect``.
     """
     if mode == "silence" and compiled.fits(x_BCT):
-        begin_B3 = torch.stack([torch.zeros_like(place_B), place_B, place_B + length_B], dim=1)
-        by_B = place_B - start_B
-        by_B3 = torch.stack([torch.full_like(by_B, samples_out), by_B, torch.full_like(by_B, -x_BCT.shape[-1])], dim=1)
-        return pieced(x_BCT, begin_B3, by_B3, samples_out)
+        from audioaug.dsp.loops.pieces import place_stretch
+
+        return compiled.of_rows(place_stretch, x_BCT, start_B, length_B, place_B, samples_out=samples_out)
     within_BT = torch.arange(samples_out, device=x_BCT.device) - place_B[:, None]
     length_B1 = length_B[:, None]
     if mode == "silence":

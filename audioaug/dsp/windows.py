@@ -65,8 +65,9 @@ def rolled(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> t
     """
     samples = x_RCT.shape[-1]
     if compiled.fits(x_RCT):
-        begin_R2, by_R2 = torch.stack([torch.zeros_like(by_R), by_R], 1), torch.stack([by_R - length_R, by_R], 1)
-        return pieced(x_RCT, begin_R2, by_R2)
+        from audioaug.dsp.loops.pieces import roll
+
+        return compiled.of_rows(roll, x_RCT, by_R, length_R)
     width = min(BLOCK, samples)
     time_N, by_R1, length_R1 = torch.arange(0, samples, width, device=x_RCT.device), by_R[:, None], length_R[:, None]
 

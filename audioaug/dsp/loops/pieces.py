@@ -22,6 +22,37 @@ def copy_pieces(
 
 
 @loop
+def roll(x_RT: Floats, by_B: Integers, length_B: Integers, channels: int, y_RT: Floats, first: int, last: int) -> None:
+    """Roll the first ``length`` samples of each row ``by`` later; an example has so many channels, a row each."""
+    for row in range(first, last):
+        by, length = by_B[row // channels], length_B[row // channels]
+        x_T, y_T = x_RT[row], y_RT[row]
+        _read(x_T[length - by : length], y_T[:by])
+        _read(x_T[: length - by], y_T[by:length])
+        y_T[length:] = 0.0
+
+
+@loop
+def place_stretch(
+    x_RT: Floats,
+    start_B: Integers,
+    length_B: Integers,
+    place_B: Integers,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Copy ``length`` samples of each row, from ``start`` on, to ``place``, into silence."""
+    for row in range(first, last):
+        start, length, place = start_B[row // channels], length_B[row // channels], place_B[row // channels]
+        y_T, end = y_RT[row], min(place + length, y_RT.shape[1])
+        y_T[:place] = 0.0
+        _copy(x_RT[row], place, end, place - start, y_T)
+        y_T[end:] = 0.0
+
+
+@loop
 def _copy(x_T: Floats, begin: int, end: int, by: int, y_T: Floats) -> None:
     """Copy what lies ``by`` samples before; around the row is silence."""
     inside = min(max(begin, by), end)
