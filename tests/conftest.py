@@ -27,3 +27,10 @@ def demo() -> Path:
 def as_on_a_gpu(monkeypatch) -> None:
     """Run torch operations only, as on a GPU, where a CPU has loops."""
     monkeypatch.setattr(compiled, "ENABLED", False)
+
+
+@pytest.fixture(params=["by loops", "by operations"])
+def either_way(request) -> None:
+    """Run the test with loops, as on a CPU, and without, as on a GPU."""
+    if request.param == "by operations":
+        request.getfixturevalue("as_on_a_gpu")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.fades import crossfade
+from audioaug.dsp.fades import crossfade, fade_around, silence_stretch
 from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, peak, ranked, rms, rms_without_silence
 
 
@@ -13,6 +13,7 @@ def test_decibels():
     assert ratios == pytest.approx([1.0, 10.0, 0.1, 2.0, 1e-6], rel=1e-5)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("samples", [0, 1, 1023, 1024, 5000, 2_000_000])
 def test_the_norm_of_many_samples_is_as_exact_as_that_of_few(samples):
     x = np.stack([np.full(samples, 0.1), np.random.default_rng(0).standard_normal(samples)]).astype(np.float32)
@@ -75,6 +76,32 @@ def test_equal_gain_adds_up_to_one_and_equal_energy_in_squares():
     )
     assert (gain[0] + gain[1] - 1).abs().max() < 0.01
     assert (energy[0].square() + energy[1].square() - 1).abs().max() < 0.015
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_stretch_is_silent_between_its_fades():
+    start, count = [0, 0, 10, 1990, 700, 5, 1999, 300], [0, 2000, 1, 10, 900, 41, 1, 40]
+    fade = [1, 20, 1, 5, 20, 20, 1, 20]
+    y_BCT = torch.ones(8, 2, 2000)
+    assert silence_stretch(y_BCT, *map(torch.tensor, (start, count, fade)), 20) is y_BCT
+    for row, (first, samples, length) in enumerate(zip(start, count, fade, strict=True)):
+        expected = torch.ones(2000)
+        out = crossfade(length - 1 - torch.arange(length), length, equal_energy=False)
+        expected[first : first + samples] = 0.0
+        if samples >= 2 * length:
+            expected[first : first + length] = out
+            expected[first + samples - length : first + samples] = out.flip(0)
+        assert (y_BCT[row] - expected).abs().max() < 1e-6, row
+
+
+@pytest.mark.usefixtures("either_way")
+def test_rows_fade_around_their_stitches():
+    stitch = torch.tensor([0, 5, 1000, 1999, 2000, 2005, -30, 4000])
+    y_BCT = fade_around(torch.ones(8, 2, 2000), stitch, 20)
+    for row, place in enumerate(stitch.tolist()):
+        after_T = torch.arange(2000) - place
+        expected = crossfade(torch.where(after_T < 0, -1 - after_T, after_T), 20, equal_energy=True)
+        assert (y_BCT[row] - expected).abs().max() < 1e-6, row
 
 
 WINDOW = 40  # 25 ms at 1600 Hz

@@ -6,6 +6,8 @@ import torch
 
 from audioaug.dsp.pad import pad
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 MODES = {"silence": "constant", "wrap": "wrap", "reflect": "reflect"}
 
 

@@ -9,6 +9,8 @@ import torch
 
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 RATE = 16000
 SAMPLES = 6000
 NEW_RATES = [3200, 4001, 8000, 9999, 12345, 15999, 16001, 22050, 31999, 44100, 79000]

@@ -10,6 +10,8 @@ import torch
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.verify import material
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 RATE = 16000
 FRAME = frame_size(RATE)
 
