@@ -47,6 +47,9 @@ RESPONSE_WEIGHT = 0.3
 """What a section's response costs, in FFTs of the same length and back (measured)."""
 CHERNOFF = (1.0 - 1e-9, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 
+NAMES = ("tan_R", "gain_R", "numerator_R3", "denominator_R3")
+"""Of what a section holds."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -60,14 +63,18 @@ class Section:
     @classmethod
     def one(cls, sections: "Sequence[Section]") -> "Section":
         """Return sections as one, of all their rows, one after the other."""
-        names = ("tan_R", "gain_R", "numerator_R3", "denominator_R3")
-        return cls(*(np.concatenate([getattr(each, name) for each in sections]) for name in names))
+        return cls(*(np.concatenate([getattr(each, name) for each in sections]) for name in NAMES))
+
+    def split(self, count: int) -> "list[Section]":
+        """Return that many sections, each of as many of its rows."""
+        values = (getattr(self, name) for name in NAMES)
+        return [Section(*part) for part in zip(*(each.reshape(count, -1, *each.shape[1:]) for each in values))]
 
     def spread(self, rows: NDArray[np.int64], count: int) -> "Section":
         """Return the section for ``count`` rows, of which it filters those, and does nothing to the others."""
         one_R, nothing_R3 = np.ones(count), np.tile([1.0, 2.0, 1.0], (count, 1))
         found = Section(one_R, one_R.copy(), nothing_R3, nothing_R3.copy())
-        for name in ("tan_R", "gain_R", "numerator_R3", "denominator_R3"):
+        for name in NAMES:
             getattr(found, name)[rows] = getattr(self, name)
         return found
 
@@ -100,7 +107,7 @@ class Section:
         """Return g, k, low, band and high of H = (low + band p + high p^2) / (1 + k p + p^2), p = j tan(w/2) / g."""
         (n0, n1, n2), (d0, d1, d2) = self.numerator_R3.T, self.denominator_R3.T
         g, root, gain = self.tan_R * np.sqrt(d0 / d2), np.sqrt(d0 * d2), self.gain_R
-        return np.stack([g, d1 / root, gain * n0 / d0, gain * n1 / root, gain * n2 / d2], axis=1)
+        return np.asarray([g, d1 / root, gain * n0 / d0, gain * n1 / root, gain * n2 / d2]).T
 
     def cut_R2(self, at: int) -> FloatArray:
         """Return what the filter still plays from sample ``at`` on, as the factors of cos(w/2) and j sin(w/2)."""
@@ -115,12 +122,11 @@ class Section:
 def section(kind: Kind, centre_hz: FloatArray, gain_db: FloatArray, q: FloatArray, sample_rate: int) -> Section:
     """Return a section of the Audio EQ Cookbook. Its centre must lie below half the sample rate."""
     one, a = np.ones_like(q), 10 ** (gain_db / 40)
-    shelf = np.stack([a, np.sqrt(a) / q, one], axis=1)
-    above, below, outer = {
-        "low_shelf": (shelf, shelf[:, ::-1], a),
-        "high_shelf": (shelf[:, ::-1], shelf, a),
-        "peaking": (np.stack([one, a / q, one], axis=1), np.stack([one, 1 / (a * q), one], axis=1), one),
-    }[kind]
+    if kind == "peaking":
+        above, below, outer = np.asarray([one, a / q, one]).T, np.asarray([one, 1 / (a * q), one]).T, one
+    else:
+        shelf = np.asarray([a, np.sqrt(a) / q, one]).T
+        above, below, outer = (shelf, shelf[:, ::-1], a) if kind == "low_shelf" else (shelf[:, ::-1], shelf, a)
     return Section(np.tan(np.pi * centre_hz / sample_rate), outer, above, below)
 
 

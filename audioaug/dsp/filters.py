@@ -122,7 +122,7 @@ def _single(kind: Kind, low_R: FloatArray, high_R: FloatArray) -> Section:
 def _section(
     tan_R: FloatArray, gain_R: FloatArray, numerator: tuple[FloatArray, ...], denominator: tuple[FloatArray, ...]
 ) -> Section:
-    return Section(tan_R, gain_R, np.stack(numerator, axis=1), np.stack(denominator, axis=1))
+    return Section(tan_R, gain_R, np.asarray(numerator).T, np.asarray(denominator).T)
 
 
 def _where(chosen_R: NDArray[np.bool_], section: Section, other: Section) -> Section:

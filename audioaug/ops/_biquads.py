@@ -3,9 +3,11 @@
 Shapes: B examples, C channels, T samples, S sections.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from audioaug.core import DeviceClips, Distribution, HostClips, MelUniform, Params, Uniform
@@ -31,10 +33,11 @@ def sections(
 ) -> list[biquads.Section]:
     """Return the filters that were drawn. Centres are moved below Nyquist."""
     found = list[biquads.Section]()
-    for kind, prefix in zip(kinds, prefixes):
-        centre_hz, gain_db, q = (draw[prefix + name] for name in DRAWN)
+    for kind, group in itertools.groupby(zip(kinds, prefixes), lambda each: each[0]):
+        alike = [prefix for _, prefix in group]  # as one: what numpy does with a few numbers costs as much as with many
+        centre_hz, gain_db, q = (np.concatenate([draw[prefix + name] for prefix in alike]) for name in DRAWN)
         centre_hz = biquads.below_nyquist(centre_hz, clips.sample_rate)
-        found.append(biquads.section(kind, centre_hz, gain_db, q, clips.sample_rate))
+        found += biquads.section(kind, centre_hz, gain_db, q, clips.sample_rate).split(len(alike))
     return found
 
 

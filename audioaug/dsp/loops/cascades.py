@@ -72,10 +72,10 @@ def _start(numbers_SK: Floats, before: float, into: Doubles) -> None:
 
 @loop
 def _turn(x_RT: Floats, tile: Doubles, row: int, time: int, lanes: int, count: int) -> None:
-    for lane in range(lanes):
-        x_T = x_RT[row + lane, time : time + count]
-        for step in range(count):
-            tile[step * LANES + lane] = x_T[step]
+    for step in range(count):
+        some = tile[step * LANES : (step + 1) * LANES]
+        for lane in range(lanes):
+            some[lane] = x_RT[row + lane, time + step]
 
 
 @loop
