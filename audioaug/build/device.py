@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.build.fuse import Fused
+from audioaug.build.memory import keep_some_freed_memory
 from audioaug.build.prepare import Prepared, Preparer, Span, Step
 from audioaug.build.recorders import Compiler, CudaGraphs
 from audioaug.build.recording import Recorder, Recording
 from audioaug.build.stock import StockEngine
 from audioaug.core import Chain, DeviceClips, Draws, Op, Params
 from audioaug.core.op import inside
-from audioaug.dsp.memory import keep_freed
 from audioaug.errors import DataError
 from audioaug.records import DeviceEngine
 
@@ -137,7 +137,7 @@ class DeviceChain(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         buffers = {"floats": floats, "ints": ints}
         if x_BCT.device.type == "cpu":
-            keep_freed()
+            keep_some_freed_memory()
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)

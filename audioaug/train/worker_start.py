@@ -7,7 +7,7 @@ from types import TracebackType
 
 import torch
 
-from audioaug.train.memory import keep_freed_memory
+from audioaug.build.memory import keep_freed_memory
 from audioaug.train.sending import send_errors_instead, send_small_tensors_within
 
 
