@@ -115,6 +115,8 @@ class DeviceChain(torch.nn.Module):
     def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
         self.prepare.running = ()
+        if x_BCT.device.type == "cpu":
+            keep_some_freed_memory()
         floats, ints = (each.to(x_BCT.device, non_blocking=True) for each in (prepared.floats, prepared.ints))
         if self._recording is not None:
             work = partial(self._work, prepared)
@@ -136,8 +138,6 @@ class DeviceChain(torch.nn.Module):
         self, prepared: Prepared, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         buffers = {"floats": floats, "ints": ints}
-        if x_BCT.device.type == "cpu":
-            keep_some_freed_memory()
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)

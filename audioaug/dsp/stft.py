@@ -1,9 +1,11 @@
-"""A mask on the short-time spectrum: the exact twin of librosa's ``istft(stft(x) * mask)``, clips of unequal lengths.
+"""Short-time spectra: frames added up again, and a mask, the exact twin of librosa's ``istft(stft(x) * mask)``.
 
 Shapes: R rows, C channels, T samples, N frames, W = n_fft samples of a frame, F = n_fft // 2 + 1 frequencies.
 """
 
 import torch
+
+from audioaug.dsp import compiled
 
 
 def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.Tensor, n_fft: int) -> torch.Tensor:
@@ -18,16 +20,31 @@ def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.
     ahead_RCP = torch.nn.functional.pad(torch.where(inside_R1T, x_RCT, 0.0), (n_fft // 2, n_fft))
     window_W = torch.hann_window(n_fft, device=x_RCT.device)
     frames_RCNW = ahead_RCP.unfold(-1, n_fft, hop)[:, :, : samples // hop + 1] * window_W
-    masked_RCNW = torch.fft.irfft(torch.fft.rfft(frames_RCNW) * mask_RF[:, None, None], n_fft) * window_W
-    there_RN1 = (torch.arange(samples // hop + 1, device=x_RCT.device) <= length_R[:, None] // hop)[..., None]
-    total_RCT = _overlapped(torch.where(there_RN1[:, None], masked_RCNW, 0.0))
-    weight_RT = _overlapped(there_RN1 * window_W.square())
-    wanted = slice(n_fft // 2, n_fft // 2 + samples)
-    return total_RCT[..., wanted] / weight_RT[:, None, wanted].clamp(min=1e-6)
+    masked_RCNW = torch.fft.irfft(torch.fft.rfft(frames_RCNW) * mask_RF[:, None, None], n_fft)
+    there_RN = torch.arange(samples // hop + 1, device=x_RCT.device) <= length_R[:, None] // hop
+    return overlapped(masked_RCNW, window_W, samples, there_RN)
 
 
-def _overlapped(frames: torch.Tensor) -> torch.Tensor:
+def overlapped(
+    frames_RCNW: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Add up windowed frames, each centred on a multiple of a quarter frame; divide by what their windows add up to.
+
+    Where ``there`` is false, there is no frame.
+    """
+    square_NW = window_W.square().expand(frames_RCNW.shape[2], -1)
+    if there_RN is not None:
+        there = there_RN[:, None, :, None]
+        frames_RCNW, square_NW = torch.where(there, frames_RCNW, 0.0), there * square_NW
+    weight = _added_up(square_NW)[..., len(window_W) // 2 :][..., :samples_out].clamp(min=1e-6)
+    if compiled.fits(frames_RCNW):
+        from audioaug.dsp.loops.frames import overlap
+
+        return compiled.of_rows(overlap, frames_RCNW.flatten(2), window_W, samples_out=samples_out).div_(weight)
+    return _added_up(frames_RCNW * window_W)[..., len(window_W) // 2 :][..., :samples_out] / weight
+
+
+def _added_up(frames: torch.Tensor) -> torch.Tensor:
     """Add up frames (..., N, W) that start a quarter of W after each other; (..., (N + 3) W / 4)."""
-    quarters = frames.unflatten(-1, (4, -1))
-    pad = torch.nn.functional.pad
+    quarters, pad = frames.unflatten(-1, (4, -1)), torch.nn.functional.pad
     return sum(pad(quarters[..., k, :], (0, 0, k, 3 - k)) for k in range(4)).flatten(-2)  # type: ignore[union-attr]

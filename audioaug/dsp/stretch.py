@@ -18,6 +18,7 @@ import torch
 
 from audioaug.dsp import compiled
 from audioaug.dsp.fft import fast_length
+from audioaug.dsp.stft import overlapped
 from audioaug.dsp.windows import windows
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -84,7 +85,7 @@ def stretch(
     if kept_R is not None:
         place_F = torch.arange(here.shape[-1], device=x_RCT.device)
         turned = turned * (place_F < kept_R[:, None, None, None] * len(place_F))
-    return _overlapped(torch.fft.irfft(turned, frame), window_W, samples_out)
+    return overlapped(torch.fft.irfft(turned, frame), window_W, samples_out)
 
 
 def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
@@ -107,7 +108,7 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
         advance = (torch.where(after == 0, 1.0, after) * torch.where(here == 0, 1.0, here).conj()).angle()
         phase = torch.cat([spectra[:, :, :1].angle(), advance[:, :, :-1]], dim=2).cumsum(2)
     frames = torch.fft.irfft(_polar(size, phase), CLASSIC_FRAME)
-    return _overlapped(frames, window_W, samples_out, time_RN < number_R1)
+    return overlapped(frames, window_W, samples_out, time_RN < number_R1)
 
 
 def _spectra(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
@@ -264,28 +265,3 @@ def _taken(spectra: torch.Tensor, frame_RN: torch.Tensor) -> torch.Tensor:
 def _polar(size: torch.Tensor | float, angle: torch.Tensor) -> torch.Tensor:
     """Return complex numbers of this size and angle: on a CPU in half of the time that ``torch.polar`` takes."""
     return torch.complex(angle.cos() * size, angle.sin() * size)
-
-
-def _overlapped(
-    frames_RCNW: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Add up windowed frames, each centred on a multiple of a quarter frame; divide by what their windows add up to.
-
-    Where ``there`` is false, there is no frame.
-    """
-    square_NW = window_W.square().expand(frames_RCNW.shape[2], -1)
-    if there_RN is not None:
-        there = there_RN[:, None, :, None]
-        frames_RCNW, square_NW = torch.where(there, frames_RCNW, 0.0), there * square_NW
-    weight = _added_up(square_NW)[..., len(window_W) // 2 :][..., :samples_out].clamp(min=1e-6)
-    if compiled.fits(frames_RCNW):
-        from audioaug.dsp.loops.frames import overlap
-
-        return compiled.of_rows(overlap, frames_RCNW.flatten(2), window_W, samples_out=samples_out).div_(weight)
-    return _added_up(frames_RCNW * window_W)[..., len(window_W) // 2 :][..., :samples_out] / weight
-
-
-def _added_up(frames: torch.Tensor) -> torch.Tensor:
-    """Add up frames (..., N, W) that start a quarter of W after each other; (..., (N + 3) W / 4)."""
-    quarters, pad = frames.unflatten(-1, (4, -1)), torch.nn.functional.pad
-    return sum(pad(quarters[..., k, :], (0, 0, k, 3 - k)) for k in range(4)).flatten(-2)  # type: ignore[union-attr]
