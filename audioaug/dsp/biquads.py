@@ -47,9 +47,6 @@ RESPONSE_WEIGHT = 0.3
 """What a section's response costs, in FFTs of the same length and back (measured)."""
 CHERNOFF = (1.0 - 1e-9, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 
-NAMES = ("tan_R", "gain_R", "numerator_R3", "denominator_R3")
-"""Of what a section holds."""
-
 
 @dataclass(frozen=True)
 class Section:
@@ -63,19 +60,19 @@ class Section:
     @classmethod
     def one(cls, sections: "Sequence[Section]") -> "Section":
         """Return sections as one, of all their rows, one after the other."""
-        return cls(*(np.concatenate([getattr(each, name) for each in sections]) for name in NAMES))
+        return cls(*map(np.concatenate, zip(*(vars(each).values() for each in sections))))
 
     def split(self, count: int) -> "list[Section]":
         """Return that many sections, each of as many of its rows."""
-        values = (getattr(self, name) for name in NAMES)
-        return [Section(*part) for part in zip(*(each.reshape(count, -1, *each.shape[1:]) for each in values))]
+        parts = (values.reshape(count, -1, *values.shape[1:]) for values in vars(self).values())
+        return [Section(*part) for part in zip(*parts)]
 
     def spread(self, rows: NDArray[np.int64], count: int) -> "Section":
         """Return the section for ``count`` rows, of which it filters those, and does nothing to the others."""
         one_R, nothing_R3 = np.ones(count), np.tile([1.0, 2.0, 1.0], (count, 1))
         found = Section(one_R, one_R.copy(), nothing_R3, nothing_R3.copy())
-        for name in NAMES:
-            getattr(found, name)[rows] = getattr(self, name)
+        for name, values in vars(self).items():
+            getattr(found, name)[rows] = values
         return found
 
     def amplified(self, factor_R: FloatArray) -> "Section":

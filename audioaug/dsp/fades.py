@@ -8,6 +8,9 @@ import torch
 from audioaug.dsp import compiled
 from audioaug.dsp.windows import BLOCK, read, write
 
+EQUAL_ENERGY, EQUAL_GAIN = 1.4186, -0.70912
+"""How a fade bends."""
+
 
 def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy: bool) -> torch.Tensor:
     """Return the gain of a fade-in at sample ``position`` of ``length`` samples: 0 before it, 1 behind it.
@@ -19,7 +22,7 @@ def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy
     last = max(length - 1, 1) if isinstance(length, int) else (length - 1).clamp(min=1)
     x = (position / last).clamp_(0.0, 1.0)
     bend = torch.addcmul(x, x, x, value=-1.0)
-    return (bend * (1.4186 if equal_energy else -0.70912)).add_(1.0).mul_(bend).add_(x).square_()
+    return (bend * (EQUAL_ENERGY if equal_energy else EQUAL_GAIN)).add_(1.0).mul_(bend).add_(x).square_()
 
 
 def silence_stretch(
@@ -38,8 +41,8 @@ def silence_stretch(
         from audioaug.dsp.loops import fades
 
         rows_RT = y_BCT.flatten(0, 1)
-        where = start_B, count_B, fade_B
-        compiled.run(fades.silence_stretch, len(rows_RT), *where, y_BCT.shape[1], rows_RT, most_threads=1)
+        numbers = start_B, count_B, fade_B, EQUAL_GAIN, y_BCT.shape[1]
+        compiled.run(fades.silence_stretch, len(rows_RT), *numbers, rows_RT, most_threads=1)
         return y_BCT
     # Blocks that lie in the stretch are silent; around its ends, each sample has a gain of its own.
     start_B1, count_B1, fade_B1, samples = start_B[:, None], count_B[:, None], fade_B[:, None], y_BCT.shape[-1]
@@ -67,7 +70,8 @@ def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch
         from audioaug.dsp.loops import fades
 
         rows_RT = y_BCT.flatten(0, 1)
-        compiled.run(fades.fade_around, len(rows_RT), stitch_B, fade, y_BCT.shape[1], rows_RT, most_threads=1)
+        numbers = stitch_B, fade, EQUAL_ENERGY, y_BCT.shape[1]
+        compiled.run(fades.fade_around, len(rows_RT), *numbers, rows_RT, most_threads=1)
         return y_BCT
     # Places beyond the row are its ends, and get what these get.
     place_BW = (stitch_B[:, None] + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform
-from audioaug.dsp.levels import db_to_ratio, rms, with_others
+from audioaug.dsp.levels import added, db_to_ratio, rms, with_others
 from audioaug.ops._torch_reference import TorchReference
 
 SILENCE = 1e-8
@@ -83,12 +83,11 @@ class Mix(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         dry_BCT, partner_B, length_B1 = clips.masked(x_BCT), params["partner"], clips.lengths_B[:, None]
         level_BC = rms(dry_BCT, length_B1)
+        wanted_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None]
         if clips.padded_to is None:
-            partner_level_BC = level_BC.index_select(0, partner_B)
-        else:  # as much of it as is heard
-            partner_level_BC = rms(clips.masked(dry_BCT.index_select(0, partner_B)), length_B1)
-        gain_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None] / (partner_level_BC + SILENCE)
-        return with_others(dry_BCT, partner_B, gain_BC)
+            return with_others(dry_BCT, partner_B, wanted_BC / (level_BC.index_select(0, partner_B) + SILENCE))
+        partner_BCT = clips.masked(dry_BCT.index_select(0, partner_B))  # its level is that of as much as is heard
+        return added(dry_BCT, partner_BCT, wanted_BC / (rms(partner_BCT, length_B1) + SILENCE))
 
     def stock(self) -> Stock:
         return Stock(
