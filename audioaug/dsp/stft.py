@@ -19,10 +19,9 @@ def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.
     inside_R1T = torch.arange(samples, device=x_RCT.device) < length_R[:, None, None]
     ahead_RCP = torch.nn.functional.pad(torch.where(inside_R1T, x_RCT, 0.0), (n_fft // 2, n_fft))
     window_W = torch.hann_window(n_fft, device=x_RCT.device)
-    frames_RCNW = ahead_RCP.unfold(-1, n_fft, hop)[:, :, : samples // hop + 1] * window_W
-    masked_RCNW = torch.fft.irfft(torch.fft.rfft(frames_RCNW) * mask_RF[:, None, None], n_fft)
+    spectrum_RCNF = torch.fft.rfft(ahead_RCP.unfold(-1, n_fft, hop)[:, :, : samples // hop + 1] * window_W)
     there_RN = torch.arange(samples // hop + 1, device=x_RCT.device) <= length_R[:, None] // hop
-    return overlapped(masked_RCNW, window_W, samples, there_RN)
+    return overlapped(torch.fft.irfft(spectrum_RCNF * mask_RF[:, None, None], n_fft), window_W, samples, there_RN)
 
 
 def overlapped(
