@@ -104,9 +104,11 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     place_RN = time_RN.long().clamp(max=count - 2)
     here, after = (_taken(spectra, place_RN + k) for k in (0, 1))
     size = torch.lerp(here.abs(), after.abs(), (time_RN - place_RN).clamp(max=1.0)[:, None, :, None])
+    first = spectra[:, :, :1]
+    first = torch.where(first == 0, 0.0, first)  # the sign that an FFT gives to zeros is not a phase
     with torch.no_grad():
         advance = (torch.where(after == 0, 1.0, after) * torch.where(here == 0, 1.0, here).conj()).angle()
-        phase = torch.cat([spectra[:, :, :1].angle(), advance[:, :, :-1]], dim=2).cumsum(2)
+        phase = torch.cat([first.angle(), advance[:, :, :-1]], dim=2).cumsum(2)
     frames = torch.fft.irfft(_polar(size, phase), CLASSIC_FRAME)
     return overlapped(frames, window_W, samples_out, time_RN < number_R1)
 

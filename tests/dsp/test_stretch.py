@@ -1,6 +1,7 @@
 """Phase vocoders: what must not change, and what must, with every row at a rate of its own."""
 
 import contextlib
+from functools import partial
 
 import librosa
 import numpy as np
@@ -120,6 +121,20 @@ def test_gradients_flow() -> None:
     ):
         (gradient,) = torch.autograd.grad(run(x_RCT).square().sum(), x_RCT)
         assert gradient.isfinite().all() and gradient.any()
+
+
+def test_what_follows_silence_does_not_depend_on_the_sign_of_an_ffts_zeros(monkeypatch) -> None:
+    x_RCT = torch.cat([torch.zeros(1, 4000), torch.from_numpy(material.signals(RATE)[0])], 1)[None]
+    transform, found = torch.fft.rfft, []
+    for zero in (0.0, -0.0):  # which one it is differs from processor to processor
+        monkeypatch.setattr(torch.fft, "rfft", partial(with_zeros, transform, complex(zero, 0.0)))
+        found.append(phase_vocoder(x_RCT, torch.tensor([1.1]), 16000, torch.tensor([x_RCT.shape[-1]])))
+    assert torch.equal(*found)
+
+
+def with_zeros(transform, zero: complex, frames: torch.Tensor) -> torch.Tensor:
+    spectra = transform(frames)
+    return torch.where(spectra == 0, torch.tensor(zero), spectra)
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.8, 1.1, 1.25, 2.3, 7.0])
