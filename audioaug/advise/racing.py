@@ -14,7 +14,7 @@ import torch
 from audioaug.advise.arms import RaceBatches, open_loader, stock_of
 from audioaug.advise.budget import SMALL
 from audioaug.advise.target import Target, in_one_line
-from audioaug.decide.race import MARGIN, hopeless, margin_of, middles, outsiders
+from audioaug.decide.race import MARGIN, hopeless, in_the_middle, margin_of, outsiders
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, GcPauses, Others, Watch, cpu_seconds, race
 from audioaug.measure.rounds import ENOUGH
@@ -249,15 +249,13 @@ class Racer:
 
     def measured(self, cell: Cell, measurements: Mapping[str, Measurement]) -> Cell:
         """Return the cell with what the last race measured of it, in a round like the middle one."""
-        timing, seconds = measurements[cell.name].step, middles(measurements)[cell.name]
-        low, high = timing.ci_ms
-        share = seconds / timing.median
+        step_ms, ci_ms = in_the_middle(cell.name, measurements)
         return replace(
             cell,
             status="raced",
-            measured_ms=1e3 * seconds,
-            measured_ci_ms=(share * low, share * high),
-            clips_per_second=self.target.batch_size / seconds,
+            measured_ms=step_ms,
+            measured_ci_ms=ci_ms,
+            clips_per_second=1e3 * self.target.batch_size / step_ms,
             vram_bytes=self.usage.vram.get(cell.name),
             cpu_seconds_per_step=self.usage.cpu_per_step(cell.name),
         )

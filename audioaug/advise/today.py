@@ -12,6 +12,7 @@ from audioaug.advise.racing import CEILING, Racer
 from audioaug.advise.signals import look_at_step, look_beside
 from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK
+from audioaug.decide.race import in_the_middle
 from audioaug.decide.recommend import may_leave, without_waiting
 from audioaug.measure import Watch
 from audioaug.records import Ceiling, Cell, Measurement, Notice, Signals
@@ -64,9 +65,9 @@ def measure_today(
     result = _raced(bench, arms, racer, seconds, tick)
     signals = _with_race(replace(signals, refused=refused), watch, racer, result[cell.name])
     signals = look_beside(bench, cell, message, signals, LOOKING * racer.budget)
-    timing = result[CEILING].step
-    rate = target.batch_size / timing.median
-    ceiling = Ceiling(timing.ms, timing.ci_ms, rate, counts.host.torch_threads, timing.samples_ms)
+    step_ms, ci_ms = in_the_middle(CEILING, result)
+    rate, samples_ms = 1e3 * target.batch_size / step_ms, result[CEILING].step.samples_ms
+    ceiling = Ceiling(step_ms, ci_ms, rate, counts.host.torch_threads, samples_ms)
     counts = replace(counts, today=cell.num_workers)
     return Today(racer.measured(cell, result), ceiling, result, signals, counts)
 

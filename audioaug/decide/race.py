@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, median, stdev
 
-from audioaug.records import Measurement
+from audioaug.records import Interval, Measurement
 from audioaug.units import Seconds
 
 MARGIN = 0.03
@@ -57,6 +57,14 @@ def middles(measurements: Mapping[str, Measurement]) -> dict[str, Seconds]:
         name: math.exp(median(time - more for time, more in zip(times, longer, strict=False)))
         for name, times in logs.items()
     }
+
+
+def in_the_middle(name: str, measurements: Mapping[str, Measurement]) -> tuple[float, Interval]:
+    """Return an arm's step time in a round like the middle one, and its interval, both in milliseconds."""
+    timing, seconds = measurements[name].step, middles(measurements)[name]
+    low, high = timing.ci_ms
+    share = seconds / timing.median
+    return 1e3 * seconds, (share * low, share * high)
 
 
 def leader(measurements: Mapping[str, Measurement]) -> str:

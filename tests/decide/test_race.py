@@ -1,5 +1,6 @@
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -10,6 +11,7 @@ from audioaug.decide.race import (
     MARGIN,
     _t_quantile,
     hopeless,
+    in_the_middle,
     leader,
     losers,
     margin_of,
@@ -18,6 +20,8 @@ from audioaug.decide.race import (
     paired_ratio,
     ties,
 )
+from audioaug.decide.recommend import without_waiting
+from audioaug.records import Timing
 from tests.decide.planted import blocks
 
 TRIALS = 200
@@ -99,6 +103,16 @@ def test_of_two_arms_the_ratio_is_the_median_of_those_in_each_round() -> None:
     a, b = noisy(rng, 10, 9, 0.3), noisy(rng, 11, 9, 0.3)
     found = middles({"a": blocks("a", a), "b": blocks("b", b)})
     assert found["b"] / found["a"] == pytest.approx(np.exp(np.median(np.log(b / a))))
+
+
+def test_what_a_step_takes_in_the_middle_is_by_one_rule_for_all_arms() -> None:
+    steps = [160.0, 198.0, 231.0, 241.0]  # of an even number that differ much, one rule's middle is 2 % above another's
+    today = replace(blocks("today", steps), wait=Timing((0.0008,) * 4))
+    arms = {"today": today, "model": without_waiting(today, "model")}
+    (ours, around), (model, _) = (in_the_middle(name, arms) for name in arms)
+    assert ours - model == pytest.approx(0.8, rel=0.01) and ours == pytest.approx((198 * 231) ** 0.5)
+    share = ours / 214.5
+    assert around == pytest.approx((160 * share, 241 * share))
 
 
 def test_planted_losers_and_ties() -> None:
