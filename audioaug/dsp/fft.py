@@ -1,18 +1,11 @@
-"""FFT passes: a response applied to a batch, and convolution.
+"""FFT passes: their sizes, and a response applied to a batch.
 
-Shapes: R rows, N responses, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of an FFT of n samples.
+Shapes: R rows, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of an FFT of n samples.
 """
 
 import functools
 
 import torch
-
-from audioaug.dsp import compiled
-
-TAPS_WEIGHT = 0.5
-"""What the spectrum of a row's taps costs: half of an FFT and back."""
-FEW_TAPS = 128
-"""With no more a CPU is faster without an FFT: in 0.6 of the time with as many."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -46,12 +39,11 @@ def block_length(samples: int, tail: int, weight: float = 0.0, samples_out: int 
 
 def apply_response(
     x_RCT: torch.Tensor,
-    response_NCF: torch.Tensor,
+    response_RCF: torch.Tensor,
     n: int,
     tail: int,
     samples_out: int | None = None,
     before_RC1: torch.Tensor | None = None,
-    which_R: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Filter each channel by its response (or all by one) at the frequencies of an FFT of n samples.
 
@@ -59,35 +51,22 @@ def apply_response(
 
     Args:
         x_RCT: the rows.
-        response_NCF: of each channel, or (N, 1, F), of all; of each row, N = R.
+        response_RCF: of each channel, or (R, 1, F), of all.
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
         before_RC1: the value of every sample before the first one; 0 by default.
-        which_R: which of N responses each row has instead.
     """
     samples, step = x_RCT.shape[-1], n - tail
     samples_out = samples if samples_out is None else samples_out
     before_RC1 = x_RCT.new_zeros(1, 1, 1) if before_RC1 is None else before_RC1
     if n >= samples + tail:  # what is before the row lies at the end, around which an FFT goes
         around = torch.cat([x_RCT, before_RC1.expand(*x_RCT.shape[:2], n - samples)], dim=-1)
-        spectrum_RC1F = _times(torch.fft.rfft(around[:, :, None]), response_NCF, which_R)
-        return torch.fft.irfft(spectrum_RC1F, n)[:, :, 0, :samples_out]
+        spectrum_RCF = torch.fft.rfft(around).mul_(response_RCF)
+        return torch.fft.irfft(spectrum_RCF, n)[..., :samples_out]
     blocks = _blocks(x_RCT, before_RC1, n, tail, -(-samples_out // step))
-    spectrum_RCKF = _times(torch.fft.rfft(blocks), response_NCF, which_R)
+    spectrum_RCKF = torch.fft.rfft(blocks).mul_(response_RCF[:, :, None])
     return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples_out]
-
-
-def _times(spectrum_RCKF: torch.Tensor, response_NCF: torch.Tensor, which_R: torch.Tensor | None) -> torch.Tensor:
-    """Multiply in place."""
-    if which_R is None:
-        return spectrum_RCKF.mul_(response_NCF[:, :, None])
-    if not compiled.fits(spectrum_RCKF):
-        return spectrum_RCKF.mul_(response_NCF.index_select(0, which_R)[:, :, None])
-    from audioaug.dsp.loops.spectra import multiply
-
-    compiled.run(multiply, len(spectrum_RCKF), response_NCF, which_R, spectrum_RCKF)
-    return spectrum_RCKF
 
 
 def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:
@@ -105,34 +84,3 @@ def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, co
         missing = (count - inside) * step + tail - rest.shape[-1]
         parts.append(torch.nn.functional.pad(rest, (0, missing)).unfold(-1, n, step))
     return torch.cat(parts, dim=2)
-
-
-def convolve(
-    x_RCT: torch.Tensor,
-    taps_NCL: torch.Tensor,
-    which_R: torch.Tensor | None = None,
-    start: int = 0,
-    samples_out: int | None = None,
-) -> torch.Tensor:
-    """Convolve each channel with its own taps (or all with one row's). Returns (R, C, samples_out).
-
-    Args:
-        x_RCT: the rows.
-        taps_NCL: of each row, N = R; for each channel or, (R, 1, L), for all.
-        which_R: which of N taps each row has instead.
-        start: the first sample to return.
-        samples_out: how many samples to return; all by default, up to T + L - 1.
-    """
-    samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
-    stop = samples + tail if samples_out is None else start + samples_out
-    if which_R is None and taps_NCL.shape[1] == 1 and tail < FEW_TAPS and compiled.fits(x_RCT):
-        return _convolve_directly(x_RCT, taps_NCL[:, 0], start, stop)
-    n = block_length(samples, tail, TAPS_WEIGHT, stop)
-    return apply_response(x_RCT, torch.fft.rfft(taps_NCL, n), n, tail, stop, which_R=which_R)[..., start:]
-
-
-def _convolve_directly(x_RCT: torch.Tensor, taps_RL: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    from audioaug.dsp.loops.convolving import TAPS, convolve_directly
-
-    taps_RN = torch.nn.functional.pad(taps_RL, (0, -taps_RL.shape[1] % TAPS))
-    return compiled.of_rows(convolve_directly, x_RCT, taps_RN, start, samples_out=stop - start)

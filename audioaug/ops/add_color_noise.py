@@ -23,7 +23,7 @@ from audioaug.core import (
     Stock,
     Uniform,
 )
-from audioaug.dsp.fft import convolve
+from audioaug.dsp.convolution import convolve
 from audioaug.dsp.levels import added, db_to_ratio, level, rms
 from audioaug.dsp.noise import a_weighting, gaussian, taps_of, uniform
 

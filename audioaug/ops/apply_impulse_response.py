@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Timeline, UniformInt
-from audioaug.dsp.fft import convolve
+from audioaug.dsp.convolution import convolve
 from audioaug.dsp.levels import peak
 from audioaug.dsp.windows import windows
 

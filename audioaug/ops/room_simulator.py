@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
 from audioaug.core.params import FloatArray
-from audioaug.dsp.fft import convolve
+from audioaug.dsp.convolution import convolve
 from audioaug.errors import ChainError, did_you_mean
 
 TAP_STEP = 1024

@@ -9,7 +9,8 @@ import scipy.fft
 import scipy.signal
 import torch
 
-from audioaug.dsp.fft import apply_response, block_length, convolve, fast_length
+from audioaug.dsp.convolution import convolve
+from audioaug.dsp.fft import apply_response, block_length, fast_length
 
 SMOOTH = sorted(2**two * 3**three * 5**five for two, three, five in itertools.product(range(24), range(16), range(11)))
 

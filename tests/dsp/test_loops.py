@@ -10,8 +10,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from audioaug import Chain, build_device
 from audioaug.core import REGISTRY
-from audioaug.dsp import compiled
-from audioaug.dsp.fft import convolve
+from audioaug.dsp import compiled, plans
+from audioaug.dsp.convolution import convolve
 from audioaug.dsp.loops.cascades import LANES, TILE, filter_cascades
 from audioaug.dsp.noise import gaussian
 from audioaug.dsp.windows import pieced, rolled
@@ -129,6 +129,32 @@ def test_convolution_with_few_taps_is_the_same(samples, taps, monkeypatch):
     x_RCT, taps_R1L = torch.randn(5, 2, samples), torch.randn(5, 1, taps)
     found, wanted = convolve(x_RCT, taps_R1L), without_loops(monkeypatch, lambda: convolve(x_RCT, taps_R1L))
     assert found.shape == wanted.shape and (found - wanted).abs().max() < 5e-6 * taps
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("taps", [1, 2, 500, 4096, 9000])
+@pytest.mark.parametrize("samples", [1, 1000, 50_000])
+def test_convolution_by_spectra_is_the_same(samples, taps, monkeypatch):
+    x_RCT, taps_NCL, which_R = torch.randn(5, 2, samples), torch.randn(3, 2, taps), torch.tensor([0, 2, 2, 1, 0])
+    for start, samples_out in ((0, None), (0, samples), ((taps - 1) // 2, samples), (taps - 1, 1)):
+        for few in (taps_NCL, taps_NCL[:, :1]):
+            work = functools.partial(convolve, x_RCT, few, which_R, start, samples_out)
+            found, wanted = work(), without_loops(monkeypatch, work)
+            assert found.shape == wanted.shape and (found - wanted).abs().max() < 1e-5 * taps**0.5
+
+
+def test_without_plans_of_ffts_operations_run(monkeypatch):
+    x_RCT, taps_NCL, which_R = torch.randn(3, 1, 1000), torch.randn(2, 1, 300), torch.tensor([0, 1, 0])
+    ran, wanted = [], convolve(x_RCT, taps_NCL, which_R)
+    monkeypatch.setattr(plans, "library", lambda: None)
+    monkeypatch.setattr(compiled, "run", lambda loop, *_: ran.append(loop))
+    assert torch.allclose(convolve(x_RCT, taps_NCL, which_R), wanted, atol=1e-4) and not ran
+
+
+def test_a_plan_is_made_once_and_one_that_cannot_be_is_an_error():
+    assert plans.library() is None or plans.plan(512) == plans.plan(512)
+    with pytest.raises(RuntimeError, match="FFT of -1 numbers"):
+        plans.plan(-1)
 
 
 # Noise and pieces
