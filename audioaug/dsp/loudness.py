@@ -5,13 +5,14 @@ The energy is averaged of those blocks that lie above -70 LUFS and, of these, ab
 sorts blocks by level into bins of 0.1 dB and reckons with the middles of the bins, and so must its twin: a block at the
 edge of a bin makes a difference of 0.1 dB. Therefore everything here is float64, which lets no rounding decide.
 
-Shapes: B examples, C channels, T samples, F frequencies, K blocks.
+Shapes: B examples, C channels, T samples, N steps, F frequencies, K blocks.
 """
 
 import math
 
 import torch
 
+from audioaug.dsp import compiled
 from audioaug.dsp.fft import fast_length
 
 OFFSET_DB = 0.691
@@ -28,27 +29,20 @@ CHANNEL_ORDER = (1.0, 1.0, 1.0, 0.0, SURROUND, SURROUND)
 """Left, right, centre, bass (which does not count), two surround channels; all others do not count either."""
 
 
-def k_weighting(sample_rate: int, n: int, device: torch.device) -> torch.Tensor:
-    """Return the complex response (F,) of the K weighting at the frequencies of an FFT of n samples.
+def k_weighting(sample_rate: int) -> tuple[tuple[float, ...], ...]:
+    """Return the two sections of the K weighting: b0, b1, b2, a1 and a2 of each.
 
     Reference: ITU-R BS.1770-4, annex 1, whose coefficients are for 48 kHz; at other rates the bilinear transform of the
     analog filters behind them, with the corner frequencies, gain and qualities of libebur128.
     """
-    angle_F = torch.arange(n // 2 + 1, device=device, dtype=torch.float64) * (-2 * math.pi / n)
-    z_F = torch.polar(torch.ones_like(angle_F), angle_F)
     high, quality = 10 ** (3.999843853973347 / 20), 0.7071752369554196
     k = math.tan(math.pi * 1681.974450955533 / sample_rate)
-    middle = high**0.4996667741545416 * k / quality
-    shelf_F = _quadratic(z_F, high + middle + k * k, 2 * (k * k - high), high - middle + k * k)
-    response_F = shelf_F / _quadratic(z_F, 1 + k / quality + k * k, 2 * (k * k - 1), 1 - k / quality + k * k)
+    middle, a0 = high**0.4996667741545416 * k / quality, 1 + k / quality + k * k
+    shelf = (high + middle + k * k, 2 * (k * k - high), high - middle + k * k, 2 * (k * k - 1), 1 - k / quality + k * k)
     k, quality = math.tan(math.pi * 38.13547087602444 / sample_rate), 0.5003270373238773
-    a0 = 1 + k / quality + k * k
-    poles_F = _quadratic(z_F, 1.0, 2 * (k * k - 1) / a0, (1 - k / quality + k * k) / a0)
-    return response_F * (1 - z_F).square() / poles_F
-
-
-def _quadratic(z_F: torch.Tensor, c0: float, c1: float, c2: float) -> torch.Tensor:
-    return (c2 * z_F + c1) * z_F + c0
+    whole = 1 + k / quality + k * k
+    high_pass = (1.0, -2.0, 1.0, 2 * (k * k - 1) / whole, (1 - k / quality + k * k) / whole)
+    return tuple(number / a0 for number in shelf), high_pass
 
 
 def integrated_loudness(x_BCT: torch.Tensor, lengths_B: torch.Tensor, sample_rate: int) -> torch.Tensor:
@@ -63,8 +57,7 @@ def integrated_loudness(x_BCT: torch.Tensor, lengths_B: torch.Tensor, sample_rat
     steps = x_BCT.shape[-1] // step
     if steps < 4:
         return torch.full((len(x_BCT),), -torch.inf, dtype=torch.float64, device=x_BCT.device)
-    energy_BT = _weighted_energy(x_BCT, sample_rate)
-    step_BN = energy_BT[:, : steps * step].unflatten(-1, (steps, step)).sum(dim=-1)
+    step_BN = _energy(x_BCT[..., : steps * step], step, sample_rate)
     energy_BK = step_BN.unfold(-1, 4, 1).sum(dim=-1) / (4 * step)
     inside_BK = torch.arange(4, steps + 1, device=x_BCT.device) * step <= lengths_B[:, None]
     bin_BK = ((to_lufs(energy_BK) - GATE_LUFS) / BIN_DB).floor().clamp(0, BINS - 1)
@@ -79,17 +72,37 @@ def to_lufs(energy: torch.Tensor) -> torch.Tensor:
     return 10 * energy.log10() - OFFSET_DB
 
 
-def _weighted_energy(x_BCT: torch.Tensor, sample_rate: int) -> torch.Tensor:
-    """Return the squares after K weighting, added up over the channels by their weights, (B, T)."""
-    channels, samples = x_BCT.shape[1:]
-    n = fast_length(samples + int(RINGING_S * sample_rate))
-    spectrum_BCF = torch.fft.rfft(x_BCT.double(), n) * k_weighting(sample_rate, n, x_BCT.device)
-    y_BCT = torch.fft.irfft(spectrum_BCF, n)[..., :samples]
+def _energy(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
+    """Return the sum of the squares of each step after K weighting, added up over the channels by their weights."""
+    channels = x_BCT.shape[1]
     weights = CHANNEL_WEIGHTS.get(channels, (*CHANNEL_ORDER, *[0.0] * channels)[:channels])
-    energy_BT = torch.zeros_like(y_BCT[:, 0])
-    for channel, weight in enumerate(weights):
-        energy_BT = energy_BT + weight * y_BCT[:, channel].square()
-    return energy_BT
+    weight_C1 = torch.tensor(weights, dtype=torch.float64, device=x_BCT.device)[:, None]
+    return (_energy_of_channels(x_BCT, step, sample_rate) * weight_C1).sum(dim=1)
+
+
+def _energy_of_channels(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
+    samples, sections = x_BCT.shape[-1], k_weighting(sample_rate)
+    if compiled.fits(x_BCT):
+        from audioaug.dsp.loops.loudness import add_weighted_squares
+
+        sum_BCN = x_BCT.new_empty(*x_BCT.shape[:2], samples // step, dtype=torch.float64)
+        compiled.run(
+            add_weighted_squares, sum_BCN[..., 0].numel(), x_BCT.flatten(0, 1), sections, sum_BCN.flatten(0, 1)
+        )
+        return sum_BCN
+    n = fast_length(samples + int(RINGING_S * sample_rate))
+    spectrum_BCF = torch.fft.rfft(x_BCT.double(), n) * _response(sections, n, x_BCT.device)
+    return torch.fft.irfft(spectrum_BCF, n)[..., :samples].square().unflatten(-1, (-1, step)).sum(dim=-1)
+
+
+def _response(sections: tuple[tuple[float, ...], ...], n: int, device: torch.device) -> torch.Tensor:
+    """Return the complex response (F,) of sections at the frequencies of an FFT of n samples."""
+    angle_F = torch.arange(n // 2 + 1, device=device, dtype=torch.float64) * (-2 * math.pi / n)
+    z_F = torch.polar(torch.ones_like(angle_F), angle_F)
+    response_F = torch.ones_like(z_F)
+    for b0, b1, b2, a1, a2 in sections:
+        response_F = response_F * ((b2 * z_F + b1) * z_F + b0) / ((a2 * z_F + a1) * z_F + 1)
+    return response_F
 
 
 def _mean(value_BK: torch.Tensor, chosen_BK: torch.Tensor) -> torch.Tensor:

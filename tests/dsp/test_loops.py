@@ -12,7 +12,7 @@ from audioaug import Chain, build_device
 from audioaug.core import REGISTRY
 from audioaug.dsp import compiled, plans
 from audioaug.dsp.convolution import convolve
-from audioaug.dsp.loops.cascades import LANES, TILE, filter_cascades
+from audioaug.dsp.loops.cascades import LANES, NUMBERS, TILE, _filter, filter_cascades
 from audioaug.dsp.noise import gaussian
 from audioaug.dsp.windows import pieced, rolled
 from audioaug.verify.material import variants
@@ -106,6 +106,14 @@ def test_a_filter_that_rings_for_minutes_loses_no_digits():
     result_RT = compiled.of_rows(filter_cascades, torch.from_numpy(x_RT).float()[:, None], numbers)[:, 0]
     wanted = expected([cookbook("peaking", 1.0, 18.0, 5.0)], x_RT[0])
     assert np.abs(result_RT[0].numpy() - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+def test_filters_come_to_rest_in_silence():
+    numbers_NL = np.zeros((NUMBERS, LANES))
+    numbers_NL[0], numbers_NL[3:5], numbers_NL[5:] = 1.0, [[-1.9], [0.95]], [[1e-199], [-1e-199]]
+    for _ in range(20):
+        _filter(np.zeros(TILE * LANES), numbers_NL.ravel(), 1)
+    assert not numbers_NL[5:].any()
 
 
 def test_a_row_that_is_not_a_number_spoils_no_other():

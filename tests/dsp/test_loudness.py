@@ -8,6 +8,7 @@ import torch
 from audioaug.dsp.loudness import integrated_loudness
 from audioaug.verify import material
 
+pytestmark = pytest.mark.usefixtures("either_way")
 RATES = [8000, 11025, 16000, 22050, 44100, 48000]
 
 

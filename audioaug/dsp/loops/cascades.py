@@ -15,6 +15,8 @@ TILE = 32
 """Samples of each row."""
 STEPS = 8
 """Samples after which a section's state is stored."""
+TINY = 1e-200
+"""A state below it is nothing: processors take long for numbers that are next to none, in the silence behind a clip."""
 NUMBERS = 7
 """Of a section: b0, b1, b2, a1, a2 and its state of two, for all lanes each."""
 
@@ -103,4 +105,5 @@ def _filter(tile: Doubles, numbers: Doubles, sections: int) -> None:
                     state_1 = b1 * x + state_2 - a1 * y
                     state_2 = b2 * x - a2 * y
                     some[step * LANES + lane] = y
-                own[5 * LANES + lane], own[6 * LANES + lane] = state_1, state_2
+                own[5 * LANES + lane] = 0.0 if abs(state_1) < TINY else state_1
+                own[6 * LANES + lane] = 0.0 if abs(state_2) < TINY else state_2
