@@ -5,7 +5,7 @@ Shapes: R rows, C channels, T samples, N frames, W = n_fft samples of a frame, F
 
 import torch
 
-from audioaug.dsp import compiled
+from audioaug.dsp import compiled, plans
 
 
 def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.Tensor, n_fft: int) -> torch.Tensor:
@@ -16,9 +16,13 @@ def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.
     undefined.
     """
     hop, samples = n_fft // 4, x_RCT.shape[-1]
+    window_W = torch.hann_window(n_fft, device=x_RCT.device)
+    if compiled.fits(x_RCT) and plans.library():
+        from audioaug.dsp.loops.masks import mask_frames
+
+        return compiled.of_rows(mask_frames, x_RCT, length_R, mask_RF, window_W, plans.plan(n_fft))
     inside_R1T = torch.arange(samples, device=x_RCT.device) < length_R[:, None, None]
     ahead_RCP = torch.nn.functional.pad(torch.where(inside_R1T, x_RCT, 0.0), (n_fft // 2, n_fft))
-    window_W = torch.hann_window(n_fft, device=x_RCT.device)
     spectrum_RCNF = torch.fft.rfft(ahead_RCP.unfold(-1, n_fft, hop)[:, :, : samples // hop + 1] * window_W)
     there_RN = torch.arange(samples // hop + 1, device=x_RCT.device) <= length_R[:, None] // hop
     return overlapped(torch.fft.irfft(spectrum_RCNF * mask_RF[:, None, None], n_fft), window_W, samples, there_RN)

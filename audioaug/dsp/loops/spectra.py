@@ -3,24 +3,10 @@
 Shapes: R rows, T samples, N responses of L taps each, C channels, F = n // 2 + 1 frequencies of an FFT of n samples.
 """
 
-import ctypes
-from typing import Any
-
-import llvmlite.binding
 import numpy as np
-from numba import types
 
 from audioaug.dsp.loops.compiling import Complex, Floats, Integers, loop
-from audioaug.dsp.plans import library
-
-
-def _of_the_library(name: str) -> Any:
-    """Return one of the library's functions for loops: of the addresses of a plan and numbers, what is wrong."""
-    llvmlite.binding.add_symbol(name, ctypes.cast(getattr(library(), name), ctypes.c_void_p).value)
-    return types.ExternalFunction(name, types.int64(types.int64, types.uintp))
-
-
-to_spectrum, from_spectrum = map(_of_the_library, ("DftiComputeForward", "DftiComputeBackward"))
+from audioaug.dsp.loops.transforms import from_spectrum, to_spectrum
 
 
 @loop
