@@ -130,14 +130,13 @@ def _spectra(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tenso
 
 def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
     """Return the frames' spectra with each frequency turned as it must be, (R, C, N, F)."""
-    with torch.no_grad():
-        power_RNF = torch.view_as_real(here).square().sum((1, -1))
     if compiled.fits(here):
         from audioaug.dsp.loops.turns import turn_spectra
 
-        compiled.run(turn_spectra, len(here), before, power_RNF, *anchors, here)
+        compiled.run(turn_spectra, len(here), before, *anchors, here)
         return here
     with torch.no_grad():
+        power_RNF = (here.real.square() + here.imag.square()).sum(1)
         turn_RNF = _turns(here, before, power_RNF, anchors)
     return here * turn_RNF[:, None]
 

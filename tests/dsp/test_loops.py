@@ -13,6 +13,7 @@ from audioaug.core import REGISTRY
 from audioaug.dsp import compiled, plans
 from audioaug.dsp.convolution import convolve
 from audioaug.dsp.loops.cascades import LANES, NUMBERS, TILE, _filter, filter_cascades
+from audioaug.dsp.loops.turns import _find_power
 from audioaug.dsp.noise import gaussian
 from audioaug.dsp.windows import pieced, rolled
 from audioaug.verify.material import variants
@@ -185,6 +186,14 @@ def test_rows_are_put_together_of_the_same_pieces(monkeypatch):
     for wanted in (None, 1000, 5000):
         found = pieced(x_RCT, begin_RK, by_RK, wanted)
         assert torch.equal(found, without_loops(monkeypatch, functools.partial(pieced, x_RCT, begin_RK, by_RK, wanted)))
+
+
+def test_power_is_the_same_to_the_last_digit():
+    """... for which of two neighbours is louder must not depend on the way."""
+    here_CNF = torch.randn(2, 5, 700, dtype=torch.complex64)
+    power_NF = np.empty((5, 700), np.float32)
+    _find_power(here_CNF.numpy(), power_NF)
+    assert np.array_equal(power_NF, (here_CNF.real.square() + here_CNF.imag.square()).sum(0))
 
 
 def test_rows_are_rolled_the_same(monkeypatch):

@@ -29,6 +29,11 @@ def loop_of_sums(function: Callable[P, T]) -> Callable[P, T]:
     return _compiled(function, {"contract", "reassoc"})
 
 
+def loop_as_written(function: Callable[P, T]) -> Callable[P, T]:
+    """Compile a function to round each product and sum as torch does, where a digit more would decide otherwise."""
+    return _compiled(function, set())
+
+
 def _compiled(function: Callable[P, T], fastmath: set[str]) -> Callable[P, T]:
     how: dict[str, Any] = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
     try:

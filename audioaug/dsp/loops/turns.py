@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.dsp.loops.compiling import Complex, Floats, Integers, loop
+from audioaug.dsp.loops.compiling import Complex, Floats, Integers, loop, loop_as_written
 
 f32, i32 = np.float32, np.int32
 
@@ -22,7 +22,6 @@ ONE = np.complex64(1)
 @loop
 def turn_spectra(
     before_RCNF: Complex,
-    power_RNF: Floats,
     frame_RN: Integers,
     old_RN: Integers,
     late_RN: Integers,
@@ -34,16 +33,17 @@ def turn_spectra(
     """Do what ``stretch`` does with the frames' spectra, in place. The numbers of each frame are its ``_Anchors``."""
     _, channels, frames, bins = here_RCNF.shape
     missing_NF, total_NF = np.empty((frames, bins), dtype=np.complex64), np.empty((frames, bins), dtype=np.complex64)
-    around_NF = np.empty((frames, bins), dtype=f32)
+    power_NF, around_NF = np.empty((frames, bins), dtype=f32), np.empty((frames, bins), dtype=f32)
     turn_F, on_F = np.empty(bins, dtype=np.complex64), np.empty(bins, dtype=np.complex64)
     marked_E, place_3F = np.empty(bins + 2 * LOCK_BINS, dtype=i32), np.empty((3, bins), dtype=np.int64)
     for row in range(first, last):
         _find_missing(here_RCNF[row], before_RCNF[row], missing_NF, total_NF)
+        _find_power(here_RCNF[row], power_NF)
         for n in range(frames):
-            _add_neighbours(power_RNF[row, n], around_NF[n])
+            _add_neighbours(power_NF[n], around_NF[n])
         turn_F[:] = ONE
         for n in range(1, frames):
-            _find_peaks(power_RNF[row, n], marked_E, place_3F)
+            _find_peaks(power_NF[n], marked_E, place_3F)
             for f in range(bins):
                 on_F[f] = turn_F[f] * missing_NF[n, f]
             for f in range(bins):
@@ -82,6 +82,18 @@ def _find_missing(here_CNF: Complex, before_CNF: Complex, missing_NF: Complex, t
             one = z * (f32(1) / np.sqrt(square)) if square > 0 else ONE
             missing_F[f] = one
             total_F[f] = earlier_F[f] * one
+
+
+@loop_as_written
+def _find_power(here_CNF: Complex, power_NF: Floats) -> None:
+    """Find the power of each frequency of each frame, of all channels together."""
+    channels, frames, bins = here_CNF.shape
+    power_NF[:] = 0
+    for channel in range(channels):
+        for n in range(frames):
+            here_F, power_F = here_CNF[channel, n], power_NF[n]
+            for f in range(bins):
+                power_F[f] += here_F[f].real * here_F[f].real + here_F[f].imag * here_F[f].imag
 
 
 @loop
