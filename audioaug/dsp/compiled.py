@@ -47,14 +47,14 @@ def of_rows(
 
     Args:
         loop: its arguments are these rows, the ``arguments``, C, where the result goes, and from where to where.
-        x_RCT: the rows.
+        x_RCT: the rows, of samples or what else loops over them expect.
         arguments: numbers, and tensors with something for each of the R rows.
         samples_out: of the result; T by default.
         out: where the result goes, if it is contiguous there.
     """
-    rows, channels, samples = x_RCT.shape
+    rows, channels = x_RCT.shape[:2]
     if out is None or not out.is_contiguous():
-        out = x_RCT.new_empty(rows, channels, samples if samples_out is None else samples_out)
+        out = x_RCT.new_empty(rows, channels, x_RCT.shape[-1] if samples_out is None else samples_out)
     run(loop, rows * channels, x_RCT.flatten(0, 1), *arguments, channels, out.flatten(0, 1))
     return out
 

@@ -18,8 +18,7 @@ import torch
 
 from audioaug.dsp import compiled
 from audioaug.dsp.fft import fast_length
-from audioaug.dsp.stft import overlapped
-from audioaug.dsp.windows import windows
+from audioaug.dsp.stft import added_up, spectra_at
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -78,14 +77,14 @@ def stretch(
     window_W = torch.hann_window(frame, device=x_RCT.device)
     steps_N = torch.arange(samples_out // hop + 3, device=x_RCT.device)
     centre_RN = (steps_N * (hop * rate_R[:, None])).round().long()
-    here = _spectra(x_RCT, centre_RN, window_W)
+    here = spectra_at(x_RCT, centre_RN, window_W)
     with torch.no_grad():
-        before, anchors = _spectra(x_RCT, centre_RN - hop, window_W), _anchors(x_RCT, centre_RN, rate_R, frame)
+        before, anchors = spectra_at(x_RCT, centre_RN - hop, window_W), _anchors(x_RCT, centre_RN, rate_R, frame)
     turned = _turned(here, before, anchors)
     if kept_R is not None:
         place_F = torch.arange(here.shape[-1], device=x_RCT.device)
         turned = turned * (place_F < kept_R[:, None, None, None] * len(place_F))
-    return overlapped(torch.fft.irfft(turned, frame), window_W, samples_out)
+    return added_up(turned, window_W, samples_out)
 
 
 def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
@@ -98,7 +97,7 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     count, steps = x_RCT.shape[-1] // hop + 3, samples_out // hop + 3
     number_R1 = 1 + torch.div(lengths_R, hop, rounding_mode="floor")[:, None]
     centre_N = torch.arange(count, device=x_RCT.device)
-    spectra = _spectra(x_RCT, (centre_N * hop).expand(len(x_RCT), -1), window_W)
+    spectra = spectra_at(x_RCT, (centre_N * hop).expand(len(x_RCT), -1), window_W)
     spectra = torch.where((centre_N < number_R1)[:, None, :, None], spectra, 0.0)  # behind its frames a clip has none
     time_RN = torch.arange(steps, device=x_RCT.device) * rate_R[:, None]
     place_RN = time_RN.long().clamp(max=count - 2)
@@ -109,23 +108,7 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     with torch.no_grad():
         advance = (torch.where(after == 0, 1.0, after) * torch.where(here == 0, 1.0, here).conj()).angle()
         phase = torch.cat([first.angle(), advance[:, :, :-1]], dim=2).cumsum(2)
-    frames = torch.fft.irfft(_polar(size, phase), CLASSIC_FRAME)
-    return overlapped(frames, window_W, samples_out, time_RN < number_R1)
-
-
-def _spectra(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
-    """Return the spectra of the frames around these samples, (R, C, N, F); around the clips is silence."""
-    frame, (rows, channels, samples) = len(window_W), x_RCT.shape
-    if compiled.fits(x_RCT):
-        from audioaug.dsp.loops.frames import read_frames
-
-        frames = compiled.of_rows(read_frames, x_RCT, centre_RN, window_W, samples_out=centre_RN.shape[1] * frame)
-        return torch.fft.rfft(frames.unflatten(-1, (-1, frame)))
-    padded = torch.nn.functional.pad(x_RCT, (frame, frame)).view(rows * channels, samples + 2 * frame)
-    start_RN = (centre_RN + frame // 2).clamp(min=0, max=samples + frame)
-    first_RC1 = torch.arange(rows * channels, device=x_RCT.device).view(rows, channels, 1) * padded.shape[-1]
-    frames = windows(padded.flatten(), (first_RC1 + start_RN[:, None]).flatten(), frame)
-    return torch.fft.rfft(frames.view(rows, channels, -1, frame) * window_W)
+    return added_up(_polar(size, phase), window_W, samples_out, time_RN < number_R1)
 
 
 def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
