@@ -163,7 +163,7 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
     found = list[Cascade]()
     for rows in (np.flatnonzero(~slow_R), np.flatnonzero(slow_R)):
         if len(rows):
-            cuts, tail = _cuts_and_tail(rings_RS[rows], whole)
+            cuts, tail = _cuts_and_tail(rings_RS[rows], rings_R[rows], whole)
             numbers_RSK = np.zeros((len(rows), len(sections), NUMBERS))
             numbers_RSK[..., :OWN_NUMBERS] = numbers_SRK[:, rows].swapaxes(0, 1)
             for place, cut in enumerate(cuts):
@@ -194,12 +194,13 @@ def _part(params: Mapping[str, Any], number: int) -> Cascade:
     return Cascade(rows, numbers, steady_R, cuts, tail)
 
 
-def _cuts_and_tail(rings_RS: FloatArray, whole: int) -> tuple[tuple[int, ...], int]:
+def _cuts_and_tail(rings_RS: FloatArray, rings_R: FloatArray, whole: int) -> tuple[tuple[int, ...], int]:
     """Decide which sections are cut, since some row rings longer than the clips; return how long the cascade rings."""
     cut_S = _rounded_up(rings_RS.max(axis=0)) > whole
-    kept_RS = rings_RS[:, ~cut_S]
-    tail = int(_rounded_up(cascade_rings_R(kept_RS).max())) if kept_RS.size else 0
-    return tuple(np.where(cut_S, whole, 0).tolist()), tail + whole * int(cut_S.sum())
+    if cut_S.all():
+        return (whole,) * len(cut_S), whole * len(cut_S)
+    kept_R = cascade_rings_R(rings_RS[:, ~cut_S]) if cut_S.any() else rings_R
+    return tuple(np.where(cut_S, whole, 0).tolist()), int(_rounded_up(kept_R.max())) + whole * int(cut_S.sum())
 
 
 def cascade_rings_R(rings_RS: FloatArray) -> FloatArray:
