@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def home_folders(text: str) -> list[str]:
 def test_one_version_everywhere() -> None:
     assert re.findall(r'^version = "(.+)"$', read("pyproject.toml"), re.M) == [audioaug.__version__]
     assert re.findall(r"^## \[(.+?)\]", read("CHANGELOG.md"), re.M)[0] in ("Unreleased", audioaug.__version__)
+
+
+def test_no_folder_of_tests_is_left_out(request: pytest.FixtureRequest) -> None:
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    left_out = request.config.getini("norecursedirs")
+    assert len(folders) > 10
+    assert [each for each in sorted(folders) if any(fnmatch(each.name, pattern) for pattern in left_out)] == []
 
 
 def test_torch_and_torchaudio_are_pinned_as_the_pair_that_works() -> None:

@@ -76,8 +76,9 @@ def _energy(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
     """Return the sum of the squares of each step after K weighting, added up over the channels by their weights."""
     channels = x_BCT.shape[1]
     weights = CHANNEL_WEIGHTS.get(channels, (*CHANNEL_ORDER, *[0.0] * channels)[:channels])
-    weight_C1 = torch.tensor(weights, dtype=torch.float64, device=x_BCT.device)[:, None]
-    return (_energy_of_channels(x_BCT, step, sample_rate) * weight_C1).sum(dim=1)
+    energy_BCN = _energy_of_channels(x_BCT, step, sample_rate)
+    heard = [energy_BCN[:, channel] * weight for channel, weight in enumerate(weights) if weight]
+    return torch.stack(heard).sum(dim=0)
 
 
 def _energy_of_channels(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
