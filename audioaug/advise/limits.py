@@ -15,7 +15,7 @@ from audioaug.train.fetch import Message
 def needs_of(target: Target, message: Message, start_method: str) -> Needs:
     """Return what a worker needs that sends such messages."""
     assert message.prepared is not None
-    sent = [*tensors(message.batch), message.prepared.floats, message.prepared.ints]
+    sent = [*tensors(message.batch), message.prepared.numbers]
     return Needs(
         batch_bytes=sum(tensor.nbytes for tensor in sent),
         batch_tensors=len(sent),

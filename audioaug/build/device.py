@@ -117,27 +117,24 @@ class DeviceChain(torch.nn.Module):
         self.prepare.running = ()
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
-        floats, ints = (each.to(x_BCT.device, non_blocking=True) for each in (prepared.floats, prepared.ints))
+        numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
         if self._recording is not None:
-            work = partial(self._work, prepared)
-            recorded = self._recording.find(work, x_BCT, floats, ints, prepared)
+            recorded = self._recording.find(partial(self._work, prepared), x_BCT, numbers, prepared)
             if recorded is not None:
                 with torch.inference_mode(False), torch.no_grad():
-                    y_BCT = recorded(x_BCT, floats, ints)
-                return y_BCT, _lengths(prepared, {"ints": ints}, y_BCT)
-        return self._run(prepared, x_BCT, floats, ints)
+                    y_BCT = recorded(x_BCT, numbers)
+                return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
+        return self._run(prepared, x_BCT, numbers)
 
     def is_recorded(self, x: torch.Tensor, prepared: Prepared) -> bool:
         """Return whether work like that on this batch is recorded by now."""
         return self._recording is not None and self._recording.has(_as_batch(x), prepared)
 
-    def _work(self, prepared: Prepared, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor) -> torch.Tensor:
-        return self._run(prepared, x_BCT, floats, ints)[0]
+    def _work(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return self._run(prepared, x_BCT, numbers)[0]
 
-    def _run(
-        self, prepared: Prepared, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        buffers = {"floats": floats, "ints": ints}
+    def _run(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        buffers = prepared.buffers(numbers)
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)

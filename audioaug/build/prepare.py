@@ -1,7 +1,7 @@
 """Preparing a batch, on the host: everything random or shape-dependent is decided here, before the device is asked.
 
 ``Preparer`` turns draws into steps (an op, the rows it touches, its parameters for these rows) and packs all their
-numbers into two small tensors. It can be pickled, so that DataLoader workers do this beside their other work.
+numbers into one small tensor. It can be pickled, so that DataLoader workers do this beside their other work.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -44,15 +44,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the device needs to know of one batch: steps, and all their numbers in two tensors.
+    """What the device needs to know of one batch: steps, and all their numbers in one tensor, so one copy.
 
-    ``lengths`` is where the clips' lengths lie, ``None`` if every clip fills the batch. ``ragged``: whether clips may
-    differ in length afterwards.
+    ``numbers`` are int64: first the ``whole`` ones, then float32, two in each. ``lengths`` is where the clips' lengths
+    lie, ``None`` if every clip fills the batch. ``ragged``: whether clips may differ in length afterwards.
     """
 
     steps: tuple[Step, ...]
-    floats: torch.Tensor
-    ints: torch.Tensor
+    numbers: torch.Tensor
+    whole: int
     sample_rate: int
     lengths: Span | None
     ragged: bool
@@ -64,20 +64,24 @@ class Prepared:
 
     def length_of(self, row: int) -> int | None:
         """Return how many samples a clip has before the first step; ``None`` if it fills the batch."""
-        return None if self.lengths is None else int(self.ints[self.lengths[1] + row])
+        return None if self.lengths is None else int(self.numbers[self.lengths[1] + row])
+
+    def buffers(self, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return views of the numbers, wherever they have been copied to, by the names of spans."""
+        return {"ints": numbers[: self.whole], "floats": numbers[self.whole :].view(torch.float32)}
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """All that is not in the two tensors: batches of one shape with the same layout need the same kernels."""
+        """All that is not in the tensor: batches of one shape with the same layout need the same kernels."""
         steps = tuple(
             (step.op, step.rows, *step.params.items(), *step.static.items(), step.padded, step.width)
             for step in self.steps
         )
-        return self.sample_rate, self.lengths, len(self.floats), len(self.ints), steps
+        return self.sample_rate, self.lengths, len(self.numbers), self.whole, steps
 
     def pin_memory(self) -> "Prepared":
         """Return a copy in page-locked memory (called by torch's DataLoader)."""
-        return replace(self, floats=self.floats.pin_memory(), ints=self.ints.pin_memory())
+        return replace(self, numbers=self.numbers.pin_memory())
 
 
 class _Work:
@@ -133,11 +137,12 @@ class _Work:
             width=self.resize(op, rows, params.get("length_out")),
         )
 
-    def tensor(self, buffer: str) -> torch.Tensor:
-        dtype = np.int64 if buffer == "ints" else np.float32
-        return torch.from_numpy(
-            np.concatenate([np.zeros(0, dtype), *self.parts[buffer]], dtype=dtype, casting="unsafe")
-        )
+    def numbers(self) -> torch.Tensor:
+        """Return all of them as ``Prepared`` keeps them."""
+        even = np.zeros(2 - self.sizes["floats"] % 2)  # and never nothing, of which torch has no view
+        floats = np.concatenate([*self.parts["floats"], even], dtype=np.float32, casting="unsafe")
+        numbers = np.concatenate([*self.parts["ints"], floats.view(np.int64)], dtype=np.int64, casting="unsafe")
+        return torch.from_numpy(numbers)
 
 
 class Preparer:
@@ -187,8 +192,8 @@ class Preparer:
                 work.steps.append(self._step(each, touched, draws, work))
         return Prepared(
             tuple(work.steps),
-            work.tensor("floats"),
-            work.tensor("ints"),
+            work.numbers(),
+            work.sizes["ints"],
             work.sample_rate,
             where,
             work.measured or len(set(work.lengths.tolist())) > 1,

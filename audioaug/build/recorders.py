@@ -29,18 +29,18 @@ class Compiler:
         """Compile for CPUs and NVIDIA GPUs."""
         return x_BCT.device.type in ("cpu", "cuda")
 
-    def __call__(self, work: Work, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor) -> Work:
+    def __call__(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
         """Trace and compile."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that complex numbers are left to torch's own kernels
-            found: Work = torch.compile(traced(work, x_BCT, floats, ints), fullgraph=True, dynamic=False)
-            found(x_BCT, floats, ints)  # compiles it
+            found: Work = torch.compile(traced(work, x_BCT, numbers), fullgraph=True, dynamic=False)
+            found(x_BCT, numbers)  # compiles it
         return found
 
 
-def traced(work: Work, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor) -> Work:
+def traced(work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
     """Return the work's operators, one after the other."""
-    found: Work = make_fx(work)(x_BCT, floats, ints)
+    found: Work = make_fx(work)(x_BCT, numbers)
     return found
 
 
@@ -65,10 +65,10 @@ class CudaGraphs:
         plans = torch.backends.cuda.cufft_plan_cache[x_BCT.device.index]
         return bool(plans.size < plans.max_size)
 
-    def __call__(self, work: Work, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor) -> Work:
+    def __call__(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
         """Capture."""
         place = (x_BCT.shape, x_BCT.dtype, x_BCT.device)
-        mine = (self._batches.setdefault(place, x_BCT.clone()), floats.clone(), ints.clone())
+        mine = (self._batches.setdefault(place, x_BCT.clone()), numbers.clone())
         graph, outside = torch.cuda.CUDAGraph(), Outside()
         # Other threads may allocate meanwhile, as the one that pins batches does: only this thread's work is captured.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"), outside:

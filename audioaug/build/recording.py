@@ -1,6 +1,6 @@
 """Recording: what batches of one layout make the device do is recorded once, and repeated for later ones by one call.
 
-The device part is a function of three tensors: the batch and its packed numbers. All else that Python decides by is in
+The device part is a function of two tensors: the batch and its packed numbers. All else that Python decides by is in
 the batch's layout. So of each layout that comes back the kernels can be recorded.
 
 Of 200 batches of 32 clips (128), the demo chain has 200 layouts; with ``row_counts`` 12 (8), of which 4 make up 190
@@ -19,8 +19,8 @@ import torch
 
 from audioaug.build.prepare import Prepared
 
-Work = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""From a batch (B, C, T), floats and ints to a batch of the same shape."""
+Work = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From a batch (B, C, T) and its packed numbers to a batch of the same shape."""
 
 RECORDED_AT = 3
 """The time a layout is seen at which it is recorded. Before, it runs as ever: FFT plans are made then, banks copied."""
@@ -39,7 +39,7 @@ class Recorder(Protocol):
     def takes(self, x_BCT: torch.Tensor) -> bool:
         """Return whether work on this batch can be recorded, and recordings be used, now."""
 
-    def __call__(self, work: Work, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor) -> Work:
+    def __call__(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
         """Return what does the same work, on tensors of these shapes."""
 
 
@@ -59,9 +59,7 @@ class Recording:
         """How many layouts are recorded."""
         return len(self._known)
 
-    def find(
-        self, work: Work, x_BCT: torch.Tensor, floats: torch.Tensor, ints: torch.Tensor, prepared: Prepared
-    ) -> Work | None:
+    def find(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor, prepared: Prepared) -> Work | None:
         """Return what does the work on such a batch, if it is recorded by now.
 
         What changes the clips' lengths, and what gradients go through, never is.
@@ -72,7 +70,7 @@ class Recording:
             return None
         key = _key(x_BCT, prepared)
         if key not in self._known and len(self._known) < self._recorder.most and self._count(key) >= RECORDED_AT:
-            self._record(key, work, x_BCT, floats, ints)
+            self._record(key, work, x_BCT, numbers)
         return self._known.get(key)
 
     def has(self, x_BCT: torch.Tensor, prepared: Prepared) -> bool:

@@ -116,8 +116,9 @@ def test_compiled_work_is_the_same():
 def test_the_kernels_are_those_of_other_rows_too():
     """The same layout with other rows, so that what was recorded has to look at the numbers."""
     _, module = differences(Chain(HALF, RATE), 12)
-    layouts = {prepared_batch(module, number).layout for number in range(12)}
-    rows = {tuple(prepared_batch(module, number).ints.tolist()) for number in range(12)}
+    batches = [prepared_batch(module, number) for number in range(12)]
+    layouts = {prepared.layout for prepared in batches}
+    rows = {tuple(prepared.numbers[: prepared.whole].tolist()) for prepared in batches}
     assert len(layouts) < 5 < len(rows)
 
 
