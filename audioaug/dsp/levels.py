@@ -126,6 +126,12 @@ def at_rank(
         lowest: no rank is lower.
         highest: no rank is higher, up to N - 1.
     """
+    if compiled.fits(x_RN):
+        from audioaug.dsp.loops.ranking import find_at_rank
+
+        found_R = torch.empty_like(fraction_R)
+        compiled.run(find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
+        return found_R
     # One row's rank after the other is the same rank of all, the highest, once each has enough below its values.
     # Selecting takes a quarter of the time of sorting.
     count = x_RN.shape[1]

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params
+from audioaug.dsp import compiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,10 @@ class Aliasing(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
         left_B, most = params["left"], params["most_left"]
+        if compiled.fits(x_BCT):
+            from audioaug.dsp.loops.aliasing import alias
+
+            return compiled.of_rows(alias, x_BCT, clips.lengths_B, left_B, out=clips.out(x_BCT))
         return _read(_read(x_BCT, clips.lengths_B, left_B, most), left_B, clips.lengths_B, x_BCT.shape[-1])
 
 

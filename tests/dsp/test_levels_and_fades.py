@@ -27,12 +27,13 @@ def test_the_level_is_the_mean_over_channels_and_the_peak_the_highest_of_all():
     assert peak(x).tolist() == [[[4.0]]]
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("values", [1, 2, 3, 100, 1001])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_order_statistics_are_numpys_percentiles(values, deterministic, monkeypatch):
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
     x = np.random.default_rng(0).standard_normal((12, values)).astype(np.float32)
-    x = np.concatenate([x, np.round(x, 1)])  # in which many are equal
+    x = np.concatenate([x, np.round(x, 1)])  # in which many are equal, and zeros of both signs
     percentages = np.tile([0.0, 1.0, 12.5, 25.0, 33.3, 50.0, 66.6, 75.0, 90.0, 99.0, 99.99, 100.0], 2)
     for rows in (slice(None), slice(5, 8), slice(1)):  # ranks of all, some in the middle, the lowest alone
         rank = ranked(percentages[rows] / 100, np.full(len(x), values)[rows])
@@ -42,6 +43,7 @@ def test_order_statistics_are_numpys_percentiles(values, deterministic, monkeypa
         assert result.tolist() == pytest.approx([np.percentile(*pair) for pair in pairs], abs=2e-6)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_an_order_statistic_next_to_infinity_is_finite():
     x = torch.tensor([[3.0, float("inf"), 1.0, float("inf")]])
     assert at_rank(x, torch.tensor([1]), torch.tensor([0.0]), lowest=0, highest=1).tolist() == [3.0]
