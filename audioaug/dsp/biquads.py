@@ -6,7 +6,8 @@ Each is a low-pass, a band-pass and a high-pass of one frequency, g = tan(w_cent
     H = (low + band p + high p^2) / (1 + k p + p^2),  p = j tan(w/2) / g
 
 On a CPU a compiled loop runs the recursion itself (``loops.cascades``): four (one section) to two times (seven) as fast
-as by FFT, which is how it is done elsewhere. There the response, with u = sin(w/2) and v = g cos(w/2), is
+as by FFT, which is how it is done elsewhere (on an NVIDIA GPU with a kernel that multiplies spectra by the response,
+``kernels.cascades``). There the response, with u = sin(w/2) and v = g cos(w/2), is
 
     H = (low v^2 - high u^2 + j band u v) / D,  D = v^2 - u^2 + j k u v
 
@@ -25,13 +26,14 @@ Shapes: R rows, S sections, K = 7 numbers of each, C channels, T samples, F freq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.dsp import compiled
+from audioaug.dsp import compiled, kernel
 from audioaug.dsp.fft import apply_response, block_length, fast_length
 from audioaug.dsp.rows import in_turn
 
@@ -248,15 +250,16 @@ def _run_in_a_loop(x_RCT: torch.Tensor, cascades: Sequence[Cascade], out: torch.
 
 def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
     rows, channels, samples = x_RCT.shape
-    n = block_length(samples, cascade.tail, weight=RESPONSE_WEIGHT * len(cascade.cuts) / channels)
+    weight = 0.0 if kernel.fits(x_RCT) else RESPONSE_WEIGHT * len(cascade.cuts) / channels
+    n = block_length(samples, cascade.tail, weight)
     numbers_RSK, axis = _numbers(cascade, rows), _axis(n, max(cascade.cuts), x_RCT.device)
 
     def filtered(some: slice) -> torch.Tensor:
-        first_RC1, response_RF = x_RCT[some, :, :1], _response(numbers_RSK[some], cascade.cuts, axis)
-        y_RCT = apply_response(x_RCT[some], response_RF[:, None], n, cascade.tail, before_RC1=first_RC1)
+        first_RC1, multiply = x_RCT[some, :, :1], partial(_multiply, numbers_RSK[some], cascade.cuts, axis)
+        y_RCT = apply_response(x_RCT[some], multiply, n, cascade.tail, before_RC1=first_RC1)
         if not any(cascade.cuts):
             return y_RCT
-        missing_R = cascade.steady_R[some] - response_RF[:, 0].real  # of the steady state, since it is cut
+        missing_R = cascade.steady_R[some] - _left_R(numbers_RSK[some])  # of the steady state, since it is cut
         return torch.addcmul(y_RCT, first_RC1, missing_R[:, None, None])
 
     return in_turn(filtered, rows, max(n, samples * channels), x_RCT.device)
@@ -282,6 +285,25 @@ def _axis(n: int, cut: int, device: torch.device) -> tuple[torch.Tensor, ...]:
         return u, c
     angle = ((place * (2 * cut - 1)) % (2 * n)) * (-math.pi / n)  # reduced while it is a whole number
     return u, c, torch.polar(torch.ones_like(angle), angle)
+
+
+def _multiply(
+    numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor], spectrum_RCKF: torch.Tensor
+) -> torch.Tensor:
+    if not kernel.fits(spectrum_RCKF):
+        return spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis)[:, None, None])
+    from audioaug.dsp.kernels.cascades import multiply_by_cascades
+
+    u, c, *turn = axis
+    axis_AF = torch.stack([u, c, *(part for each in turn for part in (each.real, each.imag))])
+    multiply_by_cascades(spectrum_RCKF.flatten(1, 2), numbers_RSK, axis_AF)
+    return spectrum_RCKF
+
+
+def _left_R(numbers_RSK: torch.Tensor) -> torch.Tensor:
+    """Return the response at 0 Hz, of sections that are cut."""
+    g, _, low, _, _, even, _ = numbers_RSK.unbind(dim=-1)
+    return (low - even / g.square()).prod(dim=-1)
 
 
 def _response(numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor]) -> torch.Tensor:

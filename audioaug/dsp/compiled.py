@@ -21,10 +21,14 @@ ENABLED = True
 
 
 def fits(x: torch.Tensor) -> bool:
-    """Return whether a loop may do what is to be done with x: nobody looks for operations, as tracers do."""
+    """Return whether a loop may do what is to be done with x."""
+    return ENABLED and x.device.type == "cpu" and not is_followed(x) and _can_compile()
+
+
+def is_followed(x: torch.Tensor) -> bool:
+    """Return whether somebody looks for torch operations on x: a tracer, or a gradient."""
     followed = torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
-    followed = followed or (x.requires_grad and torch.is_grad_enabled())
-    return ENABLED and x.device.type == "cpu" and not followed and _can_compile()
+    return followed or (x.requires_grad and torch.is_grad_enabled())
 
 
 @functools.cache

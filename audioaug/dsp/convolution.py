@@ -41,7 +41,7 @@ def convolve(
     response_RCF = torch.fft.rfft(taps_NCL, n)
     if which_R is not None:
         response_RCF = response_RCF.index_select(0, which_R)
-    return apply_response(x_RCT, response_RCF, n, tail, stop)[..., start:]
+    return apply_response(x_RCT, lambda each: each.mul_(response_RCF[:, :, None]), n, tail, stop)[..., start:]
 
 
 def _directly(x_RCT: torch.Tensor, taps_RL: torch.Tensor, start: int, stop: int) -> torch.Tensor:

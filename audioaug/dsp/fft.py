@@ -4,6 +4,7 @@ Shapes: R rows, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of a
 """
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -39,19 +40,19 @@ def block_length(samples: int, tail: int, weight: float = 0.0, samples_out: int 
 
 def apply_response(
     x_RCT: torch.Tensor,
-    response_RCF: torch.Tensor,
+    multiply: Callable[[torch.Tensor], torch.Tensor],
     n: int,
     tail: int,
     samples_out: int | None = None,
     before_RC1: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Filter each channel by its response (or all by one) at the frequencies of an FFT of n samples.
+    """Filter each channel by a response at the frequencies of an FFT of n samples.
 
     A row that does not fit into n samples with its tail is filtered in overlapping blocks (overlap-save).
 
     Args:
         x_RCT: the rows.
-        response_RCF: of each channel, or (R, 1, F), of all.
+        multiply: returns spectra, (R, C, K, F), times the response, in their own memory if it likes.
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
@@ -62,11 +63,9 @@ def apply_response(
     before_RC1 = x_RCT.new_zeros(1, 1, 1) if before_RC1 is None else before_RC1
     if n >= samples + tail:  # what is before the row lies at the end, around which an FFT goes
         around = torch.cat([x_RCT, before_RC1.expand(*x_RCT.shape[:2], n - samples)], dim=-1)
-        spectrum_RCF = torch.fft.rfft(around).mul_(response_RCF)
-        return torch.fft.irfft(spectrum_RCF, n)[..., :samples_out]
+        return torch.fft.irfft(multiply(torch.fft.rfft(around[:, :, None])), n)[:, :, 0, :samples_out]
     blocks = _blocks(x_RCT, before_RC1, n, tail, -(-samples_out // step))
-    spectrum_RCKF = torch.fft.rfft(blocks).mul_(response_RCF[:, :, None])
-    return torch.fft.irfft(spectrum_RCKF, n)[..., tail:].flatten(-2)[..., :samples_out]
+    return torch.fft.irfft(multiply(torch.fft.rfft(blocks)), n)[..., tail:].flatten(-2)[..., :samples_out]
 
 
 def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:

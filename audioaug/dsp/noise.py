@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from audioaug.dsp import compiled
+from audioaug.dsp import compiled, kernel
 from audioaug.dsp.levels import added
 
 _GOLDEN, _MIX_1, _MIX_2 = -7046029254386353131, -4658895280553007687, -7723592293110705685
@@ -51,6 +51,10 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
     Args:
         key_R: an integer for each row, below 2**52; equal keys give equal noise.
     """
+    if kernel.fits(key_R):
+        from audioaug.dsp.kernels import noise
+
+        return noise.noise(key_R, channels, samples)
     keys_RC2, pairs = _keys(key_R, channels), -(-samples // 2)
     if compiled.fits(key_R):
         from audioaug.dsp.loops.noise import fill_with_noise
@@ -79,7 +83,13 @@ def _keys(key_R: torch.Tensor, channels: int) -> torch.Tensor:
 def with_gaussian(
     x_RCT: torch.Tensor, key_R: torch.Tensor, gain_R: torch.Tensor, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return ``x + gain * gaussian(key)``: on a CPU in one pass, into ``out`` if it is of use, be it x itself."""
+    """Return ``x + gain * gaussian(key)``: in one pass if it can be, into ``out`` if that is of use, be it x itself."""
+    if kernel.fits(x_RCT):
+        from audioaug.dsp.kernels import noise
+
+        x_RCT = x_RCT.contiguous()
+        into = torch.empty_like(x_RCT) if out is None or not out.is_contiguous() else out
+        return noise.add_noise(x_RCT, key_R, gain_R, into)
     if compiled.fits(x_RCT):
         from audioaug.dsp.loops.noise import add_noise
 

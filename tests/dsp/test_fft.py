@@ -46,12 +46,17 @@ def test_rows_that_share_taps_are_convolved_as_with_their_own(samples):
     assert torch.allclose(convolve(x, taps, which), convolve(x, taps[which]), rtol=0.0, atol=1e-4)
 
 
+def times(response_RF):
+    """Return what multiplies spectra (R, C, K, F) by a response of each row."""
+    return lambda spectrum: spectrum * response_RF[:, None, None]
+
+
 def test_a_response_is_applied_to_all_channels_of_its_row():
     x = torch.randn(3, 2, 100, generator=torch.Generator().manual_seed(0))
     delays = torch.tensor([0, 5, 28])
     frequencies = torch.arange(65) / 128
     response = torch.exp(-2j * torch.pi * frequencies * delays[:, None])
-    result = apply_response(x, response[:, None], 128, 28)
+    result = apply_response(x, times(response), 128, 28)
     for row, delay in enumerate(delays.tolist()):
         expected = torch.nn.functional.pad(x[row], (delay, 0))[:, :100]
         assert torch.allclose(result[row], expected, atol=1e-5)
@@ -66,7 +71,7 @@ def test_rows_are_filtered_alike_whole_and_in_blocks(samples, tail):
     assert len(sizes) > (samples > 4 * tail)
     for n in sizes:
         response = torch.fft.rfft(torch.from_numpy(h), n)
-        result = apply_response(torch.from_numpy(x), response[:, None], n, tail).numpy()
+        result = apply_response(torch.from_numpy(x), times(response), n, tail).numpy()
         assert np.abs(result - expected).max() < 1e-9 * np.abs(expected).max()
 
 
@@ -77,9 +82,9 @@ def test_what_is_before_a_row_rings_into_it(samples, tail):
     longer = np.concatenate([np.repeat(before[..., None], tail, axis=-1), x], axis=-1)
     expected = scipy.signal.fftconvolve(longer, h[:, None], axes=-1)[..., tail : tail + samples]
     for n in {block_length(samples, tail), fast_length(samples + tail)}:
-        response = torch.fft.rfft(torch.from_numpy(h), n)[:, None]
+        response = torch.fft.rfft(torch.from_numpy(h), n)
         start = torch.from_numpy(before)[..., None]
-        result = apply_response(torch.from_numpy(x), response, n, tail, before_RC1=start).numpy()
+        result = apply_response(torch.from_numpy(x), times(response), n, tail, before_RC1=start).numpy()
         assert np.abs(result - expected).max() < 1e-9 * np.abs(expected).max()
 
 

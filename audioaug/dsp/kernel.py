@@ -1,0 +1,43 @@
+"""Kernels of our own on an NVIDIA GPU, where torch operations would read and write a whole batch for every step.
+
+A kernel (``dsp.kernels``) is compiled by Triton, which torch brings along on Linux, when it first runs: half a second,
+kept in a file for later processes. Its twin of torch operations runs on all other devices, where gradients flow or
+operations are traced, and where Triton is missing.
+"""
+
+import functools
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from audioaug.dsp.compiled import is_followed
+
+DEVICES = ("cuda",)
+"""Where kernels run: tests add the CPU, on which Triton interprets them."""
+
+
+def fits(x: torch.Tensor) -> bool:
+    """Return whether a kernel may do what is to be done with x.
+
+    While a CUDA graph is captured, kernels are recorded like any other, though operations are watched then.
+    """
+    if x.device.type not in DEVICES or not _can_compile():
+        return False
+    return not is_followed(x) or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@functools.cache
+def _can_compile() -> bool:
+    try:
+        importlib.import_module("triton")
+    except ImportError:
+        return False
+    return True
+
+
+def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, **constants: Any) -> None:
+    """Launch a kernel of so many programs on the device that x, its first argument, is on."""
+    with torch.cuda.device_of(x):
+        kernel[tuple(grid)](x, *arguments, **constants)

@@ -1,0 +1,138 @@
+"""Kernels for NVIDIA GPUs do what their twins of torch operations do, and compile for real cards.
+
+Where there is no GPU, Triton interprets them, on the CPU. (On a GPU, ``tests/build/test_cuda`` compares every op.)
+"""
+
+import functools
+import importlib
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from audioaug import Chain, build_device
+from audioaug.core import REGISTRY
+from audioaug.dsp import compiled, kernel
+from audioaug.dsp.noise import gaussian, with_gaussian
+from audioaug.verify.material import variants
+from tests.dsp.both_ways import LENGTHS, largest_difference
+
+triton = pytest.importorskip("triton")
+ASTSource = importlib.import_module("triton.compiler").ASTSource
+GPUTarget = importlib.import_module("triton.backends.compiler").GPUTarget
+
+RATE = 16000
+MODULES = ("audioaug.dsp.kernels.cascades", "audioaug.dsp.kernels.noise")
+WITH_KERNELS = {"AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "BandPassFilter", "BandStopFilter"} | {
+    *("HighPassFilter", "HighShelfFilter", "LowPassFilter", "LowShelfFilter", "PeakingFilter", "SevenBandParametricEQ")
+}
+
+
+def reloaded():
+    for name in MODULES:
+        importlib.reload(importlib.import_module(name))
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Run kernels on the CPU, interpreted; return those that were launched."""
+    launched, launch = [], kernel.launch
+    monkeypatch.setattr(kernel, "DEVICES", ("cpu",))
+    monkeypatch.setattr(compiled, "ENABLED", False)
+    monkeypatch.setattr(kernel, "launch", lambda *given, **more: (launched.append(given[0]), launch(*given, **more)))
+    with monkeypatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        reloaded()
+    yield launched
+    reloaded()
+
+
+def without_kernels(monkeypatch, work):
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel, "DEVICES", ())
+        return work()
+
+
+# They do the same
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_an_op_does_the_same_with_kernels(name, lengths, interpreted, monkeypatch):
+    for op in variants(REGISTRY[name]):
+        if not op.why_not_on_device():
+            assert largest_difference(op, lengths, functools.partial(without_kernels, monkeypatch)) <= 2e-5, op
+    assert bool(interpreted) == (name in WITH_KERNELS)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 1023, 1024, 1025, 5000])
+def test_noise_of_any_length_is_the_same(samples, interpreted, monkeypatch):
+    key = torch.tensor([0, 1, 2**52 - 1, 12345678901])
+    assert (
+        gaussian(key, 3, samples) - without_kernels(monkeypatch, lambda: gaussian(key, 3, samples))
+    ).abs().max() < 1e-5
+    x, gain = torch.randn(4, 3, samples), torch.tensor([0.0, 1.0, 0.5, -2.0])
+    wanted = without_kernels(monkeypatch, lambda: with_gaussian(x, key, gain))
+    assert (with_gaussian(x, key, gain) - wanted).abs().max() < 2e-5
+    assert with_gaussian(x, key, gain, out=x) is x and (x - wanted).abs().max() < 2e-5
+    assert len(interpreted) == 3
+
+
+def test_samples_that_do_not_lie_together_are_read_all_the_same(interpreted):
+    key, gain, x = torch.tensor([1, 2]), torch.ones(2), torch.randn(2, 1, 200)
+    assert torch.equal(with_gaussian(x[..., ::2], key, gain), with_gaussian(x[..., ::2].contiguous(), key, gain))
+
+
+def test_a_planted_fault_is_seen(interpreted, monkeypatch):
+    key = torch.tensor([3])
+    wanted = without_kernels(monkeypatch, lambda: gaussian(key, 1, 4000))
+    assert (gaussian(key + 1, 1, 4000) - wanted).abs().max() > 1
+
+
+# Where they do not run
+
+
+def test_gradients_and_tracers_find_operations(interpreted):
+    module = build_device(Chain([REGISTRY["LowPassFilter"](p=1.0)], RATE))
+    prepared, x = module.prepare(module.chain.draw(range(2)), (2, 1, 4000)), torch.randn(2, 1, 4000)
+    module.augment(x.clone().requires_grad_(), prepared)[0].sum().backward()
+    make_fx(lambda x: module.augment(x, prepared)[0])(x)
+    assert not interpreted
+    module.augment(x, prepared)
+    assert interpreted
+
+
+def test_on_a_cpu_loops_run_and_without_triton_operations(monkeypatch):
+    assert not kernel.fits(torch.zeros(1))
+    monkeypatch.setattr(kernel, "DEVICES", ("cpu",))
+    assert kernel.fits(torch.zeros(1))
+
+    def missing(name):
+        raise ImportError(f"there is no {name} here")
+
+    kernel._can_compile.cache_clear()
+    monkeypatch.setattr(kernel.importlib, "import_module", missing)
+    assert not kernel.fits(torch.zeros(1))
+    kernel._can_compile.cache_clear()
+
+
+# They compile
+
+FLOATS, KEYS, NUMBER = "*fp32", "*i64", "i32"
+SIGNATURES = {
+    "cascades": ("_multiply", {"spectrum_ptr": FLOATS, "numbers_ptr": FLOATS, "axis_ptr": FLOATS}, ("CUT",)),
+    "noise": ("_make", {"y_ptr": FLOATS, "x_ptr": FLOATS, "key_ptr": KEYS, "gain_ptr": FLOATS}, ("ADDS",)),
+}
+
+
+@pytest.mark.parametrize("capability", [75, 80, 90, 100])
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_they_compile_for_real_cards(name, chosen, capability):
+    module = importlib.import_module(f"audioaug.dsp.kernels.{name}")
+    function, pointers, flags = SIGNATURES[name]
+    jitted = getattr(module, function)
+    constants = {"BLOCK": module.BLOCK, **dict.fromkeys(flags, chosen)}
+    signature = {each: pointers.get(each, "constexpr" if each in constants else NUMBER) for each in jitted.arg_names}
+    source = ASTSource(fn=jitted, signature=signature, constexprs=constants)
+    assert triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
