@@ -5,7 +5,7 @@ Shapes: B rows, C channels, T samples, W samples of a stretch.
 
 import torch
 
-from audioaug.dsp import compiled
+from audioaug.dsp import compiled, kernel
 from audioaug.dsp.windows import BLOCK, read, write
 
 EQUAL_ENERGY, EQUAL_GAIN = 1.4186, -0.70912
@@ -44,6 +44,11 @@ def silence_stretch(
         numbers = start_B, count_B, fade_B, EQUAL_GAIN, y_BCT.shape[1]
         compiled.run(fades.silence_stretch, len(rows_RT), *numbers, rows_RT, most_threads=1)
         return y_BCT
+    if kernel.fits(y_BCT) and y_BCT.stride(-1) == 1:
+        from audioaug.dsp.kernels import fades as on_gpu
+
+        on_gpu.silence_stretch(y_BCT, start_B, count_B, fade_B, EQUAL_GAIN)
+        return y_BCT
     # Blocks that lie in the stretch are silent; around its ends, each sample has a gain of its own.
     start_B1, count_B1, fade_B1, samples = start_B[:, None], count_B[:, None], fade_B[:, None], y_BCT.shape[-1]
     end_B1, whole = start_B1 + count_B1, samples // BLOCK
@@ -72,6 +77,11 @@ def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch
         rows_RT = y_BCT.flatten(0, 1)
         numbers = stitch_B, fade, EQUAL_ENERGY, y_BCT.shape[1]
         compiled.run(fades.fade_around, len(rows_RT), *numbers, rows_RT, most_threads=1)
+        return y_BCT
+    if kernel.fits(y_BCT) and y_BCT.stride(-1) == 1:
+        from audioaug.dsp.kernels import fades as on_gpu
+
+        on_gpu.fade_around(y_BCT, stitch_B, fade, EQUAL_ENERGY)
         return y_BCT
     # Places beyond the row are its ends, and get what these get.
     place_BW = (stitch_B[:, None] + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)

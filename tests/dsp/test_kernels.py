@@ -5,6 +5,7 @@ Where there is no GPU, Triton interprets them, on the CPU. (On a GPU, ``tests/bu
 
 import functools
 import importlib
+import pkgutil
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from audioaug import Chain, build_device
 from audioaug.core import REGISTRY
-from audioaug.dsp import compiled, kernel
+from audioaug.dsp import compiled, kernel, kernels
 from audioaug.dsp.noise import gaussian, with_gaussian
 from audioaug.verify.material import variants
 from tests.dsp.both_ways import LENGTHS, largest_difference
@@ -22,9 +23,11 @@ ASTSource = importlib.import_module("triton.compiler").ASTSource
 GPUTarget = importlib.import_module("triton.backends.compiler").GPUTarget
 
 RATE = 16000
-MODULES = ("audioaug.dsp.kernels.cascades", "audioaug.dsp.kernels.noise")
-WITH_KERNELS = {"AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "BandPassFilter", "BandStopFilter"} | {
-    *("HighPassFilter", "HighShelfFilter", "LowPassFilter", "LowShelfFilter", "PeakingFilter", "SevenBandParametricEQ")
+MODULES = tuple(f"{kernels.__name__}.{each.name}" for each in pkgutil.iter_modules(kernels.__path__))
+WITH_KERNELS = {
+    *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "Shift", "TimeMask"),
+    *("BandPassFilter", "BandStopFilter", "HighPassFilter", "LowPassFilter"),
+    *("HighShelfFilter", "LowShelfFilter", "PeakingFilter", "SevenBandParametricEQ"),
 }
 
 
@@ -118,21 +121,25 @@ def test_on_a_cpu_loops_run_and_without_triton_operations(monkeypatch):
 
 # They compile
 
-FLOATS, KEYS, NUMBER = "*fp32", "*i64", "i32"
-SIGNATURES = {
-    "cascades": ("_multiply", {"spectrum_ptr": FLOATS, "numbers_ptr": FLOATS, "axis_ptr": FLOATS}, ("CUT",)),
-    "noise": ("_make", {"y_ptr": FLOATS, "x_ptr": FLOATS, "key_ptr": KEYS, "gain_ptr": FLOATS}, ("ADDS",)),
+
+FLOATS, WHOLE, NUMBER, REAL = "*fp32", "*i64", "i32", "fp32"
+POINTERS = {
+    **dict.fromkeys(("spectrum_ptr", "numbers_ptr", "axis_ptr", "x_ptr", "y_ptr", "gain_ptr"), FLOATS),
+    **dict.fromkeys(("key_ptr", "start_ptr", "count_ptr", "fade_ptr", "stitch_ptr"), WHOLE),
+    "bend_by": REAL,
 }
+LAUNCHED = [
+    *((name, "_multiply", {"CUT": cut}) for name, cut in (("cascades", False), ("cascades", True))),
+    *((name, "_make", {"ADDS": adds}) for name, adds in (("noise", False), ("noise", True))),
+    *(("fades", function, {}) for function in ("_silence", "_fade")),
+]
 
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 100])
-@pytest.mark.parametrize("chosen", [False, True])
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_they_compile_for_real_cards(name, chosen, capability):
+@pytest.mark.parametrize(("name", "function", "flags"), LAUNCHED, ids=str)
+def test_they_compile_for_real_cards(name, function, flags, capability):
     module = importlib.import_module(f"audioaug.dsp.kernels.{name}")
-    function, pointers, flags = SIGNATURES[name]
-    jitted = getattr(module, function)
-    constants = {"BLOCK": module.BLOCK, **dict.fromkeys(flags, chosen)}
-    signature = {each: pointers.get(each, "constexpr" if each in constants else NUMBER) for each in jitted.arg_names}
+    jitted, constants = getattr(module, function), {"BLOCK": module.BLOCK, **flags}
+    signature = {each: POINTERS.get(each, "constexpr" if each in constants else NUMBER) for each in jitted.arg_names}
     source = ASTSource(fn=jitted, signature=signature, constexprs=constants)
     assert triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
