@@ -41,7 +41,7 @@ CLEARLY = 1.3
 """A way that takes so many times as long as another is not the faster one."""
 
 GROWTH = {
-    "cpu": {"batch": (8, 16, 32), "seconds": (1, 2, 4), "ops": (1, 2, 3)},
+    "cpu": {"batch": (32, 64, 128), "seconds": (4, 8, 16), "ops": (1, 2, 3)},
     "cuda": {"batch": (32, 64, 128, 256), "seconds": (4, 8, 16, 30), "ops": (1, 2, 4)},
 }
 """How many clips, how long, and how many times each op: the others are the first of theirs meanwhile."""
