@@ -36,8 +36,13 @@ SENTENCES = {
 }
 
 
-interrupts_anything = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""The error may come while torch or Python have a file open, which is then closed by the garbage collector."""
+@pytest.fixture
+def interrupts_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Python drop what is raised where nothing can catch it, since the error may come while an object is removed.
+
+    pytest would keep that error until the test ends, and with it the iterator of the DataLoader and its pipes.
+    """
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
 
 
 class Deadly:
@@ -192,14 +197,14 @@ def rounds(count: int) -> None:
             assert kill_while_training(0.3 * random.Random(number).random()) < PATIENCE
 
 
-@interrupts_anything
+@pytest.mark.usefixtures("interrupts_anything")
 def test_a_few_kills_at_any_time():
     rounds(4)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@interrupts_anything
+@pytest.mark.usefixtures("interrupts_anything")
 def test_a_hundred_kills_at_any_time():
     rounds(100)
 
