@@ -18,7 +18,12 @@ SCHEMA_VERSION = 1
 
 Placement = Literal["cpu", "gpu", "split"]
 WorkerEngine = Literal["audiomentations", "batched"]
-DeviceEngine = Literal["batched", "torch-audiomentations", "captured", "compiled"]
+DeviceEngine = Literal["batched", "captured", "compiled", "torch-audiomentations"]
+"""Where several are as fast, the first of them is advised: the simplest, then those with the same effects."""
+
+RECORDING: tuple[DeviceEngine, ...] = ("captured", "compiled")
+"""Engines that record what our ops make the device do, and repeat it."""
+
 Precision = Literal["fp32", "bf16", "fp16"]
 CellStatus = Literal["raced", "predicted", "infeasible"]
 Where = Literal["worker", "device", "transfer", "model"]
@@ -285,7 +290,10 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class ChainFacts:
-    """The chain as it was measured: op names in order, its declaration and its hash."""
+    """The chain as it was measured: op names in order, its declaration and its hash.
+
+    ``fused``: from where to where (exclusive) neighbours are one pass of our engine, unless a cut comes between them.
+    """
 
     ops: tuple[str, ...]
     sample_rate: int
@@ -295,6 +303,7 @@ class ChainFacts:
     device_from_reason: str = ""
     worker_until: int | None = None
     worker_until_reason: str = ""
+    fused: tuple[tuple[int, int], ...] = ()
 
     @property
     def cuts(self) -> range:

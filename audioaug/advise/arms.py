@@ -42,16 +42,18 @@ class EndlessBatches:
 class RaceBatches(EndlessBatches):
     """The same, in the order in which an arm of a race takes them: a first one, then what lies ready and a block, again
     and again. The blocks of a round are the same batches for every arm, those of a shorter one the first of a longer's.
-    With ``cached`` they are so many in every round: those that the ceiling has on the device.
+    With ``cached`` they are so many in every round: those that the ceiling has on the device. ``met``: first ones.
     """
 
-    def __init__(self, size: int, batch_size: int, discard: int, block: int, seed: int = 0, cached: int = 0) -> None:
+    def __init__(
+        self, size: int, batch_size: int, discard: int, block: int, seed: int = 0, cached: int = 0, met: int = 1
+    ) -> None:
         super().__init__(size, batch_size, seed)
-        self.discard, self.block, self.cached = discard, block, cached
+        self.discard, self.block, self.cached, self.met = discard, block, cached, met
 
     def __iter__(self) -> Iterator[list[int]]:
         others = super().__iter__()
-        yield next(others)
+        yield from itertools.islice(others, self.met)
         for number in itertools.count():
             yield from itertools.islice(others, self.discard)
             yield from itertools.islice(self._of_round(number), self.block)

@@ -1,6 +1,9 @@
 """Facts: what a report says of the chain and of the training, before anything is measured."""
 
+from itertools import accumulate
+
 from audioaug.advise.target import Target
+from audioaug.build.fuse import Fused, grouped
 from audioaug.core import Chain
 from audioaug.records import ChainFacts, Workload
 
@@ -17,7 +20,14 @@ def chain_facts(target: Target) -> ChainFacts:
         device_from_reason=_why_not_before(chain, first) if first else "",
         worker_until=last if last < len(chain) else None,
         worker_until_reason=chain.why_not_cut(last + 1) if last < len(chain) else "",
+        fused=_fused(chain),
     )
+
+
+def _fused(chain: Chain) -> tuple[tuple[int, int], ...]:
+    """Return from where to where neighbours are one pass."""
+    sizes = [len(part.nodes) if isinstance(part, Fused) else 1 for part in grouped(chain.nodes)]
+    return tuple((stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True) if size > 1)
 
 
 def _why_not_before(chain: Chain, first: int) -> str:

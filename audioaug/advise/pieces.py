@@ -25,9 +25,6 @@ CLIPS = 16
 DRAWS = 8
 """Batches of draws that an op on the device is timed with, in turn."""
 
-MET = 100
-"""Batches that an engine that records has met before it is timed."""
-
 MOST_TRIED = 512
 """Examples that are tried to find so many that can be read."""
 
@@ -62,14 +59,6 @@ def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], t
     chain = target.chain
     cuts = range(target.least_cut, min(len(chain), chain.worker_until + 1))
     return {cut: _on_batches(chain, cut, None, wave, "batched") for cut in cuts}
-
-
-def whole_part(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> Callable[[], torch.Tensor]:
-    """Return all that can run on the device, by an engine that has met batches before, with other draws each time."""
-    part = _on_batches(target.chain, target.least_cut, None, wave, engine, 2 * MET)
-    for _ in range(MET):
-        part()
-    return part
 
 
 def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
@@ -116,11 +105,11 @@ def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], o
 
 
 def _on_batches(
-    chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine, draws: int = DRAWS
+    chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine
 ) -> Callable[[], torch.Tensor]:
     """Return the ops from ``start`` to ``stop`` on this batch, wherever it lies, with other draws each time."""
     module = build_device(chain, start, engine, stop=stop)
     shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
-    prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(draws)]
+    prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(DRAWS)]
     turns = cycle(prepared)
     return lambda: module.augment(wave, next(turns))[0]

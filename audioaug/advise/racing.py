@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice
 from statistics import fmean, median_low
 from typing import Any
 
@@ -18,7 +18,7 @@ from audioaug.decide.race import MARGIN, hopeless, in_the_middle, margin_of, out
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import Clock, GcPauses, Others, Watch, cpu_seconds, race
 from audioaug.measure.rounds import ENOUGH
-from audioaug.records import Cell, Measurement, Timing
+from audioaug.records import RECORDING, Cell, Measurement, Timing
 from audioaug.train import Loader
 from audioaug.train.threads import torch_threads
 from audioaug.units import Seconds
@@ -47,6 +47,9 @@ that are read back from swap space in a second."""
 
 REFILL = 2.0
 """How many steps' time a loader gets for each batch of its stock, before nobody waits for it any more."""
+
+MET = 100
+"""Batches that an engine that records has met before it races, as it soon has in training."""
 
 HEAT_ROUNDS = 2
 HEAT_BLOCK = 0.25
@@ -168,7 +171,8 @@ class Racer:
         }
         if cached:
             feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), 1
-        failures = {name: reason for name, feeder in feeders.items() if (reason := self._warm(feeder))}
+        met = {name: _first_batches(cell) for name, cell in cells.items()}
+        failures = {name: why for name, feeder in feeders.items() if (why := self._warm(feeder, met.get(name, 1)))}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
         for name in feeders:
             self._let_refill(loaders.get(name), expected[name])
@@ -238,7 +242,7 @@ class Racer:
     def _loader(self, cell: Cell, discard: int, block: int, cached: int) -> Loader:
         """Open the loader of an arm that trains on so many batches before a block, and in it."""
         size, batch_size = len(self.target.dataset), self.target.batch_size
-        batches = RaceBatches(size, batch_size, discard, block, self.seed, cached)
+        batches = RaceBatches(size, batch_size, discard, block, self.seed, cached, _first_batches(cell))
         return open_loader(self.target, replace(cell, threads=None), batches)
 
     def _on_threads(self, feeder: Iterator[Any], count: int) -> Iterator[Any]:
@@ -277,15 +281,22 @@ class Racer:
         while (loader.ready or 0) < room and time.monotonic() < deadline:
             time.sleep(0.002)
 
-    def _warm(self, feeder: Iterator[Any]) -> str:
-        """Train on an arm's first batch, which starts its workers and loads its banks; say why if that fails."""
+    def _warm(self, feeder: Iterator[Any], batches: int) -> str:
+        """Train on the last of an arm's first batches; with them its workers start and banks load. Say why it fails."""
         try:
-            self.target.step(next(feeder))
+            for batch in islice(feeder, batches):
+                last = batch
+            self.target.step(last)
         except AudioaugError as error:
             return str(error)
         except Exception as error:
             return in_one_line(error, self.target.path)
         return ""
+
+
+def _first_batches(cell: Cell) -> int:
+    """Return how many batches an arm takes before it races."""
+    return MET if cell.device_engine in RECORDING else 1
 
 
 def _disturb(others: Others) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from audioaug.advise.arms import stock_of
 from audioaug.advise.racing import HEAT_BLOCK, HEAT_ROUNDS, RACE_BLOCK, ROUNDS, Racer
-from audioaug.decide.shortlist import shortlist
-from audioaug.records import Cell, Report
+from audioaug.decide.shortlist import shortlist, with_engines
+from audioaug.records import Cell, DeviceEngine, Report
 from audioaug.units import Seconds
 
 FEWEST_RACED, MOST_RACED = 3, 9
@@ -65,18 +65,21 @@ class Schedule:
                 return rounds
         return HEAT_ROUNDS
 
-    def race(self, seconds: Seconds) -> list[Cell]:
+    def race(self, seconds: Seconds, engines: Sequence[DeviceEngine] = ()) -> list[Cell]:
         """Return the cells to race: as many as get ``PLANNED_ROUNDS`` rounds in the time.
 
-        Behind the fewest comes the favourite once more: how far a plan may be from itself tells what differences mean.
+        Behind the fewest come, where there is room, these engines with what they are to be compared with; then the
+        favourite once more: how far a plan may be from itself tells what differences mean.
         """
         left, processes = seconds, self.most_workers
         cells = shortlist(self.report.cells, self.today, MOST_RACED)
+        first, others = cells[:FEWEST_RACED], cells[FEWEST_RACED:]
+        asked = _not_among(first, with_engines(self.report.cells, engines))
         chosen: list[Cell] = []
-        for cell in [*cells[:FEWEST_RACED], *cells[1:2], *cells[FEWEST_RACED:]]:
+        for cell in [*first, *asked, *first[1:2], *_not_among(asked, others)]:
             left -= self._arm_seconds(cell, PLANNED_ROUNDS if chosen else ROUNDS, RACE_BLOCK)
             processes -= cell.num_workers
-            if len(chosen) < FEWEST_RACED or (left > 0 and processes > 0):
+            if len(chosen) < FEWEST_RACED or (processes > 0 and (left > 0 or cell in asked)):
                 chosen.append(cell)
         return chosen
 
@@ -85,3 +88,8 @@ class Schedule:
         step = self.expected([cell])[cell.name]
         steps = stock_of(cell) + self.racer.block_steps(step, cell.num_workers, block) + cell.queue  # to refill it
         return STARTING + rounds * step * steps
+
+
+def _not_among(known: Sequence[Cell], cells: Sequence[Cell]) -> list[Cell]:
+    names = {cell.name for cell in known}
+    return [cell for cell in cells if cell.name not in names]

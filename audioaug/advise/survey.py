@@ -21,7 +21,7 @@ from audioaug.advise.schedule import Schedule
 from audioaug.advise.start_methods import race_starts
 from audioaug.advise.target import Target, in_one_line
 from audioaug.advise.today import measure_today
-from audioaug.advise.variants import Wanted, measure_also
+from audioaug.advise.variants import Wanted, measure_also, raced_engines, why_not_recorded
 from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.advise.worker_probe import Memory
 from audioaug.advise.worker_stages import worker_stages
@@ -32,7 +32,7 @@ from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.measure import clock_for, effective_cores, host_facts
-from audioaug.records import Cell, Measurement, Notice, Plan, Report
+from audioaug.records import Cell, DeviceEngine, Measurement, Notice, Plan, Report
 from audioaug.train.device_prefetch import tensors
 from audioaug.units import Seconds, format_seconds
 
@@ -247,7 +247,7 @@ class Survey:
     def _run_race(self) -> Report:
         """Race the most promising cells against today's configuration, and decide."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("race")
-        arms = schedule.race(seconds)
+        arms = schedule.race(seconds, [it for it in self._engines if not why_not_recorded(it, self.target.device)])
         with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
             measurements = self.racer.run(arms, schedule.expected(arms), seconds, tick)
         return self._decide(arms, measurements)
@@ -290,17 +290,23 @@ class Survey:
         self._grow(complete=True)
         return self.report
 
+    @property
+    def _engines(self) -> list[DeviceEngine]:
+        """The device engines that were asked for."""
+        return [it.engine for it in self.options.also if it.engine is not None]
+
     def _measure_also(self) -> None:
-        """Measure the step in other ways, where that was asked for."""
+        """Measure the step in other ways, where that was asked for, and note what the race has shown of engines."""
         if not self.options.also:
             return
         chosen, usual = self.report.recommendation, self.report.host.start_method
         assert chosen is not None
         methods = [it.start_method for it in self.options.also if it.start_method is not None]
-        steps = [it for it in self.options.also if it.start_method is None]
+        steps = [it for it in self.options.also if it.precision is not None or it.batch_size is not None]
         timed, raced = (share * self.options.budget for share in (ALSO * len(steps), ALSO_RACED * len(methods)))
+        found = raced_engines(self.report, self.target.device, self._engines, self.racer.failed)
         with self.progress.stage("the step in other ways", timed + raced) as tick:
-            found = measure_also(self.bench, steps, timed) if steps else ()
+            found += measure_also(self.bench, steps, timed) if steps else ()
             found += race_starts(self.racer, chosen, usual, methods, raced, tick)
         self._grow(variants=found)
         self._grow(what_if=(*self.report.what_if, *variant_sentences(self.report)))

@@ -1,25 +1,25 @@
 """Variants (``--also bf16,batch_size=64,captured,spawn``): what a step costs in other ways than the plan's."""
 
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+import torch
+
 from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
-from audioaug.advise.pieces import step_behind, whole_part
 from audioaug.advise.start_methods import METHODS, StartMethod
 from audioaug.advise.target import in_one_line
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.records import DeviceEngine, Precision, Timing, Variant
+from audioaug.records import RECORDING, DeviceEngine, Precision, Report, Timing, Variant
 from audioaug.units import Seconds
 
 PRECISIONS: tuple[Precision, ...] = typing.get_args(Precision)
-ENGINES: tuple[DeviceEngine, ...] = ("captured", "compiled")
 BATCHES = 2
 """Batches of another size that are loaded."""
 
-NOW, BEHIND = "now", "behind our ops"
+NOW = "now"
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,6 @@ class Wanted:
     engine: DeviceEngine | None = None
     start_method: StartMethod | None = None
 
-    @property
-    def beside(self) -> str:
-        """What it is compared with: the step alone, or behind our ops."""
-        return NOW if self.engine is None else BEHIND
-
 
 def parse_also(text: str) -> tuple[Wanted, ...]:
     """Read ``bf16,batch_size=64,captured``; raise ``UsageError`` for what is neither."""
@@ -48,8 +43,7 @@ def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tu
     target = bench.target
     works: dict[str, Callable[[], object]] = {NOW: bench.step()}
     failed = dict[str, str]()
-    ours = [Wanted(BEHIND, engine="batched")] if any(one.engine for one in wanted) else []
-    for one in (*ours, *wanted):
+    for one in wanted:
         try:
             works[one.name] = _step(bench, one)
             works[one.name]()
@@ -60,12 +54,35 @@ def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tu
     return tuple(_variant(one, target.batch_size, times, failed.get(one.name, "")) for one in wanted)
 
 
+def raced_engines(
+    report: Report, device: torch.device, engines: Sequence[DeviceEngine], failed: Mapping[str, str]
+) -> tuple[Variant, ...]:
+    """Return what the race has shown of these device engines, beside the same plan with our ops as they are."""
+    return tuple(_raced_engine(report, engine, why_not_recorded(engine, device), failed) for engine in engines)
+
+
+def why_not_recorded(engine: DeviceEngine, device: torch.device) -> str:
+    """Return why an engine records nothing on a device, or nothing."""
+    return "CUDA graphs need an NVIDIA GPU." if engine == "captured" and device.type != "cuda" else ""
+
+
+def _raced_engine(report: Report, engine: DeviceEngine, reason: str, failed: Mapping[str, str]) -> Variant:
+    size, raced = report.workload.batch_size, {cell.name: cell for cell in report.cells if cell.status == "raced"}
+    known = Variant(f"device_engine={engine!r}", size, 0.0, size, changes_training=False)
+    twin = next((cell for cell in raced.values() if cell.device_engine == engine), None)
+    ours = raced.get(replace(twin, device_engine="batched").name) if twin else None
+    if twin is None or ours is None or ours.measured_ms is None:
+        why = (told for name, told in failed.items() if f"({engine})" in name)
+        return replace(known, reason=reason or next(why, "nothing was raced that has our ops on the device."))
+    return replace(known, now_ms=ours.measured_ms, step_ms=twin.measured_ms, ci_ms=twin.measured_ci_ms)
+
+
 def _wanted(part: str) -> Wanted:
     name, _, value = part.partition("=")
     for precision in PRECISIONS:
         if part == precision:
             return Wanted(part, precision=precision)
-    for engine in ENGINES:
+    for engine in RECORDING:
         if part == engine:
             return Wanted(f"device_engine={engine!r}", engine=engine)
     for method in METHODS:
@@ -73,7 +90,7 @@ def _wanted(part: str) -> Wanted:
             return Wanted(f"workers by {part}", start_method=method)
     if name != "batch_size":
         raise UsageError(
-            f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, *ENGINES, *METHODS, "batch_size"))
+            f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, *RECORDING, *METHODS, "batch_size"))
         )
     if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"--also {part}: batch_size must be a whole number of at least 1.")
@@ -86,23 +103,13 @@ def _step(bench: Bench, wanted: Wanted) -> Callable[[], object]:
         if target.own_step is not None:
             raise UsageError("`train_step` chooses the precision itself.", "Change it there.")
         return replace(bench, target=replace(target, precision=wanted.precision)).step()
-    if wanted.engine is not None:
-        return _step_behind(bench, wanted.engine)
     other = replace(target, batch_size=wanted.batch_size or target.batch_size)
     feeder = iter(open_loader(other, cell_at(target.chain, target.chain.worker_until, workers=0)))
     return Bench(other, bench.clock, list(islice(feeder, BATCHES))).step()
 
 
-def _step_behind(bench: Bench, engine: DeviceEngine) -> Callable[[], object]:
-    if bench.target.pad:
-        raise UsageError("Batches are padded, and their step alone cannot tell the new lengths.")
-    if bench.target.least_cut == len(bench.target.chain):
-        raise UsageError("Nothing of this chain can run on the device.")
-    return step_behind(bench.target, whole_part(bench.target, bench.wave, engine), bench.typical)
-
-
 def _variant(wanted: Wanted, batch_size: int, times: dict[str, Timing], reason: str) -> Variant:
     size = wanted.batch_size or batch_size
-    now, found = times.get(wanted.beside, times[NOW]), times.get(wanted.name)
-    known = Variant(wanted.name, size, now.ms, batch_size, reason=reason, changes_training=wanted.engine is None)
+    found = times.get(wanted.name)
+    known = Variant(wanted.name, size, times[NOW].ms, batch_size, reason=reason)
     return known if found is None else replace(known, step_ms=found.ms, ci_ms=found.ci_ms)

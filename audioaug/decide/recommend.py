@@ -2,11 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import get_args
 
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, causes, stall
 from audioaug.decide.predict import device_ms
 from audioaug.decide.race import MARGIN, Ratio, paired_ratio, ties
-from audioaug.records import Allocation, Cell, Measurement, Notice, Recommendation, Report, Timing
+from audioaug.records import (
+    RECORDING,
+    Allocation,
+    Cell,
+    DeviceEngine,
+    Measurement,
+    Notice,
+    Recommendation,
+    Report,
+    Timing,
+)
 from audioaug.units import format_interval, format_ms, format_percent
 
 
@@ -87,9 +98,12 @@ def allocation(report: Report, cell: Cell) -> Allocation | None:
 def _pick(ties: list[Cell], current: Cell) -> Cell:
     """Pick among the ties (fastest first) that are as fast as the fastest as far as is known, not just undecided.
 
-    In this order: what the user has (also if it is slower by two margins: a change has its price), the exact engine,
-    fewer workers, fewer CPU seconds, the simplest.
+    An engine that records is left out where the same without it is among them. In this order: what the user has (also
+    if it is slower by two margins: a change has its price), our ops as they are, fewer workers, fewer CPU seconds, the
+    simplest.
     """
+    names = {cell.name for cell in ties}
+    ties = [cell for cell in ties if cell.device_engine not in RECORDING or _without_recording(cell).name not in names]
 
     def within(margin: float) -> list[Cell]:
         return [cell for cell in ties if (cell.measured_ms or 0.0) <= (1 + margin) * (ties[0].measured_ms or 0.0)]
@@ -98,11 +112,15 @@ def _pick(ties: list[Cell], current: Cell) -> Cell:
     if same:
         return same[0]
 
-    def order(cell: Cell) -> tuple[bool, int, float, bool]:
-        inexact = cell.device_engine == "torch-audiomentations" and cell.placement != "cpu"
-        return inexact, cell.num_workers, round(cell.cpu_seconds_per_step or 0.0, 3), cell.placement == "split"
+    def order(cell: Cell) -> tuple[int, int, float, bool]:
+        engine = 0 if cell.placement == "cpu" else get_args(DeviceEngine).index(cell.device_engine)
+        return engine, cell.num_workers, round(cell.cpu_seconds_per_step or 0.0, 3), cell.placement == "split"
 
     return min(within(MARGIN), key=order)
+
+
+def _without_recording(cell: Cell) -> Cell:
+    return replace(cell, device_engine="batched")
 
 
 def _use(report: Report, cell: Cell, ratio: Ratio) -> str:

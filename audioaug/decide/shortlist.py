@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from audioaug.decide.predict import threads_beside, with_predictions, with_prefetch, worker_engines
 from audioaug.records import Cell, DeviceEngine, Placement, Report, WorkerEngine
@@ -107,12 +108,19 @@ def shortlist(cells: Sequence[Cell], current: Cell, at_most: int) -> list[Cell]:
     controls = [next((cell for cell in best if cell.placement == kind), None) for kind in ("cpu", "gpu")]
     group = _groups(cells)[_way(best[0])] if best else []
     neighbours = sorted(group, key=_predicted)[:2]
-    twins = [_with_usual_threads(cell) for cell in best[:1] if cell.threads is not None]
+    twins = [_unknown(cell, threads=None) for cell in best[:1] if cell.threads is not None]
     chosen = [current]
     for candidate in filter(None, [*best[:1], *controls, *twins, *best[1:2], *neighbours, *best[2:]]):
         if len(chosen) < at_most and candidate.name not in {cell.name for cell in chosen}:
             chosen.append(candidate)
     return chosen
+
+
+def with_engines(cells: Sequence[Cell], engines: Sequence[DeviceEngine]) -> list[Cell]:
+    """Return the best cell with our ops on the device, if there is one, and the same by each of these engines."""
+    ours = (cell for cell in best_of_each(cells) if cell.placement != "cpu" and cell.device_engine == "batched")
+    best = next(ours, None) if engines else None
+    return [] if best is None else [best, *(_unknown(best, device_engine=engine) for engine in engines)]
 
 
 def _is_worth_keeping_workers(report: Report, cell: Cell) -> bool:
@@ -124,9 +132,9 @@ def _is_worth_keeping_workers(report: Report, cell: Cell) -> bool:
     return max(starts) > NOTICED * epoch_seconds
 
 
-def _with_usual_threads(cell: Cell) -> Cell:
-    """Return a cell that differs in its threads alone, of which nothing is known."""
-    return Cell(
+def _unknown(cell: Cell, **other: Any) -> Cell:
+    """Return a cell that differs in this alone, of which nothing is known."""
+    same = Cell(
         cell.placement,
         cell.cut,
         cell.worker_engine,
@@ -134,9 +142,11 @@ def _with_usual_threads(cell: Cell) -> Cell:
         cell.num_workers,
         cell.prefetch_factor,
         cell.pin_memory,
-        persistent_workers=cell.persistent_workers,
-        start_method=cell.start_method,
+        cell.threads,
+        cell.persistent_workers,
+        cell.start_method,
     )
+    return replace(same, **other)
 
 
 def _groups(cells: Iterable[Cell]) -> dict[tuple[int, str, str], list[Cell]]:

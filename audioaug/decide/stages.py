@@ -158,7 +158,7 @@ class Stages:
         if cut == len(self.report.chain.ops):
             return np.zeros(self.replicates)
         built = [part for (where, at, _), part in self._parts.items() if (where, at) == ("device", cut)]
-        if built and engine == "batched":
+        if built and engine != "torch-audiomentations":  # recorded or not, it is the same work
             found = min(built, key=lambda part: abs(part.threads - threads))
             times = self._array(found.ms_per_batch, found.ci_ms, found.samples_ms)
             return times * self._part_slowdown(found.threads, threads)

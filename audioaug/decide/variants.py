@@ -1,6 +1,6 @@
 """Variants: what another precision, batch size, device engine or start of the workers makes of a step, in words.
 
-The first two change training: they are not advised. An engine is, where it wins.
+The first two change training: they are not advised. An engine is raced, and advised where it wins.
 """
 
 from audioaug.decide.predict import loader_ms
@@ -23,7 +23,7 @@ def _sentence(report: Report, variant: Variant) -> str:
             f"of {format_seconds(variant.now_start_seconds)} (measured)."
         )
     if not variant.changes_training:
-        return _engine_sentence(variant, variant.step_ms, variant.ci_ms)
+        return _engine_sentence(report, variant, variant.step_ms, variant.ci_ms)
     now, then = variant.now_batch / variant.now_ms, variant.batch_size / variant.step_ms
     return (
         f"{variant.name} (it changes training): the model's step takes {format_ms(variant.step_ms)} "
@@ -32,12 +32,13 @@ def _sentence(report: Report, variant: Variant) -> str:
     )
 
 
-def _engine_sentence(variant: Variant, step_ms: float, ci_ms: Interval) -> str:
-    wins = ci_ms[1] < variant.now_ms
+def _engine_sentence(report: Report, variant: Variant, step_ms: float, ci_ms: Interval) -> str:
+    plan = report.recommendation
+    wins = plan is not None and variant.name == f"device_engine={plan.device_engine!r}"
     return (
-        f"{variant.name}: a step and all of the chain that can run on the device take {format_ms(step_ms)} "
-        f"({format_interval(*ci_ms)}) instead of {format_ms(variant.now_ms)} (measured): "
-        f"{'write it into the plan' if wins else 'it does not win here'}."
+        f"{variant.name}: a step takes {format_ms(step_ms)} ({format_interval(*ci_ms)}) instead of "
+        f"{format_ms(variant.now_ms)} with our ops as they are (measured): "
+        f"{'it is in the plan' if wins else 'it does not win here'}."
     )
 
 

@@ -41,7 +41,7 @@ def op_names(report: Report) -> list[str]:
 
 
 def op_parts(report: Report) -> tuple[Part, ...]:
-    """One row a transform, one column for each place and engine it was measured on; then why some have no number."""
+    """One row a transform, a column for each place and engine it was measured on; what is one pass; reasons."""
     stages = [stage for stage in report.stages if stage.op is not None]
     if not stages:
         return ()
@@ -52,7 +52,7 @@ def op_parts(report: Report) -> tuple[Part, ...]:
         Row((str(op + 1), name, *(cost(costs.get((op, it))) for it in sides), runs_in(report, op)))
         for op, name in enumerate(op_names(report))
     )
-    return Table(columns, rows).without_empty(), *reasons(stages)
+    return Table(columns, rows).without_empty(), *pass_lines(report), *reasons(stages)
 
 
 def side(stage: StageCost) -> Side:
@@ -75,6 +75,26 @@ def runs_in(report: Report, op: int) -> str:
     if report.recommendation is None:
         return NOTHING
     return "worker" if op < report.recommendation.cut else "device"
+
+
+def pass_lines(report: Report) -> tuple[Line, ...]:
+    """Which neighbours are one pass where our engine runs them under the recommendation, a line each."""
+    advice, names = report.recommendation, op_names(report)
+    if advice is None:
+        return ()
+    workers = range(advice.cut if advice.worker_engine == "batched" else 0)
+    device = range(advice.cut, len(names) if advice.device_engine != "torch-audiomentations" else advice.cut)
+    sides = {"On the device": device, "In the workers": workers}
+    found = (
+        (where, names[max(start, side.start) : min(stop, side.stop)])
+        for where, side in sides.items()
+        for start, stop in report.chain.fused
+    )
+    return tuple(
+        Line(f"{where}, {' + '.join(ops)} are one pass: their times alone do not add up.")
+        for where, ops in found
+        if len(ops) > 1
+    )
 
 
 def reasons(stages: list[StageCost]) -> tuple[Part, ...]:

@@ -169,13 +169,13 @@ def test_batches_without_end_go_through_the_dataset_in_turn() -> None:
 
 
 def test_arms_of_a_race_train_on_the_same_batches_whatever_they_discard() -> None:
-    def blocks(discard, block):
-        batches = iter(RaceBatches(1000, 4, discard, block))
-        next(batches)
+    def blocks(discard, block, met=1):
+        batches = iter(RaceBatches(1000, 4, discard, block, met=met))
+        assert len(list(itertools.islice(batches, met))) == met
         return [list(itertools.islice(batches, discard + block))[discard:] for _ in range(3)]
 
     one, other = blocks(2, 5), blocks(10, 3)
-    assert [block[:3] for block in one] == other
+    assert [block[:3] for block in one] == other == blocks(10, 3, met=7)
     assert one[0] != one[1] and one != [*map(list, blocks(2, 5)[::-1])]
     assert all(len(batch) == 4 for block in one for batch in block)
 

@@ -14,6 +14,7 @@ from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.decide.limits import Needs
 from audioaug.errors import MeasurementError
 from audioaug.measure import FakeClock
+from audioaug.records import Cell
 from tests.decide.planted import planted_report, raced
 
 
@@ -56,6 +57,16 @@ def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> Non
     schedule.most_workers = 100
     several = schedule.race(1e6)
     assert several[FEWEST_RACED] == several[1] and len(several) == len({cell.name for cell in several}) + 1
+
+
+def test_an_engine_that_was_asked_for_is_raced_however_short_the_time_is(schedule) -> None:
+    schedule.most_workers = 20
+    *few, asked = schedule.race(0.0, ["captured"])
+    assert few == schedule.race(0.0) and asked == replace(Cell("gpu", 0, num_workers=2), device_engine="captured")
+    names = [cell.name for cell in schedule.race(1e6, ["captured"])]
+    assert names.count(asked.name) == 1 and len(names) == len(set(names)) + 1  # the favourite against itself
+    schedule.most_workers = 4
+    assert schedule.race(1e6, ["captured"]) == few
 
 
 def test_what_is_not_measured_takes_as_much_more_than_predicted_as_today_does(schedule) -> None:

@@ -5,19 +5,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from audioaug.advise.pieces import whole_part
 from audioaug.advise.racing import Racer
 from audioaug.advise.start_methods import race_starts
 from audioaug.advise.target import load_target
-from audioaug.advise.variants import Wanted, parse_also
+from audioaug.advise.variants import Wanted, parse_also, raced_engines
+from audioaug.decide.shortlist import with_engines
 from audioaug.decide.variants import variant_sentences
 from audioaug.errors import UsageError
 from audioaug.measure import clock_for
-from audioaug.records import Cell, Report, Variant, read_record
+from audioaug.records import Cell, Recommendation, Report, Variant, read_record
 from tests.decide.planted import planted_report, raced
 
 CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
 IN_MEMORY = "dataset = [torch.randn(1, 4000) for _ in range(16)]\n"
+SLOW = "from audioaug import ops\naugment = [ops.PitchShift(p=1.0)]\n"
 SLOW_WHERE_LARGE = (
     "import time\ndef loss(output, batch):\n    time.sleep(0.002 * len(batch))\n    return output.float().mean()\n"
 )
@@ -57,32 +58,55 @@ def test_both_are_measured_beside_the_step_as_it_is(advise, model, here) -> None
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_an_engine_that_records_is_measured_behind_our_ops(advise, model, here, monkeypatch) -> None:
-    monkeypatch.setattr("audioaug.advise.pieces.MET", 4)
-    options = ("--budget", "1", "--workers", "0", "--also", "captured", "--json", "report.json")
-    ran = advise("--model", model(CHEAP + IN_MEMORY), *options)
+NO_GPU = torch.device("cpu")
+
+
+def test_an_engine_that_records_is_raced(advise, model, here, monkeypatch) -> None:
+    monkeypatch.setattr("audioaug.advise.variants.why_not_recorded", lambda engine, device: "")
+    monkeypatch.setattr("audioaug.advise.survey.why_not_recorded", lambda engine, device: "")
+    monkeypatch.setattr("audioaug.advise.racing.MET", 4)
+    options = ("--budget", "2", "--workers", "0", "--also", "captured", "--json", "report.json")
+    ran = advise("--model", model(SLOW + IN_MEMORY), *options)
     assert ran.code == 0, ran.err
-    (found,) = read_record(here / "report.json", Report).variants
+    report = read_record(here / "report.json", Report)
+    (found,) = report.variants
     assert found.name == "device_engine='captured'" and not found.changes_training and found.step_ms is not None
-    assert "device_engine='captured': a step and all of the chain" in ran.out and "changes training" not in ran.out
+    assert "device_engine='captured': a step takes" in ran.out and "changes training" not in ran.out
+    (twin,) = (cell for cell in report.cells if cell.device_engine == "captured")
+    assert twin.status == "raced" and twin.name in {it.cell for it in report.measurements}
 
 
-def test_an_engine_that_records_starts_behind_what_a_collate_fn_has_to_see(model, monkeypatch) -> None:
-    monkeypatch.setattr("audioaug.advise.pieces.MET", 2)
-    longer = (
-        "from audioaug import ops\naugment = [ops.TimeStretch(max_rate=0.9, leave_length_unchanged=False, p=1.0)]\n"
-    )
-    more = "augment.append(ops.PolarityInversion(p=1.0))\ncollate_fn = torch.stack\n"
-    target = load_target(model(longer + more + IN_MEMORY), torch.device("cpu"))
-    wave = torch.randn(4, 1, 4000)
-    assert torch.equal(whole_part(target, wave, "captured")(), -wave)
+def test_an_engine_that_cannot_record_here_is_not_raced(advise, model, here) -> None:
+    options = ("--budget", "1", "--workers", "0", "--also", "captured", "--json", "report.json")
+    assert advise("--model", model(SLOW + IN_MEMORY), *options).code == 0
+    report = read_record(here / "report.json", Report)
+    assert [it.reason for it in report.variants] == ["CUDA graphs need an NVIDIA GPU."]
+    assert not [cell for cell in report.cells if cell.device_engine == "captured"]
 
 
-def test_an_engine_is_advised_where_it_wins() -> None:
-    wins = Variant("device_engine='captured'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
-    loses, tie = replace(wins, step_ms=12.0, ci_ms=(11.0, 13.0)), replace(wins, ci_ms=(7.0, 10.5))
-    said = variant_sentences(replace(planted_report(), variants=(wins, loses, tie)))
-    assert [text.rpartition(": ")[2] for text in said] == ["write it into the plan.", *["it does not win here."] * 2]
+def test_an_engine_that_fails_in_the_race_says_why() -> None:
+    failed = {"all on the device (compiled), 0 workers": "no compiler"}
+    (found,) = raced_engines(planted_report(), NO_GPU, ["compiled"], failed)
+    assert (found.step_ms, found.reason) == (None, "no compiler")
+    (found,) = raced_engines(planted_report(), NO_GPU, ["compiled"], {})
+    assert found.reason == "nothing was raced that has our ops on the device."
+
+
+def test_a_race_has_the_best_with_our_ops_on_the_device_and_its_twins() -> None:
+    slower, best = raced(0, 2, 12.0, predicted_ms=12.0), raced(1, 4, 10.0, predicted_ms=10.0)
+    cells = [slower, best, raced(3, 4, 9.0, predicted_ms=9.0)]
+    ours, twin = with_engines(cells, ["captured"])
+    assert ours == best
+    assert twin.name == replace(best, device_engine="captured").name and twin.measured_ms is None
+    assert with_engines(cells, []) == [] == with_engines(cells[2:], ["captured"])
+
+
+def test_an_engine_is_in_the_plan_where_it_wins() -> None:
+    found = Variant("device_engine='captured'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
+    for engine, words in (("captured", "it is in the plan."), ("batched", "it does not win here.")):
+        plan = Recommendation("gpu", 0, device_engine=engine)
+        (said,) = variant_sentences(replace(planted_report(), variants=(found,), recommendation=plan))
+        assert said.endswith(words)
 
 
 def test_workers_are_raced_as_they_start_in_other_ways(model) -> None:

@@ -52,6 +52,8 @@ def test_how_far_a_plan_is_from_itself_is_said_where_it_decides() -> None:
     ("worse", "better"),
     [
         (raced(0, 1, 20.0, device_engine="torch-audiomentations"), raced(0, 2, 20.0)),  # inexact, though fewer workers
+        (raced(0, 1, 20.0, device_engine="captured"), raced(0, 2, 20.0)),  # less simple
+        (raced(0, 1, 20.0, device_engine="torch-audiomentations"), raced(0, 2, 20.0, device_engine="compiled")),
         (raced(0, 4, 20.0, cpu_seconds_per_step=0.01), raced(0, 2, 20.0, cpu_seconds_per_step=0.5)),
         (raced(0, 2, 20.0, cpu_seconds_per_step=0.5), raced(1, 2, 20.0, cpu_seconds_per_step=0.01)),
         (raced(1, 2, 20.0), raced(0, 2, 20.0)),
@@ -156,6 +158,15 @@ def test_an_undecided_arm_is_a_tie_but_not_the_advice() -> None:
     measurements = {**steady((today, best)), noisy.name: blocks(noisy.name, [18.0, 26.0, 34.0, 26.0, 18.0, 34.0])}
     found = recommend(report, measurements).recommendation
     assert found.name == best.name and found.tie_with == (noisy.name,)
+
+
+def test_an_engine_that_records_is_not_the_advice_where_the_same_without_is_a_tie() -> None:
+    today, ours, twin = raced(3, 0, 40.0), raced(0, 2, 22.0), raced(0, 2, 20.0, device_engine="captured")
+    report = replace(planted_report(), cells=(today, ours, twin), current=today, cost_seconds=60.0)
+    noisy = blocks(ours.name, [16.0, 22.0, 28.0, 22.0, 16.0, 28.0])
+    found = recommend(report, {**steady((today, twin)), ours.name: noisy}).recommendation
+    assert (found.name, found.tie_with) == (ours.name, (twin.name,))
+    assert recommend(report, steady((today, ours, twin))).recommendation.name == twin.name
 
 
 def test_advice_that_surely_beats_today_is_no_tie_with_it() -> None:

@@ -54,6 +54,26 @@ def test_cells_are_sorted_by_the_best_known_time_after_the_ceiling(race):
     assert numbers == sorted(numbers)
 
 
+def fused_words(report, **changes):
+    """What is said of two neighbours and three that are fused, under the recommendation with these changes."""
+    chain = replace(report.chain, ops=tuple("ABCDEF"), fused=((0, 2), (3, 6)))
+    advice = replace(report.recommendation, **changes)
+    return [
+        line.text.partition(" are")[0] for line in costs.pass_lines(replace(report, chain=chain, recommendation=advice))
+    ]
+
+
+def test_what_is_fused_is_told_by_the_side_that_it_runs_on(race):
+    everything = ["On the device, A + B", "On the device, D + E + F"]
+    assert fused_words(race, cut=0) == everything
+    assert fused_words(race, cut=0, device_engine="captured") == everything
+    assert fused_words(race, cut=0, device_engine="torch-audiomentations") == []
+    assert fused_words(race, cut=4) == ["On the device, E + F"]
+    both = fused_words(race, cut=5, worker_engine="batched")
+    assert both == ["In the workers, A + B", "In the workers, D + E"]
+    assert costs.pass_lines(replace(race, recommendation=None)) == ()
+
+
 def test_each_mark_stands_at_its_own_cell(race, early_exit):
     assert {row[""]: row["cell"] for row in rows_of(race) if row[""]} == {
         "use": "split at 2, 4 workers, prefetch 4, pinned",
