@@ -30,7 +30,8 @@ def as_on_a_gpu(monkeypatch) -> None:
 
 
 @pytest.fixture(params=["by loops", "by operations"])
-def either_way(request) -> None:
-    """Run the test with loops, as on a CPU, and without, as on a GPU."""
+def either_way(request) -> str:
+    """Run the test with loops, as on a CPU, and without, as on a GPU; tell which."""
     if request.param == "by operations":
         request.getfixturevalue("as_on_a_gpu")
+    return request.param
