@@ -19,6 +19,7 @@ from audioaug import Chain, build_device, ops
 from audioaug.advise.demo import demo_chain
 from audioaug.audio.bank import open_bank
 from audioaug.build import device as device_build
+from audioaug.build.prepare import Prepared
 from audioaug.core import REGISTRY
 from audioaug.dsp import kernel
 from audioaug.measure import trace
@@ -104,6 +105,17 @@ def test_the_demo_chain_does_not_either(lengths, on_fake_cuda, request):
 def test_nor_do_the_chains_that_are_measured(path, monkeypatch):
     monkeypatch.chdir(CHAINS.parents[1])
     assert waits(Chain.from_yaml(path)) == []
+
+
+def test_what_a_module_draws_for_itself_is_copied_from_pinned_memory(monkeypatch):
+    pinned = []
+    monkeypatch.setattr(Prepared, "pin_memory", lambda prepared: pinned.append(prepared) or prepared)
+    module = build_device(Chain([ops.Gain(p=1.0)], RATE))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        module(torch.empty(4, 1, SAMPLES, device="cuda"))
+    assert len(pinned) == 1
+    module(torch.zeros(4, 1, SAMPLES))
+    assert len(pinned) == 1
 
 
 # What must be seen
