@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug import Chain, Loader, Plan, build_device, ops, split
@@ -112,9 +113,12 @@ def test_recorded_audio_is_the_same_wherever_it_is_trained_with():
     assert all(torch.equal(a, b) for a, b in zip(ours, recorded, strict=True)) and len(ours) == 10
 
 
-def test_compiled_work_is_the_same():
-    found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 5, engine="compiled")
+def test_compiled_work_is_the_same_and_compiled_once_for_a_layout():
+    counters.clear()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 8, engine="compiled")
     assert max(found) <= 1e-6 and len(module._recording) == 1
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
 
 
 def test_the_kernels_are_those_of_other_rows_too():
