@@ -19,12 +19,16 @@ from audioaug.units import format_bytes
 
 @dataclass(frozen=True)
 class Part:
-    """Something audioaug can use. ``otherwise``: what to know when it is not there or does not work."""
+    """Something audioaug can use. ``otherwise``: what to know when it is not there or does not work.
+
+    ``on_gpu``: it is of use on an NVIDIA GPU only.
+    """
 
     name: str
     otherwise: str
     required: bool = False
     needs: str = ""
+    on_gpu: bool = False
 
     @property
     def module(self) -> str:
@@ -61,6 +65,7 @@ PARTS = (
     Part("soundfile", "no audio file can be read", required=True),
     Part("soxr", "no audio can be resampled", required=True),
     Part("numba", "filters, noise and other ops take some three times as long on a CPU"),
+    Part("triton", "filters, noise and fades are some four times as many operations on the GPU", on_gpu=True),
     Part("torchaudio", STOCK_ENGINE, needs="torch"),
     Part("torch-audiomentations", STOCK_ENGINE, needs="torchaudio"),
     Part("fast-mp3-augment", "Mp3Compression with its default backend cannot run"),
@@ -71,13 +76,15 @@ PARTS = (
 
 
 def probe(load: Callable[[str], object] = importlib.import_module) -> tuple[Finding, ...]:
-    """Try every part that audioaug can use, required or not; nothing is raised.
+    """Try every part that audioaug can use on this machine, required or not; nothing is raised.
 
     Args:
         load: imports a module by its name, and raises when that cannot be done.
     """
     findings: dict[str, Finding] = {}
     for part in PARTS:
+        if part.on_gpu and not _has_gpu():
+            continue
         needed = findings.get(part.needs)
         if needed is not None and not needed.ok:
             sentence = f"Waits for {part.needs}; until then {part.otherwise}."
@@ -85,6 +92,14 @@ def probe(load: Callable[[str], object] = importlib.import_module) -> tuple[Find
         else:
             findings[part.name] = _try(part, load)
     return tuple(findings.values())
+
+
+def _has_gpu() -> bool:
+    try:
+        import torch
+    except Exception:  # which is a finding of its own
+        return False
+    return torch.cuda.is_available()
 
 
 def check_up(load: Callable[[str], object] = importlib.import_module) -> Checkup:

@@ -29,10 +29,21 @@ def found(failures: dict[str, Exception]) -> dict[str, Finding]:
     return {finding.name: finding for finding in probe(loads_all_but(failures))}
 
 
-def test_all_parts_that_load_are_well() -> None:
+@pytest.mark.parametrize("gpu", [False, True])
+def test_all_parts_that_load_are_well(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: gpu)
     findings = found({})
-    assert list(findings) == [part.name for part in PARTS]
+    assert list(findings) == [part.name for part in PARTS if gpu or part.name != "triton"]
     assert all(finding.ok for finding in findings.values())
+
+
+def test_what_only_gpus_use_is_missed_where_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: True)
+    finding = found({"triton": missing("triton")})["triton"]
+    assert finding.sentence.startswith("Not installed: pip install triton; until then filters, noise and fades")
+    assert check_up(loads_all_but({"triton": missing("triton")})).ok
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: False)
+    assert "triton" not in found({"triton": missing("triton")})
 
 
 def test_a_pair_that_does_not_fit_is_one_sentence_and_stops_only_its_engine() -> None:

@@ -111,5 +111,5 @@ def _on_batches(
     module = build_device(chain, start, engine, stop=stop)
     shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
     prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(DRAWS)]
-    turns = cycle(prepared)
+    turns = cycle([each.pin_memory() for each in prepared] if wave.is_cuda else prepared)
     return lambda: module.augment(wave, next(turns))[0]

@@ -104,7 +104,8 @@ class DeviceChain(torch.nn.Module):
         elif draws is None:
             draws = self._ahead.draw(self.chain, self.drawn, len(x), self.seed)
             self.drawn += len(x)
-        y, length_B = self.augment(x, self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths))
+        prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
+        y, length_B = self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
         return (y, length_B) if return_lengths else y
 
     def augment(self, x: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,7 +5,10 @@ Either repeats the kernels, and nothing of what Python did between them.
 Shapes: B examples, C channels, T samples.
 """
 
+import contextlib
+import functools
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from audioaug.build.recording import Work
+from audioaug.build.recording import Work, log
 
 
 class Compiler:
@@ -47,47 +50,76 @@ def traced(work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
 class CudaGraphs:
     """Captures work as CUDA graphs, which share their memory: one runs at a time, whatever stream it is called on.
 
-    Graphs hold addresses. So what they read besides (banks of noise) is kept, and where torch is about to drop FFT
-    plans (it keeps 4,096 for a device), none is used.
+    Graphs hold addresses. So what they read besides (banks of noise) is kept, and once torch may have dropped FFT plans
+    (it keeps 4,096 for a device), none is used there any more.
     """
 
     most = 16
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
+        self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None  # of memory on any device
         self._batches: dict[tuple[Any, ...], torch.Tensor] = {}
-        self._done: torch.cuda.Event | None = None
+        self._done: dict[torch.device, torch.cuda.Event] = {}
+        self._full: set[torch.device] = set()
 
     def takes(self, x_BCT: torch.Tensor) -> bool:
-        """Capture on NVIDIA GPUs, while all FFT plans are kept."""
+        """Capture on NVIDIA GPUs, while all FFT plans are kept; log once when that ends."""
         if not x_BCT.is_cuda:
             return False
-        plans = torch.backends.cuda.cufft_plan_cache[x_BCT.device.index]
-        return bool(plans.size < plans.max_size)
+        device = x_BCT.device
+        plans = torch.backends.cuda.cufft_plan_cache[device.index]
+        if plans.size >= plans.max_size and device not in self._full:
+            self._full.add(device)
+            log.warning(
+                "Batches on %s run without CUDA graphs from now on, as torch keeps %d FFT plans and may drop theirs: "
+                "set torch.backends.cuda.cufft_plan_cache[%d].max_size higher at the start.",
+                *(device, plans.max_size, device.index),
+            )
+        return device not in self._full
 
     def __call__(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
         """Capture."""
-        place = (x_BCT.shape, x_BCT.dtype, x_BCT.device)
-        mine = (self._batches.setdefault(place, x_BCT.clone()), numbers.clone())
-        graph, outside = torch.cuda.CUDAGraph(), Outside()
-        # Other threads may allocate meanwhile, as the one that pins batches does: only this thread's work is captured.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"), outside:
+        device, place = x_BCT.device, (x_BCT.shape, x_BCT.stride(), x_BCT.dtype, x_BCT.device)
+        if place not in self._batches:
+            self._batches[place] = x_BCT.clone()
+        mine, outside = (self._batches[place], numbers.clone()), Outside()
+        with _capturing(device, self._pool) as graph, outside:
             mine[0].copy_(work(*mine))
 
         def replay(*given: torch.Tensor) -> torch.Tensor:
-            stream = torch.cuda.current_stream(given[0].device)
-            if self._done is not None:
-                stream.wait_event(self._done)
+            stream = torch.cuda.current_stream(device)  # on which torch replays, whatever the current device is
+            if device in self._done:
+                stream.wait_event(self._done[device])
             for own, other in zip(mine, given, strict=True):
                 own.copy_(other)
                 own.record_stream(stream)
             graph.replay()
             y_BCT = mine[0].clone()
-            self._done = stream.record_event()
+            self._done[device] = stream.record_event()
             return y_BCT
 
         replay.reads = outside.tensors  # type: ignore[attr-defined]
         return replay
+
+
+@contextlib.contextmanager
+def _capturing(device: torch.device, pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
+    """Capture on a stream of that device; the current stream is what it was afterwards, also where capturing fails.
+
+    ``torch.cuda.graph`` alone leaves its own stream behind then, and that is always one of the device it was first used
+    on. Other threads may allocate meanwhile, as the one that pins batches does: only this thread's work is captured.
+    """
+    with torch.cuda.device(device):
+        graph, stream = torch.cuda.CUDAGraph(), _stream_of(device)
+        kept = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+        with torch.cuda.stream(stream), kept:
+            yield graph
+
+
+@functools.cache
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream on which graphs are captured: memory of the pool is only shared on the same one."""
+    return torch.cuda.Stream(device)
 
 
 class Outside(TorchDispatchMode):

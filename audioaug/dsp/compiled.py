@@ -22,7 +22,7 @@ ENABLED = True
 
 def fits(x: torch.Tensor) -> bool:
     """Return whether a loop may do what is to be done with x."""
-    return ENABLED and x.device.type == "cpu" and not is_followed(x) and _can_compile()
+    return ENABLED and x.device.type == "cpu" and not is_followed(x) and is_installed("numba")
 
 
 def is_followed(x: torch.Tensor) -> bool:
@@ -32,10 +32,11 @@ def is_followed(x: torch.Tensor) -> bool:
 
 
 @functools.cache
-def _can_compile() -> bool:
+def is_installed(compiler: str) -> bool:
+    """Return whether the module that compiles can be imported."""
     try:
-        importlib.import_module("numba")
-    except ImportError:  # also where numpy is newer than it knows
+        importlib.import_module(compiler)
+    except ImportError:  # also where numpy is newer than numba knows
         return False
     return True
 

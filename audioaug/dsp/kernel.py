@@ -5,14 +5,12 @@ kept in a file for later processes. Its twin of torch operations runs on all oth
 operations are traced, and where Triton is missing.
 """
 
-import functools
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from audioaug.dsp.compiled import is_followed
+from audioaug.dsp.compiled import is_followed, is_installed
 
 DEVICES = ("cuda",)
 """Where kernels run: tests add the CPU, on which Triton interprets them."""
@@ -23,18 +21,9 @@ def fits(x: torch.Tensor) -> bool:
 
     While a CUDA graph is captured, kernels are recorded like any other, though operations are watched then.
     """
-    if x.device.type not in DEVICES or not _can_compile():
+    if x.device.type not in DEVICES or not is_installed("triton"):
         return False
     return not is_followed(x) or (x.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-@functools.cache
-def _can_compile() -> bool:
-    try:
-        importlib.import_module("triton")
-    except ImportError:
-        return False
-    return True
 
 
 def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, **constants: Any) -> None:

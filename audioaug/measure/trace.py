@@ -33,7 +33,10 @@ CONVERTS = {"tolist", "numpy", "__array__", "cpu"}
 """Methods that bring a tensor to the host. They never reach an operator where it is there already."""
 
 FROM_HOST = {"tensor", "as_tensor", "new_tensor"}
-"""Functions that copy numbers of Python's or numpy's to the device, and wait until that is done."""
+"""Functions that copy a number of Python's or numpy's to the device, and wait until that is done.
+
+Where they copy several, an operator tells (``lift_fresh``), as it does of lists and arrays that are indices.
+"""
 
 CUDA_WAITS = {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy"}
 
@@ -69,11 +72,22 @@ class _Methods(TorchFunctionMode):
         self.waits: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        from_host = name in FROM_HOST and not isinstance(args[-1] if args else None, torch.Tensor)
-        if name in CONVERTS or from_host:
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        result = func(*args, **kwargs)
+        if name in CONVERTS or _exchanges(name, args, kwargs, result):
             self.waits.append(name)
-        return func(*args, **(kwargs or {}))
+        return result
+
+
+def _exchanges(name: str, args: Any, kwargs: dict[str, Any], result: Any) -> bool:
+    """Return whether a function copies a tensor to the host, or a single number from it."""
+    if name == "to":  # a device that is no string may be another tensor's, so be the GPU
+        return any(isinstance(each, str) and each == "cpu" for each in (*args[1:], *kwargs.values()))
+    if name == "__setitem__":  # of several samples it is a fill
+        x, index, value = args
+        places = index if isinstance(index, tuple) else (index,)
+        return x.ndim == len(places) and all(type(each) is int for each in places) and not torch.is_tensor(value)
+    return name in FROM_HOST and not isinstance(args[-1] if args else None, torch.Tensor) and not result.ndim
 
 
 class _Operators(TorchDispatchMode):
@@ -91,7 +105,9 @@ class _Operators(TorchDispatchMode):
 
 
 def _reads(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Return whether the host must wait for what an operator computes."""
+    """Return whether the host must wait for what an operator computes, or for numbers of its own to be copied."""
+    if name == "lift_fresh":
+        return bool(args[0].ndim)
     if name == "repeat_interleave":
         return kwargs.get("output_size") is None
     if name in ("index", "index_put", "index_put_"):

@@ -113,7 +113,7 @@ class AddColorNoise(Op):
         key_B = params["noise_key"]
         frequency_hz_F = torch.arange(self.n_fft // 2 + 1, device=key_B.device) * (sample_rate / self.n_fft)
         weighting_BF = torch.where(params["weighted"][:, None] > 0, 2.0 + a_weighting(frequency_hz_F), 1.0)
-        frequency_hz_F[0] = 1.0
+        frequency_hz_F[:1] = 1.0  # not [0], for which the host's number would be copied, and waited for
         # Steep slopes have factors beyond float32, but the level is set afterwards: the largest one may be 1.
         power_BF = params["f_decay"][:, None] / DB_PER_OCTAVE * frequency_hz_F.log()
         magnitude_BF = ((power_BF - power_BF.amax(dim=1, keepdim=True)) / 2).exp()

@@ -228,6 +228,18 @@ def test_every_example_draws_for_itself(batch):
     assert all(not torch.equal(result[i], result[j]) for i in range(8) for j in range(i))
 
 
+@pytest.mark.parametrize("kind", [ops.ApplyImpulseResponse, ops.LowPassFilter, ops.PitchShift, ops.TimeStretch])
+def test_a_dear_op_sees_only_the_rows_that_its_draws_select(kind, batch, monkeypatch):
+    chain, seen = Chain([example(kind, p=0.5)], RATE), []
+    module, draws = build_device(chain), chain.draw(range(8))
+    [op] = module.prepare.ops
+    batched = type(op).batched
+    monkeypatch.setattr(type(op), "batched", lambda self, x, *rest: seen.append(x.clone()) or batched(self, x, *rest))
+    module(batch, draws=draws)
+    [rows] = seen
+    assert 0 < len(rows) < 8 and torch.equal(rows, batch[torch.from_numpy(draws["0:apply"] > 0)])
+
+
 def test_without_a_seed_torchs_initial_seed_counts(batch):
     before = torch.get_rng_state()
     try:

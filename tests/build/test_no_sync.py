@@ -5,6 +5,7 @@ With a GPU, CUDA itself raises at each wait. Without one, all calls are watched 
 
 import functools
 import itertools
+import operator
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,7 +90,13 @@ PLANTED = {
     "repeat_interleave": lambda x: x + torch.repeat_interleave(torch.ones(2, dtype=torch.long, device=x.device)).sum(),
     "tolist": lambda x: x * max(x[0, 0].tolist()),
     "numpy": lambda x: x * float(np.max(x.cpu().numpy())),
+    "to the host": lambda x: x * x.amax().to("cpu"),
+    "a tensor of a number": lambda x: x * torch.tensor(0.5, device=x.device),
     "a tensor of Python's numbers": lambda x: x * torch.tensor([0.5], device=x.device),
+    "a tensor of numpy's numbers": lambda x: x * torch.from_numpy(np.ones(1, np.float32)).to(x.device),
+    "a list as an index": lambda x: x + x[[0, 1]].amax(),
+    "a number in a single place": lambda x: operator.setitem(y := x.clone(), (0, 0, 0), 1.0) or y,
+    "an array as an index": lambda x: x + x[np.array([0, 1])].amax(),
 }
 
 
@@ -109,6 +116,8 @@ def test_what_does_not_wait_is_not_seen():
     def harmless(x):
         x = x.clone()
         x[x > 0] = 0.5  # masked_fill
+        x[:, 0, 3] = 0.25
+        x = x.to(x.device)[1:3, None, 0]
         x = torch.where(x < 0, -x, x)[:, :, torch.arange(9, device=x.device)]
         return torch.repeat_interleave(x, 2, dim=0) + len(x) * x.shape[-1]
 

@@ -4,18 +4,23 @@ Where there is no GPU, torch's tracer takes the place of CUDA graphs: it too rep
 Python had decided when they were recorded.
 """
 
+import contextlib
 import copy
 import logging
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug import Chain, Loader, Plan, build_device, ops, split
 from audioaug.advise.demo import demo_chain
 from audioaug.build import device as device_build
+from audioaug.build import recorders
 from audioaug.build.recorders import CudaGraphs, Outside, traced
 from audioaug.build.recording import RECORDED_AT
 from audioaug.core import REGISTRY
@@ -108,9 +113,12 @@ def test_recorded_audio_is_the_same_wherever_it_is_trained_with():
     assert all(torch.equal(a, b) for a, b in zip(ours, recorded, strict=True)) and len(ours) == 10
 
 
-def test_compiled_work_is_the_same():
-    found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 5, engine="compiled")
+def test_compiled_work_is_the_same_and_compiled_once_for_a_layout():
+    counters.clear()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 8, engine="compiled")
     assert max(found) <= 1e-6 and len(module._recording) == 1
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
 
 
 def test_the_kernels_are_those_of_other_rows_too():
@@ -226,6 +234,58 @@ def test_what_work_reads_besides_is_known():
 
 def test_cuda_graphs_are_for_cuda_only():
     assert not CudaGraphs().takes(torch.zeros(1))
+
+
+def test_once_torch_may_drop_plans_no_graph_is_used_which_is_told_once(monkeypatch, caplog):
+    graphs, plans = CudaGraphs(), SimpleNamespace(size=4095, max_size=4096)
+    monkeypatch.setattr(torch.backends.cuda, "cufft_plan_cache", [plans])
+    with FakeTensorMode():
+        x = torch.empty(1, device="cuda")
+    assert graphs.takes(x)
+    plans.size = 4096
+    with caplog.at_level(logging.WARNING, "audioaug"):
+        assert not graphs.takes(x) and not graphs.takes(x)
+    plans.max_size = 9999  # those that graphs use may be gone by now
+    assert not graphs.takes(x)
+    [record] = caplog.records
+    assert "on cuda:0 run without CUDA graphs from now on, as torch keeps 4096 FFT plans" in record.getMessage()
+
+
+@pytest.fixture
+def capturing(monkeypatch):
+    """Let CudaGraphs capture without a GPU; return what is entered and left for it."""
+    steps = []
+
+    @contextlib.contextmanager
+    def entered(name, *given):
+        steps.append((name, *given))
+        try:
+            yield
+        finally:
+            steps.append(f"not {name}")
+
+    monkeypatch.setattr(torch.cuda, "device", lambda device: entered("device", device))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: entered("stream", stream))
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool, stream, **_: entered("graph", stream))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(recorders, "_stream_of", lambda device: f"one of {device}")
+    return steps
+
+
+def test_a_graph_is_captured_on_the_device_of_the_batch_and_all_is_left_as_it_was(capturing):
+    with pytest.raises(ZeroDivisionError):
+        CudaGraphs()(lambda *_: 1 // 0, torch.ones(2, 1, 9), torch.ones(3))
+    entered = [("device", torch.device("cpu")), ("stream", "one of cpu"), ("graph", "one of cpu")]
+    assert capturing == [*entered, "not graph", "not stream", "not device"]
+
+
+@pytest.mark.usefixtures("capturing")
+def test_graphs_of_batches_that_lie_alike_share_them():
+    graphs, numbers, contiguous = CudaGraphs(), torch.ones(3), torch.ones(2, 3, 9)
+    batches = contiguous, contiguous.clone(), torch.ones(9, 3, 2).transpose(0, 2)
+    for each in batches:
+        graphs(lambda x, numbers: -x, each, numbers)
+    assert [place[1] for place in graphs._batches] == [contiguous.stride(), batches[2].stride()]
 
 
 def test_a_plan_may_ask_for_it():

@@ -1,10 +1,14 @@
 """An op done twice to the same batch with the same draws: as it runs here, and in another way."""
 
+import contextlib
+import importlib
 from dataclasses import replace
 
+import pytest
 import torch
 
 from audioaug import Chain, build_device
+from audioaug.dsp import compiled
 
 LENGTHS = {"all as long": None, "of their own lengths": [12000, 9000, 12000, 700, 1]}
 
@@ -19,3 +23,20 @@ def largest_difference(op, lengths, other_way):
     wanted, wanted_B = other_way(lambda: module.augment(x, prepared))
     assert torch.equal(length_B, wanted_B) and y.shape == wanted.shape
     return float((y - wanted).abs().max() / wanted.abs().max())
+
+
+@contextlib.contextmanager
+def not_installed(compiler):
+    """Let a compiler be missing for a while."""
+    load = importlib.import_module
+
+    def load_others(name, *more):
+        if name == compiler:
+            raise ImportError(f"there is no {name} that works here")
+        return load(name, *more)
+
+    compiled.is_installed.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled.importlib, "import_module", load_others)
+        yield
+    compiled.is_installed.cache_clear()

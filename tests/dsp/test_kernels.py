@@ -14,9 +14,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from audioaug import Chain, build_device
 from audioaug.core import REGISTRY
 from audioaug.dsp import compiled, kernel, kernels
+from audioaug.dsp.biquads import NUMBERS
 from audioaug.dsp.noise import gaussian, with_gaussian
 from audioaug.verify.material import variants
-from tests.dsp.both_ways import LENGTHS, largest_difference
+from tests.dsp.both_ways import LENGTHS, largest_difference, not_installed
 
 triton = pytest.importorskip("triton")
 ASTSource = importlib.import_module("triton.compiler").ASTSource
@@ -109,14 +110,9 @@ def test_on_a_cpu_loops_run_and_without_triton_operations(monkeypatch):
     assert not kernel.fits(torch.zeros(1))
     monkeypatch.setattr(kernel, "DEVICES", ("cpu",))
     assert kernel.fits(torch.zeros(1))
-
-    def missing(name):
-        raise ImportError(f"there is no {name} here")
-
-    kernel._can_compile.cache_clear()
-    monkeypatch.setattr(kernel.importlib, "import_module", missing)
-    assert not kernel.fits(torch.zeros(1))
-    kernel._can_compile.cache_clear()
+    with not_installed("triton"):
+        assert not kernel.fits(torch.zeros(1))
+    assert kernel.fits(torch.zeros(1))
 
 
 # They compile
@@ -129,8 +125,8 @@ POINTERS = {
     "bend_by": REAL,
 }
 LAUNCHED = [
-    *((name, "_multiply", {"CUT": cut}) for name, cut in (("cascades", False), ("cascades", True))),
-    *((name, "_make", {"ADDS": adds}) for name, adds in (("noise", False), ("noise", True))),
+    *(("cascades", "_multiply", {"CUT": cut, "NUMBERS": NUMBERS}) for cut in (False, True)),
+    *(("noise", "_make", {"ADDS": adds}) for adds in (False, True)),
     *(("fades", function, {}) for function in ("_silence", "_fade")),
 ]
 

@@ -17,7 +17,7 @@ from audioaug.dsp.loops.turns import _find_power
 from audioaug.dsp.noise import gaussian
 from audioaug.dsp.windows import pieced, rolled
 from audioaug.verify.material import variants
-from tests.dsp.both_ways import LENGTHS, largest_difference
+from tests.dsp.both_ways import LENGTHS, largest_difference, not_installed
 from tests.dsp.test_biquads import ROWS, cookbook, expected, noise, sections
 
 RATE = 16000
@@ -63,15 +63,10 @@ def test_gradients_and_tracers_find_operations(monkeypatch):
     assert ran == [filter_cascades]
 
 
-def test_without_numba_operations_run(monkeypatch):
-    def missing(name):
-        raise ImportError(f"{name} needs another numpy")
-
-    compiled._can_compile.cache_clear()
-    monkeypatch.setattr(compiled.importlib, "import_module", missing)
-    assert not compiled.fits(torch.zeros(1))
-    compiled._can_compile.cache_clear()
-    monkeypatch.undo()
+def test_without_numba_operations_run():
+    assert compiled.fits(torch.zeros(1))
+    with not_installed("numba"):
+        assert not compiled.fits(torch.zeros(1))
     assert compiled.fits(torch.zeros(1))
 
 

@@ -22,10 +22,10 @@ def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, 
         axis_AF: sin(w/2) and cos(w/2), and where sections are cut, exp(-j w (cut - 1/2)) in its two parts.
     """
     rows, parts, bins = spectrum_RPF.shape
-    sections, cut = numbers_RSK.shape[1], len(axis_AF) > 2
+    (sections, count), cut = numbers_RSK.shape[1:], len(axis_AF) > 2
     grid = rows, triton.cdiv(bins, BLOCK)
     values = torch.view_as_real(spectrum_RPF), numbers_RSK.contiguous(), axis_AF
-    kernel.launch(_multiply, grid, *values, parts, bins, sections, CUT=cut, BLOCK=BLOCK)
+    kernel.launch(_multiply, grid, *values, parts, bins, sections, CUT=cut, NUMBERS=count, BLOCK=BLOCK)
 
 
 @triton.jit
@@ -37,6 +37,7 @@ def _multiply(
     bins,
     sections,
     CUT: tl.constexpr,
+    NUMBERS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -52,7 +53,7 @@ def _multiply(
     response, response_j = tl.full([BLOCK], 1.0, tl.float32), tl.full([BLOCK], 0.0, tl.float32)
     section = 0
     while section < sections:  # range() is more than Triton's interpreter can do
-        number_ptr = numbers_ptr + (row * sections + section) * 7
+        number_ptr = numbers_ptr + (row * sections + section) * NUMBERS
         g, k = tl.load(number_ptr), tl.load(number_ptr + 1)
         low, band, high = tl.load(number_ptr + 2), tl.load(number_ptr + 3), tl.load(number_ptr + 4)
         above, above_j = low * g * g * c2 - high * u2, band * g * uc
