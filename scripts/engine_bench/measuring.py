@@ -44,7 +44,10 @@ GROWTH = {
     "cpu": {"batch": (32, 64, 128), "seconds": (4, 8, 16), "ops": (1, 2, 3)},
     "cuda": {"batch": (32, 64, 128, 256), "seconds": (4, 8, 16, 30), "ops": (1, 2, 4)},
 }
-"""How many clips, how long, and how many times each op: the others are the first of theirs meanwhile."""
+"""How many clips, how long, and how many times each op: the others are the first of theirs meanwhile.
+
+Other devices get the sizes of a CPU.
+"""
 
 
 def copy_speed(device: torch.device) -> float:
@@ -180,7 +183,7 @@ def _hottest(work: Work, device: torch.device, most: int = 5) -> tuple[tuple[str
 
 def exponents(name: str, chain: Chain, device: torch.device, seconds: float, rounds: int) -> Exponents:
     """Fit how the time of our engine grows with each of batch, clip length and number of ops."""
-    points = GROWTH[device.type]
+    points = sizes_that_grow(device)
     works: dict[str, Work] = {}
     for what, values in points.items():
         for value in values:
@@ -190,6 +193,11 @@ def exponents(name: str, chain: Chain, device: torch.device, seconds: float, rou
             works[f"{what} {value}"] = engines.ours(longer, x_BCT)
     times = interleave(works, clock_for(device), seconds=seconds, at_least=rounds)
     return Exponents(name, **{what: _slope(values, what, times) for what, values in points.items()})
+
+
+def sizes_that_grow(device: torch.device) -> dict[str, tuple[int, ...]]:
+    """Return the sizes that a chain is timed at on a device, see ``GROWTH``."""
+    return GROWTH.get(device.type, GROWTH["cpu"])
 
 
 def _slope(values: Sequence[float], what: str, times: dict[str, Timing]) -> float:

@@ -102,6 +102,11 @@ def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPat
     assert "speech in a worker, one core" in text and "music grows as batch ^" in text
 
 
+def test_growth_is_measured_on_any_device() -> None:
+    assert measuring.sizes_that_grow(torch.device("mps")) == measuring.GROWTH["cpu"]
+    assert measuring.sizes_that_grow(torch.device("cuda", 1)) == measuring.GROWTH["cuda"]
+
+
 def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4, 2**30), "seconds": (0.5, 3600.0)})
     monkeypatch.setattr(fitting, "free_bytes", lambda device: 10**12)
