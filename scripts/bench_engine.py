@@ -47,6 +47,7 @@ class Options:
     rounds: int
     most_seconds: float = 120.0
     also: tuple[DeviceEngine, ...] = ()
+    """At the size that is asked for, not at others of a sweep: compiling takes tens of seconds for each layout."""
 
 
 def run(options: Options, progress: Progress) -> Iterator[Result]:
@@ -62,7 +63,8 @@ def run(options: Options, progress: Progress) -> Iterator[Result]:
             if reason:
                 row = Row(name, isinstance(work, engines.Chain), size, reasons={OURS: reason})
             else:
-                row = measuring.measure(name, work, size, options.device, speed, seconds, options.rounds, options.also)
+                also = options.also if size == options.size else ()
+                row = measuring.measure(name, work, size, options.device, speed, seconds, options.rounds, also)
         load = max(result.load, psutil.getloadavg()[0])
         result = replace(result, rows=(*result.rows, row), load=load)
         yield result
@@ -116,7 +118,7 @@ def _recorded(also: str) -> tuple[DeviceEngine, ...]:
 @click.option("--chains/--no-chains", default=True, show_default=True, help="Chains, how they grow, the worker engine.")
 @click.option("--sweep", is_flag=True, help="Also batches of 8 to 256, 1 to 30 s, 16 and 48 kHz: chains, ops named.")
 @click.option("--most-seconds", default=120.0, show_default=True, help="Leave out what would take longer than that.")
-@click.option("--also", default="", metavar="A,B", help="Also chains that are recorded: captured, compiled.")
+@click.option("--also", default="", metavar="A,B", help="Also chains recorded (captured, compiled), at one size.")
 @click.option("--seconds-per-op", default=1.5, show_default=True, type=click.FloatRange(0), help="Chains: three times.")
 @click.option(
     "--rounds", default=3, show_default=True, type=click.IntRange(1), help="At least, however long they take."

@@ -121,6 +121,7 @@ def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.Monk
 
 def test_what_a_size_takes_grows_with_its_samples() -> None:
     row, twice = planted("Gain", 1.0, ta=3.0, am=100.0), replace(TINY, batch=4)
+    row.times[RECORDED["compiled"]] = Timing((100.0,))
     assert fitting.expected_seconds(row, twice, 3) == pytest.approx((3 + fitting.CALLS_BESIDE) * 2 * 2 * (1 + 1 + 3))
     assert fitting.why_not("Gain", twice, CPU, [row], 1e6, 3) == ""
     far = replace(row, size=replace(TINY, seconds=1e-3))  # of which much does not grow
@@ -157,6 +158,23 @@ def test_recorded_engines_take_part(engine: str, monkeypatch: pytest.MonkeyPatch
     row = measuring.measure("light", chain, TINY, CPU, 1e9, 0.0, 2, (engine,))
     assert row.replayed == {RECORDED[engine]: 1.0 if engine == "compiled" else 0.0}
     assert f"audioaug, {engine}: light, 2 x 0.5 s" in summary(row)
+
+
+def test_recorded_engines_take_no_part_at_other_sizes_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int, tuple[str, ...]]] = []
+
+    def note(name, work, size, device, copy_speed, seconds, rounds, also) -> Row:
+        asked.append((name, size.batch, also))
+        return Row(name, True, size)
+
+    monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4)})
+    monkeypatch.setattr(measuring, "measure", note)
+    options = bench_engine.Options(TINY, CPU, (), True, True, 0.0, 1, also=("compiled",))
+    steps = bench_engine.run(options, Progress(quiet=True))
+    rows = next(result.rows for result in steps if len(result.rows) == len(REGISTRY) + 6)
+    assert [(row.name, row.size.batch) for row in rows] == [entry[:2] for entry in asked]
+    chains = ("light", "speech", "music")
+    assert asked[-6:] == [*((name, 2, ("compiled",)) for name in chains), *((name, 4, ()) for name in chains)]
 
 
 @pytest.mark.parametrize(
