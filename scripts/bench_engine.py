@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 import click
 import psutil
 import torch
-from engine_bench import engines, fitting, measuring, showing
+from engine_bench import engines, fitting, measuring, showing, workers
 from engine_bench.records import OURS, RECORDED, Result, Row, Size
 from rich.console import Console
 
@@ -95,8 +95,8 @@ def _growth_and_workers(options: Options, result: Result, progress: Progress) ->
             fit = measuring.exponents(name, chain, options.device, 3 * options.seconds, min(options.rounds, 3))
         result = replace(result, exponents=(*result.exponents, fit))
         yield result
-    with progress.stage("speech in a worker", 3 * options.seconds):
-        pair = measuring.worker_engines(chains["speech"], options.size, 3 * options.seconds, options.rounds)
+    with progress.stage("speech in workers", 3 * options.seconds):
+        pair = workers.worker_engines(chains["speech"], options.size, 3 * options.seconds, options.rounds)
     yield replace(result, workers=pair)
 
 
@@ -115,7 +115,9 @@ def _recorded(also: str) -> tuple[DeviceEngine, ...]:
 @click.option("--sample-rate", default=16000, show_default=True, type=click.IntRange(8000), help="In Hz.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Threads for each engine.")
 @click.option("--ops", default="", metavar="A,B", help="Only these ops. [default: all]")
-@click.option("--chains/--no-chains", default=True, show_default=True, help="Chains, how they grow, the worker engine.")
+@click.option(
+    "--chains/--no-chains", default=True, show_default=True, help="Chains, how they grow, the worker engines."
+)
 @click.option("--sweep", is_flag=True, help="Also batches of 8 to 256, 1 to 30 s, 16 and 48 kHz: chains, ops named.")
 @click.option("--most-seconds", default=120.0, show_default=True, help="Leave out what would take longer than that.")
 @click.option("--also", default="", metavar="A,B", help="Also chains recorded (captured, compiled), at one size.")

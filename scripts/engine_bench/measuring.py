@@ -30,7 +30,6 @@ from engine_bench.records import (
     Exponents,
     Row,
     Size,
-    WorkerEngines,
 )
 
 COPIED_BYTES = {"cpu": 2**26, "cuda": 2**30}
@@ -203,19 +202,3 @@ def sizes_that_grow(device: torch.device) -> dict[str, tuple[int, ...]]:
 def _slope(values: Sequence[float], what: str, times: dict[str, Timing]) -> float:
     seconds = [times[f"{what} {value}"].median for value in values]
     return float(np.polyfit(np.log(values), np.log(seconds), 1)[0])
-
-
-# In a worker
-
-
-def worker_engines(chain: Chain, size: Size, seconds: float, rounds: int) -> WorkerEngines:
-    """Time both worker engines on one core: ours on the collated batch, audiomentations clip by clip."""
-    x_BCT = engines.speech(size)
-    works = {"batched": engines.ours(chain, x_BCT), REFERENCE: engines.reference(chain, list(x_BCT[:, 0].numpy()))}
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        times = interleave(works, clock_for(torch.device("cpu")), seconds=seconds, at_least=rounds)
-    finally:
-        torch.set_num_threads(before)
-    return WorkerEngines(times["batched"], times[REFERENCE])

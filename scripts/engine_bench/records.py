@@ -15,6 +15,9 @@ LEAST = "least"
 RECORDED: dict[DeviceEngine, str] = {"captured": "audioaug, captured", "compiled": "audioaug, compiled"}
 """Our ops on prepared batches, recorded by these device engines."""
 
+WORKERS_GOAL = 2.0
+"""In workers, audiomentations is to take so many times as long as our ops on the collated batch, or more."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -92,15 +95,24 @@ class Exponents:
 
 @dataclass(frozen=True)
 class WorkerEngines:
-    """The speech chain as a worker runs it, on one core: seconds for a batch."""
+    """The speech chain in so many workers: seconds for a batch, an entry a turn, the median of the turn.
+
+    In older records there are none: both ran in one process, on one core.
+    """
 
     batched: Timing
     audiomentations: Timing
+    workers: int = 0
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times as long audiomentations takes, turn by turn."""
+        return [a / b for a, b in zip(self.audiomentations.seconds, self.batched.seconds)]
 
     @property
     def ratio(self) -> float:
         """How many times as long audiomentations takes."""
-        return median(a / b for a, b in zip(self.audiomentations.seconds, self.batched.seconds))
+        return median(self.ratios)
 
 
 @dataclass(frozen=True)

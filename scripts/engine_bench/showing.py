@@ -15,8 +15,10 @@ from engine_bench.records import (
     OURS,
     REFERENCE,
     STOCK,
+    WORKERS_GOAL,
     Result,
     Row,
+    WorkerEngines,
     geometric_mean,
     spread,
 )
@@ -71,7 +73,7 @@ def show(result: Result, console: Console) -> None:
 
 
 def summary(result: Result) -> Iterable[str]:
-    """Yield the sentences: means, losses, how it grows, the worker engine, and where time goes in the worst."""
+    """Yield the sentences: means, losses, how it grows, the worker engines, and where time goes in the worst."""
     if result.disturbed:
         yield (
             f"Others used the cores too (load {result.load:.1f} on {result.host.usable_cores:g}): engines with several "
@@ -101,11 +103,7 @@ def summary(result: Result) -> Iterable[str]:
     for fit in result.exponents:
         yield f"{fit.chain} grows as batch ^ {fit.batch:.2f}, length ^ {fit.seconds:.2f}, ops ^ {fit.ops:.2f}."
     if result.workers:
-        ours, theirs = result.workers.batched, result.workers.audiomentations
-        yield (
-            f"speech in a worker, one core: batched {_ms(ours)} ms a batch (± {_percent(ours)} %), audiomentations "
-            f"{_ms(theirs)} (± {_percent(theirs)} %): {result.workers.ratio:.2f} x."
-        )
+        yield _workers(result.workers, result.rows[0].size.batch)
     for row in result.rows:
         if OURS in row.reasons:
             yield f"not measured: {row.reasons[OURS]}"
@@ -113,6 +111,19 @@ def summary(result: Result) -> Iterable[str]:
     for row in worst:
         shares = ", ".join(f"{name.removeprefix('aten::')} {share:.0%}" for name, share in row.hottest)
         yield f"time in {row.name}: {shares}"
+
+
+def _workers(found: WorkerEngines, batch: int) -> str:
+    def told(timing: Timing) -> str:
+        return f"{_ms(timing)} ms a batch (± {_percent(timing)} %), {batch / timing.median:,.0f} clips/s"
+
+    ratios = found.ratios
+    verdict = f"; the goal of {WORKERS_GOAL:g} x is {'met' if found.ratio >= WORKERS_GOAL else 'missed'}"
+    return (
+        f"speech in {plural(found.workers, 'worker') if found.workers else 'a worker, one core'}: batched "
+        f"{told(found.batched)}; audiomentations {told(found.audiomentations)}: {found.ratio:.2f} x, {min(ratios):.2f} "
+        f"to {max(ratios):.2f} in {plural(len(ratios), 'turn')}{verdict if found.workers else ''}."
+    )
 
 
 def order(row: Row) -> tuple[float, float]:

@@ -1,8 +1,12 @@
 """The benchmark of the engine: a tiny run from end to end, and what it makes of planted times."""
 
 import functools
+import json
+import multiprocessing
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import bench_engine
 import numpy as np
 import pytest
 import torch
-from engine_bench import engines, fitting, measuring, showing
+from engine_bench import engines, fitting, measuring, showing, workers
 from engine_bench.least import COPY, FILTER, NOISE, VOCODER, passes_of
 from engine_bench.records import (
     DEVICE_PART,
@@ -23,6 +27,7 @@ from engine_bench.records import (
     Result,
     Row,
     Size,
+    WorkerEngines,
     geometric_mean,
 )
 
@@ -31,8 +36,8 @@ from audioaug.advise.progress import Progress
 from audioaug.build.stock import why_unavailable
 from audioaug.core import REGISTRY
 from audioaug.measure import host_facts
-from audioaug.ops import Identity
-from audioaug.records import Timing, read_record
+from audioaug.ops import Identity, Lambda
+from audioaug.records import Timing, from_json, read_record, to_json
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -97,9 +102,60 @@ def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPat
     assert [row.name for row in result.rows] == ["Identity", "light", "speech", "music"]
     assert all(row.asked[DEVICE_PART].waits == () for row in result.rows)
     assert [fit.chain for fit in result.exponents] == ["light", "speech", "music"]
-    assert result.workers is not None and result.workers.ratio > 0
+    assert result.workers is not None and result.workers.workers == TINY.threads
     text = "\n".join(showing.summary(result))
-    assert "speech in a worker, one core" in text and "music grows as batch ^" in text
+    assert "speech in 1 worker: batched" in text and "music grows as batch ^" in text
+
+
+# Worker engines
+
+
+def test_worker_engines_take_turns_in_workers_that_end_with_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, measured = [], workers.measure_loader
+
+    def watched(loader, *arguments, **options):
+        assert not multiprocessing.active_children()
+        feeder = iter(loader)
+        next(feeder)
+        turns.append((loader.plan.worker_engine, loader.plan.cut, loader.capacity, len(loader.workers)))
+        feeder.close()
+        return measured(loader, *arguments, **options)
+
+    monkeypatch.setattr(workers, "measure_loader", watched)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 2.5)
+    chain = engines.declared_chains(16000)["speech"]
+    pair = workers.worker_engines(chain, replace(TINY, threads=8), 0.0, 2)
+    assert turns == [("batched", 10, 4, 2), ("audiomentations", 10, 4, 2)] * 2
+    assert pair.workers == 2 and len(pair.ratios) == 2 and min(pair.batched.seconds) > 0
+    assert not multiprocessing.active_children()
+
+
+def slow_at_first(samples: np.ndarray, sample_rate: int, begun: list[int] = []) -> np.ndarray:  # noqa: B006
+    """Take half a second for each of the first four clips that this process has: two batches."""
+    begun.append(os.getpid())
+    time.sleep(0.5 if begun.count(os.getpid()) <= 4 else 0.0)
+    return samples
+
+
+def test_what_workers_do_at_first_is_not_timed() -> None:
+    found = workers.worker_engines(Chain([Lambda(transform=slow_at_first, p=1.0)], 16000), TINY, 0.0, 1)
+    assert found.batched.median < 0.15 and found.audiomentations.median < 0.15
+
+
+@pytest.mark.parametrize(("theirs", "verdict"), [(3.0, "met"), (1.5, "missed")])
+def test_the_verdict_on_the_worker_engines(theirs: float, verdict: str) -> None:
+    pair = WorkerEngines(Timing((0.5, 1.0, 2.0)), Timing((0.5 * theirs, theirs, 8.0)), workers=3)
+    text = "\n".join(showing.summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
+    assert "speech in 3 workers: batched 1,000 ms a batch (± 38 %), 2 clips/s; audiomentations" in text
+    assert f"{theirs:.2f} x, {theirs:.2f} to 4.00 in 3 turns; the goal of 2 x is {verdict}." in text
+
+
+def test_a_record_from_before_workers_were_real_can_be_shown() -> None:
+    pair = WorkerEngines(Timing((1.0,)), Timing((4.0,)))
+    plain = json.loads(to_json(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
+    del plain["workers"]["workers"]
+    text = "\n".join(showing.summary(from_json(json.dumps(plain), Result)))
+    assert "speech in a worker, one core: batched" in text and text.endswith("4.00 x, 4.00 to 4.00 in 1 turn.")
 
 
 def test_growth_is_measured_on_any_device() -> None:
