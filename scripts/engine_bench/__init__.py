@@ -6,6 +6,7 @@ engines   one chain as a callable on one batch, by each library
 fitting   which sizes fit into memory and time
 measuring times, kernels, waits and memory of them; how cost grows
 workers   the worker engines, in workers
+wrapper   what the engine costs the host for each op, whatever that does
 showing   a table for the terminal, a chart for people
 ========= ===========================================================================
 """

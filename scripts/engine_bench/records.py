@@ -18,6 +18,9 @@ RECORDED: dict[DeviceEngine, str] = {"captured": "audioaug, captured", "compiled
 WORKERS_GOAL = 2.0
 """In workers, audiomentations is to take so many times as long as our ops on the collated batch, or more."""
 
+WRAPPER_GOAL = 60e-6
+"""An op is to cost the host fewer seconds than that for a batch, whatever it does itself."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -116,6 +119,37 @@ class WorkerEngines:
 
 
 @dataclass(frozen=True)
+class OpCost:
+    """What one more op costs the host for a batch: seconds, an entry a round."""
+
+    draw: Timing
+    prepare: Timing
+    run: Timing
+
+    @property
+    def whole(self) -> Timing:
+        """All of it."""
+        return Timing(tuple(map(sum, zip(self.draw.seconds, self.prepare.seconds, self.run.seconds))))
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """What an op that does nothing costs the host, where all examples of a batch get it and where half do.
+
+    ``prepare_seconds``: of a batch by each op alone, its own work included.
+    """
+
+    all_examples: OpCost
+    half_of_them: OpCost
+    prepare_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def most_seconds(self) -> float:
+        """The larger of the two."""
+        return max(cost.whole.median for cost in (self.all_examples, self.half_of_them))
+
+
+@dataclass(frozen=True)
 class Result:
     """All that was measured. ``load`` is the highest load average meanwhile, of everything that ran on the machine."""
 
@@ -126,6 +160,7 @@ class Result:
     rows: tuple[Row, ...] = ()
     exponents: tuple[Exponents, ...] = ()
     workers: WorkerEngines | None = None
+    wrapper: Wrapper | None = None
     schema_version: int = 1
 
     @property

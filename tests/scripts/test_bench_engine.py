@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import bench_engine
 import numpy as np
 import pytest
 import torch
-from engine_bench import engines, fitting, measuring, showing, workers
+from engine_bench import engines, fitting, measuring, showing, workers, wrapper
 from engine_bench.least import COPY, FILTER, NOISE, VOCODER, passes_of
 from engine_bench.records import (
     DEVICE_PART,
@@ -24,17 +26,19 @@ from engine_bench.records import (
     RECORDED,
     REFERENCE,
     Asked,
+    OpCost,
     Result,
     Row,
     Size,
     WorkerEngines,
+    Wrapper,
     geometric_mean,
 )
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
 from audioaug.build.stock import why_unavailable
-from audioaug.core import REGISTRY
+from audioaug.core import REGISTRY, YOURS, Uniform
 from audioaug.measure import host_facts
 from audioaug.ops import Identity, Lambda
 from audioaug.records import Timing, from_json, read_record, to_json
@@ -105,6 +109,7 @@ def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPat
     assert result.workers is not None and result.workers.workers == TINY.threads
     text = "\n".join(showing.summary(result))
     assert "speech in 1 worker: batched" in text and "music grows as batch ^" in text
+    assert "One more op costs the host" in text and "a batch of 2 where all examples get it" in text
 
 
 # Worker engines
@@ -153,7 +158,7 @@ def test_the_verdict_on_the_worker_engines(theirs: float, verdict: str) -> None:
 def test_a_record_from_before_workers_were_real_can_be_shown() -> None:
     pair = WorkerEngines(Timing((1.0,)), Timing((4.0,)))
     plain = json.loads(to_json(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
-    del plain["workers"]["workers"]
+    del plain["workers"]["workers"], plain["wrapper"]
     text = "\n".join(showing.summary(from_json(json.dumps(plain), Result)))
     assert "speech in a worker, one core: batched" in text and text.endswith("4.00 x, 4.00 to 4.00 in 1 turn.")
 
@@ -245,6 +250,72 @@ def test_recorded_engines_take_no_part_at_other_sizes_of_a_sweep(monkeypatch: py
 def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
     done = script(*arguments)
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+# The wrapper
+
+
+def spins(work: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """Return what keeps a core busy for so long before it works."""
+
+    def slow(*arguments: Any) -> Any:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        return work(*arguments)
+
+    return slow
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind", "method"),
+    [("draw", Uniform, "from_uniform"), ("prepare", wrapper.Nothing, "resolve"), ("run", wrapper.Nothing, "batched")],
+)
+@pytest.mark.parametrize("p", [1.0, 0.5])
+def test_what_an_op_costs_is_charged_to_where_it_costs_it(slow, kind, method, p, monkeypatch) -> None:
+    monkeypatch.setattr(kind, method, spins(getattr(kind, method), 1e-3))
+    cost = wrapper.op_cost(wrapper.Nothing(p=p), 16, CPU, 0.0, 3)
+    calls = 3 if slow == "draw" else 1  # one for each of its numbers
+    for part in ("draw", "prepare", "run"):
+        planted = 1e-3 * calls if part == slow else 0.0
+        assert getattr(cost, part).median == pytest.approx(planted, abs=0.2e-3)
+    assert cost.whole.median == pytest.approx(1e-3 * calls, abs=0.2e-3)
+
+
+def test_waiting_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(op: wrapper.Nothing, x_BCT: torch.Tensor, *_: object) -> torch.Tensor:
+        time.sleep(2e-3)
+        return x_BCT
+
+    monkeypatch.setattr(wrapper.Nothing, "batched", waits)
+    assert wrapper.op_cost(wrapper.Nothing(p=1.0), 2, CPU, 0.0, 3).whole.median < 1e-3
+
+
+def test_the_wrappers_op_is_in_no_list_of_ops() -> None:
+    assert wrapper.Nothing not in [*REGISTRY.values(), *YOURS.values()]
+
+
+def test_every_op_of_the_device_is_asked_what_preparing_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Identity, "resolve", spins(Identity.resolve, 0.2))
+    names = ("Gain", "Identity", "Mp3Compression", "ShuffleChannels")
+    declared = engines.declared_ops(list(names), 16000)
+    monkeypatch.setattr(engines, "declared_ops", lambda names, rate: declared)
+    found = wrapper.prepare_seconds(TINY, 0.0)
+    assert list(found) == ["Gain", "Identity", "ShuffleChannels"] and found["Identity"] >= 0.2 > found["Gain"]
+
+
+@pytest.mark.parametrize(("half", "verdict"), [(59e-6, "met"), (61e-6, "missed")])
+def test_the_verdict_on_the_wrapper(half: float, verdict: str) -> None:
+    def cost(whole: float) -> OpCost:
+        draw, prepare = Timing((1e-6, 2e-6, 3e-6)), Timing((4e-6, 5e-6, 6e-6))
+        return OpCost(draw, prepare, Timing((whole - 5e-6, whole - 7e-6, whole - 9e-6)))
+
+    seconds = {name: 1e-3 * place for place, name in enumerate("ABCDEF", 1)}
+    found = Wrapper(cost(20e-6), cost(half), seconds)
+    text = "\n".join(showing.summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), wrapper=found)))
+    assert "20.0 us (± 0 %; draw 2.00, prepare 5.00, run 13.0) a batch of 2 where all examples get it" in text
+    assert f"{half * 1e6:.1f} us (± 0 %" in text and f"goal of less than 60.0 us is {verdict}." in text
+    assert "for F (6,000 us), E (5,000 us), D (4,000 us), C (3,000 us), B (2,000 us)." in text
 
 
 # The engines
