@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 import click
 import psutil
 import torch
-from engine_bench import engines, fitting, measuring, showing
+from engine_bench import engines, fitting, measuring, showing, workers, wrapper
 from engine_bench.records import OURS, RECORDED, Result, Row, Size
 from rich.console import Console
 
@@ -47,6 +47,7 @@ class Options:
     rounds: int
     most_seconds: float = 120.0
     also: tuple[DeviceEngine, ...] = ()
+    """At the size that is asked for, not at others of a sweep: compiling takes tens of seconds for each layout."""
 
 
 def run(options: Options, progress: Progress) -> Iterator[Result]:
@@ -62,12 +63,13 @@ def run(options: Options, progress: Progress) -> Iterator[Result]:
             if reason:
                 row = Row(name, isinstance(work, engines.Chain), size, reasons={OURS: reason})
             else:
-                row = measuring.measure(name, work, size, options.device, speed, seconds, options.rounds, options.also)
+                also = options.also if size == options.size else ()
+                row = measuring.measure(name, work, size, options.device, speed, seconds, options.rounds, also)
         load = max(result.load, psutil.getloadavg()[0])
         result = replace(result, rows=(*result.rows, row), load=load)
         yield result
     if options.chains:
-        yield from _growth_and_workers(options, result, progress)
+        yield from _growth_workers_wrapper(options, result, progress)
 
 
 def _everything(options: Options) -> Iterator[tuple[str, Op | engines.Chain, Size, float]]:
@@ -86,16 +88,20 @@ def _sizes(options: Options) -> list[Size]:
     return list(dict.fromkeys([options.size, *(swept if options.sweep else ())]))
 
 
-def _growth_and_workers(options: Options, result: Result, progress: Progress) -> Iterator[Result]:
+def _growth_workers_wrapper(options: Options, result: Result, progress: Progress) -> Iterator[Result]:
     chains = engines.declared_chains(options.size.sample_rate)
     for name, chain in chains.items():
         with progress.stage(f"{name}: how its time grows", 3 * options.seconds):
             fit = measuring.exponents(name, chain, options.device, 3 * options.seconds, min(options.rounds, 3))
         result = replace(result, exponents=(*result.exponents, fit))
         yield result
-    with progress.stage("speech in a worker", 3 * options.seconds):
-        pair = measuring.worker_engines(chains["speech"], options.size, 3 * options.seconds, options.rounds)
-    yield replace(result, workers=pair)
+    with progress.stage("speech in workers", 3 * options.seconds):
+        pair = workers.worker_engines(chains["speech"], options.size, 3 * options.seconds, options.rounds)
+    result = replace(result, workers=pair)
+    yield result
+    with progress.stage("what an op costs the host", 3 * options.seconds):
+        cost = wrapper.wrapper(options.size, options.device, 3 * options.seconds, options.rounds)
+    yield replace(result, wrapper=cost)
 
 
 def _recorded(also: str) -> tuple[DeviceEngine, ...]:
@@ -113,10 +119,10 @@ def _recorded(also: str) -> tuple[DeviceEngine, ...]:
 @click.option("--sample-rate", default=16000, show_default=True, type=click.IntRange(8000), help="In Hz.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Threads for each engine.")
 @click.option("--ops", default="", metavar="A,B", help="Only these ops. [default: all]")
-@click.option("--chains/--no-chains", default=True, show_default=True, help="Chains, how they grow, the worker engine.")
+@click.option("--chains/--no-chains", default=True, show_default=True, help="Chains, growth, worker engines, wrapper.")
 @click.option("--sweep", is_flag=True, help="Also batches of 8 to 256, 1 to 30 s, 16 and 48 kHz: chains, ops named.")
 @click.option("--most-seconds", default=120.0, show_default=True, help="Leave out what would take longer than that.")
-@click.option("--also", default="", metavar="A,B", help="Also chains that are recorded: captured, compiled.")
+@click.option("--also", default="", metavar="A,B", help="Also chains recorded (captured, compiled), at one size.")
 @click.option("--seconds-per-op", default=1.5, show_default=True, type=click.FloatRange(0), help="Chains: three times.")
 @click.option(
     "--rounds", default=3, show_default=True, type=click.IntRange(1), help="At least, however long they take."

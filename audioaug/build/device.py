@@ -157,7 +157,9 @@ class DeviceChain(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.prepare.running = self.prepare.leaves[step.op]
         rows = None if step.rows is None else _view(buffers, step.rows)
-        y_RCT, length_R = (y_BCT, length_B) if rows is None else (y_BCT.index_select(0, rows), length_B[rows])
+        y_RCT, length_R = y_BCT, length_B
+        if rows is not None:
+            y_RCT, length_R = y_BCT.index_select(0, rows), length_B.index_select(0, rows)
         padded_to = y_RCT.shape[-1] if step.padded else None
         clips = DeviceClips(rate, length_R, padded_to, spare if rows is None else _is_spare(y_RCT, y_BCT))
         op = self.prepare.ops[step.op]

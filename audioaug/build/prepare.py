@@ -88,19 +88,23 @@ class _Work:
     """What becomes known while a batch is prepared: its steps, their numbers, and how long the clips are by then.
 
     Numbers are packed into two flat buffers: float32 for real ones, int64 for whole ones. ``lengths`` are upper bounds
-    once ``measured`` is true (an op has found the lengths on the device).
+    once ``measured`` is true (an op has found the lengths on the device). ``short``: some clip does not fill the batch.
     """
 
     def __init__(self, sample_rate: int, channels: int, lengths: NDArray[np.int64], width: int) -> None:
         self.sample_rate, self.channels = sample_rate, channels
         self.lengths, self.width, self.measured = lengths, width, False
+        self.short = self._some_are_short()
         self.steps: list[Step] = []
         self.parts: dict[str, list[NDArray[Any]]] = {"floats": [], "ints": []}
         self.sizes = {"floats": 0, "ints": 0}
 
     def padded(self, rows: NDArray[np.int64]) -> bool:
         """Return whether any of these clips does not, or may not, fill the batch."""
-        return self.measured or bool((self.lengths[rows] < self.width).any())
+        return self.measured or (self.short and bool((self.lengths[rows] < self.width).any()))
+
+    def _some_are_short(self) -> bool:
+        return bool((self.lengths < self.width).any())
 
     def add(self, values: NDArray[Any], whole: bool) -> Span:
         buffer = "ints" if whole else "floats"
@@ -118,6 +122,7 @@ class _Work:
             return None
         self.lengths[rows] = lengths
         self.width = max(1, int(self.lengths.max()))
+        self.short = self._some_are_short()
         return self.width
 
     def step(self, place: int, op: Op | Fused, rows: NDArray[np.int64], examples: int, params: Params) -> Step:

@@ -6,7 +6,7 @@ import psutil
 import torch
 
 from audioaug.units import format_bytes, format_seconds
-from engine_bench.records import REFERENCE, Row, Size
+from engine_bench.records import RECORDED, REFERENCE, Row, Size
 
 MOST_BATCHES = 80
 """So many times its batch the hungriest engine may need: ours needs 48 for music, measured; others more."""
@@ -38,8 +38,9 @@ def why_not(name: str, size: Size, device: torch.device, known: list[Row], secon
 
 
 def expected_seconds(row: Row, size: Size, rounds: int) -> float:
-    """Return how long a row of another size takes, by this one."""
-    one = sum(timing.median for engine, timing in row.times.items() if engine != REFERENCE)
+    """Return how long a row of another size takes, by this one; engines that record are not measured there."""
+    beside = {REFERENCE, *RECORDED.values()}
+    one = sum(timing.median for engine, timing in row.times.items() if engine not in beside)
     return (rounds + CALLS_BESIDE) * one * _samples(size) / _samples(row.size)
 
 

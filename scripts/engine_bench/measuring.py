@@ -30,7 +30,6 @@ from engine_bench.records import (
     Exponents,
     Row,
     Size,
-    WorkerEngines,
 )
 
 COPIED_BYTES = {"cpu": 2**26, "cuda": 2**30}
@@ -44,7 +43,10 @@ GROWTH = {
     "cpu": {"batch": (32, 64, 128), "seconds": (4, 8, 16), "ops": (1, 2, 3)},
     "cuda": {"batch": (32, 64, 128, 256), "seconds": (4, 8, 16, 30), "ops": (1, 2, 4)},
 }
-"""How many clips, how long, and how many times each op: the others are the first of theirs meanwhile."""
+"""How many clips, how long, and how many times each op: the others are the first of theirs meanwhile.
+
+Other devices get the sizes of a CPU.
+"""
 
 
 def copy_speed(device: torch.device) -> float:
@@ -180,7 +182,7 @@ def _hottest(work: Work, device: torch.device, most: int = 5) -> tuple[tuple[str
 
 def exponents(name: str, chain: Chain, device: torch.device, seconds: float, rounds: int) -> Exponents:
     """Fit how the time of our engine grows with each of batch, clip length and number of ops."""
-    points = GROWTH[device.type]
+    points = sizes_that_grow(device)
     works: dict[str, Work] = {}
     for what, values in points.items():
         for value in values:
@@ -192,22 +194,11 @@ def exponents(name: str, chain: Chain, device: torch.device, seconds: float, rou
     return Exponents(name, **{what: _slope(values, what, times) for what, values in points.items()})
 
 
+def sizes_that_grow(device: torch.device) -> dict[str, tuple[int, ...]]:
+    """Return the sizes that a chain is timed at on a device, see ``GROWTH``."""
+    return GROWTH.get(device.type, GROWTH["cpu"])
+
+
 def _slope(values: Sequence[float], what: str, times: dict[str, Timing]) -> float:
     seconds = [times[f"{what} {value}"].median for value in values]
     return float(np.polyfit(np.log(values), np.log(seconds), 1)[0])
-
-
-# In a worker
-
-
-def worker_engines(chain: Chain, size: Size, seconds: float, rounds: int) -> WorkerEngines:
-    """Time both worker engines on one core: ours on the collated batch, audiomentations clip by clip."""
-    x_BCT = engines.speech(size)
-    works = {"batched": engines.ours(chain, x_BCT), REFERENCE: engines.reference(chain, list(x_BCT[:, 0].numpy()))}
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        times = interleave(works, clock_for(torch.device("cpu")), seconds=seconds, at_least=rounds)
-    finally:
-        torch.set_num_threads(before)
-    return WorkerEngines(times["batched"], times[REFERENCE])

@@ -15,6 +15,12 @@ LEAST = "least"
 RECORDED: dict[DeviceEngine, str] = {"captured": "audioaug, captured", "compiled": "audioaug, compiled"}
 """Our ops on prepared batches, recorded by these device engines."""
 
+WORKERS_GOAL = 2.0
+"""In workers, audiomentations is to take so many times as long as our ops on the collated batch, or more."""
+
+WRAPPER_GOAL = 60e-6
+"""An op is to cost the host fewer seconds than that for a batch, whatever it does itself."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -92,15 +98,55 @@ class Exponents:
 
 @dataclass(frozen=True)
 class WorkerEngines:
-    """The speech chain as a worker runs it, on one core: seconds for a batch."""
+    """The speech chain in so many workers: seconds for a batch, an entry a turn, the median of the turn.
+
+    In older records there are none: both ran in one process, on one core.
+    """
 
     batched: Timing
     audiomentations: Timing
+    workers: int = 0
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times as long audiomentations takes, turn by turn."""
+        return [a / b for a, b in zip(self.audiomentations.seconds, self.batched.seconds)]
 
     @property
     def ratio(self) -> float:
         """How many times as long audiomentations takes."""
-        return median(a / b for a, b in zip(self.audiomentations.seconds, self.batched.seconds))
+        return median(self.ratios)
+
+
+@dataclass(frozen=True)
+class OpCost:
+    """What one more op costs the host for a batch: seconds, an entry a round."""
+
+    draw: Timing
+    prepare: Timing
+    run: Timing
+
+    @property
+    def whole(self) -> Timing:
+        """All of it."""
+        return Timing(tuple(map(sum, zip(self.draw.seconds, self.prepare.seconds, self.run.seconds))))
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """What an op that does nothing costs the host, where all examples of a batch get it and where half do.
+
+    ``prepare_seconds``: of a batch by each op alone, its own work included.
+    """
+
+    all_examples: OpCost
+    half_of_them: OpCost
+    prepare_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def most_seconds(self) -> float:
+        """The larger of the two."""
+        return max(cost.whole.median for cost in (self.all_examples, self.half_of_them))
 
 
 @dataclass(frozen=True)
@@ -114,6 +160,7 @@ class Result:
     rows: tuple[Row, ...] = ()
     exponents: tuple[Exponents, ...] = ()
     workers: WorkerEngines | None = None
+    wrapper: Wrapper | None = None
     schema_version: int = 1
 
     @property

@@ -15,8 +15,13 @@ from engine_bench.records import (
     OURS,
     REFERENCE,
     STOCK,
+    WORKERS_GOAL,
+    WRAPPER_GOAL,
+    OpCost,
     Result,
     Row,
+    WorkerEngines,
+    Wrapper,
     geometric_mean,
     spread,
 )
@@ -71,7 +76,7 @@ def show(result: Result, console: Console) -> None:
 
 
 def summary(result: Result) -> Iterable[str]:
-    """Yield the sentences: means, losses, how it grows, the worker engine, and where time goes in the worst."""
+    """Yield the sentences: means, losses, growth, the worker engines, the wrapper, and where time goes in the worst."""
     if result.disturbed:
         yield (
             f"Others used the cores too (load {result.load:.1f} on {result.host.usable_cores:g}): engines with several "
@@ -101,11 +106,9 @@ def summary(result: Result) -> Iterable[str]:
     for fit in result.exponents:
         yield f"{fit.chain} grows as batch ^ {fit.batch:.2f}, length ^ {fit.seconds:.2f}, ops ^ {fit.ops:.2f}."
     if result.workers:
-        ours, theirs = result.workers.batched, result.workers.audiomentations
-        yield (
-            f"speech in a worker, one core: batched {_ms(ours)} ms a batch (± {_percent(ours)} %), audiomentations "
-            f"{_ms(theirs)} (± {_percent(theirs)} %): {result.workers.ratio:.2f} x."
-        )
+        yield _workers(result.workers, result.rows[0].size.batch)
+    if result.wrapper:
+        yield from _wrapper(result.wrapper, result.rows[0].size.batch)
     for row in result.rows:
         if OURS in row.reasons:
             yield f"not measured: {row.reasons[OURS]}"
@@ -113,6 +116,35 @@ def summary(result: Result) -> Iterable[str]:
     for row in worst:
         shares = ", ".join(f"{name.removeprefix('aten::')} {share:.0%}" for name, share in row.hottest)
         yield f"time in {row.name}: {shares}"
+
+
+def _workers(found: WorkerEngines, batch: int) -> str:
+    def told(timing: Timing) -> str:
+        return f"{_ms(timing)} ms a batch (± {_percent(timing)} %), {batch / timing.median:,.0f} clips/s"
+
+    ratios = found.ratios
+    verdict = f"; the goal of {WORKERS_GOAL:g} x is {'met' if found.ratio >= WORKERS_GOAL else 'missed'}"
+    return (
+        f"speech in {plural(found.workers, 'worker') if found.workers else 'a worker, one core'}: batched "
+        f"{told(found.batched)}; audiomentations {told(found.audiomentations)}: {found.ratio:.2f} x, {min(ratios):.2f} "
+        f"to {max(ratios):.2f} in {plural(len(ratios), 'turn')}{verdict if found.workers else ''}."
+    )
+
+
+def _wrapper(found: Wrapper, batch: int) -> Iterable[str]:
+    def told(cost: OpCost) -> str:
+        parts = (f"{name} {_us(getattr(cost, name).median)}" for name in ("draw", "prepare", "run"))
+        return f"{_us(cost.whole.median)} us (± {_percent(cost.whole)} %; {', '.join(parts)})"
+
+    yield (
+        f"One more op costs the host, whatever it does itself, {told(found.all_examples)} a batch of {batch} where all "
+        f"examples get it, {told(found.half_of_them)} where half do; the goal of less than {_us(WRAPPER_GOAL)} us is "
+        f"{'met' if found.most_seconds < WRAPPER_GOAL else 'missed'}."
+    )
+    if found.prepare_seconds:
+        dearest = sorted(found.prepare_seconds.items(), key=lambda item: -item[1])[:5]
+        ops = ", ".join(f"{name} ({_us(seconds)} us)" for name, seconds in dearest)
+        yield f"To prepare a batch by one op alone, its own work included, takes longest for {ops}."
 
 
 def order(row: Row) -> tuple[float, float]:
@@ -159,6 +191,10 @@ def cells(row: Row) -> list[str]:
 
 def _ms(timing: Timing) -> str:
     return significant(timing.ms, 3)
+
+
+def _us(seconds: float) -> str:
+    return significant(seconds * 1e6, 3)
 
 
 def _percent(timing: Timing) -> str:

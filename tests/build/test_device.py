@@ -198,6 +198,14 @@ def test_silence_behind_the_end_also_where_nothing_is_applied(batch):
         assert not result[..., 1000:].any() and result[..., :1000].any()
 
 
+def test_silence_behind_the_ends_of_clips_that_an_op_has_left_shorter_than_others(batch):
+    chain = Chain([ops.AdjustDuration(duration_samples=1000, p=0.5), ops.AddGaussianNoise(p=1.0)], RATE)
+    result, ends = build_device(chain, seed=1)(batch, return_lengths=True)
+    assert set(ends.tolist()) == {1000, batch.shape[-1]}
+    for clip, end in zip(result, ends):
+        assert not clip[:, end:].any() and clip[:, :end].any()
+
+
 # Draws
 
 

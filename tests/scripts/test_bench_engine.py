@@ -1,16 +1,22 @@
 """The benchmark of the engine: a tiny run from end to end, and what it makes of planted times."""
 
 import functools
+import json
+import multiprocessing
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import bench_engine
 import numpy as np
 import pytest
 import torch
-from engine_bench import engines, fitting, measuring, showing
+from engine_bench import engines, fitting, measuring, showing, workers, wrapper
 from engine_bench.least import COPY, FILTER, NOISE, VOCODER, passes_of
 from engine_bench.records import (
     DEVICE_PART,
@@ -20,19 +26,22 @@ from engine_bench.records import (
     RECORDED,
     REFERENCE,
     Asked,
+    OpCost,
     Result,
     Row,
     Size,
+    WorkerEngines,
+    Wrapper,
     geometric_mean,
 )
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
 from audioaug.build.stock import why_unavailable
-from audioaug.core import REGISTRY
+from audioaug.core import REGISTRY, YOURS, Uniform
 from audioaug.measure import host_facts
-from audioaug.ops import Identity
-from audioaug.records import Timing, read_record
+from audioaug.ops import Identity, Lambda
+from audioaug.records import Timing, from_json, read_record, to_json
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -97,9 +106,66 @@ def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPat
     assert [row.name for row in result.rows] == ["Identity", "light", "speech", "music"]
     assert all(row.asked[DEVICE_PART].waits == () for row in result.rows)
     assert [fit.chain for fit in result.exponents] == ["light", "speech", "music"]
-    assert result.workers is not None and result.workers.ratio > 0
+    assert result.workers is not None and result.workers.workers == TINY.threads
     text = "\n".join(showing.summary(result))
-    assert "speech in a worker, one core" in text and "music grows as batch ^" in text
+    assert "speech in 1 worker: batched" in text and "music grows as batch ^" in text
+    assert "One more op costs the host" in text and "a batch of 2 where all examples get it" in text
+
+
+# Worker engines
+
+
+def test_worker_engines_take_turns_in_workers_that_end_with_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, measured = [], workers.measure_loader
+
+    def watched(loader, *arguments, **options):
+        assert not multiprocessing.active_children()
+        feeder = iter(loader)
+        next(feeder)
+        turns.append((loader.plan.worker_engine, loader.plan.cut, loader.capacity, len(loader.workers)))
+        feeder.close()
+        return measured(loader, *arguments, **options)
+
+    monkeypatch.setattr(workers, "measure_loader", watched)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 2.5)
+    chain = engines.declared_chains(16000)["speech"]
+    pair = workers.worker_engines(chain, replace(TINY, threads=8), 0.0, 2)
+    assert turns == [("batched", 10, 4, 2), ("audiomentations", 10, 4, 2)] * 2
+    assert pair.workers == 2 and len(pair.ratios) == 2 and min(pair.batched.seconds) > 0
+    assert not multiprocessing.active_children()
+
+
+def slow_at_first(samples: np.ndarray, sample_rate: int, begun: list[int] = []) -> np.ndarray:  # noqa: B006
+    """Take half a second for each of the first four clips that this process has: two batches."""
+    begun.append(os.getpid())
+    time.sleep(0.5 if begun.count(os.getpid()) <= 4 else 0.0)
+    return samples
+
+
+def test_what_workers_do_at_first_is_not_timed() -> None:
+    found = workers.worker_engines(Chain([Lambda(transform=slow_at_first, p=1.0)], 16000), TINY, 0.0, 1)
+    assert found.batched.median < 0.15 and found.audiomentations.median < 0.15
+
+
+@pytest.mark.parametrize(("theirs", "verdict"), [(3.0, "met"), (1.5, "missed")])
+def test_the_verdict_on_the_worker_engines(theirs: float, verdict: str) -> None:
+    pair = WorkerEngines(Timing((0.5, 1.0, 2.0)), Timing((0.5 * theirs, theirs, 8.0)), workers=3)
+    text = "\n".join(showing.summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
+    assert "speech in 3 workers: batched 1,000 ms a batch (± 38 %), 2 clips/s; audiomentations" in text
+    assert f"{theirs:.2f} x, {theirs:.2f} to 4.00 in 3 turns; the goal of 2 x is {verdict}." in text
+
+
+def test_a_record_from_before_workers_were_real_can_be_shown() -> None:
+    pair = WorkerEngines(Timing((1.0,)), Timing((4.0,)))
+    plain = json.loads(to_json(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
+    del plain["workers"]["workers"], plain["wrapper"]
+    text = "\n".join(showing.summary(from_json(json.dumps(plain), Result)))
+    assert "speech in a worker, one core: batched" in text and text.endswith("4.00 x, 4.00 to 4.00 in 1 turn.")
+
+
+def test_growth_is_measured_on_any_device() -> None:
+    assert measuring.sizes_that_grow(torch.device("mps")) == measuring.GROWTH["cpu"]
+    assert measuring.sizes_that_grow(torch.device("cuda", 1)) == measuring.GROWTH["cuda"]
 
 
 def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +182,7 @@ def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.Monk
 
 def test_what_a_size_takes_grows_with_its_samples() -> None:
     row, twice = planted("Gain", 1.0, ta=3.0, am=100.0), replace(TINY, batch=4)
+    row.times[RECORDED["compiled"]] = Timing((100.0,))
     assert fitting.expected_seconds(row, twice, 3) == pytest.approx((3 + fitting.CALLS_BESIDE) * 2 * 2 * (1 + 1 + 3))
     assert fitting.why_not("Gain", twice, CPU, [row], 1e6, 3) == ""
     far = replace(row, size=replace(TINY, seconds=1e-3))  # of which much does not grow
@@ -154,6 +221,23 @@ def test_recorded_engines_take_part(engine: str, monkeypatch: pytest.MonkeyPatch
     assert f"audioaug, {engine}: light, 2 x 0.5 s" in summary(row)
 
 
+def test_recorded_engines_take_no_part_at_other_sizes_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int, tuple[str, ...]]] = []
+
+    def note(name, work, size, device, copy_speed, seconds, rounds, also) -> Row:
+        asked.append((name, size.batch, also))
+        return Row(name, True, size)
+
+    monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4)})
+    monkeypatch.setattr(measuring, "measure", note)
+    options = bench_engine.Options(TINY, CPU, (), True, True, 0.0, 1, also=("compiled",))
+    steps = bench_engine.run(options, Progress(quiet=True))
+    rows = next(result.rows for result in steps if len(result.rows) == len(REGISTRY) + 6)
+    assert [(row.name, row.size.batch) for row in rows] == [entry[:2] for entry in asked]
+    chains = ("light", "speech", "music")
+    assert asked[-6:] == [*((name, 2, ("compiled",)) for name in chains), *((name, 4, ()) for name in chains)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -166,6 +250,72 @@ def test_recorded_engines_take_part(engine: str, monkeypatch: pytest.MonkeyPatch
 def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
     done = script(*arguments)
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+# The wrapper
+
+
+def spins(work: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """Return what keeps a core busy for so long before it works."""
+
+    def slow(*arguments: Any) -> Any:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        return work(*arguments)
+
+    return slow
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind", "method"),
+    [("draw", Uniform, "from_uniform"), ("prepare", wrapper.Nothing, "resolve"), ("run", wrapper.Nothing, "batched")],
+)
+@pytest.mark.parametrize("p", [1.0, 0.5])
+def test_what_an_op_costs_is_charged_to_where_it_costs_it(slow, kind, method, p, monkeypatch) -> None:
+    monkeypatch.setattr(kind, method, spins(getattr(kind, method), 1e-3))
+    cost = wrapper.op_cost(wrapper.Nothing(p=p), 16, CPU, 0.0, 3)
+    calls = 3 if slow == "draw" else 1  # one for each of its numbers
+    for part in ("draw", "prepare", "run"):
+        planted = 1e-3 * calls if part == slow else 0.0
+        assert getattr(cost, part).median == pytest.approx(planted, abs=0.2e-3)
+    assert cost.whole.median == pytest.approx(1e-3 * calls, abs=0.2e-3)
+
+
+def test_waiting_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(op: wrapper.Nothing, x_BCT: torch.Tensor, *_: object) -> torch.Tensor:
+        time.sleep(2e-3)
+        return x_BCT
+
+    monkeypatch.setattr(wrapper.Nothing, "batched", waits)
+    assert wrapper.op_cost(wrapper.Nothing(p=1.0), 2, CPU, 0.0, 3).whole.median < 1e-3
+
+
+def test_the_wrappers_op_is_in_no_list_of_ops() -> None:
+    assert wrapper.Nothing not in [*REGISTRY.values(), *YOURS.values()]
+
+
+def test_every_op_of_the_device_is_asked_what_preparing_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Identity, "resolve", spins(Identity.resolve, 0.2))
+    names = ("Gain", "Identity", "Mp3Compression", "ShuffleChannels")
+    declared = engines.declared_ops(list(names), 16000)
+    monkeypatch.setattr(engines, "declared_ops", lambda names, rate: declared)
+    found = wrapper.prepare_seconds(TINY, 0.0)
+    assert list(found) == ["Gain", "Identity", "ShuffleChannels"] and found["Identity"] >= 0.2 > found["Gain"]
+
+
+@pytest.mark.parametrize(("half", "verdict"), [(59e-6, "met"), (61e-6, "missed")])
+def test_the_verdict_on_the_wrapper(half: float, verdict: str) -> None:
+    def cost(whole: float) -> OpCost:
+        draw, prepare = Timing((1e-6, 2e-6, 3e-6)), Timing((4e-6, 5e-6, 6e-6))
+        return OpCost(draw, prepare, Timing((whole - 5e-6, whole - 7e-6, whole - 9e-6)))
+
+    seconds = {name: 1e-3 * place for place, name in enumerate("ABCDEF", 1)}
+    found = Wrapper(cost(20e-6), cost(half), seconds)
+    text = "\n".join(showing.summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), wrapper=found)))
+    assert "20.0 us (± 0 %; draw 2.00, prepare 5.00, run 13.0) a batch of 2 where all examples get it" in text
+    assert f"{half * 1e6:.1f} us (± 0 %" in text and f"goal of less than 60.0 us is {verdict}." in text
+    assert "for F (6,000 us), E (5,000 us), D (4,000 us), C (3,000 us), B (2,000 us)." in text
 
 
 # The engines
