@@ -5,7 +5,7 @@ from pathlib import Path
 
 from audioaug.decide.what_if import grid
 from audioaug.errors import OutputError
-from audioaug.records import Plan, Report
+from audioaug.records import Plan, Report, write_file
 from audioaug.report import to_html, to_json, to_markdown
 from audioaug.report.sounds import Listening
 
@@ -40,7 +40,8 @@ class Outputs:
         """Write the report as it is now."""
         for kind, path in self._paths.items():
             assert path is not None
-            _write(path, self._renderers[kind](report))
+            text = self._renderers[kind](report)
+            write_file(text if text.endswith("\n") else text + "\n", path)
 
     def _page(self, report: Report) -> str:
         return to_html.render(report, grid(report) if report.complete else None, self.listening)
@@ -61,10 +62,3 @@ def _try(path: str) -> None:
             Path(path).unlink()
     except OSError as error:
         raise OutputError(f"Cannot write {path}: {error.strerror}.", "Name a file in a folder that exists.") from None
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"Cannot write {path}: {error.strerror}.") from None
