@@ -15,6 +15,7 @@ Shapes: R rows, C channels, T samples, F frequencies, K output samples.
 import functools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -35,6 +36,9 @@ RINGING = 128
 
 REACH = 1024
 """Silence behind each clip, in input samples, into which it may ring: enough for ratios down to 1/8."""
+
+BLOCK_REACHES = 8
+"""So many times the reach is an FFT of a long clip: a quarter of it is not used, and it stays in the cache."""
 
 CENTRE, SLOPE, BEND = 0.95686, 2.6116, 0.41
 """The band limit: half of erfc(z (SLOPE + BEND z^2)), with z = -1 .. 1 from 2 CENTRE - 1 to 1."""
@@ -85,25 +89,40 @@ def resample(
     """
     step_R = (2.0**FRACTION_BITS / ratio_R).round().long() if ratio_R.is_floating_point() else ratio_R
     rows, channels, samples = x_RCT.shape
-    n = fast_length(samples + reach)
 
     def resampled(some: slice) -> torch.Tensor:
-        return _resampled(x_RCT[some], step_R[some], samples_out, lengths_R[some], n, band_limit)
+        clips = torch.where(_inside(lengths_R[some], samples), x_RCT[some], 0.0)
+        fine = _at_twice_the_rate(clips, partial(_gain_RF, step_R[some], band_limit), reach)
+        return _read(fine, clips, step_R[some], samples_out, lengths_R[some])
 
-    return in_turn(resampled, rows, channels * max(n, samples_out), x_RCT.device)
-
-
-def _resampled(
-    x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor, n: int, band_limit: bool
-) -> torch.Tensor:
-    inside_R1T = torch.arange(x_RCT.shape[-1], device=x_RCT.device) < lengths_R[:, None, None]
-    clips = torch.where(inside_R1T, x_RCT, 0.0)
-    spectrum_RCF = torch.fft.rfft(clips, n) * _gain_RF(step_R, n, band_limit)[:, None]
-    fine = torch.fft.irfft(spectrum_RCF, 2 * n) * 2
-    return _read(fine, clips, step_R, samples_out, lengths_R)
+    return in_turn(resampled, rows, channels * max(samples + reach, samples_out), x_RCT.device)
 
 
-def _gain_RF(step_R: torch.Tensor, n: int, band_limit: bool) -> torch.Tensor:
+def _inside(lengths_R: torch.Tensor, samples: int) -> torch.Tensor:
+    return torch.arange(samples, device=lengths_R.device) < lengths_R[:, None, None]
+
+
+def _at_twice_the_rate(clips_RCT: torch.Tensor, gain: Callable[[int], torch.Tensor], reach: int) -> torch.Tensor:
+    """Return periodic signals of twice the rate, band-limited by the gain at the frequencies of an FFT of some length.
+
+    Long clips are done in blocks, in the middle of which what is around them is not heard: large FFTs leave the cache.
+    """
+    samples, n = clips_RCT.shape[-1], BLOCK_REACHES * reach
+    if samples + reach <= n:
+        n = fast_length(samples + reach)
+        return torch.fft.irfft(torch.fft.rfft(clips_RCT, n) * gain(n)[:, None], 2 * n) * 2
+    step = n - 2 * reach
+    blocks = -(-(samples + TAPS) // step)
+    around = torch.nn.functional.pad(clips_RCT, (reach, blocks * step + reach - samples))
+    spectra = torch.fft.rfft(around.unfold(-1, n, step)) * (2 * gain(n))[:, None, None]
+    fine = torch.fft.irfft(spectra, 2 * n)
+    joined = fine.new_empty(*clips_RCT.shape[:-1], 2 * blocks * step + TAPS)
+    joined[..., :-TAPS].unflatten(-1, (blocks, -1)).copy_(fine[..., 2 * reach : -2 * reach])
+    joined[..., -TAPS:].copy_(fine[..., 0, 2 * reach - TAPS : 2 * reach])  # what is before the beginning
+    return joined
+
+
+def _gain_RF(step_R: torch.Tensor, band_limit: bool, n: int) -> torch.Tensor:
     """Return the band limit of each row over the kernel's spectrum, at the frequencies of an FFT of n samples."""
     place_F = torch.arange(n // 2 + 1, device=step_R.device)
     lower_R = (step_R.float() * 2.0**-FRACTION_BITS).clamp(min=1.0)  # old Nyquist over the lower one
@@ -131,7 +150,7 @@ def _taps_as_polynomials() -> list[list[float]]:
     The other half are their mirror images. Off by 1e-8; rounding is more.
     """
     places = range(1 - TAPS // 2, 1)
-    return [_polynomial(functools.partial(_weight, place), TAP_DEGREE, -0.5, 0.5) for place in places]
+    return [_polynomial(partial(_weight, place), TAP_DEGREE, -0.5, 0.5) for place in places]
 
 
 def _weight(place: int, off: FloatArray) -> FloatArray:

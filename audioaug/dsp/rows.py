@@ -20,7 +20,13 @@ def in_turn(work: Callable[[slice], torch.Tensor], rows: int, samples: int, devi
         samples: of a row, at its longest on the way.
         device: where the rows are.
     """
-    few = max(1, CACHED // max(1, samples)) if device.type == "cpu" else rows
+    few = _few(samples) if device.type == "cpu" else rows
     if few >= rows:
         return work(slice(0, rows))
     return torch.cat([work(slice(first, first + few)) for first in range(0, rows, few)])
+
+
+def _few(samples: int) -> int:
+    """Return how many rows fit into the cache; as many for each thread, since loops give each its own rows."""
+    threads = torch.get_num_threads()
+    return max(1, CACHED // max(1, samples) // threads) * threads

@@ -28,7 +28,7 @@ MORE = {
     "by loops": {
         "AddShortNoises": 22.0,  # every short noise of a clip side by side
         "PitchShift": 19.0,  # short-time spectra of a longer signal
-        "Resample": 10.0,  # up to 2.75 times as many samples
+        "Resample": 11.5,  # up to 2.75 times as many samples
         "TimeStretch": 14.0,  # as PitchShift
     },
     "by operations": {

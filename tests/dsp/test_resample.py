@@ -57,6 +57,16 @@ def test_band_limited_noise_equals_soxrs_at_every_ratio_in_one_batch():
         assert error < 4e-4, (rate, error)
 
 
+def test_long_clips_in_blocks_are_as_they_are_at_once(monkeypatch):
+    rates = [2000, 4001, 12345, 16000, 22050, 79000]
+    x = torch.randn(len(rates), 2, 50_000, generator=torch.Generator().manual_seed(1))  # it begins and ends with jumps
+    lengths = torch.tensor([50_000, 49_999, 20_000, 7, 50_000, 30_001])
+    in_blocks = run(x, rates, lengths)
+    monkeypatch.setattr("audioaug.dsp.resample.BLOCK_REACHES", 100)
+    at_once = run(x, rates, lengths)
+    assert float((in_blocks - at_once).abs().max() / at_once.abs().max()) < 2e-6
+
+
 def test_it_is_exact_to_rounding():
     """Against theory: tones under a Hann window, below 0.9 of the lower Nyquist; soxr itself is off by 1e-4."""
     rng = np.random.default_rng(1)
