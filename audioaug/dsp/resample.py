@@ -22,7 +22,7 @@ import torch
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
-from audioaug.dsp import compiled
+from audioaug.dsp import compiled, kernel
 from audioaug.dsp.fft import fast_length
 from audioaug.dsp.rows import in_turn
 
@@ -193,6 +193,11 @@ def _read(
         factors = torch.tensor(_taps_as_polynomials())
         numbers = x_RCT.flatten(0, 1), step_R, lengths_R, factors
         return compiled.of_rows(read_at_rates, fine_RCN, *numbers, samples_out=samples_out)
+    if kernel.fits(fine_RCN):
+        from audioaug.dsp.kernels import between
+
+        taps = _taps_as_polynomials()
+        return between.read_at_rates(fine_RCN, x_RCT, step_R, lengths_R, taps, FRACTION_BITS, samples_out)
     time_RK = torch.arange(samples_out, device=x_RCT.device) * step_R[:, None]
     same = torch.nn.functional.pad(x_RCT, (0, max(0, samples_out - x_RCT.shape[-1])))[..., :samples_out]
     y_RCK = torch.where((step_R == 1 << FRACTION_BITS)[:, None, None], same, _read_between(fine_RCN, time_RK))

@@ -16,6 +16,7 @@ from audioaug.core import REGISTRY
 from audioaug.dsp import compiled, kernel, kernels
 from audioaug.dsp.biquads import NUMBERS
 from audioaug.dsp.noise import gaussian, with_gaussian
+from audioaug.dsp.resample import FRACTION_BITS, _taps_as_polynomials
 from audioaug.verify.material import variants
 from tests.dsp.both_ways import LENGTHS, largest_difference, not_installed
 
@@ -26,7 +27,7 @@ GPUTarget = importlib.import_module("triton.backends.compiler").GPUTarget
 RATE = 16000
 MODULES = tuple(f"{kernels.__name__}.{each.name}" for each in pkgutil.iter_modules(kernels.__path__))
 WITH_KERNELS = {
-    *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "Shift", "TimeMask"),
+    *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "PitchShift", "Resample", "Shift", "TimeMask"),
     *("BandPassFilter", "BandStopFilter", "HighPassFilter", "LowPassFilter"),
     *("HighShelfFilter", "LowShelfFilter", "PeakingFilter", "SevenBandParametricEQ"),
 }
@@ -120,14 +121,15 @@ def test_on_a_cpu_loops_run_and_without_triton_operations(monkeypatch):
 
 FLOATS, WHOLE, NUMBER, REAL = "*fp32", "*i64", "i32", "fp32"
 POINTERS = {
-    **dict.fromkeys(("spectrum_ptr", "numbers_ptr", "axis_ptr", "x_ptr", "y_ptr", "gain_ptr"), FLOATS),
-    **dict.fromkeys(("key_ptr", "start_ptr", "count_ptr", "fade_ptr", "stitch_ptr"), WHOLE),
+    **dict.fromkeys(("spectrum_ptr", "numbers_ptr", "axis_ptr", "x_ptr", "y_ptr", "gain_ptr", "fine_ptr"), FLOATS),
+    **dict.fromkeys(("key_ptr", "start_ptr", "count_ptr", "fade_ptr", "stitch_ptr", "step_ptr", "length_ptr"), WHOLE),
     "bend_by": REAL,
 }
 LAUNCHED = [
     *(("cascades", "_multiply", {"CUT": cut, "NUMBERS": NUMBERS}) for cut in (False, True)),
     *(("noise", "_make", {"ADDS": adds}) for adds in (False, True)),
     *(("fades", function, {}) for function in ("_silence", "_fade")),
+    ("between", "_read", {"FACTORS": tuple(map(tuple, _taps_as_polynomials())), "BITS": FRACTION_BITS}),
 ]
 
 
