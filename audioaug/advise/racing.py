@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle
 from statistics import fmean, median_low
 from typing import Any
 
@@ -172,7 +172,8 @@ class Racer:
         if cached:
             feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), 1
         met = {name: _first_batches(cell) for name, cell in cells.items()}
-        failures = {name: why for name, feeder in feeders.items() if (why := self._warm(feeder, met.get(name, 1)))}
+        warmed = {name: self._warm(feeder, met.get(name, 1), seconds, tick) for name, feeder in feeders.items()}
+        failures = {name: reason for name, reason in warmed.items() if reason}
         feeders = {name: feeder for name, feeder in feeders.items() if name not in failures}
         for name in feeders:
             self._let_refill(loaders.get(name), expected[name])
@@ -281,12 +282,18 @@ class Racer:
         while (loader.ready or 0) < room and time.monotonic() < deadline:
             time.sleep(0.002)
 
-    def _warm(self, feeder: Iterator[Any], batches: int) -> str:
-        """Train on the last of an arm's first batches; with them its workers start and banks load. Say why it fails."""
+    def _warm(self, feeder: Iterator[Any], batches: int, seconds: Seconds, tick: Callable[..., None]) -> str:
+        """Train on the last of an arm's first batches; with them its workers start and banks load. Say why it fails.
+
+        After so many seconds there are no more of them.
+        """
+        end = self.clock.now() + seconds
         try:
-            for batch in islice(feeder, batches):
-                last = batch
-            self.target.step(last)
+            batch = next(feeder)
+            while (batches := batches - 1) and self.clock.now() < end:
+                tick()
+                batch = next(feeder)
+            self.target.step(batch)
         except AudioaugError as error:
             return str(error)
         except Exception as error:

@@ -150,6 +150,21 @@ def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_f
     racer._let_refill(None, step_seconds=1e9)  # batches on the device
 
 
+def test_an_arm_meets_batches_before_it_races_but_nobody_waits_for_ever() -> None:
+    clock, trained, told = FakeClock(), [], []
+    racer = Racer(SimpleNamespace(step=trained.append, device=None), clock, 120.0, notice=lambda *_: None)
+
+    def batches():
+        for number in itertools.count(1):
+            clock.advance(1.0)
+            yield number
+
+    assert racer._warm(batches(), 3, 60.0, lambda: told.append(clock.now())) == ""
+    assert trained == [3] and len(told) == 2
+    racer._warm(batches(), 100, 10.0, lambda: None)
+    assert trained == [3, 10]
+
+
 class Stocked:
     """A loader of which only the stock is known: asked anew each time."""
 
