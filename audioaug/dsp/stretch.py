@@ -80,11 +80,9 @@ def stretch(
     here = spectra_at(x_RCT, centre_RN, window_W)
     with torch.no_grad():
         before, anchors = spectra_at(x_RCT, centre_RN - hop, window_W), _anchors(x_RCT, centre_RN, rate_R, frame)
-    turned = _turned(here, before, anchors)
-    if kept_R is not None:
-        place_F = torch.arange(here.shape[-1], device=x_RCT.device)
-        turned = turned * (place_F < kept_R[:, None, None, None] * len(place_F))
-    return added_up(turned, window_W, samples_out)
+    kept_R = torch.ones_like(rate_R) if kept_R is None else kept_R
+    heard_R = (kept_R * here.shape[-1]).ceil().long()
+    return added_up(_turned(here, before, anchors, heard_R), window_W, samples_out)
 
 
 def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
@@ -111,16 +109,18 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     return added_up(_polar(size, phase), window_W, samples_out, time_RN < number_R1)
 
 
-def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
-    """Return the frames' spectra with each frequency turned as it must be, (R, C, N, F)."""
+def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", heard_R: torch.Tensor) -> torch.Tensor:
+    """Return the frames' spectra with each of the first ``heard`` frequencies turned as it must be, (R, C, N, F)."""
     if compiled.fits(here):
         from audioaug.dsp.loops.turns import turn_spectra
 
-        compiled.run(turn_spectra, len(here), before, *anchors, here)
+        compiled.run(turn_spectra, len(here), before, *anchors, heard_R, here)
         return here
     with torch.no_grad():
         power_RNF = (here.real.square() + here.imag.square()).sum(1)
         turn_RNF = _turns(here, before, power_RNF, anchors)
+        is_heard_RF = torch.arange(here.shape[-1], device=here.device) < heard_R[:, None]
+        turn_RNF = torch.where(is_heard_RF[:, None], turn_RNF, 0.0)
     return here * turn_RNF[:, None]
 
 

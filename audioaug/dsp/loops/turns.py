@@ -26,11 +26,15 @@ def turn_spectra(
     old_RN: Integers,
     late_RN: Integers,
     near_RN: NDArray[np.bool_],
+    heard_R: Integers,
     here_RCNF: Complex,
     first: int,
     last: int,
 ) -> None:
-    """Do what ``stretch`` does with the frames' spectra, in place. The numbers of each frame are its ``_Anchors``."""
+    """Do what ``stretch`` does with the frames' spectra, in place. The numbers of each frame are its ``_Anchors``.
+
+    Of each row so many frequencies are heard, from below.
+    """
     _, channels, frames, bins = here_RCNF.shape
     missing_NF, total_NF = np.empty((frames, bins), dtype=np.complex64), np.empty((frames, bins), dtype=np.complex64)
     power_NF, around_NF = np.empty((frames, bins), dtype=f32), np.empty((frames, bins), dtype=f32)
@@ -41,6 +45,7 @@ def turn_spectra(
         _find_power(here_RCNF[row], power_NF)
         for n in range(frames):
             _add_neighbours(power_NF[n], around_NF[n])
+        here_RCNF[row, :, 0, heard_R[row] :] = 0
         turn_F[:] = ONE
         for n in range(1, frames):
             _find_peaks(power_NF[n], marked_E, place_3F)
@@ -59,8 +64,9 @@ def turn_spectra(
                     delay *= step
             for channel in range(channels):
                 here_F = here_RCNF[row, channel, n]
-                for f in range(bins):
+                for f in range(heard_R[row]):
                     here_F[f] *= turn_F[f]
+                here_F[heard_R[row] :] = 0
 
 
 @loop
