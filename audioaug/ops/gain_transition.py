@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.dsp import compiled
 from audioaug.dsp.levels import db_to_ratio
 from audioaug.errors import ChainError
 
@@ -73,6 +74,11 @@ class GainTransition(Op):
         return dict(params)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+        if compiled.fits(x_BCT):
+            from audioaug.dsp.loops.levels import change_gain
+
+            gains_db, steps_B = (params["start_gain_db"], params["end_gain_db"]), params["fade_time_samples"] - 1
+            return compiled.of_rows(change_gain, x_BCT, *gains_db, steps_B, params["t0"], out=clips.out(x_BCT))
         start_B1, end_B1, fade_B1, t0_B1 = (
             params[name][:, None] for name in ("start_gain_db", "end_gain_db", "fade_time_samples", "t0")
         )

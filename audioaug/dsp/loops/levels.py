@@ -1,11 +1,16 @@
-"""The power of stretches of memory, and rows added to others.
+"""The power of stretches of memory, rows added to others, and gains that change.
 
 Shapes: S samples in memory, N stretches, B examples, C channels, R rows, T samples.
 """
 
+import math
+
 import numpy as np
 
 from audioaug.dsp.loops.compiling import Doubles, Floats, Integers, loop, loop_of_sums
+
+BLOCK = 64
+"""Samples whose gains are one power each times that of the first."""
 
 
 @loop_of_sums
@@ -29,3 +34,38 @@ def add_others(
         gain = gain_BC[example, channel]
         for t in range(len(x_T)):
             y_T[t] = x_T[t] + gain * other_T[t]
+
+
+@loop
+def change_gain(
+    x_RT: Floats,
+    start_db_B: Floats,
+    end_db_B: Floats,
+    steps_B: Integers,
+    begin_B: Integers,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Do what ``GainTransition`` does; an example has so many channels, a row each. The result may be where x is."""
+    power_K = np.empty(BLOCK)
+    for row in range(first, last):
+        b, x_T, y_T = row // channels, x_RT[row], y_RT[row]
+        start, end = start_db_B[b] * (math.log(10) / 20), end_db_B[b] * (math.log(10) / 20)
+        slope, samples = (end - start) / steps_B[b], len(x_T)
+        begin, behind = min(max(begin_B[b], 0), samples), min(max(begin_B[b] + steps_B[b], 0), samples)
+        _amplify(x_T[:begin], np.float32(math.exp(start)), y_T[:begin])
+        for k in range(BLOCK):
+            power_K[k] = math.exp(slope * k)
+        for t in range(begin, behind, BLOCK):
+            gain = math.exp(start + slope * (t - begin_B[b]))
+            for k in range(min(BLOCK, behind - t)):
+                y_T[t + k] = x_T[t + k] * np.float32(gain * power_K[k])
+        _amplify(x_T[behind:], np.float32(math.exp(end)), y_T[behind:])
+
+
+@loop
+def _amplify(x_T: Floats, gain: np.float32, y_T: Floats) -> None:
+    for t in range(len(x_T)):
+        y_T[t] = gain * x_T[t]
