@@ -262,7 +262,7 @@ def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
         missing_R = cascade.steady_R[some] - _left_R(numbers_RSK[some])  # of the steady state, since it is cut
         return torch.addcmul(y_RCT, first_RC1, missing_R[:, None, None])
 
-    return in_turn(filtered, rows, max(n, samples * channels), x_RCT.device)
+    return in_turn(filtered, x_RCT, max(n, samples * channels))
 
 
 def response_RF(cascade: Cascade, rows: int, n: int) -> torch.Tensor:

@@ -88,14 +88,14 @@ def resample(
             above the new one.
     """
     step_R = (2.0**FRACTION_BITS / ratio_R).round().long() if ratio_R.is_floating_point() else ratio_R
-    rows, channels, samples = x_RCT.shape
+    channels, samples = x_RCT.shape[1:]
 
     def resampled(some: slice) -> torch.Tensor:
         clips = torch.where(_inside(lengths_R[some], samples), x_RCT[some], 0.0)
         fine = _at_twice_the_rate(clips, partial(_gain_RF, step_R[some], band_limit), reach)
         return _read(fine, clips, step_R[some], samples_out, lengths_R[some])
 
-    return in_turn(resampled, rows, channels * max(samples + reach, samples_out), x_RCT.device)
+    return in_turn(resampled, x_RCT, channels * max(samples + reach, samples_out))
 
 
 def _inside(lengths_R: torch.Tensor, samples: int) -> torch.Tensor:

@@ -7,20 +7,22 @@ from collections.abc import Callable
 
 import torch
 
+from audioaug.dsp.compiled import is_followed
+
 CACHED = 2**19
 """So many samples, and what is made of them on the way, fit into a CPU's cache: 2 MiB of float32."""
 
 
-def in_turn(work: Callable[[slice], torch.Tensor], rows: int, samples: int, device: torch.device) -> torch.Tensor:
-    """Return what ``work`` makes of all rows: on a CPU of a few at a time, elsewhere of all at once.
+def in_turn(work: Callable[[slice], torch.Tensor], x_RCT: torch.Tensor, samples: int) -> torch.Tensor:
+    """Return what ``work`` makes of all rows: on a CPU of a few at a time, elsewhere or traced of all at once.
 
     Args:
         work: from which rows to what becomes of them, (R, ...).
-        rows: how many there are.
+        x_RCT: these rows.
         samples: of a row, at its longest on the way.
-        device: where the rows are.
     """
-    few = _few(samples) if device.type == "cpu" else rows
+    rows = len(x_RCT)
+    few = _few(samples) if x_RCT.device.type == "cpu" and not is_followed(x_RCT) else rows
     if few >= rows:
         return work(slice(0, rows))
     return torch.cat([work(slice(first, first + few)) for first in range(0, rows, few)])

@@ -70,4 +70,4 @@ class PitchShift(Op):
             step_R, stretched_R = params["step"][some], params["stretched"][some]
             return resample(y_RCT, step_R, x_BCT.shape[-1], stretched_R, band_limit=classic)
 
-        return in_turn(shifted, len(x_BCT), params["samples"] * x_BCT.shape[1], x_BCT.device)
+        return in_turn(shifted, x_BCT, params["samples"] * x_BCT.shape[1])

@@ -78,7 +78,7 @@ class TimeStretch(Op):
                 return phase_vocoder(x_BCT[some], rate_R, samples, clips.lengths_B[some])
             return stretch(x_BCT[some], rate_R, samples, frame_size(clips.sample_rate))
 
-        y_BCT = in_turn(stretched, len(x_BCT), max(samples, x_BCT.shape[-1]) * x_BCT.shape[1], x_BCT.device)
+        y_BCT = in_turn(stretched, x_BCT, max(samples, x_BCT.shape[-1]) * x_BCT.shape[1])
         if not self.leave_length_unchanged:
             return y_BCT
         y_BCT = torch.nn.functional.pad(y_BCT, (0, x_BCT.shape[-1] - y_BCT.shape[-1]))

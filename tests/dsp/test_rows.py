@@ -2,23 +2,33 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug.dsp.rows import CACHED, in_turn
+from audioaug.measure import trace
+
+ROWS = 7
+
+
+def seen_at_once(samples, x=None):
+    """Return how many rows are worked on at a time; all of them are."""
+    x, seen = torch.arange(float(ROWS)) if x is None else x, []
+
+    def doubled(some):
+        seen.append(len(range(ROWS)[some]))
+        return 2 * x[some]
+
+    assert in_turn(doubled, x, samples).shape == x.shape
+    return seen
 
 
 @pytest.mark.parametrize(
     ("samples", "at_once"), [(0, [7]), (1, [7]), (CACHED // 3, [3, 3, 1]), (CACHED, [1] * 7), (2 * CACHED, [1] * 7)]
 )
 def test_few_rows_at_a_time_are_all_of_them(samples, at_once):
-    x, seen = torch.arange(7.0), []
-
-    def doubled(some):
-        seen.append(len(x[some]))
-        return 2 * x[some]
-
-    assert in_turn(doubled, 7, samples, x.device).equal(2 * x)
-    assert seen == at_once
-    assert in_turn(lambda some: some, 7, 2 * CACHED, torch.device("cuda")) == slice(0, 7)
+    x = torch.arange(float(ROWS))
+    assert in_turn(lambda some: 2 * x[some], x, samples).equal(2 * x)
+    assert seen_at_once(samples) == at_once
 
 
 @pytest.mark.parametrize(
@@ -26,6 +36,12 @@ def test_few_rows_at_a_time_are_all_of_them(samples, at_once):
 )
 def test_each_thread_gets_as_many_rows(samples, at_once, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    seen = []
-    in_turn(lambda some: seen.append(len(range(7)[some])) or torch.zeros(1), 7, samples, torch.device("cpu"))
-    assert seen == at_once
+    assert seen_at_once(samples) == at_once
+
+
+def test_elsewhere_and_for_a_tracer_it_is_all_at_once():
+    with FakeTensorMode():
+        assert seen_at_once(2 * CACHED, torch.empty(ROWS, device="cuda")) == [ROWS]
+    traced = []
+    trace(lambda: traced.extend(seen_at_once(2 * CACHED)), torch.device("cpu"))
+    assert traced == [ROWS]
