@@ -49,7 +49,7 @@ def passes_of(names: Sequence[str]) -> list[str]:
 
 def _fft_and_back(x_BCT: torch.Tensor, n: int, hop: int) -> torch.Tensor:
     frames_RKn = x_BCT.flatten(0, 1).unfold(-1, min(n, x_BCT.shape[-1]), hop)
-    rows, frames, n = frames_RKn.shape
+    frames, n = frames_RKn.shape[1:]
     return in_turn(lambda some: torch.fft.irfft(torch.fft.rfft(frames_RKn[some]), n), frames_RKn, frames * n)
 
 
