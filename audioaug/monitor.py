@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from audioaug.command import run
-from audioaug.errors import OutputError, UsageError
+from audioaug.errors import UsageError
 from audioaug.records import MonitoredRun, Window, from_json
+from audioaug.writing import write_file
 
 
 @click.command()
@@ -17,11 +18,7 @@ def monitor(log: str, html: str) -> None:
     """Make the page of LOG, the JSON lines that Monitor(log=...) wrote; a run that still goes on will do."""
     from audioaug.report import monitor_html
 
-    page = monitor_html.render(*read_log(log))
-    try:
-        Path(html).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"Cannot write {html}: {error.strerror}.") from None
+    write_file(monitor_html.render(*read_log(log)), html)
 
 
 def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:

@@ -5,15 +5,15 @@ A record holds plain values only, so it survives JSON and can be shown again yea
 """
 
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from audioaug.errors import OutputError, PlanError, UsageError
+from audioaug.errors import PlanError, UsageError
 from audioaug.units import plural
+from audioaug.writing import write_file
 
 SCHEMA_VERSION = 1
 
@@ -582,35 +582,6 @@ def from_json(text: str | bytes, kind: type[Record]) -> Record:
 def write_record(record: Any, path: str | Path) -> None:
     """Write a record as JSON to a file; raise ``OutputError`` where that cannot be."""
     write_file(to_json(record) + "\n", path)
-
-
-def write_file(text: str, path: str | Path) -> None:
-    """Write a file at once: an interruption leaves the old one or the new one, whole.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    file = Path(path)
-    try:
-        if file.exists() and not file.is_file():  # such as a terminal
-            file.write_text(text, encoding="utf-8")
-        else:
-            _replace(file.resolve(), text)
-    except OSError as error:
-        raise OutputError(f"Cannot write {path}: {error.strerror}.") from None
-
-
-def _replace(file: Path, text: str) -> None:
-    new = file.with_name(f"{file.name}.{os.getpid()}.new")
-    try:
-        new.write_text(text, encoding="utf-8")
-        if file.exists():
-            new.chmod(file.stat().st_mode)
-        new.replace(file)
-    except PermissionError:  # of the folder; the file itself may be another matter
-        file.write_text(text, encoding="utf-8")
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def read_record(path: str | Path, kind: type[Record]) -> Record:

@@ -5,7 +5,6 @@ import json
 import math
 import types
 import typing
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +23,6 @@ from audioaug.records import (
     from_json,
     read_record,
     to_json,
-    write_file,
     write_record,
 )
 
@@ -139,28 +137,6 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path):
     for path in (tmp_path / "none" / "plan.json", tmp_path):
         with pytest.raises(OutputError, match=rf"Cannot write {path}: "):
             Plan().save(path)
-
-
-def test_a_file_that_is_being_written_is_the_old_one_until_it_is_the_new_one(tmp_path, monkeypatch) -> None:
-    file, write = tmp_path / "report.json", Path.write_text
-
-    def write_half(path, text, **more):
-        write(path, text[: len(text) // 2], **more)
-        raise KeyboardInterrupt
-
-    write_file("old\n", file)
-    file.chmod(0o640)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", write_half)
-        with pytest.raises(KeyboardInterrupt):
-            write_file("new\n", file)
-    assert file.read_text() == "old\n" and list(tmp_path.iterdir()) == [file]
-    link = tmp_path / "link.json"
-    link.symlink_to(file)
-    write_file("new\n", link)
-    assert file.read_text() == "new\n" and link.is_symlink() and file.stat().st_mode & 0o777 == 0o640
-    write_file("gone\n", "/dev/null")
-    assert not Path("/dev/null").is_file()
 
 
 def test_a_report_of_another_kind_is_not_taken_for_a_plan():

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from audioaug.decide.what_if import grid
 from audioaug.errors import OutputError
-from audioaug.records import Plan, Report, write_file
+from audioaug.records import Plan, Report
 from audioaug.report import to_html, to_json, to_markdown
 from audioaug.report.sounds import Listening
+from audioaug.writing import write_file
 
 
 class Outputs:

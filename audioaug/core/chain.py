@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from audioaug.core.draws import Draws, uniforms
 from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list
 from audioaug.core.params import Distribution, Uniform
-from audioaug.errors import ChainError, DataError, OutputError, PlanError, did_you_mean
+from audioaug.errors import ChainError, DataError, PlanError, did_you_mean
+from audioaug.writing import write_file
 
 COIN = Uniform(0.0, 1.0)
 
@@ -221,10 +222,7 @@ class Chain:
 
     def to_yaml(self, path: str | Path) -> None:
         """Write the declaration to a YAML file."""
-        try:
-            Path(path).write_text(yaml.safe_dump(self.to_dict(), sort_keys=False), encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"Cannot write {path}: {error.strerror}.") from None
+        write_file(yaml.safe_dump(self.to_dict(), sort_keys=False), path)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "Chain":

@@ -1,0 +1,29 @@
+"""Files are written at once, whatever interrupts it."""
+
+from pathlib import Path
+
+import pytest
+
+from audioaug.writing import write_file
+
+
+def test_a_file_that_is_being_written_is_the_old_one_until_it_is_the_new_one(tmp_path, monkeypatch) -> None:
+    file, write = tmp_path / "report.json", Path.write_text
+
+    def write_half(path, text, **more):
+        write(path, text[: len(text) // 2], **more)
+        raise KeyboardInterrupt
+
+    write_file("old\n", file)
+    file.chmod(0o640)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", write_half)
+        with pytest.raises(KeyboardInterrupt):
+            write_file("new\n", file)
+    assert file.read_text() == "old\n" and list(tmp_path.iterdir()) == [file]
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    write_file("new\n", link)
+    assert file.read_text() == "new\n" and link.is_symlink() and file.stat().st_mode & 0o777 == 0o640
+    write_file("gone\n", "/dev/null")
+    assert not Path("/dev/null").is_file()
