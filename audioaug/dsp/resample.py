@@ -15,7 +15,6 @@ Shapes: R rows, C channels, T samples, F frequencies, K output samples.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -91,15 +90,12 @@ def resample(
     channels, samples = x_RCT.shape[1:]
 
     def resampled(some: slice) -> torch.Tensor:
-        clips = torch.where(_inside(lengths_R[some], samples), x_RCT[some], 0.0)
-        fine = _at_twice_the_rate(clips, partial(_gain_RF, step_R[some], band_limit), reach)
+        inside_R1T = torch.arange(samples, device=x_RCT.device) < lengths_R[some, None, None]
+        clips = torch.where(inside_R1T, x_RCT[some], 0.0)
+        fine = _at_twice_the_rate(clips, functools.partial(_gain_RF, step_R[some], band_limit), reach)
         return _read(fine, clips, step_R[some], samples_out, lengths_R[some])
 
     return in_turn(resampled, x_RCT, channels * max(samples + reach, samples_out))
-
-
-def _inside(lengths_R: torch.Tensor, samples: int) -> torch.Tensor:
-    return torch.arange(samples, device=lengths_R.device) < lengths_R[:, None, None]
 
 
 def _at_twice_the_rate(clips_RCT: torch.Tensor, gain: Callable[[int], torch.Tensor], reach: int) -> torch.Tensor:
@@ -150,7 +146,7 @@ def _taps_as_polynomials() -> list[list[float]]:
     The other half are their mirror images. Off by 1e-8; rounding is more.
     """
     places = range(1 - TAPS // 2, 1)
-    return [_polynomial(partial(_weight, place), TAP_DEGREE, -0.5, 0.5) for place in places]
+    return [_polynomial(functools.partial(_weight, place), TAP_DEGREE, -0.5, 0.5) for place in places]
 
 
 def _weight(place: int, off: FloatArray) -> FloatArray:

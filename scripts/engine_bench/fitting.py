@@ -9,7 +9,7 @@ from audioaug.units import format_bytes, format_seconds
 from engine_bench.records import RECORDED, REFERENCE, Row, Size
 
 MOST_BATCHES = 80
-"""So many times its batch the hungriest engine may need: ours needs 48 for music, measured; others more."""
+"""So many times its batch the hungriest engine may need: ours needs 50 for music (by operations), others more."""
 
 CALLS_BESIDE = 8
 """How often each engine is called besides the rounds: warm-up, kernels, memory, where time goes."""

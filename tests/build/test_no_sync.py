@@ -51,14 +51,19 @@ def waits(work):
     return trace(work, DEVICE).waits
 
 
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-@pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_no_op_waits_for_the_device(name, lengths):
+def ops_of(name):
+    """Return all variants of an op that run on the device, always applied and half of the time."""
     declared = [op for op in variants(REGISTRY[name]) if not op.why_not_on_device()]
     if not declared:
         pytest.skip(f"{name} has no device build")
-    for op, p in itertools.product(declared, (1.0, 0.5)):
-        assert waits(device_part(Chain([replace(op, p=p)], RATE), lengths)) == (), op
+    return [replace(op, p=p) for op, p in itertools.product(declared, (1.0, 0.5))]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_no_op_waits_for_the_device(name, lengths):
+    for op in ops_of(name):
+        assert waits(device_part(Chain([op], RATE), lengths)) == (), op
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
