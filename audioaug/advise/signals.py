@@ -21,7 +21,7 @@ def look_beside(bench: Bench, today: Cell, message: Message, signals: Signals, s
     if not today.num_workers:
         return signals
     start, gap = start_and_gap(target, today, clock)
-    received = receive_ms(message.batch, today.num_workers, clock, seconds / 4)
+    received = receive_ms(message, today.num_workers, clock, seconds / 4)
     return replace(signals, start_seconds=start, epoch_gap_ms=gap * 1e3, receive_ms=received)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import psutil
-from torch.utils._pytree import tree_map
+import torch
 from torch.utils.data import DataLoader
 
 from audioaug.advise.arms import open_loader
@@ -13,6 +13,7 @@ from audioaug.advise.drawn import drawn
 from audioaug.advise.target import Target
 from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
+from audioaug.train.device_prefetch import map_tensors
 from audioaug.units import Seconds
 
 LEAST_LOOKS = 5
@@ -35,14 +36,19 @@ class Ready:
         return 10**9
 
     def __getitem__(self, index: int) -> Any:
-        return tree_map(lambda leaf: leaf.clone() if hasattr(leaf, "clone") else leaf, self.message)
+        return map_tensors(torch.Tensor.clone, self.message)
 
 
-def receive_ms(batch: Any, workers: int, clock: Clock, seconds: float) -> float:
+def _unchanged(message: Any) -> Any:
+    return message
+
+
+def receive_ms(message: Any, workers: int, clock: Clock, seconds: float) -> float:
     """Return how long a batch takes from so many workers to this process when there is nothing else to do."""
     loader: DataLoader[Any] = DataLoader(
-        Ready(batch),  # type: ignore[arg-type]
+        Ready(message),  # type: ignore[arg-type]
         batch_size=None,
+        collate_fn=_unchanged,
         shuffle=False,
         num_workers=workers,
     )

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from audioaug.build.recording import Work, log
+from audioaug.internals import DispatchMode
 
 
 class Compiler:
@@ -122,7 +121,7 @@ def _stream_of(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-class Outside(TorchDispatchMode):
+class Outside(DispatchMode):
     """Collects the tensors that work reads and has not made itself."""
 
     def __init__(self) -> None:
@@ -145,7 +144,11 @@ class Outside(TorchDispatchMode):
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    """Return the tensors among an operator's arguments or results."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
 
 
 def _place(tensor: torch.Tensor) -> int:

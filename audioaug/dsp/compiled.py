@@ -14,7 +14,8 @@ from typing import Any
 
 import threadpoolctl
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from audioaug.internals import operations_are_watched
 
 ENABLED = True
 """Whether loops are run at all: tests of what GPUs do say no."""
@@ -27,7 +28,7 @@ def fits(x: torch.Tensor) -> bool:
 
 def is_followed(x: torch.Tensor) -> bool:
     """Return whether somebody looks for torch operations on x: a tracer, or a gradient."""
-    followed = torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
+    followed = torch.compiler.is_compiling() or operations_are_watched()
     return followed or (x.requires_grad and torch.is_grad_enabled())
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from audioaug.internals import DispatchMode
 
 READS = {
     "_linalg_check_errors",
@@ -90,7 +91,7 @@ def _exchanges(name: str, args: Any, kwargs: dict[str, Any], result: Any) -> boo
     return name in FROM_HOST and not isinstance(args[-1] if args else None, torch.Tensor) and not result.ndim
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(DispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kernels, self.waits = 0, list[str]()

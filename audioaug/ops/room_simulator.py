@@ -21,6 +21,7 @@ from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distributi
 from audioaug.core.params import FloatArray
 from audioaug.dsp.convolution import convolve
 from audioaug.errors import ChainError, did_you_mean
+from audioaug.internals import keep_room_generator
 
 TAP_STEP = 1024
 """Responses are padded to a multiple of this many samples, so that FFT sizes repeat."""
@@ -231,12 +232,9 @@ def _seeded(key: int) -> Iterator[None]:
     import pyroomacoustics
 
     generator = pyroomacoustics.random.generator
-    before = generator._rng
-    generator.seed(numpy=key, libroom=key)
-    try:
+    with keep_room_generator(generator):
+        generator.seed(numpy=key, libroom=key)
         yield
-    finally:
-        generator._rng = before
 
 
 def _check_places(op: RoomSimulator) -> None:

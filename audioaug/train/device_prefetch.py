@@ -57,14 +57,19 @@ def tensors(batch: Any) -> Iterator[torch.Tensor]:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return a nested batch with every tensor on the device."""
+    return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], batch: Any) -> Any:
+    """Return a nested batch with ``function(tensor)`` in the place of every tensor."""
     if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
+        return function(batch)
     if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
+        return {key: map_tensors(function, value) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
+        return type(batch)(*(map_tensors(function, value) for value in batch))
     if isinstance(batch, tuple | list):
-        return type(batch)(to_device(value, device) for value in batch)
+        return type(batch)(map_tensors(function, value) for value in batch)
     return batch
 
 

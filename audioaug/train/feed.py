@@ -12,13 +12,13 @@ from torch.utils.data import DataLoader
 from audioaug.build import build_device, build_worker, check_plan
 from audioaug.core import Chain
 from audioaug.errors import AudioaugError
+from audioaug.internals import batches_ready, drop_iterator, worker_pids
 from audioaug.records import Plan
 from audioaug.train.device_prefetch import to_device
 from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Message, augmented
 from audioaug.train.keys import Keys
 from audioaug.train.processes import share_of
-from audioaug.train.ready import batches_ready, worker_ids
 from audioaug.train.skipped import OnError
 from audioaug.train.stream import Stream
 from audioaug.train.targets import Followers, Target, check_followed, unpacked
@@ -143,7 +143,7 @@ class Feed:
     @property
     def workers(self) -> frozenset[int]:
         """The process ids of the workers that run now."""
-        return worker_ids(self._running()) or frozenset()
+        return worker_pids(self._running()) or frozenset()
 
 
 def _end_workers(batches: "DataLoader[Any]") -> None:
@@ -152,4 +152,4 @@ def _end_workers(batches: "DataLoader[Any]") -> None:
     Left alone, torch may wait 5 s for each: when a loader dies in a reference cycle (its queues are gone before it asks
     the workers to end), and at exit with pinned memory (nobody asks them, pytorch/pytorch#81794).
     """
-    batches._iterator = None
+    drop_iterator(batches)

@@ -3,6 +3,7 @@
 The first part runs on each example before they are collated, or on the whole batch afterwards: the worker engine.
 """
 
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from audioaug.train.examples import (
 )
 from audioaug.train.keys import Key
 from audioaug.train.op_failure import told, told_of_batch
-from audioaug.train.sending import no_room
+from audioaug.train.sending import no_room, packed
 from audioaug.train.skipped import OnError
 from audioaug.train.targets import Followers
 
@@ -50,6 +51,15 @@ class Message(NamedTuple):
     prepared: Prepared | None
     skipped: list[str]
     keys: list[Key]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return received, (packed(tuple(self)),)
+
+
+def received(content: bytes) -> Message | AudioaugError:
+    """Return the message that a worker has packed, or the error in its place."""
+    found = pickle.loads(content)
+    return found if isinstance(found, AudioaugError) else Message(*found)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from audioaug.decide.bottleneck import Bottlenecks
 from audioaug.errors import AudioaugWarning, UsageError
+from audioaug.internals import batches_ready, worker_pids
 from audioaug.measure.clock import Clock, WallClock
 from audioaug.measure.host import host_facts
 from audioaug.measure.idle import idle_of
@@ -21,7 +22,6 @@ from audioaug.measure.usage import UsageSample, sample
 from audioaug.records import MonitoredRun, Window
 from audioaug.train.device_prefetch import as_device, tensors
 from audioaug.train.monitor_outputs import outputs_for
-from audioaug.train.ready import batches_ready, worker_ids
 from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
@@ -139,7 +139,7 @@ class Monitor(Generic[Batch]):
 
     def _workers(self) -> frozenset[int]:
         """Return the processes that load: a ``Loader`` or torch's ``DataLoader`` knows, else all new children."""
-        if isinstance(found := getattr(self._batches, "workers", worker_ids(self._running)), frozenset):
+        if isinstance(found := getattr(self._batches, "workers", worker_pids(self._running)), frozenset):
             return found
         return _children() - self._before
 

@@ -1,25 +1,26 @@
 """Sending: how a batch leaves its worker. One that cannot is a clear error in the training process, not a hang.
 
-A worker hands its batches to a thread that pickles and sends them. What fails there Python only prints: the batch is
-lost, and torch waits for it forever.
+A worker hands its batches to a thread that pickles and sends them. If pickling fails there, Python only prints why: the
+batch is lost, and torch waits for it forever. So a ``Message`` packs itself, and an error takes its place.
 
-Torch moves every tensor to shared memory, for which the training process has to ask the worker, each one by itself, and
-wait while the worker computes. Small ones are cheaper within the message.
+Torch moves every tensor to shared memory. The training process has to ask the worker for each one, and waits while the
+worker computes. A small tensor is cheaper inside the message.
 """
 
+import contextlib
 import errno
+import io
+import pickle
 import re
 import shutil
-from collections.abc import Callable
-from multiprocessing.queues import Queue
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import reduce_tensor
 
 from audioaug.errors import AudioaugError, DataError, WorkerError, first_line
+from audioaug.internals import named_dimensions
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
@@ -30,28 +31,26 @@ SMALL = 16 * 1024
 MAKE_ROOM = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
 
 
-def send_errors_instead() -> None:
-    """Let this process, a worker, send an error in the place of each batch that cannot be sent."""
-    Queue._on_queue_feeder_error = _send_error  # type: ignore[attr-defined]  # a hook made to be overridden
+class _Pickler(ForkingPickler):
+    """Pickles as torch's queues do, but for small tensors."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how a small tensor is pickled; leave all else to the reducers that torch registers."""
+        if type(value) is torch.Tensor and not named_dimensions(value):
+            with contextlib.suppress(TypeError, RuntimeError):  # numpy has no such type, layout or gradient
+                if value.nbytes <= SMALL:
+                    return torch.from_numpy, (value.numpy(),)
+        return NotImplemented
 
 
-def send_small_tensors_within() -> None:
-    """Let this process, a worker, send small tensors as part of the message, and only large ones by shared memory."""
-    ForkingPickler.register(torch.Tensor, _reduced)
-
-
-def _reduced(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def packed(content: Any) -> bytes:
+    """Pickle what a worker sends, or, where that fails, the error that the training process is to raise instead."""
+    buffer = io.BytesIO()
     try:
-        if tensor.nbytes <= SMALL and not tensor.has_names():
-            return torch.from_numpy, (tensor.numpy(),)
-    except (TypeError, RuntimeError):  # numpy has no such type, layout or gradient
-        pass
-    return reduce_tensor(tensor)
-
-
-def _send_error(queue: Any, error: Exception, item: Any) -> None:
-    number, _ = item
-    queue.put((number, _explained(error)))
+        _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(content)
+    except Exception as error:  # whatever the user's objects raise while they are pickled
+        return pickle.dumps(_explained(error))
+    return buffer.getvalue()
 
 
 def _explained(error: Exception) -> AudioaugError:

@@ -1,13 +1,12 @@
 """Skipped: the examples that could not be read, of which the user is told once, and how many there were."""
 
-import sys
 import typing
 import warnings
 from collections.abc import Sequence
-from types import FrameType
 from typing import Literal
 
 from audioaug.errors import AudioaugWarning, UsageError
+from audioaug.internals import calling_frame
 
 OnError = Literal["skip", "replace", "raise"]
 """What becomes of an example that cannot be read."""
@@ -50,7 +49,7 @@ class Skipped:
 
 def _frames_of_ours() -> int:
     """Return how many callers from here on, this one included, are in this package: generators in generators."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = calling_frame(1)
     count = 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("audioaug."):
         frame, count = frame.f_back, count + 1

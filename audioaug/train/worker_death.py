@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from audioaug.errors import WorkerError
+from audioaug.internals import current_iterator, drop_iterator, end_workers, worker_processes
 from audioaug.train.sending import MAKE_ROOM, SHARED_MEMORY, no_room
 
 CAUSES: dict[int, str] = {
@@ -38,10 +39,10 @@ def watched(loader: "DataLoader[Any]") -> tuple[Iterator[Any], "weakref.ref[Any]
 
     Also return torch's own iterator, as long as there is one.
     """
-    if _death(loader._iterator):
-        _end(loader, loader._iterator)
+    if _death(kept := current_iterator(loader)):
+        _end(loader, kept)
     multiprocessing.util.get_temp_dir()  # workers use ours; a killed one could not remove its own
-    with _explained(loader._iterator):
+    with _explained(kept):
         iterator = iter(loader)
     if loader.num_workers:
         _watched.add(iterator)
@@ -67,9 +68,9 @@ def _guarded(loader: "DataLoader[Any]", iterator: Iterator[Any]) -> Iterator[Any
 
 def _end(loader: "DataLoader[Any]", iterator: Any) -> None:
     """End all workers. Left to the garbage collector, torch may wait 5 s for each where one is dead."""
-    loader._iterator = None
-    iterator._shutdown_workers()
-    for worker in iterator._workers:
+    drop_iterator(loader)
+    end_workers(iterator)
+    for worker in worker_processes(iterator):
         _remove_shared_memory(worker.pid)
 
 
@@ -121,7 +122,7 @@ def _death(iterator: Any, patience: float = 0.0) -> WorkerError | None:
 
     A worker that is killed while it hands over a batch breaks the connection a moment before it is dead.
     """
-    workers = getattr(iterator, "_workers", ())
+    workers = worker_processes(iterator)
     if patience and workers:
         dying = multiprocessing.connection.wait([worker.sentinel for worker in workers], patience)
         for worker in workers:

@@ -8,13 +8,11 @@ from types import TracebackType
 import torch
 
 from audioaug.build.memory import keep_freed_memory
-from audioaug.train.sending import send_errors_instead, send_small_tensors_within
 
 
 def start_worker(worker_id: int) -> None:
     """Keep a worker to one thread (torch, OpenMP and BLAS would each start as many as there are cores), let it keep
-    freed memory, send small tensors within the message and tell what it cannot send, and let Ctrl-C reach the training
-    process alone, which ends workers.
+    freed memory, and let Ctrl-C reach the training process alone, which ends workers.
 
     Garbage that a fork has copied, another Loader perhaps, with workers to be ended, is the training process's alone.
     """
@@ -23,8 +21,6 @@ def start_worker(worker_id: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = _print_unless_hung_up
-    send_errors_instead()
-    send_small_tensors_within()
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()

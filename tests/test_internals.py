@@ -1,0 +1,112 @@
+"""Private parts of other projects: one module has all of them, the installed versions have them, and none is needed."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import audioaug
+from audioaug import Chain, Loader, Plan, internals, ops
+from audioaug.internals import INTERNALS
+
+PACKAGE = Path(audioaug.__file__).parent
+PUBLIC = {"_asdict", "_fields", "_replace"}
+"""Public methods of named tuples."""
+
+
+@pytest.fixture(scope="module")
+def running():
+    """A DataLoader with a worker, and its iterator."""
+    loader = DataLoader(range(4), num_workers=1)  # type: ignore[arg-type]
+    iterator = iter(loader)
+    yield iterator, loader
+    internals.end_workers(iterator)
+
+
+@pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: internal.name)
+def test_the_installed_versions_have_each_private_part(internal, running):
+    assert internal.exists(*running), internal.fallback
+
+
+def test_a_missing_part_is_found(monkeypatch, running):
+    assert internals.missing_internals(*running) == ()
+    [missing] = internals.missing_internals(running[0], object())
+    assert missing.name.endswith("DataLoader._iterator")
+
+
+def private_names(file: Path) -> set[str]:
+    """Return the private names of other modules and objects that a file's code uses."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("audioaug"):
+            found |= {*(node.module or "").split("."), *(alias.name for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {part for alias in node.names for part in alias.name.split(".")}
+        elif isinstance(node, ast.Attribute) and not is_ours(node.value):
+            found.add(node.attr)
+    return {name for name in found - PUBLIC if name.startswith("_") and not name.startswith("__")}
+
+
+def defined_names(file: Path) -> set[str]:
+    """Return the names that a file defines: functions, classes, and what it assigns to."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    kinds = ast.FunctionDef, ast.ClassDef
+    return {node.name for node in nodes if isinstance(node, kinds)} | {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in nodes
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def is_ours(owner: ast.expr) -> bool:
+    """Return whether the owner of an attribute is an object of audioaug itself."""
+    root = owner
+    while isinstance(root, ast.Attribute | ast.Call | ast.Subscript):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    return isinstance(root, ast.Name) and root.id in ("self", "cls", "super")
+
+
+def test_no_other_module_uses_a_private_name():
+    files = [file for file in PACKAGE.rglob("*.py") if file.name != "internals.py"]
+    ours = set[str]().union(*map(defined_names, files))
+    assert not {(file.name, name) for file in files for name in private_names(file) - ours}
+
+
+def test_the_search_finds_a_planted_use(tmp_path):
+    planted = tmp_path / "planted.py"
+    planted.write_text("import torch\nfrom torch._dynamo import reset\nloader = torch.utils.data\nloader._secret()\n")
+    assert private_names(planted) == {"_dynamo", "_secret"}
+
+
+class Bare:
+    """An object without any private part."""
+
+
+def test_without_the_parts_of_a_data_loader_batches_still_come(monkeypatch):
+    monkeypatch.setattr(internals, "_is_of_torch", lambda iterator: False)
+    monkeypatch.setattr(internals, "drop_iterator", lambda loader: None)
+    chain, plan = Chain([ops.Gain(p=1.0)], sample_rate=16000), Plan(cut=1, num_workers=1)
+    loader = Loader([torch.ones(9)] * 4, chain, plan, batch_size=2, device="cpu")
+    assert len(list(loader)) == 2 and loader.ready is None and loader.workers == frozenset()
+
+
+def test_what_is_no_iterator_of_torch_has_no_workers():
+    assert internals.worker_processes(Bare()) == () and internals.worker_pids(Bare()) is None
+    assert internals.batches_ready(Bare()) is None
+    internals.end_workers(Bare())
+
+
+def test_a_frame_is_the_callers():
+    frame = internals.calling_frame(0)
+    assert frame is not None and frame.f_code.co_name == "test_a_frame_is_the_callers"
+
+
+def test_a_generator_is_restored():
+    class Generator:
+        _rng = "before"
+
+    with internals.keep_room_generator(generator := Generator()):
+        generator._rng = "seeded"
+    assert generator._rng == "before"
