@@ -6,6 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+
+pytest.importorskip("axe_core_python")
+pytest.importorskip("playwright")
+
 from axe_core_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 

@@ -6,6 +6,9 @@ import io
 import numpy as np
 import pytest
 import soundfile
+
+pytest.importorskip("PIL")
+
 from PIL import Image
 
 from audioaug.report.sounds import LEVELS, WIDTH, flac, heard, png, spectrograms

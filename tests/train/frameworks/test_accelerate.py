@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+
+pytest.importorskip("accelerate")
+
 from accelerate import Accelerator
 
 from audioaug import Loader

@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("transformers")
+pytest.importorskip("datasets.features")
+
 from transformers import TrainingArguments, Wav2Vec2Config, Wav2Vec2ForSequenceClassification
 
 import datasets

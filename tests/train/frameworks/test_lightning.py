@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
+
+pytest.importorskip("lightning")
+
+import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tests.train.frameworks.how_to import (

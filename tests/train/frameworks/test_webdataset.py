@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import soundfile
 import torch
+
+pytest.importorskip("webdataset")
+
 import webdataset as wds
 
 from audioaug import Loader, build_cpu
