@@ -1,8 +1,8 @@
 """Test the built wheel in environments other than the checkout's: `make test-matrix`, or this with names of some.
 
-Each environment is a folder .venv-NAME beside .venv: the wheel, what it depends on and the test tools, nothing else. The
-tests run in a new folder outside the checkout, without `audioaug/`. A test that needs an optional package skips and says
-so. The result goes to datasets/profiles/environments.json, from which the documentation makes its table.
+Each environment is a folder .venv-NAME beside .venv: the wheel, what it depends on and the test tools, nothing else.
+The tests run in a new folder outside the checkout, without `audioaug/`. A test that needs an optional package skips and
+says so. The result goes to datasets/profiles/environments.json, from which the documentation makes its table.
 """
 
 import datetime

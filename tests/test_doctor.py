@@ -1,15 +1,22 @@
 """The doctor: each broken part becomes a sentence with the next step, and never a traceback."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 
-from audioaug import doctor
-from audioaug.doctor import PARTS, Checkup, Finding, check_up, probe
+from audioaug import doctor, internals, ops
+from audioaug.doctor import CHECKS, PARTS, Checkup, Finding, check_up, probe
+from audioaug.dsp import compiled
+from audioaug.internals import Internal
+from audioaug.train.fetch import Collate
 
 
 def loads_all_but(failures: dict[str, Exception]) -> Callable[[str], object]:
@@ -26,7 +33,7 @@ def missing(name: str) -> Exception:
 
 
 def found(failures: dict[str, Exception]) -> dict[str, Finding]:
-    return {finding.name: finding for finding in probe(loads_all_but(failures))}
+    return {finding.name: finding for finding in probe(loads_all_but(failures), {})}
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -64,7 +71,7 @@ def test_not_installed_names_the_package_to_install() -> None:
 
 def test_a_missing_dependency_is_not_mistaken_for_the_part() -> None:
     finding = found({"audiomentations": missing("librosa")})["audiomentations"]
-    assert finding.sentence.startswith("Is installed but cannot be imported") and "librosa" in finding.sentence
+    assert finding.sentence.startswith("Is installed but does not work") and "librosa" in finding.sentence
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part.required], ids=lambda part: part.name)
@@ -72,6 +79,65 @@ def test_every_required_part_is_required(part: doctor.Part) -> None:
     checkup = check_up(loads_all_but({part.module: missing(part.module)}))
     assert not checkup.ok
     assert checkup.host is None or part.name != "torch"
+
+
+def test_what_works_has_just_been_run() -> None:
+    findings = {finding.name: finding for finding in check_up().findings}
+    for name in {"torch", "audiomentations", "soundfile", "soxr"} | {"Loader"}:
+        assert findings[name].ok and findings[name].sentence.startswith("Works: "), findings[name]
+    assert findings["Loader"].sentence == "Works: 2 workers sent 4 batches of 2 clips."
+    assert set(CHECKS) <= {part.name for part in PARTS}
+
+
+def test_a_part_that_only_imports_is_not_said_to_work() -> None:
+    [torch_finding, *_] = probe(loads_all_but({}), {})
+    assert torch_finding.sentence == "Can be imported."
+
+
+def test_a_part_that_imports_but_fails_when_run_is_broken() -> None:
+    def fails() -> str:
+        raise OSError("no backend for FLAC")
+
+    findings = {finding.name: finding for finding in probe(loads_all_but({}), {"soundfile": fails})}
+    assert not findings["soundfile"].ok
+    assert "does not work (OSError: no backend for FLAC)" in findings["soundfile"].sentence
+
+
+@pytest.mark.parametrize("wrong", [0.9, float("nan")])
+def test_a_loop_that_differs_from_its_torch_definition_is_found(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    filtered = ops.LowPassFilter.batched
+
+    def planted(self: ops.LowPassFilter, x_BCT: torch.Tensor, *others: Any) -> torch.Tensor:
+        return filtered(self, x_BCT, *others) * (wrong if compiled.ENABLED else 1.0)
+
+    monkeypatch.setattr(ops.LowPassFilter, "batched", planted)
+    with pytest.raises(AssertionError):
+        CHECKS["numba"]()
+
+
+def test_a_loader_that_fails_is_one_sentence_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AttributeError("'Tensor' object has no attribute 'has_names'")
+
+    monkeypatch.setattr(Collate, "__call__", broken)
+    result = CliRunner().invoke(doctor.main, ["--json"])
+    [finding] = [part for part in json.loads(result.output)["findings"] if part["name"] == "Loader"]
+    assert result.exit_code == 1 and not finding["ok"]
+    assert finding["sentence"].startswith("Does not work: AttributeError") and "\n" not in finding["sentence"]
+
+
+def test_a_missing_private_part_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Internal("torch.secret", "does a thing", "batches are not counted", lambda *_: False)
+    monkeypatch.setattr(internals, "INTERNALS", (lost,))
+    assert doctor._look_at_internals().sentence == "torch.secret is missing: batches are not counted."
+
+
+def test_without_a_c_compiler_the_sentence_says_what_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert doctor._compiler().ok == any(map(shutil.which, doctor.COMPILERS))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = doctor._compiler()
+    assert not finding.ok and "install gcc" in finding.sentence and "torch_compile" in finding.sentence
 
 
 def fake(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +155,8 @@ def test_exit_code_is_one_when_something_required_is_broken(
 
 
 def test_json_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(check_up(loads_all_but({"loudness": missing("loudness")})), monkeypatch)
+    findings = probe(loads_all_but({"loudness": missing("loudness")}), {})
+    fake(Checkup(True, findings, check_up().host), monkeypatch)
     result = CliRunner().invoke(doctor.main, ["--json"])
     content = json.loads(result.output)
     assert result.exit_code == 0 and content["ok"] is True

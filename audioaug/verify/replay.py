@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from audioaug.build import build_cpu, build_device
 from audioaug.build.stock import has_counterpart, why_unavailable
 from audioaug.core import Chain, Contract, Draws, HostClips, Op, Params
-from audioaug.errors import ContractError, UsageError
+from audioaug.errors import ContractError, DataError, UsageError, first_line
 from audioaug.records import DeviceEngine
 from audioaug.verify import material
 from audioaug.verify.contracts import Clips, Verdict, check, check_fresh, worst
@@ -168,13 +168,16 @@ def verify_op(
 ) -> Verdict:
     """Compare an op's builds on all material and return the worst verdict.
 
-    The torch-audiomentations engine promises nothing: there the verdict is ``"same"``, ``"differs"`` (with how much),
-    ``"none"`` without a counterpart, or ``"unavailable"``.
+    An op whose reference is not installed is ``"skipped"``, with the reason. The torch-audiomentations engine promises
+    nothing: there the verdict is ``"same"``, ``"differs"`` (with how much), ``"none"`` without a counterpart, or
+    ``"unavailable"``.
     """
     op = next(material.variants(kind))
     verdict = Verdict(kind.__name__, engine, kind.contract.kind)
     if kind.contract.kind == "cpu_only" and engine == "batched":
         return dataclasses.replace(verdict, status="skipped", reason=kind.contract.reason)
+    if reason := _why_no_reference(op):
+        return dataclasses.replace(verdict, status="skipped" if engine == "batched" else "unavailable", reason=reason)
     if engine == "batched":
         fresh = dataclasses.replace(_freshness(op), op=kind.__name__, engine=engine)
         return worst([*(judge(case, engine, device) for case in cases(kind, sample_rates)), fresh])
@@ -184,6 +187,17 @@ def verify_op(
         return dataclasses.replace(verdict, status="unavailable", reason=reason)
     counterparts = (case for case in cases(kind, sample_rates) if has_counterpart(case.op))
     return _describe([(case, judge(case, engine, device)) for case in counterparts])
+
+
+def _why_no_reference(op: Op) -> str:
+    """Return why the library that an op must equal cannot be used here, or an empty string."""
+    try:
+        op.reference()
+    except DataError:  # no demo audio
+        raise
+    except (ImportError, UsageError) as error:
+        return first_line(error)
+    return ""
 
 
 def judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:

@@ -7,6 +7,7 @@ import pytest
 from audioaug import ops
 from audioaug.core import REGISTRY, Chain, Op
 from audioaug.errors import ChainError, DataError
+from audioaug.ops import _torch_reference
 from audioaug.verify import material
 from audioaug.verify import replay as replay_module
 from audioaug.verify.replay import cases, replay, verify_op
@@ -61,6 +62,13 @@ def test_missing_demo_audio_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(material.demo, "FOLDER", tmp_path)
     with pytest.raises(DataError, match="checkout"):
         verify_op(ops.AddBackgroundNoise)
+
+
+def test_an_op_whose_reference_is_not_installed_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_torch_reference, "why_unavailable", lambda: "it cannot be imported.")
+    for kind in (ops.Identity, ops.SpliceOut):
+        verdict = verify_op(kind)
+        assert verdict.status == "skipped" and "it cannot be imported" in verdict.reason
 
 
 def test_a_cut_runs_the_first_ops_in_the_worker() -> None:
