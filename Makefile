@@ -4,13 +4,14 @@ SHELL := bash
 PYTHON ?= python3
 DEMO ?= --model scripts/models/keyword_cnn.py --quick
 BENCH ?=
+MATRIX ?=
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test demo bench verify verify-long notebooks docs clean
+.PHONY: help setup check test demo bench verify test-matrix verify-long notebooks docs clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -48,6 +49,9 @@ demo: setup  ## the advisor on the example model and the bundled audio
 verify: setup  ## every op through every build; the result goes to datasets/profiles/ and into README's table
 	@$(BIN)/python -m audioaug.verify --json datasets/profiles/verify_cpu.json
 	@$(BIN)/python scripts/update_readme.py datasets/profiles/verify_cpu.json
+
+test-matrix: setup  ## test the built wheel with other versions of torch and Python; e.g. MATRIX="--short newest cpu"
+	@$(BIN)/python scripts/test_matrix.py $(MATRIX)
 
 bench: setup  ## our engine beside the other libraries, some 5 minutes; e.g. BENCH="--device cuda --batch 128"
 	@$(BIN)/python scripts/bench_engine.py $(BENCH)

@@ -9,6 +9,7 @@ from pathlib import Path
 import advisor_bench.records
 import advisor_bench.showing
 import click
+import test_matrix
 import update_readme
 from engine_bench import showing
 from engine_bench.records import Result, Row
@@ -232,7 +233,31 @@ def _help(name: str) -> str:
     return command.get_help(context) + "\n"
 
 
+# Supported versions
+
+
+def environments() -> str:
+    """Return what the tests found in each environment that the wheel was tested in, and why tests were skipped."""
+    found = json.loads(test_matrix.RECORD.read_text(encoding="utf-8"))
+    names = [name for name in test_matrix.VERSIONS_OF if any(name in each["versions"] for each in found)]
+    header = ("environment", *names, "tests", "passed", "failed", "skipped", "date")
+    rows = [
+        (
+            each["name"],
+            *(each["versions"].get(name, "none") for name in names),
+            each["form"],
+            *(str(count) for count in (each["passed"], each["failed"], sum(each["skipped"].values()))),
+            each["date"],
+        )
+        for each in found
+    ]
+    reasons = [(each["name"], str(count), why) for each in found for why, count in each["skipped"].items()]
+    skipped = markdown_table(("environment", "tests skipped", "reason"), reasons)
+    return markdown_table(header, rows) + "\n### Skipped, and why\n\n" + skipped
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "environments": environments,
     "equivalence": equivalence,
     "benchmarks": benchmarks,
     "benchmarks legend": legend,

@@ -11,7 +11,20 @@ from packaging.requirements import Requirement
 import audioaug
 
 ROOT = Path(__file__).parents[1]
-TARGETS = {"help", "setup", "check", "test", "demo", "bench", "verify", "verify-long", "notebooks", "docs", "clean"}
+TARGETS = {
+    "help",
+    "setup",
+    "check",
+    "test",
+    "demo",
+    "bench",
+    "verify",
+    "test-matrix",
+    "verify-long",
+    "notebooks",
+    "docs",
+    "clean",
+}
 HOMES = re.compile(r"(?<![\w.~$}/-])/(home|Users|root|work)/[\w.-]+/")
 
 
