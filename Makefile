@@ -8,7 +8,9 @@ MATRIX ?=
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
-STAMP := .venv/.setup-done
+# `make demo` needs less than the rest: it has an environment of its own, unless there is one with everything.
+DEMO_VENV := $(if $(wildcard .venv/.setup-done),.venv,.venv-demo)
+export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup check test demo bench verify test-matrix verify-long notebooks docs clean
@@ -16,24 +18,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-setup: $(STAMP)  ## install everything into .venv: 2 to 10 minutes and 6 GB the first time, nothing after that
+setup: .venv/.setup-done  ## install everything into .venv: 2 to 10 minutes and 6 GB the first time, nothing after that
 	@:
 
-$(STAMP): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.10 or newer," \
-	    "or name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$$($(PYTHON) --version) is too old:" \
-	    "audioaug needs 3.10 or newer. Name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments:" \
-	    "on Debian and Ubuntu, run: apt-get install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setup: making .venv with $$($(PYTHON) --version)"; \
-	    $(PYTHON) -m venv --clear .venv; }
-	@echo "setup: installing; torch with its CUDA libraries is about 3 GB to fetch"
-	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e ".[stock,dev]" | awk \
-	    '/(Downloading|Using cached) .*[0-9] MB\)/ {print "  " $$0; fflush()} \
-	     /^Installing collected/ {print "setup: unpacking"; fflush()}'
-	@touch $@
-	@echo "setup: done"
+.venv/.setup-done: EXTRAS := stock,dev
+.venv/.setup-done .venv-demo/.setup-done: pyproject.toml constraints.txt scripts/set_up.sh
+	@scripts/set_up.sh $(@D) $(EXTRAS)
 
 check: setup  ## ruff, mypy and the import layers
 	@echo "check: ruff" && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
@@ -43,8 +33,8 @@ check: setup  ## ruff, mypy and the import layers
 test: setup check  ## what must pass before a change lands: check, then the tests
 	@$(BIN)/python -m pytest -q $(PYTEST_FLAGS)
 
-demo: setup  ## the advisor on the example model and the bundled audio
-	@$(BIN)/python -m audioaug.advise $(DEMO)
+demo: $(DEMO_VENV)/.setup-done  ## the advisor on the example model and the demo audio; needs no `make setup`
+	@$(DEMO_VENV)/bin/audioaug advise $(DEMO)
 
 verify: setup  ## every op through every build; the result goes to datasets/profiles/ and into README's table
 	@$(BIN)/python -m audioaug.verify --json datasets/profiles/verify_cpu.json
@@ -71,4 +61,4 @@ docs: setup  ## build the documentation into build/site; a warning is an error
 
 clean:  ## remove caches and build products (.venv stays)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv*/*' -prune -exec rm -rf {} +

@@ -20,15 +20,21 @@
 ``errors``         everything that can go wrong, in one tree
 =================  =====================================================================================================
 
-The advisor is a command: ``python -m audioaug.advise --model mymodel.py``.
+The advisor is a command: ``audioaug advise --model mymodel.py``.
+
+Names are imported on first use, so that ``audioaug --help`` does not wait for torch.
 """
 
-from audioaug import errors, ops
-from audioaug.audio.folder import AudioFolder
-from audioaug.build import build_cpu, build_device, split
-from audioaug.core import Chain, Draws
-from audioaug.records import Plan, Report
-from audioaug.train import Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from audioaug import errors, ops
+    from audioaug.audio.folder import AudioFolder
+    from audioaug.build import build_cpu, build_device, split
+    from audioaug.core import Chain, Draws
+    from audioaug.records import Plan, Report
+    from audioaug.train import Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,3 +56,28 @@ __all__ = [
     "prefetch",
     "split",
 ]
+
+_MODULES = {
+    "audio.folder": ("AudioFolder",),
+    "build": ("build_cpu", "build_device", "split"),
+    "core": ("Chain", "Draws"),
+    "records": ("Plan", "Report"),
+    "train": ("Frames", "Label", "Loader", "Monitor", "Segments", "Stamps", "prefetch"),
+}
+"""The public names by the module that defines them; ``errors`` and ``ops`` are modules themselves."""
+
+if not TYPE_CHECKING:  # type checkers follow the imports above
+
+    def __getattr__(name):
+        """Import a public name on first use."""
+        if name in ("errors", "ops"):
+            return import_module(f"audioaug.{name}")
+        for module, names in _MODULES.items():
+            if name in names:
+                import_module("audioaug.ops")  # registers the ops, which Chain.from_yaml looks up by name
+                value = globals()[name] = getattr(import_module(f"audioaug.{module}"), name)
+                return value
+        raise AttributeError(f"module 'audioaug' has no attribute {name!r}")
+
+    def __dir__():
+        return [*__all__, "__version__"]

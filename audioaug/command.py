@@ -1,5 +1,7 @@
 """Commands: run one of click's; every error is one sentence on stderr, and an exit code."""
 
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -8,24 +10,23 @@ import click
 from audioaug.errors import AudioaugError
 
 
-def run(command: click.Command, arguments: Sequence[str] | None, name: str, interrupted: str = "interrupted") -> int:
+def run(command: click.Command, arguments: Sequence[str] | None) -> int:
     """Run a command and return its exit code.
 
     Args:
-        command: what to run.
+        command: what to run; the help and its errors name it as the program was called.
         arguments: of the command line; this process's own if ``None``.
-        name: what the help calls it.
-        interrupted: what is said after Ctrl-C.
     """
+    atexit.register(gc.freeze)  # or Python looks through all of torch and librosa once more before it ends: a second
     try:
-        command.main(args=arguments, prog_name=name, standalone_mode=False)
+        command.main(args=arguments, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except AudioaugError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print(interrupted, file=sys.stderr)
+    except (KeyboardInterrupt, click.Abort) as stop:
+        print(": ".join(["interrupted", *stop.args]), file=sys.stderr)
         return 130
     return 0

@@ -353,7 +353,7 @@ def _show_plainly(checkup: Checkup) -> None:
         click.echo(f"{name:22} {value}")
 
 
-@click.command()
+@click.command(short_help="List what is installed, and what works.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def main(as_json: bool) -> None:
     """Say what is installed, what works together, and what this machine may use. Exit 0 when audioaug can run."""

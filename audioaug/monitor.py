@@ -1,4 +1,4 @@
-"""``python -m audioaug.monitor RUN.jsonl --html RUN.html``: the page of a run that ``audioaug.Monitor`` logged."""
+"""``audioaug monitor RUN.jsonl --html RUN.html``: the page of a run that ``audioaug.Monitor`` logged."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from audioaug.records import MonitoredRun, Window, from_json
 from audioaug.writing import write_file
 
 
-@click.command()
+@click.command(short_help="Write the page of a logged training run.")
 @click.argument("log")
 @click.option("--html", metavar="FILE", required=True, help="Write the page there.")
 def monitor(log: str, html: str) -> None:
@@ -38,7 +38,7 @@ def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:
 
 def main() -> int:
     """Run the command and return its exit code; every error is one sentence on stderr."""
-    return run(monitor, None, "python -m audioaug.monitor")
+    return run(monitor, None)
 
 
 if __name__ == "__main__":

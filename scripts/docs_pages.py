@@ -2,7 +2,7 @@
 
 * A folder in the navigation (``how-to/``) stands for the pages in it, ``index.md`` first.
 * ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables``, made anew in every build, so that it
-  cannot be out of date.
+  cannot be out of date. The table also replaces the lines below, up to an empty one, which are for readers of the file.
 """
 
 import re
@@ -13,7 +13,7 @@ import docs_tables
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 
-MARKER = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
+MARKER = re.compile(r"^<!-- generated: (.+?) -->$(?:\n.+$)*", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -1,6 +1,5 @@
 """The tables of the documentation, as Markdown: made from the registry of ops and the records in datasets/profiles."""
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from engine_bench import showing
 from engine_bench.records import Result, Row
 
 import audioaug
+from audioaug.__main__ import commands
 from audioaug.core import REGISTRY, YOURS, Op
 from audioaug.decide import predict
 from audioaug.records import HostFacts, read_record
@@ -22,8 +22,6 @@ from audioaug.verify import material
 
 PROFILES = Path(__file__).resolve().parents[1] / "datasets/profiles"
 RATE = 16000
-COMMANDS = {"advise": "advise.cli", "verify": "verify.__main__", "doctor": "doctor", "monitor": "monitor"}
-"""What ``python -m audioaug.NAME`` is, and where its command is defined."""
 
 
 def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -223,14 +221,15 @@ def _every_op() -> Iterator[type[Op]]:
 
 def command_lines() -> str:
     """Return what each command prints with ``--help``."""
-    return "\n".join(f"## {name}\n\n```text\n{_help(name)}```\n" for name in COMMANDS)
+    context = click.Context(commands, info_name="audioaug", max_content_width=100)
+    names = commands.list_commands(context)
+    return "\n".join(f"## {name}\n\n```text\n{_help(name, context)}```\n" for name in names)
 
 
-def _help(name: str) -> str:
-    module = importlib.import_module(f"audioaug.{COMMANDS[name]}")
-    command = next(value for value in vars(module).values() if isinstance(value, click.Command))
-    context = click.Context(command, info_name=f"python -m audioaug.{name}", max_content_width=100)
-    return command.get_help(context) + "\n"
+def _help(name: str, context: click.Context) -> str:
+    command = commands.get_command(context, name)
+    assert command is not None
+    return command.get_help(click.Context(command, parent=context, info_name=name)) + "\n"
 
 
 # Supported versions

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from audioaug import ops  # noqa: F401  (fills the registry)
 from audioaug.dsp import compiled
 
 torch.set_num_threads(1)

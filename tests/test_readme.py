@@ -17,32 +17,42 @@ PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+@pytest.fixture
+def folder(tmp_path):
+    """A user's folder: audio, the README's model file, and the package without the checkout's scripts."""
+    for name in ("datasets/demo/speech", "datasets/demo/noise", "audioaug"):
+        (tmp_path / Path(name).name).symlink_to(ROOT / name)
+    [model] = [block for block in PYTHON_BLOCKS if "def build_model" in block]
+    (tmp_path / "my_model.py").write_text(model)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done
 
 
-def test_the_training_script_trains_with_the_plan_that_the_advice_command_writes(tmp_path):
-    [command] = [line for line in COMMANDS if "audioaug.advise" in line]
-    plan, report = tmp_path / "plan.json", tmp_path / "out.json"
-    words = command.replace("plan.json", str(plan)).replace("out.json", str(report)).split()
-    run(sys.executable, *words[1:], "--budget", "6")
-    assert plan.exists() and report.exists()
+def test_the_training_script_trains_with_the_plan_that_the_advice_command_writes(folder):
+    [command] = [line for line in COMMANDS if line.startswith("audioaug advise")]
+    run(folder, "-m", *command.split(), "--budget", "6")
+    assert (folder / "plan.json").exists() and (folder / "out.json").exists()
     [script] = [block for block in PYTHON_BLOCKS if "plan.json" in block]
-    done = run(sys.executable, "-c", script.replace("plan.json", str(plan)))
-    losses = [float(number) for number in re.findall(r"loss ([\d.]+)", done.stdout)]
+    losses = [float(number) for number in re.findall(r"loss ([\d.]+)", run(folder, "-c", script).stdout)]
     assert len(losses) == 3 and losses[-1] < losses[0] * 1.2
     assert len(script.strip().splitlines()) <= 25
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_other_python_blocks_run(tmp_path):
+def test_the_other_python_blocks_run(folder):
     others = [block for block in PYTHON_BLOCKS if "plan.json" not in block]
-    assert others
+    assert len(others) == 3
     for block in others:
-        run(sys.executable, "-W", "ignore", "-c", block.replace("chain.yaml", str(tmp_path / "chain.yaml")))
+        run(folder, "-W", "ignore", "-c", block)
 
 
 def test_the_table_is_the_recorded_result(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ VERIFY_BUDGET = 6.0
 LISTENING_SECONDS = 3.0
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(short_help="Measure where your augmentation should run.", context_settings={"max_content_width": 100})
 @click.option("--model", metavar="FILE.py[:NAME]", help="What to train. Alone it is enough.")
 @click.option("--augment", metavar="FILE", help="A chain: FILE.yaml or FILE.py:NAME.")
 @click.option("--data", metavar="PATH", help="A folder of audio, or a manifest (CSV, TSV, JSON lines).")
@@ -58,16 +58,16 @@ def advise(**options: Any) -> None:
         _conclude(report, _outputs(options), options)
         return
     if not options["model"]:
-        raise UsageError(
-            "There is no --model.", "Name a Python file that defines one, such as scripts/models/keyword_cnn.py."
-        )
-    _measure(options)
+        raise UsageError("There is no --model.", "Name a Python file that defines one: --model FILE.py.")
+    try:
+        _measure(options)
+    except KeyboardInterrupt:
+        raise click.Abort("what was measured so far is in the files that were asked for, if any") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; every error is one sentence on stderr."""
-    said = "interrupted: what was measured so far is in the files that were asked for, if any"
-    return run(advise, arguments, "python -m audioaug.advise", said)
+    return run(advise, arguments)
 
 
 def show(report: Report, json: str | None = None) -> None:

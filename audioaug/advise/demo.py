@@ -9,12 +9,11 @@ CLIP_SECONDS = 1.0
 
 def demo_chain(sample_rate: int) -> Chain:
     """Return a chain for speech in rooms with background noise."""
-    instead = "Define `augment` in the model file or name --augment."
     return Chain(
         [
             ops.Shift(p=0.5),
-            ops.ApplyImpulseResponse(ir_path=demo_folder("rooms", instead), p=0.5),
-            ops.AddBackgroundNoise(sounds_path=demo_folder("noise", instead), p=0.7),
+            ops.ApplyImpulseResponse(ir_path=demo_folder("rooms"), p=0.5),
+            ops.AddBackgroundNoise(sounds_path=demo_folder("noise"), p=0.7),
             ops.LowPassFilter(p=0.3),
             ops.Gain(p=0.5),
             ops.TimeMask(p=0.3),

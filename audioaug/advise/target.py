@@ -330,7 +330,7 @@ def _dataset(
     declared = _pick("dataset", data, given, None, sources)
     if declared is None:
         sources["dataset"] = "demo data"
-        declared = demo_folder("speech", "Define `dataset` in the model file or name --data.")
+        declared = demo_folder("speech")
     if isinstance(declared, str | Path):
         return AudioFolder(declared, sample_rate, seconds), str(declared)
     if not hasattr(declared, "__len__") or not hasattr(declared, "__getitem__"):

@@ -8,19 +8,15 @@ import math
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import torch
-from rich.console import Console
-from rich.table import Table
 
-from audioaug import ops  # noqa: F401  (fills the registry)
-from audioaug.core import REGISTRY, YOURS
-from audioaug.core.op import op_class
 from audioaug.errors import AudioaugError, DeviceError
 from audioaug.records import SCHEMA_VERSION, DeviceEngine, write_record
-from audioaug.verify.contracts import Verdict
-from audioaug.verify.replay import verify_op
+
+if TYPE_CHECKING:
+    from audioaug.verify.contracts import Verdict
 
 ENGINES: tuple[DeviceEngine, ...] = ("batched", "torch-audiomentations")
 COLUMNS = ("op", "engine", "contract", "worst error", "limit", "verdict", "remark")
@@ -35,11 +31,14 @@ class Verification:
     device: str
     seconds: float
     complete: bool
-    verdicts: tuple[Verdict, ...]
+    verdicts: "tuple[Verdict, ...]"
     schema_version: int = SCHEMA_VERSION
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    short_help="Prove that the builds of every op are equivalent.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option("--op", "names", multiple=True, metavar="NAME", help="Only this op (can be given several times).")
 @click.option("--device", default="cpu", show_default=True, help="Where the device build runs: cpu, cuda, cuda:1, mps.")
 @click.option(
@@ -62,12 +61,20 @@ def main(names: tuple[str, ...], device: str, json_file: Path | None) -> None:
     sys.exit(1 if failed else 0)
 
 
-def run(names: tuple[str, ...], device: str, json_file: Path | None) -> list[Verdict]:
+def run(names: tuple[str, ...], device: str, json_file: Path | None) -> "list[Verdict]":
     """Verify the named ops, or all, with all engines; the file is written before the first and after each one."""
+    import torch
+
+    from audioaug import ops  # noqa: F401  (fills the registry)
+    from audioaug.core import REGISTRY, YOURS
+    from audioaug.core.op import op_class
+    from audioaug.verify.replay import verify_op
+
     check_device(device)
     torch.set_num_threads(1)  # the batches are small: on busy cores, threads wait for each other seven times longer
     kinds = [REGISTRY[name] for name in sorted(REGISTRY)] if not names else [op_class(name) for name in names]
-    began, verdicts = time.perf_counter(), list[Verdict]()
+    verdicts: list[Verdict] = []
+    began = time.perf_counter()
     _write(json_file, verdicts, device, began, complete=False)
     for kind in kinds:
         for engine in ENGINES:
@@ -83,6 +90,8 @@ def run(names: tuple[str, ...], device: str, json_file: Path | None) -> list[Ver
 
 def check_device(device: str) -> None:
     """Raise ``DeviceError`` if this machine has no such device."""
+    import torch
+
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
@@ -90,8 +99,11 @@ def check_device(device: str) -> None:
         raise DeviceError(f"There is no device {device!r} here: {reason}", "Leave --device out for the CPU.") from None
 
 
-def show(verdicts: list[Verdict]) -> None:
+def show(verdicts: "list[Verdict]") -> None:
     """Print the table: with colours on a terminal that is wide enough, else as plain columns."""
+    from rich.console import Console
+    from rich.table import Table
+
     rows = [(*_cells(verdict), verdict.reason) for verdict in verdicts]
     console = Console(markup=False)
     if console.is_terminal and console.width >= TABLE_WIDTH:
@@ -105,14 +117,14 @@ def show(verdicts: list[Verdict]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
-def _cells(verdict: Verdict) -> tuple[str, ...]:
+def _cells(verdict: "Verdict") -> tuple[str, ...]:
     error, limit = (
         "" if number is None else f"{number:.2g} {verdict.unit}" for number in (verdict.error, verdict.limit)
     )
     return verdict.op, verdict.engine, verdict.contract, error, limit, verdict.status
 
 
-def _write(path: Path | None, verdicts: list[Verdict], device: str, began: float, complete: bool) -> None:
+def _write(path: Path | None, verdicts: "list[Verdict]", device: str, began: float, complete: bool) -> None:
     if path is not None:
         finite = tuple(
             dataclasses.replace(verdict, error=_finite(verdict.error), limit=_finite(verdict.limit))
@@ -126,4 +138,4 @@ def _finite(number: float | None) -> float | None:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m audioaug.verify")
+    main()

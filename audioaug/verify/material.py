@@ -24,8 +24,7 @@ from audioaug.core import Op
 from audioaug.errors import ChainError
 from audioaug.ops.lambda_ import on_device
 
-INSTEAD = "Run this in a checkout of audioaug's repository."
-WORDS = ("speech/go", "speech/left", "speech/rear", "speech/center")
+WORDS = ("go/flite_slt", "left/flite_slt", "rear/flite_rms", "side/flite_kal16")
 
 
 @functools.lru_cache(maxsize=8)
@@ -33,7 +32,7 @@ def _converted(name: str, sample_rate: int) -> str:
     """Return a copy of a demo folder at another rate, which lives as long as this process."""
     folder = Path(tempfile.mkdtemp(prefix=f"audioaug-{name}-{sample_rate}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for path in find_audio((demo.demo_folder(name, INSTEAD),)):
+    for path in find_audio((demo.demo_folder(name),)):
         x_T = read_audio(path, sample_rate)[0]
         soundfile.write(folder / f"{Path(path).stem}.wav", x_T, sample_rate, subtype="FLOAT")
     return str(folder)
@@ -41,7 +40,7 @@ def _converted(name: str, sample_rate: int) -> str:
 
 def folder_at(name: str, sample_rate: int) -> str:
     """Return a demo folder whose files are at that rate, as the contract of AddBackgroundNoise wants them."""
-    return demo.demo_folder(name, INSTEAD) if sample_rate == demo.SAMPLE_RATE else _converted(name, sample_rate)
+    return demo.demo_folder(name) if sample_rate == demo.SAMPLE_RATE else _converted(name, sample_rate)
 
 
 @functools.lru_cache(maxsize=8)
@@ -51,7 +50,7 @@ def signals(sample_rate: int, channels: int = 1) -> list[NDArray[np.float32]]:
     In order: three words, one of them far above full scale; digital silence; full-scale clicks; a constant; a tenth of
     a second of speech; noise.
     """
-    words = [read_audio(find_audio((demo.demo_folder(word, INSTEAD),))[0], sample_rate)[0] for word in WORDS]
+    words = [read_audio(demo.demo_folder(f"speech/{word}_01.flac"), sample_rate)[0] for word in WORDS]
     rng = np.random.default_rng(sample_rate)
     clicks = np.zeros(int(0.7 * sample_rate), np.float32)
     clicks[rng.integers(0, len(clicks), 12)] = rng.choice([-1.0, 1.0], 12)

@@ -18,14 +18,13 @@ from torch import nn
 
 from audioaug import Chain, ops
 from audioaug.advise.target import Target, UsualLoss, load_module
-from audioaug.audio.demo import demo_folder
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.audio.folder import AudioFolder
 
 RATE = 16000
 CLASSES = 12
 MODELS = Path(__file__).parents[1] / "models"
-INSTEAD = "Run this from a checkout of the repository."
+DEMO = Path(__file__).resolve().parents[2] / "datasets/demo"
 FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "ogg": ("OGG", "VORBIS")}
 
 
@@ -106,7 +105,7 @@ class Ragged:
     """Excerpts of real speech of 1 to 4 seconds, in memory: the example's number draws where and how long."""
 
     def __init__(self, size: int = 1000) -> None:
-        paths = find_audio((demo_folder("long", INSTEAD),))
+        paths = find_audio((str(DEMO / "long"),))
         self.speech = np.concatenate([read_audio(path, RATE)[0] for path in paths])
         self.size = size
 
@@ -122,7 +121,7 @@ class Ragged:
 
 def chain(name: str) -> Chain:
     """Return a chain: light, speech, or heavy with a codec and another pitch."""
-    rooms, noise = demo_folder("rooms", INSTEAD), demo_folder("noise", INSTEAD)
+    rooms, noise = str(DEMO / "rooms"), str(DEMO / "noise")
     speech = [
         ops.ApplyImpulseResponse(ir_path=rooms, p=0.5),
         ops.AddBackgroundNoise(sounds_path=noise, p=0.7),
@@ -148,7 +147,7 @@ def _model(name: str) -> nn.Module:
 def _real(model: str, chain_name: str, clips: str) -> Iterator[Target]:
     torch.manual_seed(0)
     short = clips == "short"
-    dataset = AudioFolder(demo_folder("speech", INSTEAD), RATE, 1.0) if short else Ragged()
+    dataset = AudioFolder(DEMO / "speech", RATE, 1.0) if short else Ragged()
     yield target(_model(model), chain(chain_name), dataset, batch_size=8 if short else 4, pad=not short)
 
 

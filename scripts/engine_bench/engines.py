@@ -15,18 +15,18 @@ import numpy as np
 import torch
 
 from audioaug import Chain, build_device, ops
-from audioaug.audio import demo
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.core import REGISTRY, Op
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.ops._torch_reference import transform_class
 from audioaug.records import DeviceEngine
-from audioaug.verify.material import INSTEAD, demo_arguments, folder_at
+from audioaug.verify.material import demo_arguments, folder_at
 from engine_bench.records import Size
 
 Work = Callable[[], object]
 
 CHAINS = Path(__file__).parents[1] / "chains"
+LONG = str(Path(__file__).resolve().parents[2] / "datasets/demo/long")
 CHANNELS = {"ShuffleChannels": 2}
 """Ops that do nothing to mono: they get half as many clips of two channels."""
 
@@ -97,7 +97,7 @@ def _with_files(op: Op, sample_rate: int) -> Op:
 
 def speech(size: Size, channels: int = 1) -> torch.Tensor:
     """Return a batch of real speech, (B, C, T): excerpts from all over the demo's long recordings."""
-    paths = find_audio((demo.demo_folder("long", INSTEAD),))
+    paths = find_audio((LONG,))
     recording = np.concatenate([read_audio(path, size.sample_rate)[0] for path in paths])
     rows = size.batch // channels * channels
     starts = np.linspace(0, len(recording), rows, endpoint=False).astype(np.int64)

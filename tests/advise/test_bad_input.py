@@ -28,7 +28,7 @@ def check(ran, *words) -> None:
 
 
 def test_no_model(advise) -> None:
-    check(advise(), "There is no --model.", "scripts/models/keyword_cnn.py")
+    check(advise(), "There is no --model.", "--model FILE.py")
 
 
 def test_a_missing_file_is_compared_with_those_there(advise, model, here) -> None:

@@ -9,6 +9,7 @@ import soundfile
 import torch
 
 from audioaug import Chain, Loader
+from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.decide.predict import threads_beside, worker_engines
 from audioaug.records import Plan, Report, from_json, read_record
@@ -100,7 +101,7 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     has_the_keys_of_the_contract(json.loads((here / "report.json").read_text()))
     makes_sense(report)
     assert report.workload.sources["dataset"] == "demo data" and report.workload.clips == len(
-        AudioFolder(demo / "speech", 1)
+        AudioFolder(demo_folder("speech"), 1)
     )
     assert {stage.name for stage in report.stages} >= {
         "decode",

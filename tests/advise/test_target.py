@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from audioaug.advise.target import UsualLoss, in_one_line, load_module, load_target
+from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
@@ -216,9 +217,9 @@ def test_the_augment_option_wins_over_the_file(model, here) -> None:
 # The data
 
 
-def test_a_model_alone_is_enough(model, demo) -> None:
+def test_a_model_alone_is_enough(model) -> None:
     target = load(model(whole=HEAD + "model = nn.Linear(16000, 1)\n"))
-    assert isinstance(target.dataset, AudioFolder) and target.data_name == str(demo / "speech")
+    assert isinstance(target.dataset, AudioFolder) and target.data_name == demo_folder("speech")
     assert len(target.chain) > 1 and target.chain.sample_rate == 16000
     assert target.dataset[0][0].shape == (1, 16000)
     assert (target.batch_size, target.num_workers, target.clip_seconds) == (32, 0, 1.0)

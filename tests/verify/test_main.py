@@ -27,7 +27,7 @@ def test_the_table_is_on_stdout_and_progress_on_stderr(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "audioaug.verify.__main__.verify_op", lambda kind, engine, device: Verdict(kind.__name__, engine, "")
+        "audioaug.verify.replay.verify_op", lambda kind, engine, device: Verdict(kind.__name__, engine, "")
     )
     result = CliRunner().invoke(main, [])
     assert "Custom: not compared with anything: your own code runs only in the workers." in result.stderr
@@ -62,7 +62,7 @@ def test_an_interruption_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch, t
     def interrupted(kind: type, *args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("audioaug.verify.__main__.verify_op", interrupted)
+    monkeypatch.setattr("audioaug.verify.replay.verify_op", interrupted)
     result = CliRunner().invoke(main, ["--json", str(tmp_path / "out.json")])
     assert result.exit_code == 130
     assert json.loads((tmp_path / "out.json").read_text())["complete"] is False

@@ -1,12 +1,11 @@
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from audioaug import ops
 from audioaug.core import REGISTRY, Chain, Op
-from audioaug.errors import ChainError, DataError
+from audioaug.errors import ChainError
 from audioaug.ops import _torch_reference
 from audioaug.verify import material
 from audioaug.verify import replay as replay_module
@@ -56,12 +55,6 @@ def test_an_op_with_an_argument_that_verify_does_not_know_is_told_so(monkeypatch
 
     with pytest.raises(ChainError, match="'colour'"):
         verify_op(Unheard)
-
-
-def test_missing_demo_audio_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(material.demo, "FOLDER", tmp_path)
-    with pytest.raises(DataError, match="checkout"):
-        verify_op(ops.AddBackgroundNoise)
 
 
 def test_an_op_whose_reference_is_not_installed_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
