@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Literal
 
-from audioaug.errors import AudioaugWarning, UsageError
+from audioaug.errors import AudioaugWarning, UsageError, printable_lines
 
 OnError = Literal["skip", "replace", "raise"]
 """What becomes of an example that cannot be read."""
@@ -34,7 +34,7 @@ class Skipped:
             told = f"{sentences[0]} {fate}; Loader.skipped counts such examples."
             warnings.warn(told, AudioaugWarning, stacklevel=_frames_of_ours() + 1)
         self.count += len(sentences)
-        self.last = sentences[-1] if sentences else self.last
+        self.last = printable_lines(sentences[-1]) if sentences else self.last
 
     def __str__(self) -> str:
         if not self.count:
