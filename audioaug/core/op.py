@@ -186,6 +186,8 @@ class Op(ABC):
     keeps_silence: ClassVar[bool] = False
     """Whether what is 0 stays 0, so that nothing has to be silenced behind the ends of clips afterwards."""
     yours: ClassVar[bool] = False
+    imports_code: ClassVar[bool] = False
+    """Whether an argument may name code to import, which a chain file must not do unless the caller allows it."""
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -374,8 +376,11 @@ def of_one(params: Params) -> dict[str, Any]:
     return {name: value[0].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
 
 
-def op_from_dict(content: Any) -> Op:
-    """Build an op from ``{name: arguments}``; raise ``ChainError`` naming what is unknown and what is nearest to it."""
+def op_from_dict(content: Any, code: bool = False) -> Op:
+    """Build an op from ``{name: arguments}``; raise ``ChainError`` naming what is unknown and what is nearest to it.
+
+    ``code``: whether it may import code that the arguments name.
+    """
     if isinstance(content, str):
         content = {content: {}}
     if not isinstance(content, Mapping) or len(content) != 1:
@@ -389,16 +394,21 @@ def op_from_dict(content: Any) -> Op:
     for argument in arguments:
         if argument not in known:
             raise ChainError(f"{name} has no argument {argument!r}.", did_you_mean(str(argument), known))
+    if kind.imports_code and not code:
+        raise ChainError(
+            f"{name} would import and run code that a chain file names, which is off by default.",
+            "If you trust the file, allow it: code=True in Python, --allow-code on the command line.",
+        )
     if "transforms" in arguments:
-        arguments["transforms"] = ops_from_list(arguments["transforms"], str(name))
+        arguments["transforms"] = ops_from_list(arguments["transforms"], str(name), code)
     return build_op(kind, arguments)
 
 
-def ops_from_list(content: Any, owner: str) -> tuple[Op, ...]:
+def ops_from_list(content: Any, owner: str, code: bool = False) -> tuple[Op, ...]:
     """Build the ops of a list (none of ``None``); raise ``ChainError``, naming its owner, if it is no list."""
     if not isinstance(content, list | tuple | None):
         raise ChainError(f"{owner}: transforms is {content!r}, but it must be a list.")
-    return tuple(op_from_dict(item) for item in content or ())
+    return tuple(op_from_dict(item, code) for item in content or ())
 
 
 def build_op(kind: type[Op], arguments: dict[str, Any]) -> Op:
