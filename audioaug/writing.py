@@ -23,7 +23,7 @@ def check_regular(path: str | Path) -> None:
     """Raise ``OSError`` if the path names something else than a file or a folder, such as a pipe, or nothing at all."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "It is not a regular file")
+        raise OSError(errno.EINVAL, "Not a regular file")
 
 
 def write_file(text: str, path: str | Path) -> None:
