@@ -32,7 +32,7 @@ class Skipped:
         if sentences and not self.count:
             fate = "Another takes its place" if self.on_error == "replace" else "The example is left out"
             told = f"{sentences[0]} {fate}; Loader.skipped counts such examples."
-            warnings.warn(told, AudioaugWarning, stacklevel=_frames_of_ours() + 1)
+            warnings.warn(told, AudioaugWarning, stacklevel=frames_of_ours() + 1)
         self.count += len(sentences)
         self.last = printable_lines(sentences[-1]) if sentences else self.last
 
@@ -48,7 +48,7 @@ class Skipped:
         return f"{many} {fate}. The last: {self.last}"
 
 
-def _frames_of_ours() -> int:
+def frames_of_ours() -> int:
     """Return how many callers from here on, this one included, are in this package: generators in generators."""
     frame: FrameType | None = sys._getframe(1)
     count = 0
