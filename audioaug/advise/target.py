@@ -21,7 +21,7 @@ from audioaug.advise.drawn import drawn
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Op
-from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean
+from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean, printable
 from audioaug.records import Precision
 from audioaug.train.examples import get_wave
 
@@ -335,7 +335,7 @@ def _dataset(
         sources["dataset"] = "demo data"
         declared = demo_folder("speech", "Define `dataset` in the model file or name --data.")
     if isinstance(declared, str | Path):
-        return AudioFolder(declared, sample_rate, seconds), str(declared)
+        return AudioFolder(declared, sample_rate, seconds), printable(str(declared))
     if not hasattr(declared, "__len__") or not hasattr(declared, "__getitem__"):
         raise DataError(
             f"`dataset` ({type(declared).__name__}) is not map-style: it needs __getitem__ and __len__.",

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from audioaug.core.chain_file import read_chain_file
 from audioaug.core.draws import Draws, uniforms
-from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list
+from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list, real_number
 from audioaug.core.params import Distribution, Uniform
 from audioaug.errors import ChainError, DataError, PlanError, did_you_mean
 from audioaug.writing import write_file
@@ -271,8 +271,7 @@ class Chain:
 
 
 def _whole_hertz(value: Any) -> int:
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or not float(value).is_integer() or value <= 0:
+    if not real_number(value).is_integer() or value <= 0:
         raise ChainError(f"The chain's sample_rate is {value!r}, but it must be a whole number of hertz.")
     return int(value)
 

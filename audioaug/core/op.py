@@ -17,6 +17,7 @@ Shapes: B examples, C channels, T samples.
 import dataclasses
 import functools
 import inspect
+import math
 import typing
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -462,9 +463,18 @@ def _check_field(op: Op, name: str) -> None:
         object.__setattr__(op, name, int(value) if hint is int else value)
 
 
-def _check_number(op: Op, name: str, value: Any, hint: type) -> None:
+def real_number(value: Any) -> float:
+    """Return a number as a float; NaN for what is none, such as a truth value, and for a whole number too large."""
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or np.isnan(value) or (hint is int and not float(value).is_integer()):
+    try:
+        return float(value) if real else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _check_number(op: Op, name: str, value: Any, hint: type) -> None:
+    number = real_number(value)
+    if math.isnan(number) or (hint is int and not number.is_integer()):
         raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {'whole ' * (hint is int)}number.")
     low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
     if not low <= value <= high:
