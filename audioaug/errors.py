@@ -32,7 +32,7 @@ class AudioaugError(Exception):
         super().__init__(message, next_step)
 
     def __str__(self) -> str:
-        return f"{self.message} {self.next_step}".strip()
+        return printable_lines(f"{self.message} {self.next_step}".strip())
 
 
 class UsageError(AudioaugError):
@@ -83,6 +83,19 @@ class OpError(AudioaugError):
 
 class AudioaugWarning(UserWarning):
     """Something works, but not as well as it should."""
+
+    def __str__(self) -> str:
+        return printable_lines(super().__str__())
+
+
+def printable(text: str) -> str:
+    """Escape what could break a line, steer a terminal or reverse its text: an escape code is shown as ``\\x1b``."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def printable_lines(text: str) -> str:
+    """Escape what could steer a terminal, and keep the line feeds."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

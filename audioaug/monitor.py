@@ -8,7 +8,7 @@ import click
 from audioaug.command import run
 from audioaug.errors import UsageError
 from audioaug.records import MonitoredRun, Window, from_json
-from audioaug.writing import write_file
+from audioaug.writing import read_file, write_file
 
 
 @click.command(short_help="Write the page of a logged training run.")
@@ -24,7 +24,7 @@ def monitor(log: str, html: str) -> None:
 def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:
     """Read a log; raise ``UsageError`` if it is none. A last line that was cut short is left out."""
     try:
-        lines = Path(path).read_bytes().split(b"\n")
+        lines = read_file(path).split(b"\n")
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
     if not lines[0]:

@@ -5,15 +5,16 @@ A record holds plain values only, so it survives JSON and can be shown again yea
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from audioaug.errors import PlanError, UsageError
+from audioaug.errors import PlanError, UsageError, did_you_mean
 from audioaug.units import plural
-from audioaug.writing import write_file
+from audioaug.writing import read_file, write_file
 
 SCHEMA_VERSION = 1
 
@@ -29,6 +30,14 @@ Precision = Literal["fp32", "bf16", "fp16"]
 CellStatus = Literal["raced", "predicted", "infeasible"]
 Where = Literal["worker", "device", "transfer", "model"]
 """Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself."""
+
+START_METHODS = ("fork", "spawn", "forkserver")
+
+PLAN_LIMITS = {"cut": (0, 10_000), "num_workers": (0, 1024), "prefetch_factor": (1, 1024), "threads": (1, 1024)}
+"""The smallest and the largest number. Those that cannot be 0 may be ``None``: torch's default."""
+
+ABOVE_0 = ("step_ms", "alone_ms", "batch_size", "torch_threads")
+"""Numbers that others are divided by."""
 
 KEPT_SAMPLES = 64
 """So many repetitions of a stage stay in a report."""
@@ -306,6 +315,13 @@ class ChainFacts:
     worker_until_reason: str = ""
     fused: tuple[tuple[int, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.device_from < self.cuts.stop <= len(self.ops) + 1:
+            raise UsageError(
+                f"The chain's device_from is {self.device_from} and its worker_until {self.worker_until}, "
+                f"but they must be in order, from 0 to its {plural(len(self.ops), 'op')}."
+            )
+
     @property
     def cuts(self) -> range:
         """Where the chain can be cut; a ``worker_until`` of ``None`` stands for its end."""
@@ -435,7 +451,7 @@ class Plan:
         chain_hash: the chain this plan was made for; empty fits any chain.
 
     Raises:
-        PlanError: a number is too small.
+        PlanError: a number is out of range, or there is no such start method.
     """
 
     cut: int = 0
@@ -452,12 +468,17 @@ class Plan:
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        for name in ("cut", "num_workers"):
-            if getattr(self, name) < 0:
-                raise PlanError(f"Plan: {name} is {getattr(self, name)}, but it cannot be negative.")
-        for name in ("prefetch_factor", "threads"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise PlanError(f"Plan: {name} is {getattr(self, name)}, but it must be at least 1.")
+        for name, (least, most) in PLAN_LIMITS.items():
+            value = getattr(self, name)
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not (whole and least <= value <= most) and not (value is None and least):
+                shown = f"{value!r:.40}"
+                raise PlanError(f"Plan: {name} is {shown}, but it must be a whole number from {least} to {most}.")
+        if self.start_method not in (None, *START_METHODS):
+            raise PlanError(
+                f"Plan: there is no start method {self.start_method!r}.",
+                did_you_mean(str(self.start_method), START_METHODS),
+            )
 
     def save(self, path: str | Path) -> None:
         """Write this plan as JSON."""
@@ -465,7 +486,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        """Read a plan that ``save`` or the advisor wrote."""
+        """Read a plan that ``save`` or the advisor wrote; raise ``UsageError``, naming the file, if it is no plan."""
         return read_record(path, cls)
 
 
@@ -565,10 +586,14 @@ def to_json(record: Any) -> str:
 
 
 def from_json(text: str | bytes, kind: type[Record]) -> Record:
-    """Read a record of that kind; raise ``UsageError`` where the text is not one."""
+    """Read a record of that kind; raise ``UsageError`` where the text is not one. A plan may have no other fields."""
     try:
+        if kind in (Plan, Report):
+            content = msgspec.json.decode(text)
+            _check_fields(content, kind)
+            _check_numbers(content)
         record = msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"This is not the JSON of a {kind.__name__}: {error}.") from None
     version = getattr(record, "schema_version", SCHEMA_VERSION)
     if version > SCHEMA_VERSION:
@@ -579,6 +604,35 @@ def from_json(text: str | bytes, kind: type[Record]) -> Record:
     return record
 
 
+def _check_fields(content: Any, kind: type[Any]) -> None:
+    """Raise ``UsageError`` for a plan given as a report, or the reverse, and for a field that a plan does not have."""
+    if not isinstance(content, dict):
+        return
+    known = {each: {field.name for field in fields(each)} for each in (Plan, Report)}
+    other, advice = (
+        (Report, "python -m audioaug.advise --load FILE shows it, and --plan FILE beside it writes its plan.")
+        if kind is Plan
+        else (Plan, "python -m audioaug.advise --verify FILE measures it.")
+    )
+    if len(content.keys() & known[other]) > len(content.keys() & known[kind]):
+        raise UsageError(f"This is a {other.__name__.lower()}, not a {kind.__name__.lower()}.", advice)
+    if kind is Plan and (unknown := sorted(content.keys() - known[Plan])):
+        raise UsageError(f"A plan has no field {unknown[0]!r}.", did_you_mean(unknown[0], known[Plan]))
+
+
+def _check_numbers(content: Any, name: str = "") -> None:
+    """Raise ``UsageError`` for a number, at any depth, that is out of range."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            _check_numbers(value, key)
+    elif isinstance(content, list):
+        for value in content:
+            _check_numbers(value, name)
+    elif isinstance(content, int | float) and (abs(content) >= 2**63 or (name in ABOVE_0 and content <= 0)):
+        least = "above 0" if content <= 0 else "below 2**63"
+        raise UsageError(f"{name} is {content!r:.40}, but it must be {least}.")
+
+
 def write_record(record: Any, path: str | Path) -> None:
     """Write a record as JSON to a file; raise ``OutputError`` where that cannot be."""
     write_file(to_json(record) + "\n", path)
@@ -587,7 +641,7 @@ def write_record(record: Any, path: str | Path) -> None:
 def read_record(path: str | Path, kind: type[Record]) -> Record:
     """Read a record from a JSON file; raise ``UsageError`` naming the file where that cannot be."""
     try:
-        text = Path(path).read_bytes()
+        text = read_file(path)
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
     try:

@@ -1,5 +1,6 @@
 """Quantities: what a number means, and the one way each kind of number is printed."""
 
+import re
 from typing import TypeAlias
 
 Seconds: TypeAlias = float
@@ -45,6 +46,14 @@ def format_bytes(size: int | float) -> str:
             return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def parse_bytes(text: str) -> int | None:
+    """Return a size in bytes, with or without a binary unit: ``500M``, ``2G``, ``1.5 GiB``; ``None`` if it is none."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?(?:([KMGT])(?:i?B)?)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        return None
+    return int(float(match[1]) * 1024 ** " KMGT".index((match[2] or " ").upper()))
 
 
 def format_hz(frequency_hz: Hertz) -> str:

@@ -1,5 +1,6 @@
 """Files are written at once, whatever interrupts it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,15 @@ from audioaug.writing import write_file
 
 
 def test_a_file_that_is_being_written_is_the_old_one_until_it_is_the_new_one(tmp_path, monkeypatch) -> None:
-    file, write = tmp_path / "report.json", Path.write_text
+    file = tmp_path / "report.json"
 
-    def write_half(path, text, **more):
-        write(path, text[: len(text) // 2], **more)
+    def interrupt(_):
         raise KeyboardInterrupt
 
     write_file("old\n", file)
     file.chmod(0o640)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", write_half)
+        patch.setattr(os, "fsync", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write_file("new\n", file)
     assert file.read_text() == "old\n" and list(tmp_path.iterdir()) == [file]

@@ -39,7 +39,8 @@ class Cache:
     """The file for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``; without one, none."""
 
     def __init__(self, fingerprint: str | None) -> None:
-        self.path = _folder() / f"survey-{fingerprint}.json" if fingerprint else None
+        folder = _folder()
+        self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
 
     def load(self) -> tuple[Report, Seconds] | None:
         """Return what was kept and how long ago; ``None`` where there is nothing that can be read."""
@@ -58,6 +59,10 @@ class Cache:
             write_record(kept, self.path)
 
 
-def _folder() -> Path:
+def _folder() -> Path | None:
+    """Return where to keep files; ``None`` for a user without a home folder."""
     given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "audioaug"
+    try:
+        return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "audioaug"
+    except RuntimeError:
+        return None

@@ -31,6 +31,7 @@ LISTENING_SECONDS = 3.0
 @click.command(short_help="Measure where your augmentation should run.", context_settings={"max_content_width": 100})
 @click.option("--model", metavar="FILE.py[:NAME]", help="What to train. Alone it is enough.")
 @click.option("--augment", metavar="FILE", help="A chain: FILE.yaml or FILE.py:NAME.")
+@click.option("--allow-code", is_flag=True, help="Let the YAML of --augment name functions to import (Lambda).")
 @click.option("--data", metavar="PATH", help="A folder of audio, or a manifest (CSV, TSV, JSON lines).")
 @click.option("--batch-size", type=click.IntRange(1), help="Examples in a batch.")
 @click.option("--sample-rate", type=click.IntRange(1), help="Of the audio, in Hz.")
@@ -102,7 +103,8 @@ def _measure(options: dict[str, Any]) -> None:
     budget = options["budget"] or usual
     verify = Plan.load(options["verify"]) if options["verify"] else None
     named = {
-        name: options[name] for name in ("augment", "data", "batch_size", "sample_rate", "clip_seconds", "precision")
+        name: options[name]
+        for name in ("augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "precision")
     }
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")

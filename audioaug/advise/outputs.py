@@ -1,14 +1,12 @@
 """Outputs: the files a report goes to, tried before the first measurement and rewritten as results come."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from audioaug.decide.what_if import grid
-from audioaug.errors import OutputError
 from audioaug.records import Plan, Report
 from audioaug.report import to_html, to_json, to_markdown
 from audioaug.report.sounds import Listening
-from audioaug.writing import write_file
+from audioaug.writing import check_writable, write_file
 
 
 class Outputs:
@@ -30,7 +28,7 @@ class Outputs:
             "html": self._page,
         }
         for path in filter(None, (plan, *self._paths.values())):
-            _try(path)
+            check_writable(path)
 
     @property
     def has_page(self) -> bool:
@@ -51,15 +49,3 @@ class Outputs:
         """Write the plan, if it was asked for."""
         if self._plan is not None:
             plan.save(self._plan)
-
-
-def _try(path: str) -> None:
-    """Raise ``OutputError`` unless the file can be written; leave nothing behind."""
-    existed = Path(path).exists()
-    try:
-        with Path(path).open("a", encoding="utf-8"):
-            pass
-        if not existed:
-            Path(path).unlink()
-    except OSError as error:
-        raise OutputError(f"Cannot write {path}: {error.strerror}.", "Name a file in a folder that exists.") from None

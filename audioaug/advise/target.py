@@ -21,7 +21,7 @@ from audioaug.advise.drawn import drawn
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Op
-from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean
+from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean, printable
 from audioaug.records import Precision
 from audioaug.train.examples import get_wave
 
@@ -99,6 +99,7 @@ def load_target(
     device: torch.device,
     *,
     augment: str | None = None,
+    allow_code: bool = False,
     data: str | None = None,
     batch_size: int | None = None,
     sample_rate: int | None = None,
@@ -118,7 +119,7 @@ def load_target(
     given = {key: value for key, value in vars(module).items() if not key.startswith("_")}
     sources: dict[str, str] = {}
     rate = _pick("sample_rate", sample_rate, given, None, sources)
-    chain = _chain(augment, given, rate, sources)
+    chain = _chain(augment, allow_code, given, rate, sources)
     if rate is None:
         sources["sample_rate"] = sources["augment"]
     seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, given, CLIP_SECONDS, sources))
@@ -294,12 +295,14 @@ def _needs_no_arguments(kind: type) -> bool:
     return True
 
 
-def _chain(augment: str | None, given: Given, sample_rate: int | None, sources: dict[str, str]) -> Chain:
+def _chain(
+    augment: str | None, allow_code: bool, given: Given, sample_rate: int | None, sources: dict[str, str]
+) -> Chain:
     declared = given.get("augment")
     sources["augment"] = "model file"
     if augment is not None:
         sources["augment"] = f"command line ({augment})"
-        declared = _augment_option(augment)
+        declared = _augment_option(augment, allow_code)
     if declared is None:
         sources["augment"] = "demo chain"
         declared = demo_chain(sample_rate or SAMPLE_RATE)
@@ -315,12 +318,12 @@ def _chain(augment: str | None, given: Given, sample_rate: int | None, sources: 
     return Chain.from_audiomentations(declared, sample_rate)
 
 
-def _augment_option(augment: str) -> Any:
+def _augment_option(augment: str, allow_code: bool) -> Any:
     path, colon, name = augment.rpartition(":")
     if colon and path.endswith(".py"):
         return _named(load_module(path), path, name)
     if augment.endswith((".yaml", ".yml")):
-        return Chain.from_yaml(augment)
+        return Chain.from_yaml(augment, code=allow_code)
     raise UsageError(f"--augment {augment} is neither FILE.yaml nor FILE.py:NAME.")
 
 
@@ -332,7 +335,7 @@ def _dataset(
         sources["dataset"] = "demo data"
         declared = demo_folder("speech")
     if isinstance(declared, str | Path):
-        return AudioFolder(declared, sample_rate, seconds), str(declared)
+        return AudioFolder(declared, sample_rate, seconds), printable(str(declared))
     if not hasattr(declared, "__len__") or not hasattr(declared, "__getitem__"):
         raise DataError(
             f"`dataset` ({type(declared).__name__}) is not map-style: it needs __getitem__ and __len__.",

@@ -9,7 +9,6 @@ Shapes: F files, R rows of a batch, N samples of an excerpt, S samples of the wh
 
 import functools
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.files import find_audio, read_audio, read_frames, read_header
+from audioaug.audio.files import bytes_from_environment, find_audio, read_audio, read_frames, read_header
 from audioaug.errors import AudioaugWarning, DataError
 from audioaug.units import format_bytes
 
-MOST_BYTES = int(os.environ.get("AUDIOAUG_BANK_BYTES", 2 * 2**30))
+MOST_BYTES = bytes_from_environment("AUDIOAUG_BANK_BYTES", 2 * 2**30)
 """The largest bank that is kept on a device; the environment variable changes it, also in the workers."""
 
 SPARE = 2**20

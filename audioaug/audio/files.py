@@ -3,7 +3,9 @@
 import functools
 import math
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -11,10 +13,33 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.errors import DataError
+from audioaug.errors import AudioaugWarning, DataError
+from audioaug.units import format_bytes, parse_bytes
+from audioaug.writing import check_regular
 
 EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".aif", ".aiff")
 """What soundfile decodes and audiomentations looks for."""
+
+LEAST_RATE, MOST_RATE = 1000, 1_000_000
+"""Sample rates of files, in Hz: beyond them is a broken header, which would make seconds into hours."""
+
+MOST_FRAMES_A_BYTE = 10_000
+"""More than any format packs into a byte (of silence): a longer file is declared, not there."""
+
+
+def bytes_from_environment(name: str, default: int) -> int:
+    """Return the size that an environment variable gives, such as ``2G``; warn and return the default if it is none."""
+    text = os.environ.get(name)
+    size = default if text is None else parse_bytes(text)
+    if size is None:
+        used = f"{name} is {text!r}, but it must be a size such as 500M or 2G: {format_bytes(default)} is used."
+        warnings.warn(used, AudioaugWarning, stacklevel=2)
+        return default
+    return size
+
+
+MOST_BYTES = bytes_from_environment("AUDIOAUG_DECODE_BYTES", 4 * 2**30)
+"""The most that is decoded of a file at a time, as float32; the environment variable changes it."""
 
 Paths: TypeAlias = "str | Path | Iterable[str | Path]"
 
@@ -51,8 +76,7 @@ def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
     found: list[str] = []
     for path in paths:
         if os.path.isdir(path):
-            walk = ((root, names) for root, _, names in os.walk(path, followlinks=True))
-            found += sorted(os.path.join(root, name) for root, names in walk for name in names if _is_audio(name))
+            found += sorted(filter(_is_audio, _files_below(path)))
         elif os.path.exists(path):
             found += [path] if _is_audio(path) else []
         else:
@@ -62,19 +86,47 @@ def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _files_below(folder: str) -> Iterator[str]:
+    """Yield the files below a folder, links followed; each folder is entered once, whatever links there are to it."""
+    seen = {_identity(folder)}
+    for root, folders, names in os.walk(folder, followlinks=True):
+        yield from (os.path.join(root, name) for name in names)
+        below = sorted((os.path.islink(os.path.join(root, name)), name) for name in folders)
+        folders.clear()
+        for _, name in below:
+            if (found := _identity(os.path.join(root, name))) not in seen:
+                seen.add(found)
+                folders.append(name)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
 def _is_audio(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
 @functools.lru_cache(maxsize=65536)
 def read_header(path: str) -> Header:
-    """Return a file's length, rate and channels without decoding it; raise ``DataError`` if it has none."""
+    """Return a file's length, rate and channels without decoding it; raise ``DataError`` if they cannot be true."""
     import soundfile
 
-    try:
-        info = soundfile.info(path)
-    except (OSError, soundfile.SoundFileError) as error:
-        raise DataError(f"{path} cannot be decoded: {_reason(error)}") from None
+    with _decoding(path):
+        check_regular(path)
+        info = soundfile.info(os.fsencode(path))
+        size = os.path.getsize(path)
+    if not LEAST_RATE <= info.samplerate <= MOST_RATE:
+        raise DataError(
+            f"{path} cannot be decoded: its header declares {info.samplerate} Hz, but rates from {LEAST_RATE} Hz to "
+            f"{MOST_RATE} Hz are read."
+        )
+    if info.frames > size * MOST_FRAMES_A_BYTE:
+        raise DataError(
+            f"{path} cannot be decoded: its header declares {info.frames} samples, but the file has {size} bytes.",
+            "It is damaged: write it anew.",
+        )
     return Header(info.frames, info.samplerate, info.channels)
 
 
@@ -87,21 +139,25 @@ def read_audio(
         returns (C, T), float32; C is 1 if ``mono`` (channels are averaged).
 
     Raises:
-        DataError: the file is missing, not audio, or broken.
+        DataError: the file is missing, not audio, broken, or too large for ``AUDIOAUG_DECODE_BYTES``.
     """
     rate = read_header(path).sample_rate
     frames = -1 if seconds is None else math.ceil(seconds * rate)
-    return resample(read_frames(path, int(start * rate), frames, mono), rate, sample_rate)
+    x_CT = read_frames(path, int(start * rate), frames, mono)
+    _check_size(path, x_CT.shape[1] * sample_rate // rate, len(x_CT))
+    with _decoding(path):
+        return resample(x_CT, rate, sample_rate)
 
 
 def read_frames(path: str, start: int, frames: int, mono: bool) -> NDArray[np.float32]:
     """Decode that many frames of a file (-1: all) at its own rate. Shape and errors are ``read_audio``'s."""
     import soundfile
 
-    try:
-        x_TC, _ = soundfile.read(path, frames=frames, start=start, dtype="float32", always_2d=True)
-    except (OSError, soundfile.SoundFileError) as error:
-        raise DataError(f"{path} cannot be decoded: {_reason(error)}") from None
+    header = read_header(path)
+    left = max(0, header.frames - start)
+    _check_size(path, left if frames < 0 else min(frames, left), header.channels)
+    with _decoding(path):
+        x_TC, _ = soundfile.read(os.fsencode(path), frames=frames, start=start, dtype="float32", always_2d=True)
     x_CT = x_TC.T.mean(axis=0, keepdims=True) if mono else x_TC.T
     return np.ascontiguousarray(x_CT, dtype=np.float32)
 
@@ -116,5 +172,28 @@ def resample(x_CT: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.
     return np.ascontiguousarray(y_TC.T, dtype=np.float32)
 
 
+def _check_size(path: str, frames: int, channels: int) -> None:
+    """Raise ``DataError`` if that much float32 audio is more than may be decoded into memory."""
+    if (nbytes := 4 * frames * channels) > MOST_BYTES:
+        raise DataError(
+            f"{path} takes {format_bytes(nbytes)} once decoded, but at most {format_bytes(MOST_BYTES)} are.",
+            "Cut the file into shorter ones, or set AUDIOAUG_DECODE_BYTES to more.",
+        )
+
+
+@contextmanager
+def _decoding(path: str) -> Iterator[None]:
+    """Raise ``DataError``, naming the file, for whatever keeps it from being decoded."""
+    import soundfile
+
+    try:
+        yield
+    except (OSError, ValueError, soundfile.SoundFileError) as error:
+        raise DataError(f"{path} cannot be decoded: {_reason(error)}") from None
+    except MemoryError:
+        raise DataError(f"{path} cannot be decoded: there is not enough memory.") from None
+
+
 def _reason(error: Exception) -> str:
-    return str(getattr(error, "error_string", "") or error).strip().rstrip(".") + "."
+    said = getattr(error, "strerror", "") or getattr(error, "error_string", "") or error
+    return str(said).strip().rstrip(".") + "."

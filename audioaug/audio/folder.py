@@ -1,10 +1,11 @@
 """Folder: audio files as a map-style Dataset of fixed-length clips with a label, from a folder or a manifest."""
 
 import csv
+import io
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.errors import DataError
+from audioaug.writing import read_file
 
 PATH_COLUMNS = ("path", "audio_filepath", "file", "filename", "wav")
 LABEL_COLUMNS = ("label", "class", "target", "text")
@@ -25,7 +27,7 @@ class AudioFolder:
     Args:
         source: a folder (the label is the name of the sub-folder a file lies in) or a manifest: a CSV or TSV file with
             a header, or JSON lines, with a column such as ``path`` and, if there are labels, one such as ``label``.
-            Paths are relative to the manifest.
+            Paths are relative to the manifest, and may name any file that you can read.
         sample_rate: that every file is converted to, in Hz.
         seconds: length of every clip: longer files are cut at their end, shorter ones get silence behind. ``None``
             keeps each file's own length.
@@ -68,10 +70,12 @@ def _read_folder(path: str) -> list[Entry]:
 def _read_manifest(path: str) -> list[Entry]:
     """Read (file, label) pairs from CSV, TSV or JSON lines."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_file(path).decode("utf-8-sig")
         rows = _json_rows(text) if path.endswith((".json", ".jsonl")) else _csv_rows(text)
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.", "Name a folder of audio or a manifest.") from None
+    except RecursionError:
+        raise DataError(f"{path} is no manifest: it is nested too deep.") from None
     except (ValueError, csv.Error) as error:
         raise DataError(f"{path} is no manifest: {error}.", "Use CSV or TSV with a header, or JSON lines.") from None
     if not rows:
@@ -90,19 +94,25 @@ def _read_manifest(path: str) -> list[Entry]:
 
 def _by_value(label: str) -> tuple[bool, int, str]:
     """Sort whole numbers by value and before everything else."""
-    return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
+    whole = label.isdecimal() and len(label) < 1000
+    return not whole, int(label) if whole else 0, label
 
 
 def _json_rows(text: str) -> list[dict[str, object]]:
-    rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    rows = [json.loads(line) for line in _lines(text) if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("a line is no JSON object")
     return rows
 
 
 def _csv_rows(text: str) -> list[dict[str, object]]:
-    header = text.partition("\n")[0]
-    return list(csv.DictReader(text.splitlines(), delimiter="\t" if "\t" in header else ","))
+    header = next(_lines(text), "")
+    return list(csv.DictReader(_lines(text), delimiter="\t" if "\t" in header else ","))
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines with their ends, which are those of a text file only: a path may hold any other."""
+    return iter(io.StringIO(text, newline=""))
 
 
 def _first(row: dict[str, object], columns: Sequence[str]) -> str | None:

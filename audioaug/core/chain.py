@@ -13,8 +13,9 @@ import numpy as np
 import yaml
 from numpy.typing import ArrayLike, NDArray
 
+from audioaug.core.chain_file import read_chain_file
 from audioaug.core.draws import Draws, uniforms
-from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list
+from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list, real_number
 from audioaug.core.params import Distribution, Uniform
 from audioaug.errors import ChainError, DataError, PlanError, did_you_mean
 from audioaug.writing import write_file
@@ -207,9 +208,17 @@ class Chain:
         return {"sample_rate": int(self.sample_rate), "transforms": [op.describe() for op in self.ops]}
 
     @classmethod
-    def from_dict(cls, content: Any) -> "Chain":
-        """Build a chain from what ``to_dict`` returns; raise ``ChainError`` for what is unknown or missing."""
-        if not isinstance(content, Mapping) or "transforms" not in content:
+    def from_dict(cls, content: Any, *, code: bool = False) -> "Chain":
+        """Build a chain from what ``to_dict`` returns.
+
+        Args:
+            content: ``{"sample_rate": hertz, "transforms": [{name: arguments}, ...]}``.
+            code: allow it to name functions of yours (``Lambda``): importing them runs the module that they are in.
+
+        Raises:
+            ChainError: something is unknown, missing or out of range, or it names code without ``code=True``.
+        """
+        if not isinstance(content, Mapping):
             raise ChainError("A chain is written as a mapping with `sample_rate` and `transforms`.")
         for key in content:
             if key not in ("sample_rate", "transforms"):
@@ -218,21 +227,20 @@ class Chain:
                 )
         if "sample_rate" not in content:
             raise ChainError("The chain has no sample_rate.", "Add a line such as `sample_rate: 16000`.")
-        return cls(ops_from_list(content["transforms"], "The chain"), content["sample_rate"])
+        if "transforms" not in content:
+            raise ChainError("The chain has no transforms.", "Add `transforms:` with a list, which may be empty.")
+        return cls(ops_from_list(content["transforms"], "The chain", code), content["sample_rate"])
 
     def to_yaml(self, path: str | Path) -> None:
         """Write the declaration to a YAML file."""
         write_file(yaml.safe_dump(self.to_dict(), sort_keys=False), path)
 
     @classmethod
-    def from_yaml(cls, path: str | Path) -> "Chain":
-        """Read a chain from a YAML file; raise ``ChainError`` naming the file if it is none."""
+    def from_yaml(cls, path: str | Path, *, code: bool = False) -> "Chain":
+        """Read a chain from a YAML file; ``code`` and errors are those of ``from_dict``, which then name the file."""
+        content = read_chain_file(path)
         try:
-            return cls.from_dict(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise ChainError(f"Cannot read the chain {path}: {error.strerror}.") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ChainError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+            return cls.from_dict(content, code=code)
         except (ChainError, DataError) as error:
             raise type(error)(f"{path}: {error.message}", error.next_step) from None
 
@@ -263,8 +271,7 @@ class Chain:
 
 
 def _whole_hertz(value: Any) -> int:
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or not float(value).is_integer() or value <= 0:
+    if not real_number(value).is_integer() or value <= 0:
         raise ChainError(f"The chain's sample_rate is {value!r}, but it must be a whole number of hertz.")
     return int(value)
 

@@ -17,6 +17,7 @@ Shapes: B examples, C channels, T samples.
 import dataclasses
 import functools
 import inspect
+import math
 import typing
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -186,6 +187,8 @@ class Op(ABC):
     keeps_silence: ClassVar[bool] = False
     """Whether what is 0 stays 0, so that nothing has to be silenced behind the ends of clips afterwards."""
     yours: ClassVar[bool] = False
+    imports_code: ClassVar[bool] = False
+    """Whether an argument may name code to import, which a chain file must not do unless the caller allows it."""
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -374,8 +377,11 @@ def of_one(params: Params) -> dict[str, Any]:
     return {name: value[0].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
 
 
-def op_from_dict(content: Any) -> Op:
-    """Build an op from ``{name: arguments}``; raise ``ChainError`` naming what is unknown and what is nearest to it."""
+def op_from_dict(content: Any, code: bool = False) -> Op:
+    """Build an op from ``{name: arguments}``; raise ``ChainError`` naming what is unknown and what is nearest to it.
+
+    ``code``: whether it may import code that the arguments name.
+    """
     if isinstance(content, str):
         content = {content: {}}
     if not isinstance(content, Mapping) or len(content) != 1:
@@ -389,16 +395,21 @@ def op_from_dict(content: Any) -> Op:
     for argument in arguments:
         if argument not in known:
             raise ChainError(f"{name} has no argument {argument!r}.", did_you_mean(str(argument), known))
+    if kind.imports_code and not code:
+        raise ChainError(
+            f"{name} would import and run code that a chain file names, which is off by default.",
+            "If you trust the file, allow it: code=True in Python, --allow-code on the command line.",
+        )
     if "transforms" in arguments:
-        arguments["transforms"] = ops_from_list(arguments["transforms"], str(name))
+        arguments["transforms"] = ops_from_list(arguments["transforms"], str(name), code)
     return build_op(kind, arguments)
 
 
-def ops_from_list(content: Any, owner: str) -> tuple[Op, ...]:
+def ops_from_list(content: Any, owner: str, code: bool = False) -> tuple[Op, ...]:
     """Build the ops of a list (none of ``None``); raise ``ChainError``, naming its owner, if it is no list."""
     if not isinstance(content, list | tuple | None):
         raise ChainError(f"{owner}: transforms is {content!r}, but it must be a list.")
-    return tuple(op_from_dict(item) for item in content or ())
+    return tuple(op_from_dict(item, code) for item in content or ())
 
 
 def build_op(kind: type[Op], arguments: dict[str, Any]) -> Op:
@@ -452,9 +463,18 @@ def _check_field(op: Op, name: str) -> None:
         object.__setattr__(op, name, int(value) if hint is int else value)
 
 
-def _check_number(op: Op, name: str, value: Any, hint: type) -> None:
+def real_number(value: Any) -> float:
+    """Return a number as a float; NaN for what is none, such as a truth value, and for a whole number too large."""
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or np.isnan(value) or (hint is int and not float(value).is_integer()):
+    try:
+        return float(value) if real else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _check_number(op: Op, name: str, value: Any, hint: type) -> None:
+    number = real_number(value)
+    if math.isnan(number) or (hint is int and not number.is_integer()):
         raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {'whole ' * (hint is int)}number.")
     low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
     if not low <= value <= high:

@@ -50,7 +50,8 @@ class Lambda(Op):
 
     Args:
         transform: ``f(samples, sample_rate, **kwargs)``, or where to import that from, as ``"module:name"``. It gets
-            and returns a numpy array, (T,) or (C, T).
+            and returns a numpy array, (T,) or (C, T). A chain file with a Lambda is refused unless it is read with
+            ``code=True``, since importing a module runs it.
         kwargs: what else to call it with.
         p: probability of applying it, 0 to 1.
 
@@ -66,6 +67,7 @@ class Lambda(Op):
     kwargs: Mapping[str, Any] | None = None
 
     contract = Contract.exact(rtol=1e-5)
+    imports_code = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

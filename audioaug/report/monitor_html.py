@@ -1,5 +1,6 @@
 """A monitored run as one self-contained page: what held it up and when, and every meter over time."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 from statistics import median
@@ -35,13 +36,18 @@ def headline(windows: list[Window]) -> str:
     """What held the run up most of its time, in one sentence."""
     if not windows:
         return "No training step was seen."
-    spent = dict.fromkeys(BOTTLENECKS, 0.0)
+    spent = defaultdict[str, float](float)
     for window in windows:
         spent[window.bottleneck] += window.steps * window.step_ms
     most = max((name for name in spent if name and spent[name]), default="", key=lambda name: spent[name])
-    waiting = sum(window.steps * window.wait_ms for window in windows) / sum(spent.values())
-    held_up = f"most of it was held up by {BOTTLENECKS[most]}" if most else "it was too short to tell what held it up"
-    return f"{format_percent(waiting)} of the training was spent waiting for data; {held_up}."
+    words = BOTTLENECKS.get(most, most)
+    held_up = f"most of it was held up by {words}" if most else "it was too short to tell what held it up"
+    return f"{format_percent(_waiting(windows))} of the training was spent waiting for data; {held_up}."
+
+
+def _waiting(windows: list[Window]) -> float:
+    """Return the share of the time that was spent waiting for data."""
+    return sum(it.steps * it.wait_ms for it in windows) / max(1e-9, sum(it.steps * it.step_ms for it in windows))
 
 
 def summary(run: MonitoredRun, windows: list[Window]) -> tuple[tuple[str, str], ...]:
@@ -67,10 +73,9 @@ def phases(windows: list[Window]) -> Table:
     for name, group in groupby(windows, key=lambda window: window.bottleneck):
         stretch = list(group)
         steps = sum(window.steps for window in stretch)
-        stall = sum(w.steps * w.wait_ms for w in stretch) / max(1e-9, sum(w.steps * w.step_ms for w in stretch))
         begin = rows[-1].values[1] if rows else "start"
         times = (begin, format_seconds(stretch[-1].seconds))
-        rows.append(Row((*times, f"{steps:,}", format_percent(stall), BOTTLENECKS.get(name, name))))
+        rows.append(Row((*times, f"{steps:,}", format_percent(_waiting(stretch)), BOTTLENECKS.get(name, name))))
     return Table((*columns, Column("waiting", number=True), Column("bottleneck")), tuple(rows))
 
 

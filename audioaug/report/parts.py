@@ -90,11 +90,6 @@ class Section:
     parts: tuple[Part, ...]
 
 
-def printable(text: str) -> str:
-    """Replace what could break a line or steer a terminal, such as a line feed or an escape code, by spaces."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
 def spread(value: float | None, interval: Interval | None) -> str:
     """Format a value and how far its interval reaches on the wider side: ``40.1 ±0.3``, ``181 ±13``.
 

@@ -1,6 +1,6 @@
 """Templates made into self-contained pages: nothing from the network, and no script or style but our own runs.
 
-Every string is escaped, and what could steer a terminal or turn the direction of text is a space (``parts.printable``).
+Every string is escaped, and so is what could steer a terminal or reverse its text (``errors.printable``).
 A content security policy that names our script and our style by their hashes makes the browser refuse any other, so
 even a mistake in a template would not run what is in a name.
 """
@@ -12,7 +12,7 @@ import hashlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from audioaug.report.parts import printable
+from audioaug.errors import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -2,6 +2,7 @@
 
 import re
 
+from audioaug.errors import printable
 from audioaug.records import Report
 from audioaug.report import bars, parts
 from audioaug.report.page import page
@@ -20,7 +21,7 @@ def render(report: Report) -> str:
 
 def escape(text: str) -> str:
     """Keep what Markdown or HTML would read as markup from being read so."""
-    text = parts.printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
 
 

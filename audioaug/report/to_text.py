@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from audioaug.errors import printable
 from audioaug.records import Report
 from audioaug.report import bars, parts
 from audioaug.report.page import page
@@ -54,7 +55,7 @@ def text(content: str, style: str = "", overflow: OverflowMethod = "fold") -> Te
     """Words as they are: no markup, no emoji, no control characters."""
     from rich.text import Text
 
-    return Text(parts.printable(content), style=style, overflow=overflow)
+    return Text(printable(content), style=style, overflow=overflow)
 
 
 def drawn(part: parts.Part, console: Console) -> RenderableType:

@@ -1,13 +1,19 @@
 """Where a monitor's windows go: a log, TensorBoard, the page, and the terminal."""
 
+import errno
+import os
+import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from audioaug.errors import OutputError, UsageError
+from audioaug.errors import AudioaugWarning, OutputError, UsageError, first_line
 from audioaug.records import MonitoredRun, Window
+from audioaug.train.skipped import frames_of_ours
+from audioaug.writing import check_writable, write_file
 
 
 class Output(Protocol):
@@ -26,20 +32,54 @@ def outputs_for(
     run: MonitoredRun, log: str | Path | None, html: str | Path | None, tensorboard: str | Path | None, live: bool
 ) -> list[Output]:
     """Open what was asked for; raise ``OutputError`` or ``UsageError`` where that cannot be."""
-    outputs: list[Output] = []
-    outputs += [Log(log, run)] if log is not None else []
-    outputs += [Page(html, run)] if html is not None else []
-    outputs += [Board(tensorboard)] if tensorboard is not None else []
-    outputs += [View(run)] if live else []
-    return outputs
+    outputs: dict[str, Output] = {}
+    outputs |= {f"the log {log}": Log(log, run)} if log is not None else {}
+    outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
+    outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
+    outputs |= {"the view on the terminal": View(run)} if live else {}
+    return [Dispensable(name, output) for name, output in outputs.items()]
+
+
+class Dispensable:
+    """An output that must not end training: what cannot be written, say to a full disk, is dropped with one warning."""
+
+    def __init__(self, name: str, output: Output) -> None:
+        self._name, self._output, self._failed = name, output, False
+
+    def add(self, window: Window) -> None:
+        """Pass the window on, unless the output has failed."""
+        self._try(lambda: self._output.add(window))
+
+    def close(self) -> None:
+        """Close the output, unless it has failed."""
+        self._try(self._output.close)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            action()
+        except (OSError, OutputError) as error:
+            self._failed = True
+            reason = getattr(error, "strerror", None) or first_line(error)
+            warnings.warn(
+                f"Monitor drops {self._name}: {reason}. Training continues.",
+                AudioaugWarning,
+                stacklevel=frames_of_ours() + 1,
+            )
 
 
 class Log:
     """JSON lines: the run, then one line a window, each written at once."""
 
     def __init__(self, path: str | Path, run: MonitoredRun) -> None:
-        self._file = _opened(path)
-        self._write(run)
+        try:
+            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115  (open until the last window)
+            self._write(run)
+        except OSError as error:
+            raise OutputError(
+                f"Cannot write {path}: {error.strerror}.", "Name a file in a folder that exists."
+            ) from None
 
     def add(self, window: Window) -> None:
         """Write a line."""
@@ -50,15 +90,21 @@ class Log:
         self._file.close()
 
     def _write(self, record: object) -> None:
-        self._file.write(msgspec.json.encode(record) + b"\n")
-        self._file.flush()
+        line = msgspec.json.encode(record) + b"\n"
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            self._file.close()
+            raise
 
 
 class Page:
-    """The page, made when all windows are there."""
+    """The page, made when all windows are there; until then, an old one stays."""
 
     def __init__(self, path: str | Path, run: MonitoredRun) -> None:
-        self._file, self._run = _opened(path), run
+        check_writable(path)
+        self._path, self._run = path, run
         self._windows: list[Window] = []
 
     def add(self, window: Window) -> None:
@@ -69,8 +115,7 @@ class Page:
         """Write the page."""
         from audioaug.report.monitor_html import render
 
-        with self._file:
-            self._file.write(render(self._run, self._windows).encode())
+        write_file(render(self._run, self._windows), self._path)
 
 
 class Board:
@@ -121,10 +166,3 @@ class View:
     def close(self) -> None:
         """Leave the last of it on the terminal."""
         self._live.stop()
-
-
-def _opened(path: str | Path) -> IO[bytes]:
-    try:
-        return Path(path).open("wb")
-    except OSError as error:
-        raise OutputError(f"Cannot write {path}: {error.strerror}.", "Name a file in a folder that exists.") from None

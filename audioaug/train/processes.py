@@ -26,7 +26,8 @@ def local_size() -> int:
     torchrun says so in ``LOCAL_WORLD_SIZE``. Other launchers, such as Lightning's own, do not; but processes that meet
     at this machine's own address are all here.
     """
-    if told := os.environ.get("LOCAL_WORLD_SIZE"):
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if told.isdecimal() and int(told):
         return int(told)
     return rank_and_size()[1] if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost") else 1
 

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Literal
 
-from audioaug.errors import AudioaugWarning, UsageError
+from audioaug.errors import AudioaugWarning, UsageError, printable_lines
 from audioaug.internals import calling_frame
 
 OnError = Literal["skip", "replace", "raise"]
@@ -31,9 +31,9 @@ class Skipped:
         if sentences and not self.count:
             fate = "Another takes its place" if self.on_error == "replace" else "The example is left out"
             told = f"{sentences[0]} {fate}; Loader.skipped counts such examples."
-            warnings.warn(told, AudioaugWarning, stacklevel=_frames_of_ours() + 1)
+            warnings.warn(told, AudioaugWarning, stacklevel=frames_of_ours() + 1)
         self.count += len(sentences)
-        self.last = sentences[-1] if sentences else self.last
+        self.last = printable_lines(sentences[-1]) if sentences else self.last
 
     def __str__(self) -> str:
         if not self.count:
@@ -47,7 +47,7 @@ class Skipped:
         return f"{many} {fate}. The last: {self.last}"
 
 
-def _frames_of_ours() -> int:
+def frames_of_ours() -> int:
     """Return how many callers from here on, this one included, are in this package: generators in generators."""
     frame = calling_frame(1)
     count = 0

@@ -124,7 +124,7 @@ def test_a_chain_that_cannot_be(augmented, transforms, words) -> None:
         ("transforms: [b\n  - c", "chain.yaml is not YAML:"),
         ("hello", "A chain is written as a mapping with `sample_rate` and `transforms`."),
         ("transforms: []", "The chain has no sample_rate."),
-        ("sample_rate: 16000\ntransform: []", "`transforms`"),
+        ("sample_rate: 16000\ntransform: []", "Did you mean transforms?"),
         ("", "A chain is written as a mapping"),
     ],
 )

@@ -12,6 +12,7 @@ from audioaug.records import Plan, Report, from_json, read_record
 OPTIONS = {
     "--model": "FILE.py[:NAME]",
     "--augment": "FILE",
+    "--allow-code": None,
     "--data": "PATH",
     "--batch-size": None,
     "--sample-rate": None,

@@ -41,9 +41,9 @@ def label(value):
 def test_every_field_of_every_op_survives_yaml(kind, name, tmp_path):
     chain = Chain([declared(kind, name), ops.Gain()], sample_rate=22050)
     chain.to_yaml(tmp_path / "chain.yaml")
-    again = Chain.from_yaml(tmp_path / "chain.yaml")
+    again = Chain.from_yaml(tmp_path / "chain.yaml", code=True)
     assert again == chain and again.hash == chain.hash
-    assert Chain.from_dict(chain.to_dict()) == chain
+    assert Chain.from_dict(chain.to_dict(), code=True) == chain
 
 
 @pytest.mark.filterwarnings("ignore:The .* backend is deprecated:DeprecationWarning")
@@ -187,10 +187,8 @@ WRONG = [
         "AddBackgroundNoise: missing a required argument: 'sounds_path'.",
     ),
     ("{transforms: [Gain]}", "The chain has no sample_rate. Add a line such as `sample_rate: 16000`."),
-    (
-        "{sample_rate: 16000, transform: [Gain]}",
-        "A chain is written as a mapping with `sample_rate` and `transforms`.",
-    ),
+    ("{sample_rate: 16000, transform: [Gain]}", "A chain has no entry 'transform'. Did you mean transforms?"),
+    ("{sample_rate: 16000}", "The chain has no transforms. Add `transforms:` with a list"),
     (
         "{sample_rate: 16000, transforms: [], samplerate: 8000}",
         "A chain has no entry 'samplerate'. Did you mean sample_rate?",

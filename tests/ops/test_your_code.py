@@ -210,7 +210,7 @@ class TestLambda:
         assert named == given and named.hash == given.hash
         named.to_yaml(tmp_path / "chain.yaml")
         assert WHAT + "jittered" in (tmp_path / "chain.yaml").read_text()
-        assert Chain.from_yaml(tmp_path / "chain.yaml") == given
+        assert Chain.from_yaml(tmp_path / "chain.yaml", code=True) == given
 
     def test_keyword_arguments_arrive(self) -> None:
         reference = ops.Lambda(transform=jittered, kwargs={"spread": 0.2}).reference()

@@ -14,6 +14,7 @@ from axe_core_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 from audioaug.decide.what_if import grid
+from audioaug.errors import printable
 from audioaug.records import MonitoredRun, Notice, Window
 from audioaug.report import monitor_html
 from audioaug.report.parts import Line
@@ -236,7 +237,7 @@ def test_faults_would_be_seen(opened):
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
 def test_hostile_names_are_text_and_do_nothing(opened, race, name):
-    words = " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())
+    words = " ".join(printable(name).split())
     for page in (opened(hostile_page(race, name)), opened(monitor_page(name))):
         page.set_viewport_size({"width": 400, "height": 900})
         assert words in " ".join(page.locator("main").inner_text().split())

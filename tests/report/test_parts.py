@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from audioaug.errors import printable
 from audioaug.records import Allocation, Cell, Plan
 from audioaug.report import bars, cells, charts, costs, sentences, snippet
 from audioaug.report.page import page
-from audioaug.report.parts import Bars, Code, Facts, Line, Table, printable, spread
+from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
 
 
 def rows_of(report):
@@ -43,7 +44,7 @@ def test_the_interval_is_never_narrower_than_what_was_measured():
 
 
 def test_printable_leaves_no_way_to_steer_a_terminal():
-    assert printable("a\x1b[31m\r\nb\u202ec") == "a [31m  b c"
+    assert printable("a\x1b[31m\r\nb\u202ec") == r"a\x1b[31m\r\nb\u202ec"
 
 
 def test_cells_are_sorted_by_the_best_known_time_after_the_ceiling(race):

@@ -27,7 +27,7 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_header(report):
 def test_names_are_escaped(hostile):
     text = render(hostile)
     assert "<script>" not in text
-    assert r"&lt;script&gt;\|alert(1)\|&lt;/script&gt;\`\[x\](y)\` \[31m \[bold\]\*" in text
+    assert r"&lt;script&gt;\|alert(1)\|&lt;/script&gt;\`\[x\](y)\`\\x1b\[31m\\n\[bold\]\*" in text
     assert "\x1b" not in text
 
 

@@ -54,7 +54,7 @@ def test_colour_changes_nothing_but_the_colour(report):
 
 def test_names_are_not_read_as_markup(hostile):
     text = render(hostile, width=160)
-    assert text.splitlines()[0] == "Use <script>|alert(1)|</script>`[x](y)` [31m [bold]* now."
+    assert text.splitlines()[0] == r"Use <script>|alert(1)|</script>`[x](y)`\x1b[31m\n[bold]* now."
 
 
 @pytest.mark.parametrize("width", [80, 120])

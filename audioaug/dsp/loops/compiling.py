@@ -3,12 +3,19 @@
 It is compiled anew when the file that it is in changes: what it calls, and the numbers that it knows, are in there too.
 """
 
+import functools
+import multiprocessing
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
 from numpy.typing import NDArray
+
+from audioaug.errors import AudioaugWarning, first_line
 
 Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
@@ -34,10 +41,47 @@ def loop_as_written(function: Callable[P, T]) -> Callable[P, T]:
     return _compiled(function, set())
 
 
+class Cache:
+    """numba's cache of one function, where a damaged entry or a full disk is no error: the function is compiled.
+
+    Raises:
+        RuntimeError: there is no folder to keep it in.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._cache = cast(Any, FunctionCache)(function)
+        self.cache_path = self._cache.cache_path
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """Return what was compiled before, or ``None``; forget all of it where that cannot be read."""
+        try:
+            return self._cache.load_overload(signature, target_context)
+        except Exception:  # unpickling a damaged file can raise anything
+            with suppress(OSError):
+                self._cache.flush()
+            return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep what was compiled, where that can be."""
+        try:
+            self._cache.save_overload(signature, compiled)
+        except Exception as error:
+            self._cache.disable()
+            _warn_once(f"Compiled loops cannot be kept in {self.cache_path} ({first_line(error)})")
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    if multiprocessing.parent_process() is None:
+        warnings.warn(
+            f"{reason}: each process compiles them again. Free space there, or name a folder in NUMBA_CACHE_DIR.",
+            AudioaugWarning,
+            stacklevel=3,
+        )
+
+
 def _compiled(function: Callable[P, T], fastmath: set[str]) -> Callable[P, T]:
-    how: dict[str, Any] = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
-    try:
-        compiled = numba.njit(cache=True, **how)(function)
-    except RuntimeError:  # there is no folder to keep it in
-        compiled = numba.njit(**how)(function)
+    compiled: Any = numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
+    with suppress(RuntimeError):
+        compiled._cache = Cache(function)  # what enable_caching() does; there is no public way to give it another
     return cast(Callable[P, T], compiled)

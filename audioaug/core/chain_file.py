@@ -1,0 +1,56 @@
+"""Chain file: YAML that may come from strangers, made into plain values of a limited size."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from audioaug.errors import ChainError
+from audioaug.writing import read_file
+
+MOST_BYTES = 2**20
+MOST_VALUES = 100_000
+"""Values in a chain file, each alias counted as what it stands for."""
+MOST_LEVELS = 50
+TOO_DEEP = f"The file is nested deeper than {MOST_LEVELS} levels"
+
+
+def read_chain_file(path: str | Path) -> Any:
+    """Return what a YAML file holds; raise ``ChainError``, naming the file, if it cannot be read or is too large."""
+    try:
+        return _plain_values(read_file(path))
+    except OSError as error:
+        raise ChainError(f"Cannot read the chain {path}: {error.strerror}.") from None
+    except yaml.YAMLError as error:
+        raise ChainError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    except RecursionError:
+        raise ChainError(f"{path}: {TOO_DEEP}.") from None
+    except ValueError as error:  # too large, or a number with too many digits
+        raise ChainError(f"{path}: {error}.") from None
+
+
+def _plain_values(text: bytes) -> Any:
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"The file has {len(text)} bytes, but a chain has at most {MOST_BYTES}")
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {}, MOST_LEVELS)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count(node: yaml.Node, known: dict[int, int], levels: int) -> int:
+    """Return how many values a node stands for; raise ``ValueError`` if there are too many or it holds itself."""
+    if not levels:
+        raise ValueError(TOO_DEEP)
+    if id(node) not in known:
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        below = () if isinstance(node, yaml.ScalarNode) else parts
+        known[id(node)] = 1 + sum(_count(part, known, levels - 1) for part in below)
+    if known[id(node)] > MOST_VALUES:
+        raise ValueError(f"The file holds more than {MOST_VALUES} values")
+    return known[id(node)]
