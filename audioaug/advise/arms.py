@@ -112,6 +112,7 @@ def open_loader(target: Target, cell: Cell, batches: Iterable[list[int]] | None 
         device=target.device,
         collate_fn=target.collate_fn,
         pad=target.pad,
+        on_error="skip",
     )
 
 

@@ -31,12 +31,8 @@ from audioaug.train.examples import (
 from audioaug.train.keys import Key
 from audioaug.train.op_failure import told, told_of_batch
 from audioaug.train.sending import no_room
-from audioaug.train.skipped import OnError
+from audioaug.train.skipped import OnError, is_unreadable
 from audioaug.train.targets import Followers
-
-UNREADABLE = (DataError, OSError, RuntimeError, ValueError, EOFError)
-"""What datasets raise for a broken file: ours the first, those with soundfile, torchaudio or torchcodec the others."""
-
 
 REPLACEMENT = 2**31 + 1
 """The position, behind those in any chain, from which it is drawn which example replaces another."""
@@ -113,8 +109,8 @@ class Fetcher:
         for row, (epoch, index) in enumerate(keys):
             try:
                 example, wave = self._read(index)
-            except UNREADABLE as error:
-                if self.on_error == "raise":
+            except Exception as error:
+                if self.on_error == "raise" or not is_unreadable(error):
                     raise
                 skipped.append(_sentence(index, error))
                 if self.on_error == "skip" or not (instead := self._instead_of(epoch, index)):
@@ -143,8 +139,9 @@ class Fetcher:
         for share in uniforms(self.worker.seed, epoch, [index], [REPLACEMENT] * 8, range(8))[0]:
             try:
                 return self._read(numbers[int(share * len(numbers))])
-            except UNREADABLE:
-                continue
+            except Exception as error:
+                if not is_unreadable(error):
+                    raise
         return None
 
 

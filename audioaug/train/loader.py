@@ -83,9 +83,11 @@ class Loader:
             every other. It is found in the first example, and is the same for all others.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
-        on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped`` and told by
-            ``summary``); ``"replace"`` takes another, drawn from the seed, in the place of each, and counts them too;
-            ``"raise"`` raises what reading them raised.
+        on_error: what becomes of an example that cannot be decoded. ``"raise"`` raises what reading it raised;
+            ``"skip"`` leaves it out (one warning; counted in ``skipped`` and told by ``summary``); ``"replace"`` takes
+            another, drawn from the seed, in its place, and counts it too. Both cover ``DataError``, ``OSError``, and
+            what soundfile, torchcodec and torchaudio raise; any other exception of the dataset is raised. A stream ends
+            with an error in any case.
 
     Shape:
         audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
@@ -127,7 +129,7 @@ class Loader:
         audio_key: Where | None = None,
         augment: bool = True,
         seed: int = 0,
-        on_error: OnError = "skip",
+        on_error: OnError = "raise",
     ) -> None:
         if not (plan is None or plan == "auto" or isinstance(plan, Plan)):
             raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
