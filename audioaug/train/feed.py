@@ -102,7 +102,7 @@ class Feed:
             num_workers=workers,
             prefetch_factor=plan.prefetch_factor if workers else None,
             persistent_workers=plan.persistent_workers and workers > 0,
-            pin_memory=plan.pin_memory and self.given.device.type == "cuda",
+            pin_memory=self.given.device.type == "cuda" and plan.pin_memory is not False,
             multiprocessing_context=plan.start_method if workers else None,
             worker_init_fn=start_worker,
             generator=torch.Generator().manual_seed(self.given.seed),  # or torch would draw from the global generator

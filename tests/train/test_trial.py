@@ -129,9 +129,7 @@ def test_the_plans():
     assert len(plans_for(Chain([], RATE), 0, CPU, cores=4, threads=1)) == 2
     assert [plan.threads for plan in plans_for(CHAIN, 0, CPU, cores=4, threads=2)] == [None] * 4
     on_gpu = plans_for(CHAIN, 0, torch.device("cuda"), cores=4, threads=4)
-    assert [(plan.num_workers, plan.threads, plan.pin_memory) for plan in on_gpu] == [(0, None, True)] + [
-        (4, None, True)
-    ] * 3
+    assert [(plan.num_workers, plan.threads) for plan in on_gpu] == [(0, None)] + [(4, None)] * 3
 
 
 def test_processes_of_a_machine_share_the_workers(monkeypatch):
