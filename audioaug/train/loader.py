@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.core import Chain
+from audioaug.core import Chain, Op, as_chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
 from audioaug.measure import clock_for, usable_cores
@@ -55,12 +55,13 @@ class Loader:
         dataset: map-style or iterable (``Stream`` says how the examples of one are numbered). An example is a wave (T,)
             or (C, T), a tuple that starts with one, or a dict with one under ``"audio"`` (see ``audio_key``); waves are
             floating point, at the chain's sample rate.
-        chain: the augmentation.
+        chain: the augmentation: a ``Chain``, an audiomentations ``Compose``, or a list of ops or of its transforms.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
             workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``
             tries a few in the first steps, your own step included, and keeps the fastest, or the simplest where
             several are as fast: from then on that is ``plan``, and the logger ``audioaug`` says which and why. No batch
             is lost or comes twice, and each is the same as with any plan.
+        sample_rate: of the audio, in Hz: needed where the augmentation is no ``Chain``, which has its own.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order every epoch, from the seed.
@@ -93,6 +94,7 @@ class Loader:
         audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
 
     Raises:
+        ChainError: the augmentation is none, its sample rate is missing, or it is for another one.
         PlanError: the plan does not belong to the chain, asks for something impossible, or does not let targets follow.
         DataError: the dataset is empty, or returns something that is no audio.
         DeviceError: there is no such device.
@@ -113,9 +115,10 @@ class Loader:
     def __init__(
         self,
         dataset: Any,
-        chain: Chain,
+        chain: Chain | Op | Sequence[Any] | Callable[..., Any],
         plan: Plan | Literal["auto"] | None = None,
         *,
+        sample_rate: int | None = None,
         batch_size: int = 1,
         device: str | torch.device | None = None,
         shuffle: bool = False,
@@ -133,6 +136,7 @@ class Loader:
     ) -> None:
         if not (plan is None or plan == "auto" or isinstance(plan, Plan)):
             raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
+        chain = as_chain(chain, sample_rate)
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
         check_dataset(dataset)

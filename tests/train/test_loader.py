@@ -7,6 +7,7 @@ from collections import namedtuple
 from dataclasses import replace
 from typing import Any
 
+import audiomentations
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, default_collate
 from audioaug import Chain, Loader, Plan, build_cpu, ops
 from audioaug.audio import bank
 from audioaug.build.stock import why_unavailable
-from audioaug.errors import AudioaugWarning, DataError, PlanError, UsageError
+from audioaug.errors import AudioaugWarning, ChainError, DataError, PlanError, UsageError
 from audioaug.train.examples import get_wave
 from tests.train.material import DEMO, RATE, Words, assert_same_audio, by_index, exact_chain
 
@@ -647,3 +648,42 @@ def test_options_that_exclude_each_other():
             loader_of(tones(), **options)
     with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip', 'replace' or 'raise'"):
         loader_of(tones(), on_error="ignore")
+
+
+@pytest.mark.parametrize(
+    "augmentation",
+    [
+        audiomentations.Compose([audiomentations.Gain(p=1.0), audiomentations.Clip(p=1.0)]),
+        [audiomentations.Gain(p=1.0), audiomentations.Clip(p=1.0)],
+        [ops.Gain(p=1.0), ops.Clip(p=1.0)],
+        (ops.Gain(p=1.0), audiomentations.Clip(p=1.0)),
+        ops.Compose([ops.Gain(p=1.0), ops.Clip(p=1.0)], p=1.0),
+    ],
+    ids=["Compose", "transforms", "ops", "both", "one op"],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_augmentation_that_is_no_chain(augmentation, workers):
+    chain = Chain([ops.Gain(p=1.0), ops.Clip(p=1.0)], RATE)
+    plan = Plan(cut=1, num_workers=workers, chain_hash=chain.hash)
+    found = Loader(tones(), augmentation, plan, sample_rate=RATE, device="cpu", batch_size=3)
+    expected = Loader(tones(), chain, plan, sample_rate=RATE, device="cpu", batch_size=3)
+    assert all(torch.equal(wave, other) for wave, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "sample_rate", "sentence"),
+    [
+        (audiomentations.Compose([audiomentations.Gain()]), None, "Compose does not have a sample rate. Give the rate"),
+        ([ops.Gain()], None, "list does not have a sample rate."),
+        ([ops.Gain()], 16000.5, "The chain's sample_rate is 16000.5, but it must be a whole number of hertz."),
+        (Chain([ops.Gain()], 44100), 16000, "The chain is for 44100 Hz, but sample_rate is 16000. Leave it out"),
+        (None, 16000, "builtins.NoneType is not a transform of audiomentations."),
+        (torch.nn.Identity(), None, "torch.nn.modules.linear.Identity is not a transform of audiomentations."),
+        ("chain.yaml", None, "builtins.str is not a transform of audiomentations."),
+    ],
+)
+@pytest.mark.parametrize("augment", [True, False])
+def test_an_augmentation_that_cannot_be_used(augmentation, sample_rate, sentence, augment):
+    with pytest.raises(ChainError) as caught:
+        Loader(tones(), augmentation, sample_rate=sample_rate, device="cpu", augment=augment)
+    assert str(caught.value).startswith(sentence)
