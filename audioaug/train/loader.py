@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -39,6 +39,37 @@ class Part(NamedTuple):
 
 
 WHOLE = Part()
+
+
+def refuse_rebuilding(*_: Any) -> NoReturn:
+    """Raise ``UsageError``: a DataLoader made of a Loader's parts does not augment."""
+    raise UsageError(
+        "A DataLoader made of the parts of a Loader would not augment: a Loader cannot be taken apart.",
+        "To continue in the middle of an epoch, give the Loader its state (load_state_dict); "
+        "docs/how-to/huggingface.md has the lines for Trainer.",
+    )
+
+
+class Batches:
+    """The batches of a Loader as frameworks see them, who ask a DataLoader for its ``batch_sampler``."""
+
+    def __init__(self, loader: "Loader") -> None:
+        self._loader = loader
+
+    @property
+    def sampler(self) -> "Batches":
+        """Itself: frameworks call ``set_epoch`` of a batch sampler's sampler."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the Loader's next epoch."""
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        refuse_rebuilding()
 
 
 class Loader:
@@ -109,8 +140,20 @@ class Loader:
         [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
 
-    batch_sampler = None
-    """What Lightning looks for beside ``sampler``."""
+    dataset: Any
+    """As given."""
+
+    sampler: Iterable[int]
+    """The order of the examples, as in torch's DataLoader. A stream has none."""
+
+    batch_size: int | None
+    """Examples in a batch; ``None`` with a batch_sampler."""
+
+    drop_last: bool
+    """Whether a last batch with fewer examples is left out."""
+
+    collate_fn = staticmethod(refuse_rebuilding)
+    """Raises ``UsageError``: what a DataLoader made of this Loader's parts calls. It would not augment."""
 
     def __init__(
         self,
@@ -146,14 +189,14 @@ class Loader:
         self._shuffle_generator = torch.Generator()
         self._iteration = object()  # the latest
         self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
+        self.dataset, self.drop_last = dataset, drop_last
+        self.batch_size = batch_size if batch_sampler is None else None
         keys = None
         if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
                 warn_of_the_same_examples(stacklevel=2)
-            if batch_sampler is None:
-                sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
-                batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-            keys = Keys(batch_sampler)
+            self.sampler = self._order(shuffle) if sampler is None else sampler
+            keys = Keys(BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler)
         self.device, pad = as_device(device), pad or lengths is not None
         self._audio_key: Where | None = None  # where it was found
         self._given = given = Given(
@@ -176,8 +219,10 @@ class Loader:
         fixed = plan if isinstance(plan, Plan) else Plan(cut=given.least_cut)
         self._use(fixed if self._trial is None else self._trial.plans[0])
 
-    def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
-        return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
+    def _order(self, shuffle: bool) -> Sampler[int]:
+        if shuffle:
+            return RandomSampler(self.dataset, generator=self._shuffle_generator)
+        return SequentialSampler(self.dataset)
 
     def _use(self, plan: Plan) -> None:
         """Go on with a plan, for which all is built the first time."""
@@ -204,17 +249,19 @@ class Loader:
             self._next = self._behind = Place(epoch)
 
     @property
-    def sampler(self) -> "Loader":
-        """Itself: Lightning tells the epoch to the ``sampler`` of what it iterates over."""
-        return self
+    def batch_sampler(self) -> "Batches":
+        """Its length is the number of batches; Lightning notifies its ``sampler`` of the epoch."""
+        return Batches(self)
 
     @property
-    def dataset(self) -> Any:
-        """Not there. Hugging Face's Trainer would build a DataLoader on it that skips what is behind a checkpoint."""
-        raise AttributeError(
-            "A Loader cannot be taken apart as a DataLoader can. To go on in the middle of an epoch, give it its "
-            "state (load_state_dict); docs/how-to/huggingface.md has the lines for Trainer."
-        )
+    def num_workers(self) -> int:
+        """The DataLoader workers of this process; while plans are tried, of the one whose turn it is."""
+        return self._feed.batches.num_workers
+
+    @property
+    def prefetch_factor(self) -> int | None:
+        """Batches that each worker prepares ahead; ``None`` without workers."""
+        return self._feed.batches.prefetch_factor
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""

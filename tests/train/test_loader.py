@@ -11,7 +11,7 @@ import audiomentations
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, default_collate
 
 from audioaug import Chain, Loader, Plan, build_cpu, ops
 from audioaug.audio import bank
@@ -371,7 +371,7 @@ def test_an_epoch_begins_with_its_first_batch():
     dropped = iter(loader)
     loader.set_epoch(2)
     assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(6), epoch=2), rel=1e-5)
-    loader.sampler.set_epoch(4)  # as Lightning does, too
+    loader.batch_sampler.sampler.set_epoch(4)  # as Lightning does, too
     assert next(dropped)[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0], epoch=4)[0], rel=1e-5)
 
 
@@ -687,3 +687,39 @@ def test_an_augmentation_that_cannot_be_used(augmentation, sample_rate, sentence
     with pytest.raises(ChainError) as caught:
         Loader(tones(), augmentation, sample_rate=sample_rate, device="cpu", augment=augment)
     assert str(caught.value).startswith(sentence)
+
+
+# What a DataLoader has
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_attributes_of_a_data_loader(workers):
+    waves, plan = tones(), Plan(num_workers=workers)
+    mine = DistributedSampler(waves, num_replicas=2, rank=0)
+    for options in ({"shuffle": True}, {}, {"sampler": mine}, {"batch_sampler": [[0, 1, 2], [3, 4, 5]]}):
+        batches = options if "batch_sampler" in options else {**options, "batch_size": 4, "drop_last": True}
+        found = Loader(waves, GAIN, plan, device="cpu", **batches)  # type: ignore[arg-type]
+        same = DataLoader(waves, num_workers=workers, **batches)  # type: ignore[arg-type, var-annotated]
+        for name in ("dataset", "batch_size", "num_workers", "prefetch_factor", "drop_last"):
+            assert getattr(found, name) == getattr(same, name)
+        assert type(found.sampler) is type(same.sampler) and len(found.sampler) == len(same.sampler)  # type: ignore[arg-type]
+        assert len(found) == len(found.batch_sampler) == len(same) == len(same.batch_sampler)  # type: ignore[arg-type]
+        assert found.sampler is mine or "sampler" not in options
+
+
+class Streamed(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self):
+        return iter(tones())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [tones(), Streamed()], ids=["map-style", "stream"])
+def test_a_data_loader_made_of_its_parts_is_refused(dataset, workers):
+    loader = loader_of(dataset, plan=Plan(num_workers=workers))
+    with pytest.raises(UsageError, match=r"would not augment: .* give the Loader its state \(load_state_dict\)"):
+        list(DataLoader(loader.dataset, batch_size=2, num_workers=workers, collate_fn=loader.collate_fn))
+
+
+def test_a_stream_has_no_sampler():
+    loader = loader_of(Streamed())
+    assert loader.dataset is not None and loader.batch_size == 3 and not hasattr(loader, "sampler")
