@@ -27,6 +27,7 @@ from audioaug.train.examples import (
     with_item,
     with_lengths,
     with_wave,
+    without_torchcodec,
 )
 from audioaug.train.keys import Key
 from audioaug.train.op_failure import told, told_of_batch
@@ -110,6 +111,8 @@ class Fetcher:
             try:
                 example, wave = self._read(index)
             except Exception as error:
+                if missing := without_torchcodec(error):
+                    raise missing from None
                 if self.on_error == "raise" or not is_unreadable(error):
                     raise
                 skipped.append(_sentence(index, error))

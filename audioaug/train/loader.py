@@ -85,7 +85,8 @@ class Loader:
     Args:
         dataset: map-style or iterable (``Stream`` says how the examples of one are numbered). An example is a wave (T,)
             or (C, T), a tuple that starts with one, or a dict with one under ``"audio"`` (see ``audio_key``); waves are
-            floating point, at the chain's sample rate.
+            floating point, at the chain's sample rate. Undecoded audio of Hugging Face (``Audio(decode=False)``) is
+            decoded with soundfile, to mono and that rate.
         chain: the augmentation: a ``Chain``, an audiomentations ``Compose``, or a list of ops or of its transforms.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
             workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from audioaug.errors import AudioaugError, DataError, first_line
+from audioaug.train.examples import without_torchcodec
 from audioaug.train.fetch import Fetched, Fetcher
 from audioaug.train.processes import rank_and_size
 from audioaug.train.skipped import is_unreadable
@@ -65,6 +66,7 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
             try:
                 batch = dict(zip(islice(numbers, self.batch_size), examples))  # ``numbers`` first: it has no end
             except Exception as error:
+                error = without_torchcodec(error) or error
                 if self.fetcher.on_error != "raise" and is_unreadable(error):
                     yield _broken(error)
                 elif isinstance(error, AudioaugError):

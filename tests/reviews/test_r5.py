@@ -1,11 +1,14 @@
 """What review 5 found, by its numbers: each finding has a test that failed before its fix."""
 
+import importlib.util
+
 import audiomentations
 import pytest
 import torch
 
-from audioaug import Loader, Plan
-from audioaug.errors import DataError
+from audioaug import AudioFolder, Loader, Plan
+from audioaug.errors import DataError, UsageError
+from tests.train.material import DEMO
 
 RATE = 16000
 
@@ -31,3 +34,18 @@ def test_r5_18_the_audio_may_have_another_key():
     for key in ("wav", "input_values"):
         [batch] = Loader([{key: torch.ones(100), "label": 3}] * 2, [], sample_rate=RATE, device="cpu", batch_size=2)
         assert batch[key].shape == (2, 100)
+
+
+def test_r5_18_undecoded_audio_of_hugging_face_is_decoded():
+    file = AudioFolder(DEMO / "speech", RATE).files[0]
+    [wave] = Loader([{"audio": {"bytes": None, "path": file}}], [], sample_rate=RATE, device="cpu")
+    assert wave["audio"].shape[1] > RATE // 4
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchcodec") is not None, reason="torchcodec is installed")
+def test_r5_18_without_torchcodec_there_is_one_sentence():
+    datasets = pytest.importorskip("datasets", "4")
+    files = {"audio": [AudioFolder(DEMO / "speech", RATE).files[0]]}
+    dataset = datasets.Dataset.from_dict(files).cast_column("audio", datasets.Audio())
+    with pytest.raises(UsageError, match=r"needs torchcodec.* Install torchcodec and FFmpeg, or .*decode=False"):
+        list(Loader(dataset, [], sample_rate=RATE, device="cpu"))

@@ -619,8 +619,16 @@ def test_a_dataset_that_cannot_be_used(dataset, sentence):
             "An example is a dict with 'wave' (int64, (4,)), 'y' (int), of which nothing can be audio",
         ),
         (
-            {"audio": {"path": "x.wav", "bytes": b""}},
+            {"audio": {"path": "x.wav"}},
             "The audio of an example is a dict, but it must be a wave or have",
+        ),
+        (
+            {"audio": {"path": "x.wav", "bytes": b"no audio"}},
+            "x.wav cannot be decoded: ",
+        ),
+        (
+            {"audio": {"path": None, "bytes": None}},
+            "The audio of an example has neither 'bytes' nor a 'path'.",
         ),
         (
             {"audio": {"array": np.ones(400), "sampling_rate": 44100}},
