@@ -44,6 +44,8 @@ def audio_field(example: Any, key: Where | None = None, what: str = "An example"
     Raises:
         DataError: there is nothing at the key, nothing that can be audio, or several fields that can.
     """
+    if isinstance(key, str | int) and isinstance(example, Mapping) and key in example:
+        return key  # without a look at the value, which may cost a decoding
     if key is not None:
         item_of(example, key, what, "Give audio_key the key or the position of the audio.")
         if isinstance(key, int) and key < 0 and isinstance(example, tuple | list):

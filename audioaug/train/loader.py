@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -21,6 +21,7 @@ from audioaug.train.fetch import Message
 from audioaug.train.keys import Keys
 from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.processes import local_size, warn_of_the_same_examples
+from audioaug.train.rebuilding import Batches, refuse_rebuilding
 from audioaug.train.skipped import OnError, Skipped
 from audioaug.train.stream import is_stream
 from audioaug.train.targets import Target
@@ -39,37 +40,6 @@ class Part(NamedTuple):
 
 
 WHOLE = Part()
-
-
-def refuse_rebuilding(*_: Any) -> NoReturn:
-    """Raise ``UsageError``: a DataLoader made of a Loader's parts does not augment."""
-    raise UsageError(
-        "A DataLoader made of the parts of a Loader would not augment: a Loader cannot be taken apart.",
-        "To continue in the middle of an epoch, give the Loader its state (load_state_dict); "
-        "docs/how-to/huggingface.md has the lines for Trainer.",
-    )
-
-
-class Batches:
-    """The batches of a Loader as frameworks see them, who ask a DataLoader for its ``batch_sampler``."""
-
-    def __init__(self, loader: "Loader") -> None:
-        self._loader = loader
-
-    @property
-    def sampler(self) -> "Batches":
-        """Itself: frameworks call ``set_epoch`` of a batch sampler's sampler."""
-        return self
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the Loader's next epoch."""
-        self._loader.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        refuse_rebuilding()
 
 
 class Loader:
@@ -250,9 +220,9 @@ class Loader:
             self._next = self._behind = Place(epoch)
 
     @property
-    def batch_sampler(self) -> "Batches":
+    def batch_sampler(self) -> Batches:
         """Its length is the number of batches; Lightning notifies its ``sampler`` of the epoch."""
-        return Batches(self)
+        return Batches(self.__len__, self.set_epoch)
 
     @property
     def num_workers(self) -> int:
