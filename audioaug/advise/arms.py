@@ -73,7 +73,7 @@ def plan_of(cell: Cell, chain_hash: str) -> Plan:
         device_engine=cell.device_engine,
         num_workers=cell.num_workers,
         prefetch_factor=cell.prefetch_factor,
-        pin_memory=cell.pin_memory,
+        pin_memory=cell.pin_memory or None,
         threads=cell.threads,
         persistent_workers=cell.persistent_workers,
         start_method=cell.start_method,
@@ -90,7 +90,7 @@ def cell_of(plan: Plan, chain: Chain) -> Cell:
         plan.device_engine,
         plan.num_workers,
         plan.prefetch_factor,
-        plan.pin_memory,
+        bool(plan.pin_memory),
         plan.threads,
         plan.persistent_workers,
         plan.start_method,
@@ -112,6 +112,7 @@ def open_loader(target: Target, cell: Cell, batches: Iterable[list[int]] | None 
         device=target.device,
         collate_fn=target.collate_fn,
         pad=target.pad,
+        on_error="skip",
     )
 
 

@@ -20,7 +20,7 @@ from audioaug.advise.demo import CLIP_SECONDS, demo_chain
 from audioaug.advise.drawn import drawn
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain, Op
+from audioaug.core import Chain, as_chain
 from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean, printable
 from audioaug.records import Precision
 from audioaug.train.examples import get_wave
@@ -312,10 +312,7 @@ def _chain(
         raise ChainError(
             "The augmentation does not say its sample rate.", "Define `sample_rate` or give --sample-rate."
         )
-    ops = declared if isinstance(declared, list | tuple) else [declared]
-    if all(isinstance(op, Op) for op in ops):
-        return Chain(ops, sample_rate)
-    return Chain.from_audiomentations(declared, sample_rate)
+    return as_chain(declared, sample_rate)
 
 
 def _augment_option(augment: str, allow_code: bool) -> Any:

@@ -41,6 +41,7 @@ def plan_arguments(advice: Recommendation) -> str:
     """The arguments of ``Plan`` for this cell: where and how many always, the rest where it is not the default."""
     defaults = {field.name: field.default for field in dataclasses.fields(Plan)}
     chosen = {name: getattr(advice, name) for name in PLAN_FIELDS}
+    chosen["pin_memory"] = advice.pin_memory or None  # as the plan has it
     always = ("cut", "num_workers")
     return ", ".join(f"{name}={value!r}" for name, value in chosen.items() if name in always or value != defaults[name])
 

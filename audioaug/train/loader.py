@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.core import Chain
+from audioaug.core import Chain, Op, as_chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
 from audioaug.measure import clock_for, usable_cores
@@ -21,6 +21,7 @@ from audioaug.train.fetch import Message
 from audioaug.train.keys import Keys
 from audioaug.train.place import Place, from_state, to_state
 from audioaug.train.processes import local_size, warn_of_the_same_examples
+from audioaug.train.rebuilding import Batches, refuse_rebuilding
 from audioaug.train.skipped import OnError, Skipped
 from audioaug.train.stream import is_stream
 from audioaug.train.targets import Target
@@ -53,14 +54,16 @@ class Loader:
 
     Args:
         dataset: map-style or iterable (``Stream`` says how the examples of one are numbered). An example is a wave (T,)
-            or (C, T), a tuple that starts with one, or a dict with one under ``"audio"``; waves are floating point, at
-            the chain's sample rate.
-        chain: the augmentation.
+            or (C, T), a tuple that starts with one, or a dict with one under ``"audio"`` (see ``audio_key``); waves are
+            floating point, at the chain's sample rate. Undecoded audio of Hugging Face (``Audio(decode=False)``) is
+            decoded with soundfile, to mono and that rate.
+        chain: the augmentation: a ``Chain``, an audiomentations ``Compose``, or a list of ops or of its transforms.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
             workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``
             tries a few in the first steps, your own step included, and keeps the fastest, or the simplest where
             several are as fast: from then on that is ``plan``, and the logger ``audioaug`` says which and why. No batch
             is lost or comes twice, and each is the same as with any plan.
+        sample_rate: of the audio, in Hz: needed where the augmentation is no ``Chain``, which has its own.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order every epoch, from the seed.
@@ -77,16 +80,23 @@ class Loader:
             ``Stamps``, ``Segments`` and ``Label`` say what becomes of each. Their times are those of the clip as the
             dataset gives it, in seconds; what lies outside of it is dropped. After ``Resample`` they are those that one
             hears who plays the audio at the chain's rate. Code of yours is taken to leave time where it is.
+        audio_key: where the audio is in an example and in a batch: a key of a dict, or a position in a tuple. By
+            default, the first item of a tuple; in a dict ``"audio"``, else Hugging Face's audio, else the only
+            floating-point tensor, array or list with 1 to 3 axes, or the one that is more than 10 times as long as
+            every other. It is found in the first example, and is the same for all others.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
-        on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped`` and told by
-            ``summary``); ``"replace"`` takes another, drawn from the seed, in the place of each, and counts them too;
-            ``"raise"`` raises what reading them raised.
+        on_error: what becomes of an example that cannot be decoded. ``"raise"`` raises what reading it raised;
+            ``"skip"`` leaves it out (one warning; counted in ``skipped`` and told by ``summary``); ``"replace"`` takes
+            another, drawn from the seed, in its place, and counts it too. Both cover ``DataError``, ``OSError``, and
+            what soundfile, torchcodec and torchaudio raise; any other exception of the dataset is raised. A stream ends
+            with an error in any case.
 
     Shape:
         audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
 
     Raises:
+        ChainError: the augmentation is none, its sample rate is missing, or it is for another one.
         PlanError: the plan does not belong to the chain, asks for something impossible, or does not let targets follow.
         DataError: the dataset is empty, or returns something that is no audio.
         DeviceError: there is no such device.
@@ -101,15 +111,28 @@ class Loader:
         [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
 
-    batch_sampler = None
-    """What Lightning looks for beside ``sampler``."""
+    dataset: Any
+    """As given."""
+
+    sampler: Iterable[int]
+    """The order of the examples, as in torch's DataLoader. A stream has none."""
+
+    batch_size: int | None
+    """Examples in a batch; ``None`` with a batch_sampler."""
+
+    drop_last: bool
+    """Whether a last batch with fewer examples is left out."""
+
+    collate_fn = staticmethod(refuse_rebuilding)
+    """Raises ``UsageError``: what a DataLoader made of this Loader's parts calls. It would not augment."""
 
     def __init__(
         self,
         dataset: Any,
-        chain: Chain,
+        chain: Chain | Op | Sequence[Any] | Callable[..., Any],
         plan: Plan | Literal["auto"] | None = None,
         *,
+        sample_rate: int | None = None,
         batch_size: int = 1,
         device: str | torch.device | None = None,
         shuffle: bool = False,
@@ -120,12 +143,14 @@ class Loader:
         pad: bool = False,
         lengths: Where | None = None,
         targets: Mapping[Where, Target] | None = None,
+        audio_key: Where | None = None,
         augment: bool = True,
         seed: int = 0,
-        on_error: OnError = "skip",
+        on_error: OnError = "raise",
     ) -> None:
         if not (plan is None or plan == "auto" or isinstance(plan, Plan)):
             raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
+        chain = as_chain(chain, sample_rate)
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
         check_dataset(dataset)
@@ -135,25 +160,40 @@ class Loader:
         self._shuffle_generator = torch.Generator()
         self._iteration = object()  # the latest
         self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
+        self.dataset, self.drop_last = dataset, drop_last
+        self.batch_size = batch_size if batch_sampler is None else None
         keys = None
         if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
                 warn_of_the_same_examples(stacklevel=2)
-            if batch_sampler is None:
-                sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
-                batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-            keys = Keys(batch_sampler)
+            self.sampler = self._order(shuffle) if sampler is None else sampler
+            keys = Keys(BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler)
         self.device, pad = as_device(device), pad or lengths is not None
+        self._audio_key: Where | None = None  # where it was found
         self._given = given = Given(
-            dataset, chain, self.device, keys, batch_size, drop_last, collate_fn, pad, lengths, targets, seed, on_error
+            dataset=dataset,
+            chain=chain,
+            device=self.device,
+            keys=keys,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            collate_fn=collate_fn,
+            pad=pad,
+            lengths=lengths,
+            targets=targets,
+            seed=seed,
+            on_error=on_error,
+            audio_key=audio_key,
         )
         self._feeds: dict[Plan, Feed] = {}
         self._trial = _trial_of(given) if plan == "auto" else None
         fixed = plan if isinstance(plan, Plan) else Plan(cut=given.least_cut)
         self._use(fixed if self._trial is None else self._trial.plans[0])
 
-    def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
-        return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
+    def _order(self, shuffle: bool) -> Sampler[int]:
+        if shuffle:
+            return RandomSampler(self.dataset, generator=self._shuffle_generator)
+        return SequentialSampler(self.dataset)
 
     def _use(self, plan: Plan) -> None:
         """Go on with a plan, for which all is built the first time."""
@@ -166,6 +206,11 @@ class Loader:
         """Where and how the chain runs; while plans are tried, the one whose turn it is."""
         return self._feed.plan
 
+    @property
+    def audio_key(self) -> Where | None:
+        """Where the audio is in an example and in a batch; ``None`` if they are the audio, or none was read so far."""
+        return self._given.audio_key if self._audio_key is None else self._audio_key
+
     def __len__(self) -> int:
         return len(self._feed.source)
 
@@ -175,17 +220,19 @@ class Loader:
             self._next = self._behind = Place(epoch)
 
     @property
-    def sampler(self) -> "Loader":
-        """Itself: Lightning tells the epoch to the ``sampler`` of what it iterates over."""
-        return self
+    def batch_sampler(self) -> Batches:
+        """Its length is the number of batches; Lightning notifies its ``sampler`` of the epoch."""
+        return Batches(self.__len__, self.set_epoch)
 
     @property
-    def dataset(self) -> Any:
-        """Not there. Hugging Face's Trainer would build a DataLoader on it that skips what is behind a checkpoint."""
-        raise AttributeError(
-            "A Loader cannot be taken apart as a DataLoader can. To go on in the middle of an epoch, give it its "
-            "state (load_state_dict); docs/how-to/huggingface.md has the lines for Trainer."
-        )
+    def num_workers(self) -> int:
+        """The DataLoader workers of this process; while plans are tried, of the one whose turn it is."""
+        return self._feed.batches.num_workers
+
+    @property
+    def prefetch_factor(self) -> int | None:
+        """Batches that each worker prepares ahead; ``None`` without workers."""
+        return self._feed.batches.prefetch_factor
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""
@@ -297,12 +344,23 @@ class Loader:
                 continue
             self._skipped.add(message.skipped)
             if message.batch is not None:
+                self._check_audio_key(message)
                 self._usable += 1
                 yield Place(start.epoch, number), message
             else:
                 self._give_up_after(GIVE_UP_AFTER)
         if part.most is None:
             self._give_up_after(1)
+
+    def _check_audio_key(self, message: Message) -> None:
+        """Raise ``DataError`` if workers have found the audio of their examples in different places."""
+        if self._audio_key is None:
+            self._audio_key = message.audio_key
+        if message.audio_key != self._audio_key:
+            raise DataError(
+                f"The audio is at {message.audio_key!r} in some examples, and at {self._audio_key!r} in others.",
+                "Give Loader audio_key=, and the dataset one form.",
+            )
 
     def _give_up_after(self, skipped: int) -> None:
         """Raise ``DataError`` if an epoch has no batch so far and as many examples were skipped."""

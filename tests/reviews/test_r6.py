@@ -25,7 +25,6 @@ from audioaug.advise.target import load_target
 from audioaug.audio import files
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain
 from audioaug.errors import AudioaugWarning, ChainError, DataError, OutputError, UsageError
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Report, Window, read_record, to_json
