@@ -23,8 +23,10 @@ class WorkerChain:
 
     It can be pickled; the audiomentations transforms are built on first use, in the process that uses them. ``running``
     is the op that it runs, or ran last, with its draw: who is to blame for an exception. ``seed`` is that of draws by
-    index, ``stream`` makes the others.
+    index, ``stream`` makes the others. ``fallback``: clips that a reference refuses get what the device build does.
     """
+
+    fallback = True
 
     def __init__(self, chain: Chain, cut: int, seed: int | None = None) -> None:
         self.chain, self.cut = chain, cut
@@ -166,7 +168,7 @@ class WorkerChain:
             except ValueError as error:  # some references refuse clips shorter than their filter or shift
                 if "code_key" in params:  # your own code, which knows better what is wrong
                     raise
-                if not node.op.why_not_on_device():
+                if self.fallback and not node.op.why_not_on_device():
                     return _by_device_build(node, draws, samples, sample_rate)
                 reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
                 raise DataError(f"{node.op.name}: {reason}", "Leave such clips out.") from None
