@@ -3,7 +3,8 @@
 ``prepare`` is the device build's work on the host, ``stock`` its other engine, torch-audiomentations.
 """
 
-from audioaug.build.cpu import WorkerChain, build_cpu, checked
+from audioaug.build.checks import checked
+from audioaug.build.cpu import WorkerChain, build_cpu
 from audioaug.build.device import DeviceChain, build_device
 from audioaug.build.prepare import Prepared, Preparer
 from audioaug.build.split import build_worker, check_plan, split

@@ -9,21 +9,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audioaug.build.checks import check_channels, checked, rate_of
+from audioaug.build.device import build_device
+from audioaug.build.stream import DrawStream
 from audioaug.core import Chain, DeviceClips, Draws, HostClips, Node, Op, Params, Timeline, follow
 from audioaug.core.draws import seed_words
 from audioaug.core.op import of_one
-from audioaug.errors import DataError
+from audioaug.errors import DataError, UsageError
 
 
 class WorkerChain:
     """The first ``cut`` ops of a chain as a callable on one clip. Made by ``build_cpu``.
 
     It can be pickled; the audiomentations transforms are built on first use, in the process that uses them. ``running``
-    is the op that it runs, or ran last, with its draw: who is to blame for an exception.
+    is the op that it runs, or ran last, with its draw: who is to blame for an exception. ``seed`` is that of draws by
+    index, ``stream`` makes the others. ``fallback``: clips that a reference refuses get what the device build does.
     """
 
-    def __init__(self, chain: Chain, cut: int, seed: int) -> None:
-        self.chain, self.cut, self.seed = chain, cut, seed
+    fallback = True
+
+    def __init__(self, chain: Chain, cut: int, seed: int | None = None) -> None:
+        self.chain, self.cut = chain, cut
+        self.stream = DrawStream(chain, seed)
+        self.seed = self.stream.seed or 0
         self.running: tuple[Op, Params] | None = None
         self._references: dict[str, Any] = {}
         self._measured: dict[str, Params] | None = None  # by path, while there is something to follow
@@ -33,37 +41,31 @@ class WorkerChain:
         samples: NDArray[np.float32],
         sample_rate: int | None = None,
         *,
-        index: int = 0,
+        index: int | None = None,
         epoch: int = 0,
         draws: Draws | None = None,
     ) -> NDArray[np.float32]:
-        """Augment one clip.
+        """Augment one clip: with a new draw at every call, unless ``index`` or ``draws`` is given.
 
         Args:
             samples: (T,) or (C, T), floating point.
             sample_rate: in Hz; the chain's by default.
-            index: the example's number in the dataset, which its draws depend on.
-            epoch: counts passes over the dataset.
+            index: the example's number in the dataset. With it, the draw follows from seed, epoch and index alone.
+            epoch: counts passes over the dataset; only used with ``index``.
             draws: of this one example, instead of drawing them here.
 
         Raises:
-            DataError: the samples have another shape or type, or several channels where an op takes one, or the draws
-                are not for one example.
+            DataError: the samples have another shape or type, or several channels where an op takes one, the sample
+                rate is not a positive integer, or the draws are not for one example.
+            UsageError: the epoch is not an integer.
         """
-        samples = checked(samples)
-        sample_rate = self.chain.sample_rate if sample_rate is None else sample_rate
-        if draws is None:
-            draws = self.chain.draw([index], epoch, self.seed)
-        if len(draws) != 1:
-            raise DataError(
-                f"There are draws for {len(draws)} examples, but this is one clip.", "Pick one with rows()."
-            )
+        samples, sample_rate = checked(samples), rate_of(self.chain, sample_rate)
+        draws = self._draws(index, epoch, draws)
         shape = samples.shape
         if len(shape) == 2 and shape[0] == 1:  # one channel is mono, which the references want as (T,)
             samples = samples[0]
-        if samples.shape[-1]:
-            for node in self.chain.nodes[: self.cut]:
-                samples = self._run(node, draws, samples, sample_rate)
+        for node in self.chain.nodes[: self.cut]:
+            samples = self._run(node, draws, samples, sample_rate)
         samples = np.ascontiguousarray(samples, dtype=np.float32)
         return samples[None] if len(shape) > samples.ndim else samples
 
@@ -72,12 +74,12 @@ class WorkerChain:
         samples: NDArray[np.float32],
         sample_rate: int | None = None,
         *,
-        index: int = 0,
+        index: int | None = None,
         epoch: int = 0,
         draws: Draws | None = None,
         stop: int | None = None,
     ) -> tuple[NDArray[np.float32], Timeline]:
-        """Augment one clip, and tell where its time goes, so that its labels can follow.
+        """Augment one clip, and return where its time goes, so that its labels can follow.
 
         Args:
             samples, sample_rate, index, epoch, draws: as for calling it.
@@ -86,6 +88,7 @@ class WorkerChain:
 
         Raises:
             PlanError: the device part has an op of which only the audio tells how it cuts (``Trim``).
+            UsageError: the device part may move the time, and neither ``index`` nor ``draws`` says what it draws.
             DataError: as for calling it; or code of yours made the clip longer or shorter.
 
         Examples:
@@ -94,16 +97,17 @@ class WorkerChain:
             >>> wave, timeline = worker.follow(np.ones(16000, np.float32), index=7)
             >>> beats = timeline.stamps(np.array([0.1, 0.6]) * 16000)[0] / 16000  # in seconds, after both ops
         """
-        draws = self.chain.draw([index], epoch, self.seed) if draws is None else draws
         self.chain.check_followed(self.cut)
+        if index is None and draws is None:
+            self._check_still(stop)
+        sample_rate, draws = rate_of(self.chain, sample_rate), self._draws(index, epoch, draws)
         self._measured = {}
         try:
             wave = self(samples, sample_rate, draws=draws)
             begun = [Timeline.identity(np.shape(samples)[-1])]
             where: dict[str, Any] = {"channels": 1 if wave.ndim == 1 else len(wave), "sample_rate": sample_rate}
-            if begun[0].length_in:
-                [[here]] = follow(self.chain, draws, begun, stop=self.cut, measured=self._measured, **where)
-                begun = [here.timeline]
+            [[here]] = follow(self.chain, draws, begun, stop=self.cut, measured=self._measured, **where)
+            begun = [here.timeline]
         finally:
             self._measured = None
         if begun[0].length_out != wave.shape[-1]:
@@ -115,8 +119,26 @@ class WorkerChain:
         [[whole]] = follow(self.chain, draws, begun, start=self.cut, stop=stop, **where)
         return wave, whole.timeline
 
+    def _draws(self, index: int | None, epoch: int, draws: Draws | None) -> Draws:
+        """Return the draws of one example: those given, or those of its index, or new ones."""
+        if draws is None:
+            return self.stream.draw(1) if index is None else self.chain.draw([index], epoch, self.seed)
+        if len(draws) != 1:
+            raise DataError(f"There are draws for {len(draws)} examples, but this is one clip.", "Pick one: draws[0].")
+        return draws
+
+    def _check_still(self, stop: int | None) -> None:
+        """Raise ``UsageError`` if an op after the cut may move the time of a clip."""
+        for op in (leaf for top in self.chain.ops[self.cut : stop] for leaf in top.leaves()):
+            if op.moves:
+                raise UsageError(
+                    f"Labels cannot follow {op.name}, which runs on the device, without index: its draw is not known "
+                    "here.",
+                    "Give follow and the device module the same index= and epoch=.",
+                )
+
     def _run(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-        if not draws[f"{node.path}:apply"][0]:
+        if not samples.shape[-1] or not draws[f"{node.path}:apply"][0]:
             return samples
         if not node.children:
             return self._replay(node, draws, samples, sample_rate)
@@ -146,35 +168,38 @@ class WorkerChain:
             except ValueError as error:  # some references refuse clips shorter than their filter or shift
                 if "code_key" in params:  # your own code, which knows better what is wrong
                     raise
+                if self.fallback and not node.op.why_not_on_device():
+                    return _by_device_build(node, draws, samples, sample_rate)
                 reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
-                raise DataError(
-                    f"{node.op.name}: {reason}", "Leave such clips out, or run this op on the device."
-                ) from None
+                raise DataError(f"{node.op.name}: {reason}", "Leave such clips out.") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_references": {}, "_measured": None, "running": None}
 
 
-def build_cpu(chain: Chain, cut: int | None = None, seed: int = 0) -> WorkerChain:
+def build_cpu(chain: Chain, cut: int | None = None, seed: int | None = None) -> WorkerChain:
     """Build the part of a chain that runs in the workers.
+
+    ``worker(samples)`` augments with a new draw at every call, in every worker, process and epoch;
+    ``worker(samples, index=7, epoch=2)`` with the draw of that example, which ``build_device`` repeats anywhere.
 
     Args:
         chain: the declaration.
         cut: how many ops run there; all of them by default.
-        seed: of the training run; must be the same for the device part.
+        seed: of draws by index, 0 by default, and the same for the device part; of other draws in place of
+            ``torch.initial_seed()``.
 
     Raises:
         PlanError: the chain has no such cut.
+        UsageError: the seed is not an integer.
+
+    Examples:
+        >>> from audioaug import ops
+        >>> worker, clip = build_cpu(Chain([ops.Gain(p=1.0)], sample_rate=16000)), np.ones(4, np.float32)
+        >>> bool(worker(clip)[0] == worker(clip)[0]), bool(worker(clip, index=7)[0] == worker(clip, index=7)[0])
+        (False, True)
     """
     return WorkerChain(chain, chain.checked_cut(cut), seed)
-
-
-def check_channels(op: Op, channels: int) -> None:
-    """Raise ``DataError`` if the op takes mono only and there are several channels."""
-    if channels > 1 and not op.multichannel:
-        raise DataError(
-            f"{op.name} takes mono audio only, but this clip has {channels} channels.", "Mix it down first."
-        )
 
 
 @contextmanager
@@ -203,21 +228,17 @@ def seeded(params: Params) -> Iterator[None]:
             torch.set_rng_state(others[1])
 
 
-def checked(samples: Any) -> NDArray[np.float32]:
-    """Return a clip as float32, (T,) or (C, T); raise ``DataError`` if it is none."""
-    samples = np.asarray(samples)
-    if samples.ndim not in (1, 2) or not np.issubdtype(samples.dtype, np.floating):
-        raise DataError(
-            f"A clip has shape {samples.shape} and type {samples.dtype}, but must be floating point, (T,) or (C, T).",
-            "Convert it, for example with x.astype('float32') / 32768 for 16-bit integers.",
-        )
-    if samples.ndim == 2 and samples.shape[0] > 8 * max(1, samples.shape[1]):
-        raise DataError(f"A clip has shape {samples.shape}: channels come first, (C, T).", "Transpose it.")
-    return samples.astype(np.float32, copy=False)
-
-
 def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Params:
     """Return one clip's parameters with what only the audio itself tells."""
     x_1CT = torch.from_numpy(samples).reshape(1, -1, samples.shape[-1])
     measured = op.measure(x_1CT, params, DeviceClips(sample_rate, torch.tensor([samples.shape[-1]])))
     return {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in measured.items()}
+
+
+def _by_device_build(node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+    """Return what the device build makes of a clip that the reference refuses: placement must not matter."""
+    alone = Chain([node.op], sample_rate)
+    table = np.stack([draws[f"{node.path}:{name}"] for name in ("apply", *node.distributions)], axis=1)
+    x_BT = torch.from_numpy(samples)[None]
+    result: NDArray[np.float32] = build_device(alone, seed=0)(x_BT, draws=Draws(alone.columns, table))[0].numpy()
+    return result

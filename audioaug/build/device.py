@@ -6,6 +6,7 @@ It works in two steps. On the host, ``prepare`` decides what to do (in a DataLoa
 Shapes: B examples, R rows that an op touches, C channels, T samples.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,12 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audioaug.build.checks import as_batch, lengths_of
 from audioaug.build.fuse import Fused
 from audioaug.build.memory import keep_some_freed_memory
 from audioaug.build.prepare import Prepared, Preparer, Span, Step
 from audioaug.build.recorders import Compiler, CudaGraphs
 from audioaug.build.recording import Recorder, Recording
 from audioaug.build.stock import StockEngine
+from audioaug.build.stream import DrawStream
 from audioaug.core import Chain, DeviceClips, Draws, Op, Params
 from audioaug.core.op import inside
 from audioaug.errors import DataError
@@ -29,36 +32,22 @@ RECORDERS: Mapping[DeviceEngine, Callable[[], Recorder]] = {"captured": CudaGrap
 """The engines that record what our ops make the device do."""
 
 
-class _Ahead:
-    """Draws for examples that are counted up, for several batches at once: a hundred numbers cost as much as one."""
-
-    BATCHES = 8
-
-    def __init__(self) -> None:
-        self.seed, self.start = 0, 0
-        self.drawn: Draws | None = None
-
-    def draw(self, chain: Chain, start: int, count: int, seed: int) -> Draws:
-        """Return what ``chain.draw`` does for examples from ``start`` on."""
-        first = start - self.start
-        if self.drawn is None or seed != self.seed or not 0 <= first <= len(self.drawn) - count:
-            self.seed, self.start, first = seed, start, 0
-            self.drawn = chain.draw(np.arange(start, start + self.BATCHES * count), seed=seed)
-        return self.drawn.rows(slice(first, first + count))
-
-
 class DeviceChain(torch.nn.Module):
     """The ops of a chain from ``start`` on, up to ``stop``, for batches on any device. Made by ``build_device``.
 
-    In training mode it augments; in ``eval`` mode it returns its input. It draws for itself, from its seed and a
-    counter that ``state_dict`` keeps, unless it is given draws.
+    In training mode it augments; in ``eval`` mode it returns its input. ``seed`` is that of draws by index; ``stream``
+    makes the others, and ``state_dict`` keeps how far it is. ``torch.compile`` leaves all of it as it is.
     """
 
-    def __init__(self, chain: Chain, start: int, engine: DeviceEngine, seed: int, stop: int | None = None) -> None:
+    def __init__(
+        self, chain: Chain, start: int, engine: DeviceEngine, seed: int | None = None, stop: int | None = None
+    ) -> None:
         super().__init__()
-        self.chain, self.start, self.engine, self.seed = chain, start, engine, seed
-        self.drawn = 0
-        self._ahead = _Ahead()
+        self.chain, self.start, self.engine = chain, start, engine
+        self.stream = DrawStream(chain, seed)
+        self.seed = self.stream.seed or 0
+        self._is_restored = False
+        self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
         stock = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not stock, alike=engine in RECORDERS)
         ops = [op for op in self.prepare.ops if isinstance(op, Op)]
@@ -75,16 +64,17 @@ class DeviceChain(torch.nn.Module):
         index: torch.Tensor | Sequence[int] | None = None,
         epoch: int = 0,
     ) -> Any:
-        """Augment a batch.
+        """Augment a batch: with new draws at every call, unless ``index`` or ``draws`` is given.
 
         Args:
             x: (B, C, T) or (B, T), floating point, on any device.
             sample_rate: in Hz; the chain's by default.
-            lengths: of the clips, in samples, if the batch is padded; on the CPU (a CUDA tensor makes it wait).
+            lengths: of the clips, integers in samples, if the batch is padded; on the CPU (a CUDA tensor makes it
+                wait).
             draws: for these B examples, instead of drawing here.
             return_lengths: return (batch, lengths), for chains that make clips longer or shorter.
-            index: the examples' numbers in the dataset, (B,), which the draws follow then, as those of the worker part
-                do; on the CPU, like the lengths.
+            index: the examples' numbers in the dataset, (B,). With it, the draws follow from seed, epoch and index
+                alone, as those of the worker part do; on the CPU, like the lengths.
             epoch: which the worker part was given; only used with ``index``.
 
         Shape:
@@ -92,25 +82,44 @@ class DeviceChain(torch.nn.Module):
             another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
 
         Raises:
-            DataError: x is no batch of audio, or draws, lengths or index are not for B examples.
+            DataError: x is no batch of audio, draws, lengths or index are not for B examples, lengths or index are not
+                integers, or the sample rate is not a positive one.
+            UsageError: the epoch is not an integer.
         """
         if not self.training and not return_lengths:
             return x
-        x_BCT = _as_batch(x)
+        arguments = x, sample_rate, lengths, draws, index, epoch
+        if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+            from audioaug.build.uncompiled import uncompiled
+
+            y, length_B = uncompiled(self._augmented, *arguments)
+        else:
+            y, length_B = self._augmented(*arguments)
+        return (y, length_B) if return_lengths else y
+
+    def _augmented(
+        self,
+        x: torch.Tensor,
+        sample_rate: int | None,
+        lengths: torch.Tensor | Sequence[int] | None,
+        draws: Draws | None,
+        index: torch.Tensor | Sequence[int] | None,
+        epoch: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the batch, augmented in training mode, and its lengths."""
+        x_BCT = as_batch(x)
         if not self.training:
-            return x, _given_lengths(lengths, x)
+            return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1])).to(x.device)
         if draws is None and index is not None:
             draws = self.chain.draw(_numbers(index, x), epoch, self.seed)
         elif draws is None:
-            draws = self._ahead.draw(self.chain, self.drawn, len(x), self.seed)
-            self.drawn += len(x)
+            draws = self.stream.draw(len(x))
         prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
-        y, length_B = self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
-        return (y, length_B) if return_lengths else y
+        return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
 
     def augment(self, x: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
         """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode. Also return lengths."""
-        y_BCT, length_B = self.run(_as_batch(x), prepared)
+        y_BCT, length_B = self.run(as_batch(x), prepared)
         return (y_BCT if x.ndim == 3 else y_BCT[:, 0]), length_B
 
     def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
@@ -129,7 +138,7 @@ class DeviceChain(torch.nn.Module):
 
     def is_recorded(self, x: torch.Tensor, prepared: Prepared) -> bool:
         """Return whether work like that on this batch is recorded by now."""
-        return self._recording is not None and self._recording.has(_as_batch(x), prepared)
+        return self._recording is not None and self._recording.has(as_batch(x), prepared)
 
     def _work(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         return self._run(prepared, x_BCT, numbers)[0]
@@ -180,12 +189,13 @@ class DeviceChain(torch.nn.Module):
         return (y_BCT.index_copy_ if spare else y_BCT.index_copy)(0, rows, y_RCT), length_B
 
     def get_extra_state(self) -> dict[str, int]:
-        """Return the random state: the seed and how many examples were drawn."""
-        return {"seed": self.seed, "drawn": self.drawn}
+        """Return where the stream of draws is."""
+        return self.stream.state()
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore the random state."""
-        self.seed, self.drawn = state["seed"], state["drawn"]
+        """Let the stream of draws go on there."""
+        self.stream.load(state)
+        self._is_restored = True
 
     def extra_repr(self) -> str:
         """List the ops, for ``print(module)``; those that are one pass with a plus between them."""
@@ -193,10 +203,25 @@ class DeviceChain(torch.nn.Module):
         return ", ".join([*names, f"engine={self.engine!r}"])
 
 
+def _allow_plain_checkpoint(module: torch.nn.Module, keys: Any) -> None:
+    """Let a checkpoint that was saved without the module load strictly: without its state, the stream stays as it is.
+
+    The module has no other entry and no children, so when torch calls this, a missing one is the last in the list.
+    """
+    assert isinstance(module, DeviceChain)
+    if not module._is_restored:
+        keys.missing_keys.pop()
+    module._is_restored = False
+
+
 def build_device(
     chain: Chain, start: int = 0, engine: DeviceEngine = "batched", seed: int | None = None, stop: int | None = None
 ) -> DeviceChain:
     """Build the part of a chain that runs on the device, on whole batches.
+
+    ``module(batch)`` augments with new draws at every call, in every module, worker and process;
+    ``module(batch, index=[7, 3], epoch=2)`` with the draws of these examples, as ``build_cpu`` does anywhere.
+    ``module.state_dict()`` holds how far the new draws are, so that a run goes on with the next ones.
 
     Args:
         chain: the declaration.
@@ -205,24 +230,17 @@ def build_device(
             ops elsewhere; its effects differ, see ``Op.stock``). ``"captured"`` and ``"compiled"`` are our ops, too:
             where batches come back that need the same kernels, these are replayed as a CUDA graph (elsewhere nothing
             is), or compiled by ``torch.compile``, for seconds each.
-        seed: of the module's own draws; torch's initial seed by default.
+        seed: of draws by index, 0 by default, and the same for the worker part; of other draws in place of
+            ``torch.initial_seed()``.
         stop: how many ops have run afterwards; all by default. With it, a worker can run the first part of a chain on
             whole batches, too.
 
     Raises:
         PlanError: an op from ``start`` on can only run in a worker.
-        UsageError: torch-audiomentations is not usable here, or has no counterpart for any of the ops.
+        UsageError: torch-audiomentations is not usable here, or has no counterpart for any of the ops; or the seed is
+            not an integer.
     """
-    seed = torch.initial_seed() if seed is None else seed
     return DeviceChain(chain, chain.checked_cut(start), engine, seed, None if stop is None else chain.checked_cut(stop))
-
-
-def _as_batch(x: torch.Tensor) -> torch.Tensor:
-    if x.ndim not in (2, 3) or not x.is_floating_point():
-        raise DataError(
-            f"A batch has shape {tuple(x.shape)} and type {x.dtype}, but must be floating point, (B, T) or (B, C, T)."
-        )
-    return x if x.ndim == 3 else x[:, None]
 
 
 def _numbers(index: torch.Tensor | Sequence[int], x: torch.Tensor) -> NDArray[np.int64]:
@@ -239,12 +257,6 @@ def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.
     if prepared.lengths is not None:
         return _view(buffers, prepared.lengths)
     return torch.full((len(y_BCT),), y_BCT.shape[-1], device=y_BCT.device)
-
-
-def _given_lengths(lengths: torch.Tensor | Sequence[int] | None, x: torch.Tensor) -> torch.Tensor:
-    """Return the clips' lengths on the batch's device; those of full clips if there are none."""
-    every = [x.shape[-1]] * len(x) if lengths is None else lengths
-    return torch.as_tensor(every, dtype=torch.int64).to(x.device)
 
 
 def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:

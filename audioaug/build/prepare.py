@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.build.cpu import check_channels
+from audioaug.build.checks import check_channels, lengths_of, rate_of
 from audioaug.build.fuse import Fused, grouped
 from audioaug.build.row_counts import RowCounts
 from audioaug.core import Chain, Draws, HostClips, Node, Op, Params
@@ -188,13 +188,15 @@ class Preparer:
         batch, channels, samples = shape
         if len(draws) != batch:
             raise DataError(f"There are draws for {len(draws)} examples, but the batch has {batch}.")
-        host_lengths = _host_lengths(lengths, batch, samples)
-        work = _Work(sample_rate or self.chain.sample_rate, channels, host_lengths, samples)
+        host_lengths = lengths_of(lengths, batch, samples)
+        work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples)
         rows = np.arange(batch)
         where = work.add(host_lengths.copy(), whole=True) if work.padded(rows) else None
-        for part in self.parts if batch and samples else ():
+        for part in self.parts:
             for each, touched in part.steps(draws, rows):
-                work.steps.append(self._step(each, touched, draws, work))
+                touched = touched[work.lengths[touched] > 0]  # no op changes an empty clip
+                if len(touched):
+                    work.steps.append(self._step(each, touched, draws, work))
         return Prepared(
             tuple(work.steps),
             work.numbers(),
@@ -220,12 +222,3 @@ class Preparer:
         """Return the rows that a step gets; those it touches, unless steps are to be alike."""
         mixes = not isinstance(part, Fused) and part.op.mixes  # the examples that it touches among themselves
         return touched if self._row_counts is None or mixes else self._row_counts.filled(part.path, touched, batch)
-
-
-def _host_lengths(lengths: torch.Tensor | Sequence[int] | None, batch: int, samples: int) -> NDArray[np.int64]:
-    if lengths is None:
-        return np.full(batch, samples, dtype=np.int64)
-    host = torch.as_tensor(lengths).cpu().numpy().astype(np.int64)  # a copy, which ops may change
-    if host.shape != (batch,) or (batch and not (0 <= host.min() and host.max() <= samples)):
-        raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {host.tolist()}.")
-    return host

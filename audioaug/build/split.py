@@ -9,7 +9,7 @@ from audioaug.errors import PlanError, did_you_mean
 from audioaug.records import DeviceEngine, Plan, WorkerEngine
 
 
-def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceChain]:
+def split(chain: Chain, plan: Plan, seed: int | None = None) -> tuple[WorkerChain, DeviceChain]:
     """Build the worker part and the device part of a chain.
 
     The parts share their draws: give the worker each example's ``index`` and ``epoch``, and the module the same of the
@@ -18,7 +18,7 @@ def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceC
     Args:
         chain: the declaration.
         plan: where to cut it, and with which engine to run the device part.
-        seed: of the training run.
+        seed: of the training run; 0 by default.
 
     Raises:
         PlanError: the plan was made for another chain, the chain cannot be cut there, or the worker part is no callable
@@ -35,7 +35,9 @@ def split(chain: Chain, plan: Plan, seed: int = 0) -> tuple[WorkerChain, DeviceC
     return worker, build_device(chain, plan.cut, plan.device_engine, seed)
 
 
-def build_worker(chain: Chain, plan: Plan, seed: int = 0, on_clips: int = 0) -> tuple[WorkerChain, DeviceChain | None]:
+def build_worker(
+    chain: Chain, plan: Plan, seed: int | None = None, on_clips: int = 0
+) -> tuple[WorkerChain, DeviceChain | None]:
     """Build what a worker runs: on each clip, and then, with the batched engine, on the collated batch.
 
     Ops without a batched build, and those before them, run on clips with either engine; so do the first ``on_clips``.

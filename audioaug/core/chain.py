@@ -1,8 +1,10 @@
 """Chain: an ordered list of ops and a sample rate; from and to dict, YAML and audiomentations; its draws and cuts."""
 
+import contextlib
 import functools
 import hashlib
 import json
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from audioaug.core.chain_file import read_chain_file
 from audioaug.core.draws import Draws, uniforms
 from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list, real_number
 from audioaug.core.params import Distribution, Uniform
-from audioaug.errors import ChainError, DataError, PlanError, did_you_mean
+from audioaug.errors import ChainError, DataError, PlanError, UsageError, did_you_mean
 from audioaug.writing import write_file
 
 COIN = Uniform(0.0, 1.0)
@@ -92,7 +94,7 @@ class Chain:
                     f"A chain holds audioaug ops, but this is a {type(op).__module__}.{type(op).__qualname__}.",
                     "Chain.from_audiomentations takes an audiomentations Compose.",
                 )
-        object.__setattr__(self, "sample_rate", _whole_hertz(self.sample_rate))
+        object.__setattr__(self, "sample_rate", whole_hertz(self.sample_rate, "The chain's sample_rate", ChainError))
         if all(self.why_not_cut(cut) for cut in range(len(self) + 1)):
             raise ChainError(
                 f"This chain cannot be cut anywhere. {self.why_not_cut(0)} {self.why_not_cut(len(self))}",
@@ -130,8 +132,12 @@ class Chain:
             indices: the examples' numbers in the dataset, (B,).
             epoch: counts passes over the dataset.
             seed: of the whole training run.
+
+        Raises:
+            UsageError: epoch or seed is not an integer.
+            DataError: the indices are not integers, (B,).
         """
-        u_BL = uniforms(seed, epoch, indices, *self._addresses)
+        u_BL = uniforms(integer("seed", seed), integer("epoch", epoch), _whole_indices(indices), *self._addresses)
         table = np.empty_like(u_BL)
         for column, (node, name, kind) in enumerate(self._lanes):
             u = u_BL[:, column]
@@ -305,10 +311,26 @@ def _as_op(transform: Any) -> Op:
     return transform if isinstance(transform, Op) else _op_from_reference(transform)
 
 
-def _whole_hertz(value: Any) -> int:
+def whole_hertz(value: Any, what: str, error: type[UsageError]) -> int:
+    """Return a sample rate as an integer; raise the error, naming what it is, if it is not a positive whole number."""
     if not real_number(value).is_integer() or value <= 0:
-        raise ChainError(f"The chain's sample_rate is {value!r}, but it must be a whole number of hertz.")
+        raise error(f"{what} is {value!r}, but it must be a whole number of hertz, at least 1.")
     return int(value)
+
+
+def integer(name: str, value: Any) -> int:
+    """Return an integer of any type as Python's; raise ``UsageError`` for everything else, booleans included."""
+    with contextlib.suppress(TypeError):
+        if not isinstance(value, bool):
+            return operator.index(value)
+    raise UsageError(f"{name} is {value!r}, but it must be an integer.")
+
+
+def _whole_indices(indices: ArrayLike) -> NDArray[np.int64]:
+    index_B = np.asarray(indices)
+    if index_B.ndim != 1 or (len(index_B) and index_B.dtype.kind not in "iu"):
+        raise DataError(f"Expected integers of shape (B,) as index, got {index_B.dtype} of shape {index_B.shape}.")
+    return index_B.astype(np.int64)
 
 
 def _placeless(value: Any) -> Any:

@@ -9,7 +9,7 @@ Shapes: B examples (rows), L columns.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -116,6 +116,7 @@ class Draws:
     """A table of decisions: a row for each example, a column for each ``"path:name"``, such as ``"2:gain_db"``.
 
     The column ``"path:apply"`` is the coin toss for ``p``: 1.0 or 0.0. Draws can be saved (``to_dict``) and replayed.
+    ``draws["2:gain_db"]`` is a column; ``draws[3]``, ``draws[2:5]`` and ``draws[[0, 2]]`` are draws of those examples.
 
     Shape:
         table: (B, L), float64.
@@ -127,10 +128,18 @@ class Draws:
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, column: str) -> FloatArray:
-        if column not in self._place:
-            raise DataError(f"These draws have no column {column!r}.", "Draw with the chain that they are used for.")
-        return self.table[:, self._place[column]]
+    @overload
+    def __getitem__(self, item: str) -> FloatArray: ...
+
+    @overload
+    def __getitem__(self, item: "int | slice | Sequence[int] | NDArray[np.int64]") -> "Draws": ...
+
+    def __getitem__(self, item: Any) -> "FloatArray | Draws":
+        if not isinstance(item, str):
+            return self.rows([int(item)] if isinstance(item, int | np.integer) else item)
+        if item not in self._place:
+            raise DataError(f"These draws have no column {item!r}.", "Draw with the chain that they are used for.")
+        return self.table[:, self._place[item]]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Draws) and self.columns == other.columns and np.array_equal(self.table, other.table)
@@ -141,7 +150,7 @@ class Draws:
 
     def rows(self, rows: "slice | Sequence[int] | NDArray[np.int64]") -> "Draws":
         """Return the draws of some examples only."""
-        return Draws(self.columns, self.table[rows])
+        return Draws(self.columns, self.table[rows if isinstance(rows, slice | np.ndarray) else list(rows)])
 
     def __iter__(self) -> "Iterator[Draws]":
         """Go through the examples one by one, each as draws of a batch of one."""

@@ -57,6 +57,7 @@ def follow(
     origins = [[Origin(row, timeline, 1.0)] for row, timeline in enumerate(begun)]
     for top in chain.nodes[start:stop]:
         for node, rows in top.steps(draws, np.arange(len(begun))):
+            rows = rows[_lengths(origins, rows) > 0]  # no op changes an empty clip
             if node.op.moves:
                 for row in rows.tolist():
                     after = _timeline(node, draws, row, _length(origins[row]), channels, rate, measured or {})

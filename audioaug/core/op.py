@@ -295,7 +295,10 @@ class Op(ABC):
         return dict(params)
 
     def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
-        """Let the reference, frozen, do it to one clip, with what ``replay`` returns as its parameters."""
+        """Let the reference, frozen, do it to one clip, with what ``replay`` returns as its parameters.
+
+        It may raise ``ValueError`` for a clip that is too short for it: the batched build, if any, then does it.
+        """
         reference.parameters = {"should_apply": True, **self.replay(params, samples, sample_rate)}
         return reference(samples, sample_rate)
 

@@ -53,6 +53,7 @@ def _odd_extension(x_RCT: torch.Tensor, place_RN: torch.Tensor, length_R: torch.
     """Read x at places before its start and behind its end, mirrored and turned about the end points."""
     last_R1 = length_R[:, None] - 1
     folded_RN = torch.where(place_RN < 0, -place_RN, torch.where(place_RN > last_R1, 2 * last_R1 - place_RN, place_RN))
+    folded_RN = torch.minimum(folded_RN, last_R1)  # of a clip shorter than the extension, the end again
     values = _take(x_RCT, folded_RN)
     end = torch.where((place_RN < 0)[:, None], x_RCT[..., :1], _take(x_RCT, last_R1))
     return torch.where(((place_RN < 0) | (place_RN > last_R1))[:, None], 2 * end - values, values)

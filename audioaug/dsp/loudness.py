@@ -48,12 +48,14 @@ def k_weighting(sample_rate: int) -> tuple[tuple[float, ...], ...]:
 def integrated_loudness(x_BCT: torch.Tensor, lengths_B: torch.Tensor, sample_rate: int) -> torch.Tensor:
     """Return the loudness of each clip in LUFS, (B,) float64; -inf if no block of it lies above -70 LUFS.
 
+    It is made of the middles of bins, so its gradient is 0 and none is computed: for silence that would be NaN.
+
     Args:
         x_BCT: the samples; what lies behind the end of a clip does not matter if it is finite.
         lengths_B: in samples.
         sample_rate: in Hz.
     """
-    step = (sample_rate + 5) // 10
+    x_BCT, step = x_BCT.detach(), (sample_rate + 5) // 10
     steps = x_BCT.shape[-1] // step
     if steps < 4:
         return torch.full((len(x_BCT),), -torch.inf, dtype=torch.float64, device=x_BCT.device)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.core import Choice, Contract, Distribution, Op
+from audioaug.core.op import plain
 from audioaug.core.params import FloatArray
 from audioaug.errors import ChainError
 from audioaug.ops import _containers
@@ -60,6 +61,13 @@ class OneOf(Op):
 
     def order(self, draw: Mapping[str, FloatArray]) -> NDArray[np.int64]:
         return draw["pick"].astype(np.int64)[:, None]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the declaration with weights that add up to 1, as audiomentations keeps them: the same hash."""
+        [(name, told)] = super().describe().items()
+        if self.weights is not None:
+            told["weights"] = plain([round(weight / sum(self.weights), 12) for weight in self.weights])
+        return {name: told}
 
     @classmethod
     def arguments_of(cls, reference: Any) -> dict[str, Any]:

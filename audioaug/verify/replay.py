@@ -88,6 +88,7 @@ def by_reference(chain: Chain, clips: Clips, sample_rate: int, draws: Draws) -> 
 def on_cpu(chain: Chain, clips: Clips, sample_rate: int, draws: Draws, cut: int | None = None) -> Clips:
     """Run the first ``cut`` ops, or all, clip by clip; mono clips go in as (T,), the way audiomentations has them."""
     worker = build_cpu(chain, cut)
+    worker.fallback = False  # or the device build would be compared with itself
     inputs = [x_CT[0] if len(x_CT) == 1 else x_CT for x_CT in clips]
     with warnings.catch_warnings():  # audiomentations warns of silent noise and of rates that it converts
         warnings.simplefilter("ignore")
@@ -246,6 +247,7 @@ def intended_levels(op: Op, clips: Clips, sample_rate: int, seed: int) -> list[f
 def fed_reference(op: Op, clips: Clips, sample_rate: int, seed: int) -> tuple[Clips, Clips]:
     """Return what the reference makes of the clips if numpy's random functions give it the op's own noise, and that."""
     worker = build_cpu(Chain([op], sample_rate))
+    worker.fallback = False
     outputs, white = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
     for x_CT, draw, params in _drawn(op, clips, sample_rate, seed):
         x = x_CT[0] if len(x_CT) == 1 else x_CT

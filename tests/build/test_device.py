@@ -133,7 +133,7 @@ def test_autocast_changes_nothing(kind, batch):
 @EVERY_OP
 def test_eval_is_identity_and_draws_nothing(kind, batch):
     module = build_device(always(kind), seed=1).eval()  # a seed with which no SomeOf draws nothing for all examples
-    assert module(batch) is batch and module.drawn == 0
+    assert module(batch) is batch and module.stream.drawn == 0
     same, lengths = module(batch, return_lengths=True)
     assert same is batch and lengths.tolist() == [batch.shape[-1]] * len(batch)
     may_change_nothing = ("Clip", "Identity", "Normalize", "ShuffleChannels", "Trim")
@@ -212,22 +212,11 @@ def test_silence_behind_the_ends_of_clips_that_an_op_has_left_shorter_than_other
 def test_its_own_draws_go_on_from_call_to_call(batch):
     module = build_device(NOISY, seed=5)
     first, second = module(batch), module(batch)
-    assert all(unlike(first, second)) and module.drawn == 16
+    assert all(unlike(first, second)) and module.stream.drawn == 16
     again = build_device(NOISY, seed=5)
     halves = torch.cat([again(batch[:3]), again(batch[3:])])
     assert torch.equal(halves, first) and torch.equal(again(batch), second)
     assert all(unlike(build_device(NOISY, seed=6)(batch), first))
-    assert torch.equal(build_device(NOISY, seed=5)(batch, draws=NOISY.draw(range(8, 16), seed=5)), second)
-
-
-def test_its_own_draws_are_those_of_the_examples_it_counts(batch):
-    chain = Chain([ops.Gain(p=1.0)], 16000)
-    module = build_device(chain, seed=3)
-    first = 0
-    for count in (5, 5, 1, 30, 2, 40, 40):
-        x = torch.ones(count, 1, 4)
-        assert module(x).equal(module(x, draws=chain.draw(range(first, first + count), seed=3)))
-        first += count
 
 
 def test_every_example_draws_for_itself(batch):
@@ -248,20 +237,6 @@ def test_a_dear_op_sees_only_the_rows_that_its_draws_select(kind, batch, monkeyp
     assert 0 < len(rows) < 8 and torch.equal(rows, batch[torch.from_numpy(draws["0:apply"] > 0)])
 
 
-def test_without_a_seed_torchs_initial_seed_counts(batch):
-    before = torch.get_rng_state()
-    try:
-        torch.manual_seed(11)
-        first = build_device(NOISY)(batch)
-        torch.manual_seed(12)
-        other = build_device(NOISY)(batch)
-        torch.manual_seed(11)
-        torch.rand(3)
-        assert torch.equal(build_device(NOISY)(batch), first) and all(unlike(first, other))
-    finally:
-        torch.set_rng_state(before)
-
-
 def test_state_dict_restores_the_draws_exactly(batch):
     module = build_device(NOISY, seed=2**63 + 5)
     module(batch)
@@ -280,9 +255,9 @@ def test_a_copy_is_equal_and_goes_its_own_way(batch, exact_chain):
         module(batch)
         twin = copy.deepcopy(module)
         expected = module(batch)
-        assert torch.equal(twin(batch), expected) and twin.drawn == module.drawn == 16
+        assert torch.equal(twin(batch), expected) and twin.stream.drawn == module.stream.drawn == 16
         twin(batch)
-        assert module.drawn == 16
+        assert module.stream.drawn == 16
 
 
 def test_the_module_the_draws_and_what_is_prepared_can_be_pickled(batch, exact_chain):

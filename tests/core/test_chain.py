@@ -197,7 +197,7 @@ WRONG = [
     ("", "A chain is written as a mapping"),
     (
         "{sample_rate: fast, transforms: []}",
-        "The chain's sample_rate is 'fast', but it must be a whole number of hertz.",
+        "The chain's sample_rate is 'fast', but it must be a whole number of hertz, at least 1.",
     ),
     ("{sample_rate: null, transforms: []}", "The chain's sample_rate is None, but"),
     ("{sample_rate: .nan, transforms: []}", "The chain's sample_rate is nan, but"),

@@ -154,6 +154,19 @@ def test_rows_columns_and_iteration():
     assert draws != draws.rows([0]) and draws != "draws"
 
 
+def test_an_index_picks_examples_as_in_a_list():
+    draws, rows = CHAIN.draw(range(6)), list(range(6))
+    for index in (0, 3, -1, -6, np.int64(2)):
+        assert draws[index] == CHAIN.draw([rows[index]])
+    for part in (slice(2, 5), slice(None), slice(-2, None), slice(None, None, -2), slice(9, 12)):
+        assert draws[part] == CHAIN.draw(rows[part])
+    for several in ([4, -1], np.asarray([4, 5]), (4, 5), []):
+        assert draws[several] == CHAIN.draw([rows[row] for row in several])
+    for outside in (6, -7, [0, 6]):
+        with pytest.raises(IndexError, match="out of bounds"):
+            draws[outside]
+
+
 def test_an_unknown_column_says_so():
     with pytest.raises(DataError, match=r"no column '9:gain_db'.*Draw with the chain"):
         CHAIN.draw([0])["9:gain_db"]

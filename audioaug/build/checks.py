@@ -1,0 +1,82 @@
+"""Checks of what a build is given: clips, batches, channels, sample rates and lengths, the same for both builds.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Chain, Op
+from audioaug.core.chain import whole_hertz
+from audioaug.errors import DataError
+
+
+def checked(samples: Any) -> NDArray[np.float32]:
+    """Return a clip as float32, (T,) or (C, T); raise ``DataError`` if it is none."""
+    samples = np.asarray(samples)
+    if samples.ndim not in (1, 2) or not np.issubdtype(samples.dtype, np.floating):
+        raise DataError(
+            f"A clip has shape {samples.shape} and type {samples.dtype}, but must be floating point, (T,) or (C, T).",
+            "Convert it, for example with x.astype('float32') / 32768 for 16-bit integers.",
+        )
+    if samples.ndim == 2:
+        _check_layout("clip", samples.shape, "(C, T)")
+    return samples.astype(np.float32, copy=False)
+
+
+def as_batch(x: Any) -> torch.Tensor:
+    """Return a batch (B, C, T) or (B, T) as (B, C, T); raise ``DataError`` if it is none."""
+    if not isinstance(x, torch.Tensor):
+        raise DataError(
+            f"Expected a batch as a tensor of shape (B, T) or (B, C, T), got {type(x).__module__}.{type(x).__name__}.",
+            "Convert it with torch.as_tensor(x).",
+        )
+    if x.ndim not in (2, 3) or not x.is_floating_point():
+        raise DataError(
+            f"A batch has shape {tuple(x.shape)} and type {x.dtype}, but must be floating point, (B, T) or (B, C, T)."
+        )
+    if x.ndim == 2:
+        return x[:, None]
+    _check_layout("batch", tuple(x.shape), "(B, C, T)")
+    return x
+
+
+def _check_layout(what: str, shape: tuple[int, ...], layout: str) -> None:
+    if shape[-2] > 8 * max(1, shape[-1]):
+        raise DataError(f"A {what} has shape {shape}: channels come first, {layout}.", "Transpose it.")
+
+
+def check_channels(op: Op, channels: int) -> None:
+    """Raise ``DataError`` if the op takes mono only and there are several channels."""
+    if channels > 1 and not op.multichannel:
+        raise DataError(
+            f"{op.name} takes mono audio only, but this clip has {channels} channels.", "Mix it down first."
+        )
+
+
+def rate_of(chain: Chain, sample_rate: int | None) -> int:
+    """Return the sample rate in Hz, the chain's for ``None``; raise ``DataError`` if it is not a positive integer."""
+    return chain.sample_rate if sample_rate is None else whole_hertz(sample_rate, "sample_rate", DataError)
+
+
+def lengths_of(lengths: "torch.Tensor | Sequence[int] | None", batch: int, samples: int) -> NDArray[np.int64]:
+    """Return a new array of the clips' lengths, (B,), those of full clips for ``None``.
+
+    Raises:
+        DataError: they are not integers from 0 to T, one for each example.
+    """
+    if lengths is None:
+        return np.full(batch, samples, dtype=np.int64)
+    given = torch.as_tensor(lengths).cpu()
+    if given.shape == (batch,) and batch and (given.dtype == torch.bool or given.is_floating_point()):
+        raise DataError(
+            f"Expected lengths in samples, as integers from 0 to {samples}, got {given.dtype}: {given.tolist()}.",
+            "Convert relative lengths, as SpeechBrain has them, with (lengths * x.shape[-1]).round().long().",
+        )
+    if given.shape != (batch,) or (batch and not (0 <= given.min() and given.max() <= samples)):
+        raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {given.tolist()}.")
+    return given.numpy().astype(np.int64)

@@ -1,0 +1,87 @@
+"""Stream: the draws of examples that no index names, new ones at every call, in every module, worker and process."""
+
+import hashlib
+import itertools
+import multiprocessing
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+from torch.utils.data import get_worker_info
+
+from audioaug.core import Chain, Draws
+from audioaug.core.chain import integer
+
+AHEAD = 8
+"""Calls that are drawn for at once: a hundred examples cost as much as one."""
+
+_NUMBERS = itertools.count()
+
+
+class DrawStream:
+    """Draws for one example after the other. Global random state is read, never changed.
+
+    Its seed follows from torch's initial seed, or from ``seed`` in its place; from the seed of the DataLoader worker
+    that it is used in, or the name of the process elsewhere; and from its number among the streams of this process that
+    have no ``seed``. When one of them changes, the stream restarts. The rank is added at each call, so that all ranks
+    can go on from one checkpoint, each with its own draws.
+
+    Args:
+        chain: the declaration.
+        seed: in place of torch's initial seed.
+
+    Raises:
+        UsageError: the seed is not an integer.
+    """
+
+    def __init__(self, chain: Chain, seed: int | None) -> None:
+        self.chain, self.seed = chain, None if seed is None else integer("seed", seed)
+        self.number = next(_NUMBERS) if seed is None else None
+        self.drawn = 0
+        self._base = 0
+        self._source: tuple[Any, ...] = ()
+        self._ahead, self._ahead_of = chain.draw([]), (0, 0)
+
+    def draw(self, count: int) -> Draws:
+        """Return the draws of the next ``count`` examples."""
+        self._restart_if_reseeded()
+        seed, (ahead_seed, start) = _digest(self._base, _rank()), self._ahead_of
+        first = self.drawn - start
+        if seed != ahead_seed or not 0 <= first <= len(self._ahead) - count:
+            first, self._ahead_of = 0, (seed, self.drawn)
+            self._ahead = self.chain.draw(np.arange(self.drawn, self.drawn + AHEAD * count), seed=seed)
+        self.drawn += count
+        return self._ahead[first : first + count]
+
+    def state(self) -> dict[str, int]:
+        """Return what ``load`` needs, in any process and with any seed, to go on with the next example."""
+        self._restart_if_reseeded()
+        return {"stream": self._base, "drawn": self.drawn}
+
+    def load(self, state: Mapping[str, int]) -> None:
+        """Go on where ``state`` was taken, until torch's initial seed changes from what it is now."""
+        self._source, self._base, self.drawn = self._current_source(), state["stream"], state["drawn"]
+
+    def _restart_if_reseeded(self) -> None:
+        source = self._current_source()
+        if source != self._source:
+            self._source, self._base, self.drawn = source, _digest(*source), 0
+
+    def _current_source(self) -> tuple[Any, ...]:
+        worker = get_worker_info()
+        place = multiprocessing.current_process().name if worker is None else worker.seed
+        return torch.initial_seed() if self.seed is None else self.seed, place, self.number
+
+
+def _rank() -> str:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return str(torch.distributed.get_rank())
+    return os.environ.get("RANK", "0")
+
+
+def _digest(*parts: Any) -> int:
+    """Return 64 bits that depend on all parts, the same in every process and version."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
