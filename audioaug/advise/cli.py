@@ -43,9 +43,16 @@ LISTENING_SECONDS = 3.0
 @click.option("--fresh", is_flag=True, help="Measure all of it, also what is known from an earlier run.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today only.")
 @click.option(
-    "--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N, clips=N, gpu=JSON."
+    "--what-if",
+    metavar="K=V,...",
+    help="Also predict for cores=N, step_ms=X (the model's step), batch_size=N, clips=N (the length of an epoch), "
+    "gpu=FILE (the --json report of this model and chain from a machine with another GPU).",
 )
-@click.option("--also", metavar="A,B", help="Also measure bf16, fp16, batch_size=N, captured, compiled, spawn.")
+@click.option(
+    "--also",
+    metavar="A,B",
+    help="Also measure bf16, fp16, batch_size=N, captured, compiled, torch-audiomentations, spawn, forkserver.",
+)
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
 @click.option("--html", metavar="FILE", help="Write the report as a page.")

@@ -12,9 +12,7 @@ import torch
 from audioaug.advise.drawn import drawn
 from audioaug.advise.target import Target
 from audioaug.build import Preparer, WorkerChain, build_cpu, build_device
-from audioaug.build.stock import has_counterpart
 from audioaug.core import Chain, Op
-from audioaug.records import DeviceEngine
 from audioaug.train.device_prefetch import run_ahead, to_device
 from audioaug.train.examples import get_wave, samples_of, with_wave
 from audioaug.train.fetch import Collate, Fetcher
@@ -44,28 +42,28 @@ def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     return works
 
 
-def device_works(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> dict[str, Callable[[], object]]:
-    """Return every op that has a build for the engine, each on a batch that lies on the device."""
-    works: dict[str, Callable[[], object]] = {}
-    for place, op in enumerate(target.chain.ops):
-        if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
-            continue
-        works[str(place)] = _on_batches(Chain([op], target.chain.sample_rate), 0, None, wave, engine)
-    return works
+def device_works(target: Target, wave: torch.Tensor) -> dict[str, Callable[[], object]]:
+    """Return every op that has a device build, each on a batch that is on the device."""
+    chain = target.chain
+    return {
+        str(place): _on_batches(Chain([op], chain.sample_rate), 0, None, wave)
+        for place, op in enumerate(chain.ops)
+        if not op.why_not_on_device()
+    }
 
 
 def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
     """Return for each cut, from the first on, all of our engine's that comes behind it, as it is built."""
     chain = target.chain
     cuts = range(target.least_cut, min(len(chain), chain.worker_until + 1))
-    return {cut: _on_batches(chain, cut, None, wave, "batched") for cut in cuts}
+    return {cut: _on_batches(chain, cut, None, wave) for cut in cuts}
 
 
 def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
     """Return for each cut what batched workers do with a batch that lies in main memory, as it is built."""
     chain, first = target.chain, target.least_cut
     cuts = range(first + 1, chain.worker_until + 1)
-    return {cut: _on_batches(chain, first, cut, wave, "batched") for cut in cuts}
+    return {cut: _on_batches(chain, first, cut, wave) for cut in cuts}
 
 
 def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
@@ -104,11 +102,9 @@ def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], o
     return lambda: [worker(clip, draws=draw) for clip, draw in zip(clips, draws, strict=True)]
 
 
-def _on_batches(
-    chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine
-) -> Callable[[], torch.Tensor]:
+def _on_batches(chain: Chain, start: int, stop: int | None, wave: torch.Tensor) -> Callable[[], torch.Tensor]:
     """Return the ops from ``start`` to ``stop`` on this batch, wherever it lies, with other draws each time."""
-    module = build_device(chain, start, engine, stop=stop)
+    module = build_device(chain, start, stop=stop)
     shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
     prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(DRAWS)]
     turns = cycle([each.pin_memory() for each in prepared] if wave.is_cuda else prepared)
