@@ -1,11 +1,13 @@
 """Examples: where the audio is in what a dataset returns, and in the batch made of it.
 
-Known forms: a bare wave; a tuple or list whose first item is the wave; a dict with the wave under ``"audio"``, also as
-Hugging Face has it (``{"array": ..., "sampling_rate": ...}``).
+Known forms: a bare wave; a tuple or list, with the wave as its first item; a dict, with the wave under ``"audio"`` or
+in the only field that can be audio. ``audio_key`` names another field. A wave may also come as Hugging Face has it: a
+dict with ``"array"`` and ``"sampling_rate"``, or a decoder.
 
 Shapes: B examples, C channels, T samples.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,43 +20,110 @@ from audioaug.units import format_hz
 
 KEY = "audio"
 
+LONGER = 10
+"""How many times longer than any other floating-point field a wave is, if nothing names it."""
+
 Where = str | int
 """Where something is in an example or batch: a key of a dict, or a position in a tuple."""
 
 
-def get_wave(example: Any) -> Any:
-    """Return the audio of an example or batch as it is there; raise ``DataError`` if its form is none of the known."""
+def audio_field(example: Any, key: Where | None = None, what: str = "An example") -> Where | None:
+    """Return where the audio is in an example or batch; ``None`` if the example is the audio itself.
+
+    Without a key, it is the first item of a tuple or list. In a dict it is ``"audio"``, else the one field that can be
+    audio: Hugging Face's audio, or a floating-point tensor, array or list with 1 to 3 axes. Integers, booleans, numbers
+    and text are never audio. If several fields can be, Hugging Face's is taken, else the one whose longest axis is more
+    than 10 times that of every other, as a wave is beside embeddings, spectrograms and frame labels.
+
+    Args:
+        example: an example or a batch.
+        key: where its audio is: a key of a dict, or a position in a tuple.
+        what: to call it in an error.
+
+    Raises:
+        DataError: there is nothing at the key, nothing that can be audio, or several fields that can.
+    """
+    if key is not None:
+        item_of(example, key, what, "Give audio_key the key or the position of the audio.")
+        if isinstance(key, int) and key < 0 and isinstance(example, tuple | list):
+            return len(example) + key
+        return key
     if isinstance(example, Mapping):
-        if KEY not in example:
-            raise DataError(
-                f"An example is a dict with {', '.join(map(repr, example))}, but the audio must be under {KEY!r}.",
-                "Rename the column.",
-            )
-        return example[KEY]
+        return KEY if KEY in example else _likely_field(example, what)
     if isinstance(example, tuple | list) and example:
-        return example[0]
+        return 0
     if isinstance(example, torch.Tensor | np.ndarray):
-        return example
+        return None
     raise DataError(
-        f"An example is a {type(example).__name__}, but it must be a wave, a tuple that starts with one, or a dict "
-        f"with one under {KEY!r}."
+        f"{what} is {form_of(example)}, but it must be a wave, a tuple that starts with one, or a dict with one "
+        f"under {KEY!r}.",
+        "If it is elsewhere, give audio_key its key or position.",
     )
 
 
-def with_wave(example: Any, wave: Any) -> Any:
-    """Return the example or batch with other audio; the original is not changed."""
-    if isinstance(example, Mapping):
-        return {**example, KEY: wave}
-    if isinstance(example, tuple) and hasattr(example, "_fields"):
-        return type(example)(wave, *example[1:])
-    if isinstance(example, tuple | list):
-        return type(example)([wave, *example[1:]])
-    return wave
+def _likely_field(example: Mapping[Any, Any], what: str) -> Where:
+    """Return the field of a dict that is its audio; raise ``DataError`` if that is unclear."""
+    longest = {key: axis for key, value in example.items() if (axis := _longest_axis(value)) is not None}
+    if not longest:
+        raise DataError(
+            f"{what} is {form_of(example)}, of which nothing can be audio: no floating-point array.",
+            "Give audio_key the key of the audio.",
+        )
+    first, *others = sorted(longest, key=longest.__getitem__, reverse=True)
+    if others and not LONGER * longest[others[0]] < longest[first]:
+        several = [repr(key) for key in longest]
+        raise DataError(
+            f"{what} is {form_of(example)}, of which {', '.join(several[:-1])} and {several[-1]} can be the audio.",
+            f"Name one, as in audio_key={several[0]}.",
+        )
+    return first
 
 
-def samples_of(example: Any, sample_rate: int) -> NDArray[np.float32]:
-    """Return an example's audio as an array (T,) or (C, T); raise ``DataError`` if it is at another sample rate."""
-    wave = get_wave(example)
+def _longest_axis(value: Any) -> float | None:
+    """Return the longest axis of a field that can be audio, infinite for Hugging Face's; ``None`` for other fields."""
+    if isinstance(value, Mapping):
+        return math.inf if {"array", "sampling_rate"} <= value.keys() else None
+    if hasattr(value, "get_all_samples"):  # the decoder of torchcodec, and datasets' subclass of it
+        return math.inf
+    if isinstance(value, list):
+        return len(value) if value and isinstance(value[0], float) else None
+    floating = (isinstance(value, torch.Tensor) and value.is_floating_point()) or (
+        isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    )
+    return max(value.shape) if floating and 1 <= value.ndim <= 3 else None
+
+
+def batch_field(batch: Any, where: Where | None = None) -> Where | None:
+    """Return where the audio is in a batch of examples that have it at ``where``.
+
+    That is the same place, unless a collate_fn made a batch of another form, such as a dict of tuples: then it is where
+    ``audio_field`` finds it.
+    """
+    alike = isinstance(batch, Mapping if isinstance(where, str) else tuple | list)
+    return audio_field(batch, where if alike else None)
+
+
+def get_wave(batch: Any, where: Where | None = None) -> Any:
+    """Return the audio of a batch or example as it is there; raise ``DataError`` if it has none.
+
+    ``where`` is what ``audio_field`` returned for an example.
+    """
+    place = batch_field(batch, where)
+    return batch if place is None else batch[place]
+
+
+def with_wave(batch: Any, wave: Any, where: Where | None = None) -> Any:
+    """Return the batch or example with other audio; the original is not changed. ``where`` is that of ``get_wave``."""
+    place = batch_field(batch, where)
+    return wave if place is None else with_item(batch, place, wave)
+
+
+def samples_of(example: Any, sample_rate: int, where: Where | None = None) -> NDArray[np.float32]:
+    """Return an example's audio as an array (T,) or (C, T); raise ``DataError`` if it is at another sample rate.
+
+    ``where`` is what ``audio_field`` returned for it.
+    """
+    wave = get_wave(example, where)
     if hasattr(wave, "__getitem__") and not isinstance(wave, np.ndarray | torch.Tensor | list | tuple):
         rate, wave = _hugging_face(wave)
         if rate != sample_rate:
@@ -109,12 +178,21 @@ def item_of(content: Any, place: Where, what: str = "An example", cure: str = ""
             return content[place]  # type: ignore[index]
         except (KeyError, IndexError, TypeError):
             pass
-    form = f"a {type(content).__name__}"
+    raise DataError(f"{what} has nothing at {place!r}: it is {form_of(content)}.", cure)
+
+
+def form_of(content: Any) -> str:
+    """Describe an example or batch: its type, and what is in it."""
     if isinstance(content, Mapping):
-        form = f"a dict with {', '.join(map(repr, content))}"
-    elif isinstance(content, tuple | list):
-        form += f" of {len(content)}"
-    raise DataError(f"{what} has nothing at {place!r}: it is {form}.", cure)
+        return "a dict with " + ", ".join(f"{key!r} ({_kind(value)})" for key, value in content.items())
+    return f"a {type(content).__name__}" + (f" of {len(content)}" if isinstance(content, tuple | list) else "")
+
+
+def _kind(value: Any) -> str:
+    """Describe a field: type and shape of an array, type of anything else."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return f"{str(value.dtype).removeprefix('torch.')}, {tuple(value.shape)}"
+    return type(value).__name__
 
 
 def with_item(content: Any, place: Where, value: Any) -> Any:

@@ -42,6 +42,7 @@ class Given:
     targets: Mapping[Where, Target] | None
     seed: int
     on_error: OnError
+    audio_key: Where | None
 
     @property
     def on_clips(self) -> int:
@@ -74,7 +75,7 @@ class Feed:
         self.given, self.plan = given, plan
         on_clips, on_batches = build_worker(chain, plan, given.seed, given.on_clips)
         followers = Followers(given.targets, chain, on_clips.cut)
-        fetcher = Fetcher(given.dataset, on_clips, given.on_error, bool(followers), given.lengths)
+        fetcher = Fetcher(given.dataset, on_clips, given.on_error, bool(followers), given.lengths, given.audio_key)
         self.module = build_device(chain, plan.cut, plan.device_engine, given.seed)
         collate = Collate(
             self.module.prepare, given.collate_fn, given.pad, on_batches, followers, given.lengths, given.seed
@@ -120,10 +121,11 @@ class Feed:
         assert message.prepared is not None
         if not message.prepared.steps:
             return batch
-        wave, length_B = augmented(self.module, get_wave(batch), message.prepared, message.keys, self.given.seed)
+        audio = get_wave(batch, message.audio_key)
+        wave, length_B = augmented(self.module, audio, message.prepared, message.keys, self.given.seed)
         if message.prepared.resizes and self.given.pad and self.given.collate_fn is None:
             batch = with_lengths(batch, length_B, self.given.lengths)
-        return with_wave(batch, wave)
+        return with_wave(batch, wave, message.audio_key)
 
     def close(self) -> None:
         """End the workers."""

@@ -19,6 +19,8 @@ from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.train.examples import (
     Where,
     add_lengths,
+    audio_field,
+    form_of,
     get_wave,
     own_length,
     samples_of,
@@ -43,13 +45,15 @@ REPLACEMENT = 2**31 + 1
 class Message(NamedTuple):
     """What a worker sends: the batch, what the device is to do with it, and a sentence for each example left out.
 
-    ``batch`` and ``prepared`` are ``None`` if no example was left. ``keys`` are those of the examples in it.
+    ``batch`` and ``prepared`` are ``None`` if no example was left. ``keys`` are those of the examples in it, and
+    ``audio_key`` is where each of them has its audio.
     """
 
     batch: Any
     prepared: Prepared | None
     skipped: list[str]
     keys: list[Key]
+    audio_key: Where | None = None
 
 
 @dataclass
@@ -61,6 +65,7 @@ class Fetched:
     draws: Draws
     skipped: list[str]
     keys: list[Key]
+    audio_key: Where | None = None
 
 
 class Fetcher:
@@ -72,6 +77,7 @@ class Fetcher:
         on_error: what becomes of an example that cannot be read.
         follows: whether there are targets, for which to note where time goes.
         lengths: where in an example its own length is, in samples, if its wave is padded.
+        audio_key: where in an example its audio is; by default, where ``audio_field`` finds it in the first.
     """
 
     def __init__(
@@ -81,9 +87,10 @@ class Fetcher:
         on_error: OnError,
         follows: bool = False,
         lengths: Where | None = None,
+        audio_key: Where | None = None,
     ) -> None:
         self.dataset, self.worker, self.on_error = dataset, worker, on_error
-        self.follows, self.lengths = follows, lengths
+        self.follows, self.lengths, self.audio_key = follows, lengths, audio_key
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -119,13 +126,15 @@ class Fetcher:
                     timelines.append(timeline)
                 else:
                     wave = self.worker(wave, draws=draws.rows([row]))
-            examples.append(with_wave(example, torch.from_numpy(np.require(wave, requirements="W"))))
+            augmented = torch.from_numpy(np.require(wave, requirements="W"))
+            examples.append(with_wave(example, augmented, self.audio_key))
             kept.append(row)
-        return Fetched(examples, timelines, draws.rows(kept), skipped, [keys[row] for row in kept])
+        return Fetched(examples, timelines, draws.rows(kept), skipped, [keys[row] for row in kept], self.audio_key)
 
     def _read(self, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = self.dataset[index]
-        wave = checked(samples_of(example, self.worker.chain.sample_rate))
+        self.audio_key = audio_field(example, self.audio_key)
+        wave = checked(samples_of(example, self.worker.chain.sample_rate, self.audio_key))
         return example, wave if self.lengths is None else wave[..., : own_length(example, self.lengths, wave.shape[-1])]
 
     def _instead_of(self, epoch: int, index: int) -> tuple[Any, NDArray[np.float32]] | None:
@@ -181,22 +190,29 @@ class Collate:
     def _message(self, fetched: Fetched) -> Message:
         if not fetched.examples:
             return Message(None, None, fetched.skipped, [])
-        waves = [get_wave(example) for example in fetched.examples]
+        key = fetched.audio_key
+        waves = [get_wave(example, key) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
-        batch = self._batch(self._labelled(fetched, waves), waves, lengths)
-        audio, ends = self._collated_audio(batch, lengths)
+        batch = self._batch(self._labelled(fetched, waves), waves, lengths, key)
+        audio, ends = self._collated_audio(batch, lengths, key)
         if self.on_batches is not None:
             audio, ends = self._augmented(self.on_batches, audio, fetched, ends)
-            batch = with_wave(batch, audio)
+            batch = with_wave(batch, audio, key)
         prepared = self._prepared(self.preparer, audio, fetched, ends)
         if self.collate_fn is None:
             self._check_ragged(prepared, lengths)
             batch = self._with_lengths(batch, torch.tensor(ends)) if self.pad else batch
-        return Message(batch, prepared, fetched.skipped, fetched.keys)
+        return Message(batch, prepared, fetched.skipped, fetched.keys, key)
 
-    def _collated_audio(self, batch: Any, lengths: list[int]) -> tuple[torch.Tensor, list[int]]:
+    def _collated_audio(self, batch: Any, lengths: list[int], key: Where | None) -> tuple[torch.Tensor, list[int]]:
         """Return the audio of a batch and where each clip ends in it; raise ``DataError`` if collate_fn spoiled it."""
-        audio = get_wave(batch)
+        try:
+            audio = get_wave(batch, key)
+        except DataError:
+            raise DataError(
+                f"collate_fn made {form_of(batch)}, in which the audio is not at {key!r}, as in the examples.",
+                "Let collate_fn keep the audio in its place; rename it in the training step.",
+            ) from None
         if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
             raise DataError(
                 f"collate_fn made {type(audio).__name__} {tuple(getattr(audio, 'shape', ()))} of {len(lengths)} clips, "
@@ -254,13 +270,13 @@ class Collate:
             examples = [with_item(example, self.lengths, wave.shape[-1]) for example, wave in zip(examples, waves)]
         if self.followers:
             channels = 1 if waves[0].ndim == 1 else len(waves[0])
-            examples = self.followers.moved(examples, fetched.draws, fetched.timelines, channels)
+            examples = self.followers.moved(examples, fetched.draws, fetched.timelines, channels, fetched.audio_key)
         return examples
 
     def _with_lengths(self, batch: Any, length_B: torch.Tensor) -> Any:
         return add_lengths(batch, length_B) if self.lengths is None else with_lengths(batch, length_B, self.lengths)
 
-    def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int]) -> Any:
+    def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int], key: Where | None) -> Any:
         if self.collate_fn is not None:
             return self.collate_fn(examples)
         shapes = {tuple(wave.shape[:-1]) for wave in waves}
@@ -270,7 +286,7 @@ class Collate:
         if min(lengths) < longest:  # padding by nothing copies, too
             waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
         targets = self.followers.collated(examples, self.pad) if self.followers else {}
-        examples = [with_wave(example, wave) for example, wave in zip(examples, waves, strict=True)]
+        examples = [with_wave(example, wave, key) for example, wave in zip(examples, waves, strict=True)]
         for place in targets:  # ragged ones are nothing for torch's default
             examples = [with_item(example, place, 0) for example in examples]
         batch = default_collate(examples)

@@ -53,8 +53,8 @@ class Loader:
 
     Args:
         dataset: map-style or iterable (``Stream`` says how the examples of one are numbered). An example is a wave (T,)
-            or (C, T), a tuple that starts with one, or a dict with one under ``"audio"``; waves are floating point, at
-            the chain's sample rate.
+            or (C, T), a tuple that starts with one, or a dict with one under ``"audio"`` (see ``audio_key``); waves are
+            floating point, at the chain's sample rate.
         chain: the augmentation.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
             workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``
@@ -77,6 +77,10 @@ class Loader:
             ``Stamps``, ``Segments`` and ``Label`` say what becomes of each. Their times are those of the clip as the
             dataset gives it, in seconds; what lies outside of it is dropped. After ``Resample`` they are those that one
             hears who plays the audio at the chain's rate. Code of yours is taken to leave time where it is.
+        audio_key: where the audio is in an example and in a batch: a key of a dict, or a position in a tuple. By
+            default, the first item of a tuple; in a dict ``"audio"``, else Hugging Face's audio, else the only
+            floating-point tensor, array or list with 1 to 3 axes, or the one that is more than 10 times as long as
+            every other. It is found in the first example, and is the same for all others.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
         on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped`` and told by
@@ -120,6 +124,7 @@ class Loader:
         pad: bool = False,
         lengths: Where | None = None,
         targets: Mapping[Where, Target] | None = None,
+        audio_key: Where | None = None,
         augment: bool = True,
         seed: int = 0,
         on_error: OnError = "skip",
@@ -144,8 +149,21 @@ class Loader:
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
             keys = Keys(batch_sampler)
         self.device, pad = as_device(device), pad or lengths is not None
+        self._audio_key: Where | None = None  # where it was found
         self._given = given = Given(
-            dataset, chain, self.device, keys, batch_size, drop_last, collate_fn, pad, lengths, targets, seed, on_error
+            dataset=dataset,
+            chain=chain,
+            device=self.device,
+            keys=keys,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            collate_fn=collate_fn,
+            pad=pad,
+            lengths=lengths,
+            targets=targets,
+            seed=seed,
+            on_error=on_error,
+            audio_key=audio_key,
         )
         self._feeds: dict[Plan, Feed] = {}
         self._trial = _trial_of(given) if plan == "auto" else None
@@ -165,6 +183,11 @@ class Loader:
     def plan(self) -> Plan:
         """Where and how the chain runs; while plans are tried, the one whose turn it is."""
         return self._feed.plan
+
+    @property
+    def audio_key(self) -> Where | None:
+        """Where the audio is in an example and in a batch; ``None`` if they are the audio, or none was read so far."""
+        return self._given.audio_key if self._audio_key is None else self._audio_key
 
     def __len__(self) -> int:
         return len(self._feed.source)
@@ -297,12 +320,23 @@ class Loader:
                 continue
             self._skipped.add(message.skipped)
             if message.batch is not None:
+                self._check_audio_key(message)
                 self._usable += 1
                 yield Place(start.epoch, number), message
             else:
                 self._give_up_after(GIVE_UP_AFTER)
         if part.most is None:
             self._give_up_after(1)
+
+    def _check_audio_key(self, message: Message) -> None:
+        """Raise ``DataError`` if workers have found the audio of their examples in different places."""
+        if self._audio_key is None:
+            self._audio_key = message.audio_key
+        if message.audio_key != self._audio_key:
+            raise DataError(
+                f"The audio is at {message.audio_key!r} in some examples, and at {self._audio_key!r} in others.",
+                "Give Loader audio_key=, and the dataset one form.",
+            )
 
     def _give_up_after(self, skipped: int) -> None:
         """Raise ``DataError`` if an epoch has no batch so far and as many examples were skipped."""

@@ -11,7 +11,7 @@ import torch
 from audioaug.build import DeviceChain
 from audioaug.errors import DataError
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
-from audioaug.train.examples import Where, get_wave, item_of, with_item, with_wave
+from audioaug.train.examples import Where, audio_field, get_wave, item_of, with_item, with_wave
 
 
 def prefetch(
@@ -22,6 +22,7 @@ def prefetch(
     index: Where | None = None,
     epoch: int = 0,
     lengths: Where | None = None,
+    audio_key: Where | None = None,
 ) -> Iterator[Any]:
     """Yield the batches of one epoch on the device, augmented by the module, the next one already on its way.
 
@@ -30,8 +31,8 @@ def prefetch(
     ``Loader``, wherever the plan cuts. Batches should come from pinned memory, so that the copy can overlap.
 
     Args:
-        loader: batches: a tensor, a tuple that starts with it, or a dict with it under ``"audio"``. All other tensors
-            go to the device too.
+        loader: batches: a tensor, a tuple that starts with it, or a dict with it under ``"audio"`` (see ``audio_key``).
+            All other tensors go to the device too.
         device: ``"cuda"`` and the like; the GPU, if there is one, for ``None``.
         module: the device part; in ``eval`` mode it leaves the audio as it is.
         index: where in a batch the examples' numbers in the dataset are, (B,) on the CPU, which their draws follow.
@@ -39,6 +40,7 @@ def prefetch(
         epoch: which the worker part was given; only used with ``index``.
         lengths: where in a batch the clips' lengths are, (B,) in samples on the CPU, if it is padded; replaced by the
             new ones.
+        audio_key: where in a batch the audio is; by default, where ``Loader`` looks for it in an example.
 
     Shape:
         audio in a batch: (B, T) or (B, C, T), as it comes.
@@ -58,20 +60,20 @@ def prefetch(
         [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
     target = as_device(device)
-    said = "A batch", "Give prefetch the key or the position."
+    what, cure = "A batch", "Give prefetch the key or the position."
 
     def finish(batch: Any) -> Any:
-        numbers = None if index is None else item_of(batch, index, *said)
-        given = None if lengths is None else item_of(batch, lengths, *said)
-        moved = to_device(batch, target)
-        wave, length_B = module(_wave(moved), lengths=given, return_lengths=True, index=numbers, epoch=epoch)
-        return with_wave(moved if lengths is None else with_item(moved, lengths, length_B), wave)
+        numbers = None if index is None else item_of(batch, index, what, cure)
+        given = None if lengths is None else item_of(batch, lengths, what, cure)
+        moved, key = to_device(batch, target), audio_field(batch, audio_key, what)
+        wave, length_B = module(_wave(moved, key), lengths=given, return_lengths=True, index=numbers, epoch=epoch)
+        return with_wave(moved if lengths is None else with_item(moved, lengths, length_B), wave, key)
 
     return run_ahead(loader, target, finish)
 
 
-def _wave(batch: Any) -> torch.Tensor:
-    wave = get_wave(batch)
+def _wave(batch: Any, key: Where | None) -> torch.Tensor:
+    wave = get_wave(batch, key)
     if not isinstance(wave, torch.Tensor):
         raise DataError(
             f"The audio of a batch is a {type(wave).__name__}, but it must be one tensor, (B, T) or (B, C, T).",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from audioaug.core import Chain, Draws, Origin, Timeline, follow
 from audioaug.errors import DataError, PlanError, UsageError
 from audioaug.records import Plan
-from audioaug.train.examples import KEY, Where, item_of, with_item
+from audioaug.train.examples import Where, item_of, with_item
 
 NOWHERE = "Give targets the key or the position."
 
@@ -250,14 +250,19 @@ class Followers:
                 f"targets is {targets!r}, but it must map keys or positions in an example to kinds of targets.",
                 'For example: targets={"beats": audioaug.Stamps()}. There are Frames, Stamps, Segments and Label.',
             )
-        if KEY in targets or 0 in targets:
-            raise UsageError("targets names the place of the audio itself.", "Give it the places of labels only.")
         self.targets, self.chain, self.start = dict(targets), chain, start
 
     def __bool__(self) -> bool:
         return bool(self.targets)
 
-    def moved(self, examples: Sequence[Any], draws: Draws, begun: Sequence[Timeline], channels: int) -> list[Any]:
+    def moved(
+        self,
+        examples: Sequence[Any],
+        draws: Draws,
+        begun: Sequence[Timeline],
+        channels: int,
+        audio_key: Where | None = None,
+    ) -> list[Any]:
         """Return the examples with their targets where the whole chain puts them.
 
         Args:
@@ -265,7 +270,15 @@ class Followers:
             draws: theirs.
             begun: what these ops did to their time.
             channels: of the audio.
+            audio_key: where the examples have it.
+
+        Raises:
+            UsageError: a target has the place of the audio.
         """
+        if audio_key in self.targets:
+            raise UsageError(
+                f"targets names {audio_key!r}, which is the audio itself.", "Give it the places of labels only."
+            )
         origins = follow(self.chain, draws, begun, start=self.start, channels=channels)
         moved = list(examples)
         for place, kind in self.targets.items():

@@ -327,7 +327,7 @@ def test_a_model_that_rejects_the_batch(advise, model, more, words) -> None:
     [
         ("dataset = []\n", "The dataset is empty."),
         ("dataset = [None] * 9\n", "An example is a NoneType, but it must be a wave"),
-        ("dataset = [{'wav': torch.zeros(1, 8)}] * 9\n", "the audio must be under 'audio'. Rename the column."),
+        ("dataset = [{'label': 3}] * 9\n", "'label' (int), of which nothing can be audio"),
         ("def collate_fn(examples):\n    raise ValueError('no batch')\n", "ValueError: no batch (line"),
         ("def collate_fn(examples):\n    return None\n", "NoneType"),
         (

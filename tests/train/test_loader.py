@@ -614,8 +614,8 @@ def test_a_dataset_that_cannot_be_used(dataset, sentence):
         ((3.5, 3), "A clip has shape () and type float64, but must be"),
         (None, "An example is a NoneType"),
         (
-            {"wave": torch.ones(4), "y": 1},
-            "An example is a dict with 'wave', 'y', but the audio must be under 'audio'.",
+            {"wave": torch.arange(4), "y": 1},
+            "An example is a dict with 'wave' (int64, (4,)), 'y' (int), of which nothing can be audio",
         ),
         (
             {"audio": {"path": "x.wav", "bytes": b""}},

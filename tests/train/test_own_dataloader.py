@@ -120,10 +120,14 @@ def test_bare_waves_own_draws_and_eval():
     ("batch", "options", "sentence"),
     [
         ((torch.ones(2, 5), 1), {"index": 2}, "A batch has nothing at 2: it is a tuple of 2. Give prefetch the key"),
-        ({"audio": torch.ones(2, 5)}, {"lengths": "n"}, "A batch has nothing at 'n': it is a dict with 'audio'."),
+        (
+            {"audio": torch.ones(2, 5)},
+            {"lengths": "n"},
+            "A batch has nothing at 'n': it is a dict with 'audio' (float32, (2, 5)).",
+        ),
         (torch.ones(2, 5), {"index": 0}, "A batch has nothing at 0: it is a Tensor."),
         (([torch.ones(5)], 1), {}, "The audio of a batch is a list, but it must be one tensor, (B, T) or (B, C, T)."),
-        ({"wave": torch.ones(2, 5)}, {}, "An example is a dict with 'wave', but the audio must be under 'audio'."),
+        ({"wave": torch.arange(2)}, {}, "A batch is a dict with 'wave' (int64, (2,)), of which nothing can be audio"),
     ],
 )
 def test_what_a_batch_lacks(batch, options, sentence):

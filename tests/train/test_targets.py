@@ -414,7 +414,6 @@ def test_examples_that_are_left_out_take_their_labels_with_them() -> None:
     [
         (["click"], "it must map keys or positions"),
         ({"click": Stamps}, "it must map keys or positions"),
-        ({"audio": Stamps()}, "the place of the audio itself"),
     ],
 )
 def test_targets_must_be_kinds_at_places(targets: Any, sentence: str) -> None:
@@ -425,7 +424,7 @@ def test_targets_must_be_kinds_at_places(targets: Any, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("targets", "sentence"),
     [
-        ({"clack": Stamps()}, "An example has nothing at 'clack': it is a dict with 'audio', 'click'"),
+        ({"clack": Stamps()}, "An example has nothing at 'clack': it is a dict with 'audio' "),
         ({3: Stamps()}, "nothing at 3"),
         ({"around": Stamps()}, "Stamps: a target must be seconds, but it is"),
         ({"click": Segments()}, r"A segment is .*, but it must be \(start, end"),
