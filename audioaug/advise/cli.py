@@ -15,7 +15,7 @@ import click
 
 from audioaug.command import run
 from audioaug.errors import UsageError
-from audioaug.records import Plan, Precision, Report, read_record
+from audioaug.records import Plan, Precision, Report, plan_of, read_record
 
 if TYPE_CHECKING:
     from audioaug.advise.outputs import Outputs
@@ -35,6 +35,7 @@ LISTENING_SECONDS = 3.0
 @click.option("--batch-size", type=click.IntRange(1), help="Examples in a batch.")
 @click.option("--sample-rate", type=click.IntRange(1), help="Of the audio, in Hz.")
 @click.option("--clip-seconds", type=click.FloatRange(0, min_open=True), help="Length of a clip, in seconds.")
+@click.option("--audio-key", metavar="KEY", help="Where an example has its audio: a key or a position.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="To train with.")
@@ -109,7 +110,8 @@ def _measure(options: dict[str, Any]) -> None:
     budget = options["budget"] or usual
     verify = Plan.load(options["verify"]) if options["verify"] else None
     named = {
-        name: options[name] for name in ("augment", "data", "batch_size", "sample_rate", "clip_seconds", "precision")
+        name: options[name]
+        for name in ("augment", "data", "batch_size", "sample_rate", "clip_seconds", "audio_key", "precision")
     }
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
@@ -136,13 +138,10 @@ def _outputs(options: dict[str, Any]) -> "Outputs":
 
 def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> None:
     """Answer what-if, write the files and show the report."""
-    from audioaug.advise.arms import plan_of
-
     report = _with_what_if(report, options["what_if"])
     outputs.update(report)
     if report.recommendation is not None:
-        plan = plan_of(report.recommendation, report.chain.hash)
-        outputs.save_plan(replace(plan, precision=report.workload.precision))
+        outputs.save_plan(plan_of(report.recommendation, report.chain.hash, report.workload.precision))
     show(report, options["json_"])
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from audioaug.decide.predict import threads_beside, with_predictions, with_prefetch, worker_engines
-from audioaug.records import Cell, DeviceEngine, Placement, Report
+from audioaug.records import KNOBS, Cell, DeviceEngine, Placement, Report
 
 NOTICED = 0.005
 """Starting workers that takes a smaller share of an epoch than this may as well be done for each."""
@@ -111,29 +111,18 @@ def with_engines(cells: Sequence[Cell], engines: Sequence[DeviceEngine]) -> list
 
 
 def _is_worth_keeping_workers(report: Report, cell: Cell) -> bool:
-    """Return whether starting the workers takes more than 0.5 % of an epoch, also where nobody knows."""
+    """Return whether starting the workers takes more than 0.5 % of an epoch, or that is unknown."""
     starts = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers == cell.num_workers]
-    if not starts or cell.predicted_ms is None:
+    clips = report.workload.clips
+    if not starts or cell.predicted_ms is None or clips is None:
         return True
-    epoch_seconds = report.workload.clips / report.workload.batch_size * cell.predicted_ms / 1e3
+    epoch_seconds = clips / report.workload.batch_size * cell.predicted_ms / 1e3
     return max(starts) > NOTICED * epoch_seconds
 
 
 def _unknown(cell: Cell, **other: Any) -> Cell:
     """Return a cell that differs in this alone, of which nothing is known."""
-    same = Cell(
-        cell.placement,
-        cell.cut,
-        cell.worker_engine,
-        cell.device_engine,
-        cell.num_workers,
-        cell.prefetch_factor,
-        cell.pin_memory,
-        cell.threads,
-        cell.persistent_workers,
-        cell.start_method,
-    )
-    return replace(same, **other)
+    return Cell(cell.placement, **{name: getattr(cell, name) for name in KNOBS} | other)
 
 
 def _groups(cells: Iterable[Cell]) -> dict[tuple[int, str, str], list[Cell]]:

@@ -21,6 +21,7 @@ from audioaug.advise.target import Target, UsualLoss, load_module
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.audio.folder import AudioFolder
+from audioaug.records import LoaderSetup
 
 RATE = 16000
 CLASSES = 12
@@ -68,7 +69,7 @@ def target(
         chain=chain,
         dataset=dataset,
         batch_size=batch_size,
-        clip_seconds=1.0,
+        clip_seconds=(1.0, 1.0),
         device=torch.device("cpu"),
         precision="fp32",
         num_workers=num_workers,
@@ -76,7 +77,8 @@ def target(
         loss=UsualLoss(),
         optimizer=torch.optim.AdamW(parameters, lr=1e-4),
         own_step=step,
-        pad=pad,
+        setup=LoaderSetup(pad=pad),
+        targets=None,
         data_name=type(dataset).__name__,
         threads=alive,
     )

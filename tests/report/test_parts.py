@@ -214,7 +214,7 @@ def test_the_snippet_is_valid_python_with_the_real_numbers(race):
     (code,) = snippet.snippet_parts(race)
     compile(code.text, "snippet", "exec")
     assert "Plan(cut=2, num_workers=4, prefetch_factor=4, pin_memory=True)" in code.text
-    assert 'batch_size=64, device="cuda:0")' in code.text
+    assert 'batch_size=64, device="cuda:0", shuffle=True' in code.text
     assert max(map(len, code.text.splitlines())) <= snippet.LINE_LENGTH
 
 

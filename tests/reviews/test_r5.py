@@ -1,13 +1,301 @@
 """What review 5 found, by its numbers: each finding has a test that failed before its fix."""
 
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
+import pytest
+import torch
 
+from audioaug import Chain, Frames, ops
+from audioaug.advise.arms import cached_batches, cell_at, open_loader
 from audioaug.advise.cli import advise as command
+from audioaug.advise.clips import resizing_op
+from audioaug.advise.facts import workload
+from audioaug.advise.listen import listen
+from audioaug.advise.names import misspelt
+from audioaug.advise.target import Target, UsualLoss, load_target
 from audioaug.decide.what_if import NUMBERS, PROFILE
+from audioaug.errors import AudioaugWarning, ChainError, ModelFileError
+from audioaug.records import Cell, Plan, Recommendation, Report, from_json, plan_of
+from audioaug.report.sentences import training
+from audioaug.report.snippet import plan_arguments, snippet
+from tests.decide.planted import planted_report
 
 DOCS = Path(__file__).parents[2] / "docs"
+MODEL = """
+import torch
+from torch import nn
+from audioaug import Chain, Frames, ops
+
+sample_rate = 16000
+batch_size = 4
+
+
+def build_model():
+    class Tiny(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(1, 12)
+
+        def forward(self, x_BCT):
+            return self.head(x_BCT.square().mean(dim=-1))
+
+    return Tiny()
+"""
+STREAM = """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for place in range(6):
+            print("reading", place)
+            yield {"wav": torch.full((1, 4000), 0.1), "active": torch.arange(5)}
+
+dataset, targets = Stream(), {"active": Frames(0.05)}
+augment = [ops.TimeStretch(leave_length_unchanged=False, p=1.0), ops.Reverse(p=1.0)]
+print("loaded")
+"""
+EVERY_KNOB = Plan(
+    cut=2,
+    worker_engine="batched",
+    device_engine="captured",
+    num_workers=3,
+    prefetch_factor=5,
+    pin_memory=True,
+    threads=7,
+    persistent_workers=False,
+    start_method="spawn",
+    precision="bf16",
+    chain_hash="0123456789abcdef",
+)
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Load a model file with these lines more."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def load(more: str, **options: Any) -> Target:
+        (tmp_path / "r5model.py").write_text(MODEL + more)
+        return load_target(str(tmp_path / "r5model.py"), torch.device("cpu"), **options)
+
+    yield load
+    for name in ("r5model", "audioaug_model_file"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, str]:
+    """The report of a real run on a stream that prints, and what it wrote to stderr."""
+    folder = tmp_path_factory.mktemp("streamed")
+    (folder / "model.py").write_text(MODEL + STREAM)
+    asked = ("--model", "model.py", "--budget", "1", "--workers", "0,1", "--json", "-")
+    ran = subprocess.run(
+        [sys.executable, "-m", "audioaug.advise", *asked], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return from_json(ran.stdout, Report), ran.stderr
+
+
+def setting(target: Target) -> Report:
+    """A report of that training in which nothing was measured."""
+    return replace(planted_report(), workload=workload(target), chain=replace(planted_report().chain, hash="abc"))
+
+
+IN_MEMORY = "dataset = [(torch.full((1, 8000), 0.1), 3)] * 8\n"
+
+
+@pytest.mark.parametrize(
+    "op", ["ops.TimeStretch(leave_length_unchanged=False, p=1.0)", "ops.RoomSimulator(p=1.0, use_ray_tracing=False)"]
+)
+def test_r5_04_a_chain_that_changes_lengths_is_padded(loaded: Any, op: str) -> None:
+    target = loaded(f"{IN_MEMORY}augment = [{op}]\n")
+    assert target.pad and "which changes their lengths" in target.sources["pad"]
+    wave, _, lengths = cached_batches(target, cell_at(target.chain, 0, 0), 1)[0]
+    assert len(wave) == 4 and len(set(lengths.tolist())) > 1
+
+
+def test_r5_04_a_chain_that_gives_all_clips_one_length_is_not_padded(loaded: Any) -> None:
+    fixed = "ops.TimeStretch(leave_length_unchanged=False), ops.AdjustDuration(duration_samples=900, p=1.0)"
+    assert not loaded(
+        f"{IN_MEMORY}augment = [{fixed}, ops.Resample(min_sample_rate=8000, max_sample_rate=8000, p=1.0)]\n"
+    ).pad
+    assert resizing_op(Chain([ops.AdjustDuration(duration_samples=900, p=0.5)], 16000), 1000) == "AdjustDuration"
+    assert resizing_op(Chain([ops.Trim(p=0.5)], 16000), 1000) == "Trim"
+
+
+def test_r5_04_the_model_file_may_say_how_to_pad(loaded: Any) -> None:
+    ragged = "dataset = [{'audio': torch.ones(1, 9000), 'n': 4000 + n} for n in range(8)]\naugment = []\n"
+    target = loaded(f"{ragged}lengths = 'n'\n")
+    assert target.pad and target.clip_seconds == (0.25, 4007 / 16000)
+    assert next(iter(open_loader(target, Cell("cpu", 0))))["n"].max() <= 4007
+    assert loaded(f"{IN_MEMORY}pad = True\naugment = []\n").sources["pad"] == "model file"
+
+
+def test_r5_05_every_field_travels_from_the_report_to_the_plan_and_the_snippet() -> None:
+    shared = {name: value for name, value in vars(EVERY_KNOB).items() if name in Recommendation.__dataclass_fields__}
+    advice = Recommendation("split", **shared)
+    assert plan_of(advice, EVERY_KNOB.chain_hash, "bf16") == EVERY_KNOB
+    plain = Plan()
+    assert all(getattr(EVERY_KNOB, name) != getattr(plain, name) for name in vars(plain) if name != "schema_version")
+    report = planted_report()
+    setup = replace(report.workload.setup, augment="chain")
+    report = replace(
+        report,
+        workload=replace(report.workload, precision="bf16", setup=setup),
+        chain=replace(report.chain, hash=EVERY_KNOB.chain_hash),
+    )
+    assert eval(f"Plan({', '.join(plan_arguments(report, advice))})", {"Plan": Plan}) == EVERY_KNOB
+
+
+COMPOSE = (
+    "import audiomentations as am\naugment = am.Compose([am.TimeStretch(leave_length_unchanged=False), am.Gain()])"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (COMPOSE, ["Chain.from_audiomentations(augment, sample_rate=16000)", "pad=True"]),
+        ("augment = ops.Gain(p=1.0)\ncollate_fn = torch.utils.data.default_collate", ["collate_fn=collate_fn"]),
+        ("augment = [ops.Gain(p=1.0)]\npad = True", ["chain = audioaug.Chain(augment, sample_rate=16000)"]),
+        ("augment = Chain([ops.Gain(p=1.0)], 16000)\nlengths = 'n'", ["chain = augment", 'lengths="n"']),
+        ("augment = [ops.Shift(p=1.0)]\ntargets = {'active': Frames(0.1)}", ["targets=targets", 'audio_key="wav"']),
+    ],
+)
+def test_r5_05_the_snippet_runs_what_was_raced(loaded: Any, more: str, words: list[str]) -> None:
+    examples = "{'wav': torch.full((1, 8000), 0.1), 'n': 7000, 'active': torch.arange(5)}"
+    target = loaded(f"dataset = [{examples}] * 8\n{more}\n")
+    report = replace(setting(target), chain=replace(planted_report().chain, hash=target.chain.hash))
+    advice = Recommendation("cpu", target.chain.worker_until, threads=1)
+    text = snippet(replace(report, host=replace(report.host, device="cpu")), advice)
+    assert all(word in text for word in [*words, "threads=1"])
+    names = {**vars(sys.modules["r5model"]), "epochs": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of audiomentations
+        exec(text, names)
+    raced = open_loader(target, advice, [[0, 1, 2, 3]])
+    assert names["batch"].keys() == next(iter(raced)).keys()
+    assert names["loader"].plan == raced.plan
+
+
+def test_r5_08_two_sample_rates_are_refused(loaded: Any) -> None:
+    with pytest.raises(ChainError, match=r"The chain is for 44\.1 kHz, but `sample_rate` of the model file is 16000\."):
+        loaded("augment = Chain([ops.Gain()], 44100)\n")
+    assert loaded("augment = Chain([ops.Gain()], 44100)\n", sample_rate=8000).chain.sample_rate == 8000
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"), [((48000, 48000), "4 clips of 3 s at"), ((8000, 51200), "4 clips of 0.5 to 3.2 s at")]
+)
+def test_r5_09_reports_say_how_long_clips_really_are(loaded: Any, lengths: tuple[int, int], words: str) -> None:
+    target = loaded(f"dataset = [torch.zeros(1, n) for n in {lengths}]\naugment = []\n")
+    assert words in training(setting(target)) and "clip_seconds" not in target.sources
+
+
+@pytest.mark.parametrize(("seconds", "cut"), [(9, True), (1, False)])
+def test_r5_09_listen_says_when_it_cuts(loaded: Any, seconds: int, cut: bool) -> None:
+    found = listen(loaded(f"dataset = [torch.ones(1, {16000 * seconds})] * 4\naugment = [ops.Gain(p=1.0)]\n"))
+    assert found.examples
+    assert ("s of clips of up to 9 s are played and compared." in found.lines[0].text) is cut
+
+
+def test_r5_12_a_loss_that_is_not_finite_is_seen(loaded: Any) -> None:
+    batch = (torch.ones(4, 1, 8), torch.zeros(4, dtype=torch.long))
+    for more, words in (
+        ("def loss(output, batch):\n    return output.mean() * float('nan')\n", "The loss is nan"),
+        ("def train_step(model, batch, optimizer):\n    return float('inf')\n", "The loss is inf"),
+        (
+            "def train_step(model, batch, optimizer):\n    model.head.bias.data[0] = float('nan')\n",
+            "head.bias is not fin",
+        ),
+        ("", ""),
+    ):
+        target = loaded(f"{IN_MEMORY}augment = []\n{more}")
+        target.step(batch)
+        assert words in target.why_not_finite() and bool(target.why_not_finite()) is bool(words)
+
+
+def test_r5_16_a_train_step_is_said_to_be_used(loaded: Any) -> None:
+    sources = loaded("def train_step(model, batch, optimizer):\n    pass\n").sources
+    assert sources["train_step"] == "model file" and "loss" not in sources
+
+
+def test_r5_16_misspelt_names_are_pointed_out(loaded: Any) -> None:
+    target = loaded("def colate_fn(examples): ...\noptimiser = None\nlenghts = 'n'\n")
+    assert [notice.text.partition("defines ")[2] for notice in target.notices] == [
+        "'colate_fn', which is not used. Did you mean 'collate_fn'?",
+        "'optimiser', which is not used. Did you mean 'optimizer'?",
+        "'lenghts', which is not used. Did you mean 'lengths'?",
+    ]
+    assert dict(misspelt({"batchsize": 3})) == {"batchsize": "batch_size"}
+
+
+def test_r5_16_ordinary_names_make_no_noise() -> None:
+    ordinary = "target length models losses dataset2 dataset_ train_steps mode path lr epochs Dataset step weights"
+    assert not dict(misspelt(dict.fromkeys(ordinary.split(), 3) | {"Dataset": int, "datasets": np, "collate": len}))
+    assert not dict(misspelt({"batch_size": 3, "batch_sizes": 4}))
+
+
+def test_r5_16_an_error_names_its_file(loaded: Any) -> None:
+    target = loaded(f"{IN_MEMORY}augment = []\ndef loss(output, batch):\n    raise ValueError('tired')\n")
+    with pytest.raises(ModelFileError, match=r"ValueError: tired \(line \d+ of r5model\.py\)\."):
+        target.try_step((torch.ones(4, 1, 8), torch.zeros(4)))
+
+
+def test_r5_16_string_labels_are_named(loaded: Any) -> None:
+    scores, batch = torch.randn(4, 7), (torch.ones(4, 1, 8), ("dog", "cat", "dog", "owl"))
+    with pytest.warns(AudioaugWarning, match="The labels are strings, such as 'dog', which the usual loss cannot use"):
+        UsualLoss()(scores, batch)
+    own = "def loss(output, batch):\n    return nn.functional.cross_entropy(output, batch[1])\n"
+    with pytest.raises(ModelFileError, match="The labels are strings, such as 'dog': turn them into numbers"):
+        loaded(f"{IN_MEMORY}augment = []\n{own}").try_step(batch)
+
+
+def test_r5_18_the_audio_may_be_under_any_key(loaded: Any) -> None:
+    one = "{'wav': torch.ones(1, 800), 'clean': torch.zeros(1, 800)}"
+    for more, options in (("audio_key = 'wav'\n", {}), ("", {"audio_key": "wav"})):
+        target = loaded(f"dataset = [{one}] * 8\naugment = [ops.Gain(p=1.0)]\n{more}", **options)
+        assert target.audio_key == "wav" and target.sources["audio_key"] != "the examples"
+        batch = cached_batches(target, Cell("gpu", 0), 1)[0]
+        assert batch.keys() == {"wav", "clean"} and not torch.equal(target.wave_of(batch), torch.ones(4, 1, 800))
+    found = loaded("dataset = [{'wav': torch.ones(1, 800), 'speaker': 3}] * 8\naugment = []\n")
+    assert (found.audio_key, found.sources["audio_key"]) == ("wav", "the examples")
+
+
+def test_r5_18_a_stream_with_targets_is_advised(streamed: tuple[Report, str]) -> None:
+    report, _ = streamed
+    assert report.complete and report.recommendation is not None and report.workload.clips is None
+    setup = report.workload.setup
+    assert (setup.is_stream, setup.audio_key, setup.pad, setup.targets) == (True, "wav", True, True)
+    assert {stage.name for stage in report.stages} >= {"decode", "collate"} and report.signals.examples is not None
+    assert "Stream (a stream)" in training(report)
+
+
+def test_r5_11_print_does_not_reach_stdout(streamed: tuple[Report, str]) -> None:
+    _, err = streamed
+    assert "loaded\n" in err and err.count("reading ") > 100
+
+
+def test_r5_18_a_stream_that_ends_is_started_again(loaded: Any) -> None:
+    target = loaded(STREAM)
+    batches = iter(open_loader(target, cell_at(target.chain, 2, 0)))
+    assert [len(next(batches)["wav"]) for _ in range(5)] == [4] * 5  # of 6 examples
+
+
+def test_r5_18_targets_follow_in_what_is_raced(loaded: Any) -> None:
+    one = "{'audio': torch.ones(1, 8000), 'active': torch.arange(5)}"
+    more = (
+        f"dataset = [{one}] * 8\ntargets = {{'active': Frames(0.1)}}\naugment = [ops.Trim(p=1.0), ops.Reverse(p=1.0)]\n"
+    )
+    target = loaded(more + "pad = False\n")
+    assert isinstance(target.targets["active"], Frames) and target.least_cut == 1
+    batch = cached_batches(target, cell_at(target.chain, 1, 0), 1)[0]
+    assert batch["active"][0].tolist() == [4, 3, 2, 1, 0]
 
 
 def test_r5_18_what_if_documents_each_of_its_names() -> None:

@@ -25,7 +25,7 @@ def refused(case: Case, limit: str) -> str:
 def memory_growth(case: Case) -> str:
     """Workers that keep growing would fill the memory within an epoch."""
     growth, workers = case.signals.worker_growth_bytes, case.current.num_workers
-    if not growth or growth <= 0 or not workers:
+    if not growth or growth <= 0 or not workers or case.epoch_steps is None:
         return ""
     batches = case.report.host.ram_available_bytes / growth
     if batches > case.epoch_steps:
