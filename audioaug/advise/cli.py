@@ -91,11 +91,12 @@ def show(report: Report, json: str | None = None) -> None:
 
 
 def _measure(options: dict[str, Any]) -> None:
-    """Load the target, survey it, and write what was found, also when interrupted."""
+    """Load the target, survey it, and write what was found, also when interrupted. stdout gets only the report."""
     from audioaug.advise.interrupt import Interrupt
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.target import load_target
+    from audioaug.advise.user_output import printed_to_stderr
     from audioaug.advise.variants import parse_also
     from audioaug.build import check_plan
     from audioaug.decide.what_if import parse
@@ -115,17 +116,18 @@ def _measure(options: dict[str, Any]) -> None:
     }
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
-    target = load_target(options["model"], as_device(options["device"]), **named)
-    if verify is not None:
-        check_plan(target.chain, verify)
-    with Interrupt() as interrupt, Progress(interrupt.check) as progress:
-        survey = Survey(target, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
-        report = survey.run()
-        if outputs.has_page:
-            from audioaug.advise.listen import listen  # a second of imports, which only a page needs
+    with printed_to_stderr():
+        target = load_target(options["model"], as_device(options["device"]), **named)
+        if verify is not None:
+            check_plan(target.chain, verify)
+        with Interrupt() as interrupt, Progress(interrupt.check) as progress:
+            survey = Survey(target, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
+            report = survey.run()
+            if outputs.has_page:
+                from audioaug.advise.listen import listen  # a second of imports, which only a page needs
 
-            with progress.stage("examples to listen to", LISTENING_SECONDS):
-                outputs.listening = listen(target)
+                with progress.stage("examples to listen to", LISTENING_SECONDS):
+                    outputs.listening = listen(target)
     _conclude(report, outputs, options)
 
 

@@ -49,10 +49,13 @@ def build_model():
     return Tiny()
 """
 STREAM = """
+import os
+
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         for place in range(6):
             print("reading", place)
+            os.write(1, b"below Python\\n")
             yield {"wav": torch.full((1, 4000), 0.1), "active": torch.arange(5)}
 
 dataset, targets = Stream(), {"active": Frames(0.05)}
@@ -278,7 +281,7 @@ def test_r5_18_a_stream_with_targets_is_advised(streamed: tuple[Report, str]) ->
 
 def test_r5_11_print_does_not_reach_stdout(streamed: tuple[Report, str]) -> None:
     _, err = streamed
-    assert "loaded\n" in err and err.count("reading ") > 100
+    assert "loaded\n" in err and min(err.count("reading "), err.count("below Python")) > 100
 
 
 def test_r5_18_a_stream_that_ends_is_started_again(loaded: Any) -> None:
