@@ -579,7 +579,7 @@ class MonitoredRun:
     capacity: int | None = None
 
 
-TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (40.0, 60.0)}
+TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (0.0, 80.0)}
 """Where the use of GPU, CPU and RAM should be while training, in percent: the bands that a monitor draws."""
 
 BOTTLENECKS = {

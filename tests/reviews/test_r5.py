@@ -20,12 +20,17 @@ from audioaug.advise.facts import workload
 from audioaug.advise.listen import listen
 from audioaug.advise.names import misspelt
 from audioaug.advise.target import Target, UsualLoss, load_target
+from audioaug.decide.causes.case import Case
+from audioaug.decide.causes.loading import augment_cpu_bound
 from audioaug.decide.what_if import NUMBERS, PROFILE
 from audioaug.errors import AudioaugWarning, ChainError, ModelFileError
-from audioaug.records import Cell, Plan, Recommendation, Report, from_json, plan_of
+from audioaug.records import Cell, MonitoredRun, Plan, Recommendation, Report, Window, from_json, plan_of
+from audioaug.report.meters import known_meters, met
+from audioaug.report.parts import spread
 from audioaug.report.sentences import training
 from audioaug.report.snippet import plan_arguments, snippet
-from tests.decide.planted import planted_report
+from audioaug.units import format_seconds
+from tests.decide.planted import planted_report, raced
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODEL = """
@@ -257,6 +262,28 @@ def test_r5_16_string_labels_are_named(loaded: Any) -> None:
     own = "def loss(output, batch):\n    return nn.functional.cross_entropy(output, batch[1])\n"
     with pytest.raises(ModelFileError, match="The labels are strings, such as 'dog': turn them into numbers"):
         loaded(f"{IN_MEMORY}augment = []\n{own}").try_step(batch)
+
+
+def test_r5_16_an_interval_is_printed_as_two_numbers_and_never_below_0() -> None:
+    assert spread(402.0, (-72.0, 876.0)) == "402 (0 .. 876)"
+    assert spread(40.1, (39.82, 40.3)) == "40.1 (39.8 .. 40.3)"
+
+
+def test_r5_16_without_workers_no_share_of_a_workers_time_is_named() -> None:
+    for workers, words in ((0, "50 % of the time to load a batch goes into Op1"), (1, "50 % of a worker's time")):
+        today = raced(3, workers, 40.0)
+        report = replace(planted_report(), current=today, cells=(today,))
+        assert augment_cpu_bound(Case(report, today, None)).startswith(words)
+
+
+def test_r5_16_long_times_are_in_hours() -> None:
+    assert format_seconds(337 * 60 + 57) == "5 h 37 min"
+
+
+def test_r5_16_memory_that_is_not_used_is_no_missed_target() -> None:
+    windows = [Window(1.0, 10, 10, 5.0, 0.0, ram_percent=12.0)]
+    (ram,) = [meter for meter in known_meters(MonitoredRun(planted_report().host), windows) if meter.name == "RAM"]
+    assert met(ram, windows) == 1.0
 
 
 def test_r5_18_the_audio_may_be_under_any_key(loaded: Any) -> None:

@@ -87,6 +87,6 @@ def too_noisy(case: Case) -> str:
         return ""
     share = f"{format_percent(min(1.0, case.noise))}{' or more' if case.noise > 1 else ''}"
     return (
-        f"Today's step takes {format_ms(case.step_ms)} ± {share}: differences below that cannot be seen. Run this on a "
-        "quieter machine, or with a larger --budget."
+        f"Today's step takes {format_ms(case.step_ms)} and varies by {share}: differences below that cannot be seen. "
+        "Run this on a quieter machine, or with a larger --budget."
     )
