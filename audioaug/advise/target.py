@@ -117,10 +117,10 @@ class Target:
             return
         with torch.autocast(self.device.type, DTYPES.get(self.precision), enabled=self.precision != "fp32"):
             loss = self.loss(self.model(self.wave_of(batch)), batch)
-        self.last_loss = loss.detach()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
+        self.last_loss = loss.detach()
 
     def try_step(self, batch: Any) -> None:
         """Train on the first batch; raise ``ModelFileError`` if that fails, say because the model rejects its shape."""
