@@ -454,7 +454,7 @@ class Plan:
             replayed as CUDA graphs) or ``"compiled"`` (our ops, by ``torch.compile``).
         num_workers: DataLoader workers; 0 loads in the training process.
         prefetch_factor: batches each worker prepares ahead; ``None`` is torch's default (2).
-        pin_memory: copy batches through page-locked memory (CUDA only).
+        pin_memory: copy batches through page-locked memory; ``None`` does so on CUDA. Elsewhere nothing is pinned.
         threads: of torch in the training process while the Loader is iterated over; ``None`` leaves them as they are.
             Without a GPU, threads that share cores with workers wait for each other most of the time.
         persistent_workers: keep the workers alive between epochs.
@@ -471,7 +471,7 @@ class Plan:
     device_engine: DeviceEngine = "batched"
     num_workers: int = 0
     prefetch_factor: int | None = None
-    pin_memory: bool = False
+    pin_memory: bool | None = None
     threads: int | None = None
     persistent_workers: bool = True
     start_method: str | None = None
@@ -503,7 +503,8 @@ KNOBS = tuple(field.name for field in fields(Plan) if field.name in {field.name 
 
 def plan_of(cell: Cell, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
     """Return the plan that runs a cell of that chain."""
-    return Plan(**{name: getattr(cell, name) for name in KNOBS}, chain_hash=chain_hash, precision=precision)
+    knobs = {name: getattr(cell, name) for name in KNOBS} | {"pin_memory": cell.pin_memory or None}
+    return Plan(**knobs, chain_hash=chain_hash, precision=precision)
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,8 @@ def test_a_plan_survives_its_file(tmp_path):
     plan = Plan(cut=3, num_workers=4, prefetch_factor=8, pin_memory=True, start_method="spawn", chain_hash="ab" * 8)
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan == Plan.load(str(tmp_path / "plan.json"))
+    Plan().save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").pin_memory is None
 
 
 GARBAGE = {

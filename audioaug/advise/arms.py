@@ -67,7 +67,8 @@ class RaceBatches(EndlessBatches):
 
 def cell_of(plan: Plan, chain: Chain) -> Cell:
     """Return the cell that a plan for this chain runs."""
-    return Cell(placement_of(plan.cut, len(chain)), **{name: getattr(plan, name) for name in KNOBS})
+    knobs = {name: getattr(plan, name) for name in KNOBS} | {"pin_memory": bool(plan.pin_memory)}
+    return Cell(placement_of(plan.cut, len(chain)), **knobs)
 
 
 def cell_at(chain: Chain, cut: int, workers: int, status: CellStatus = "predicted", reason: str = "") -> Cell:
@@ -102,6 +103,7 @@ def _loader(target: Target, cell: Cell, dataset: Any, **order: Any) -> Loader:
         device=target.device,
         collate_fn=target.collate_fn,
         pad=target.pad,
+        on_error="skip",
         lengths=target.lengths,
         targets=target.targets,
         audio_key=target.audio_key,

@@ -21,7 +21,7 @@ from audioaug.advise.demo import CLIP_SECONDS, demo_chain
 from audioaug.advise.names import misspelt
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain, Op
+from audioaug.core import Chain, Op, as_chain
 from audioaug.errors import (
     AudioaugError,
     AudioaugWarning,
@@ -411,10 +411,13 @@ def _chain(
         raise ChainError(
             "The augmentation does not say its sample rate.", "Define `sample_rate` or give --sample-rate."
         )
-    ops = declared if isinstance(declared, list | tuple) else [declared]
-    if all(isinstance(op, Op) for op in ops):
-        return Chain(ops, sample_rate), "ops" if ops is declared else "op"
-    return Chain.from_audiomentations(declared, sample_rate), "audiomentations"
+    return as_chain(declared, sample_rate), _form_of(declared)
+
+
+def _form_of(declared: Any) -> AugmentForm:
+    if isinstance(declared, list | tuple):
+        return "ops" if all(isinstance(op, Op) for op in declared) else "audiomentations"
+    return "op" if isinstance(declared, Op) else "audiomentations"
 
 
 def _at_rate(chain: Chain, sample_rate: int | None, sources: dict[str, str]) -> Chain:

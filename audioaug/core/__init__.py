@@ -3,7 +3,7 @@
 And where a chain puts time: ``Timeline``, ``follow``.
 """
 
-from audioaug.core.chain import Chain, Node
+from audioaug.core.chain import Chain, Node, as_chain
 from audioaug.core.draws import Draws
 from audioaug.core.follow import Origin, follow
 from audioaug.core.op import REGISTRY, YOURS, Contract, DeviceClips, HostClips, Op, Params, Stock
@@ -31,5 +31,6 @@ __all__ = [
     "Timeline",
     "Uniform",
     "UniformInt",
+    "as_chain",
     "follow",
 ]

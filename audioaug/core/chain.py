@@ -243,11 +243,7 @@ class Chain:
         Transforms that you have written yourself are copied, and run only in the workers. Raises ``ChainError`` for
         what is no transform.
         """
-        if isinstance(compose, list | tuple):
-            return cls([_op_from_reference(item) for item in compose], sample_rate)
-        op = _op_from_reference(compose)
-        plain = op.name == "Compose" and op.children and op.p == 1.0 and not getattr(op, "shuffle", False)
-        return cls(op.children if plain else [op], sample_rate)
+        return cls(_ops_of(compose), sample_rate)
 
     def to_audiomentations(self) -> Any:
         """Return the chain as an audiomentations ``Compose``, which then draws for itself.
@@ -260,6 +256,45 @@ class Chain:
             if op.library != "audiomentations":
                 raise ChainError(f"audiomentations has no {op.name}, which is a transform of {op.library}.")
         return audiomentations.Compose([op.reference() for op in self.ops])
+
+
+def as_chain(augmentation: Any, sample_rate: int | None) -> Chain:
+    """Return the chain that describes an augmentation.
+
+    Args:
+        augmentation: a chain; an op or a list of ops; or what ``Chain.from_audiomentations`` takes.
+        sample_rate: of the audio, in Hz; a chain has its own.
+
+    Raises:
+        ChainError: it is none of these, the sample rate is missing, or a chain is for another one.
+    """
+    if not isinstance(augmentation, Chain):
+        ops = _ops_of(augmentation)
+        if sample_rate is None:
+            raise ChainError(
+                f"{type(augmentation).__name__} does not have a sample rate.",
+                "Give the rate of the audio in hertz, as in sample_rate=16000.",
+            )
+        return Chain(ops, sample_rate)
+    if sample_rate not in (None, augmentation.sample_rate):
+        raise ChainError(
+            f"The chain is for {augmentation.sample_rate} Hz, but sample_rate is {sample_rate!r}.",
+            "Leave it out, or make the chain for that rate.",
+        )
+    return augmentation
+
+
+def _ops_of(augmentation: Any) -> Sequence[Op]:
+    """Return ops for a list of ops and transforms, or for a single one; those of a plain ``Compose`` are unwrapped."""
+    if isinstance(augmentation, list | tuple):
+        return [_as_op(item) for item in augmentation]
+    op = _as_op(augmentation)
+    plain = op.name == "Compose" and op.children and op.p == 1.0 and not getattr(op, "shuffle", False)
+    return op.children if plain else [op]
+
+
+def _as_op(transform: Any) -> Op:
+    return transform if isinstance(transform, Op) else _op_from_reference(transform)
 
 
 def _whole_hertz(value: Any) -> int:

@@ -2,7 +2,7 @@
 
 Known forms: a bare wave; a tuple or list, with the wave as its first item; a dict, with the wave under ``"audio"`` or
 in the only field that can be audio. ``audio_key`` names another field. A wave may also come as Hugging Face has it: a
-dict with ``"array"`` and ``"sampling_rate"``, or a decoder.
+dict with ``"array"`` and ``"sampling_rate"``, a decoder, or undecoded, a dict with ``"bytes"`` and ``"path"``.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.errors import DataError
+from audioaug.audio.encoded import decode
+from audioaug.errors import DataError, UsageError, first_line
 from audioaug.units import format_hz
 
 KEY = "audio"
@@ -82,7 +83,7 @@ def _likely_field(example: Mapping[Any, Any], what: str) -> Where:
 def _longest_axis(value: Any) -> float | None:
     """Return the longest axis of a field that can be audio, infinite for Hugging Face's; ``None`` for other fields."""
     if isinstance(value, Mapping):
-        return math.inf if {"array", "sampling_rate"} <= value.keys() else None
+        return math.inf if {"array", "sampling_rate"} <= value.keys() or _is_encoded(value) else None
     if hasattr(value, "get_all_samples"):  # the decoder of torchcodec, and datasets' subclass of it
         return math.inf
     if isinstance(value, list):
@@ -121,9 +122,11 @@ def with_wave(batch: Any, wave: Any, where: Where | None = None) -> Any:
 def samples_of(example: Any, sample_rate: int, where: Where | None = None) -> NDArray[np.float32]:
     """Return an example's audio as an array (T,) or (C, T); raise ``DataError`` if it is at another sample rate.
 
-    ``where`` is what ``audio_field`` returned for it.
+    Undecoded audio is decoded and converted to the sample rate. ``where`` is what ``audio_field`` returned for it.
     """
     wave = get_wave(example, where)
+    if _is_encoded(wave):
+        return decode(wave, sample_rate)
     if hasattr(wave, "__getitem__") and not isinstance(wave, np.ndarray | torch.Tensor | list | tuple):
         rate, wave = _hugging_face(wave)
         if rate != sample_rate:
@@ -132,6 +135,10 @@ def samples_of(example: Any, sample_rate: int, where: Where | None = None) -> ND
                 f"Convert the dataset, for example with cast_column('audio', Audio(sampling_rate={sample_rate})).",
             )
     return wave.detach().cpu().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
+
+
+def _is_encoded(audio: Any) -> bool:
+    return isinstance(audio, Mapping) and {"bytes", "path"} <= audio.keys() and "array" not in audio
 
 
 def _hugging_face(audio: Any) -> tuple[int, Any]:
@@ -143,6 +150,20 @@ def _hugging_face(audio: Any) -> tuple[int, Any]:
             f"The audio of an example is a {type(audio).__name__}, but it must be a wave or have 'array' and "
             "'sampling_rate'."
         ) from None
+
+
+def without_torchcodec(error: Exception) -> UsageError | None:
+    """Return what to say of an exception that torchcodec has caused, which is missing or cannot be loaded here."""
+    missing = isinstance(error, ImportError) and "torchcodec" in str(error).lower()
+    unloadable = isinstance(error, RuntimeError) and "Could not load libtorchcodec" in str(error)
+    if not (missing or unloadable):
+        return None
+    return UsageError(
+        "Reading an example needs torchcodec, which cannot be used here "
+        f"({type(error).__name__}: {first_line(error)}).",
+        "Install torchcodec and FFmpeg, or let the Loader decode with soundfile: for a Hugging Face dataset, "
+        "cast_column('audio', Audio(decode=False)).",
+    )
 
 
 def own_length(example: Any, place: Where, samples: int) -> int:

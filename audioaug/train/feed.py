@@ -1,8 +1,10 @@
 """Feed: what a plan makes of what a Loader was given: a DataLoader with its workers, and the part on the device."""
 
 import atexit
+import multiprocessing
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +13,13 @@ from torch.utils.data import DataLoader
 
 from audioaug.build import build_device, build_worker, check_plan
 from audioaug.core import Chain
-from audioaug.errors import AudioaugError
+from audioaug.errors import AudioaugError, DataError
 from audioaug.records import Plan
 from audioaug.train.device_prefetch import to_device
 from audioaug.train.examples import Where, get_wave, with_lengths, with_wave
 from audioaug.train.fetch import Collate, Fetcher, Message, augmented
 from audioaug.train.keys import Keys
+from audioaug.train.pickling import why_not_picklable
 from audioaug.train.processes import share_of
 from audioaug.train.ready import batches_ready, worker_ids
 from audioaug.train.skipped import OnError
@@ -102,7 +105,7 @@ class Feed:
             num_workers=workers,
             prefetch_factor=plan.prefetch_factor if workers else None,
             persistent_workers=plan.persistent_workers and workers > 0,
-            pin_memory=plan.pin_memory and self.given.device.type == "cuda",
+            pin_memory=self.given.device.type == "cuda" and plan.pin_memory is not False,
             multiprocessing_context=plan.start_method if workers else None,
             worker_init_fn=start_worker,
             generator=torch.Generator().manual_seed(self.given.seed),  # or torch would draw from the global generator
@@ -110,10 +113,27 @@ class Feed:
 
     def messages(self) -> "Iterator[Message | AudioaugError]":
         """Start the workers where they do not run yet, and return what they send."""
-        messages, self._running = watched(self.batches)
+        with self._told_if_unpicklable():
+            messages, self._running = watched(self.batches)
         atexit.unregister(self._end)
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
         return messages
+
+    @contextmanager
+    def _told_if_unpicklable(self) -> Iterator[None]:
+        """Raise ``DataError`` where workers cannot be started because something that they need cannot be pickled."""
+        try:
+            yield
+        except Exception:
+            method, given = self.plan.start_method or multiprocessing.get_start_method(), self.given
+            parts = {"dataset": given.dataset, "collate_fn": given.collate_fn, "chain": given.chain}
+            reason = why_not_picklable({**parts, "targets": given.targets}) if method != "fork" else ""
+            if not reason or not self.batches.num_workers:
+                raise
+            raise DataError(
+                f"{reason}, but workers that are started by {method!r} get it pickled.",
+                "Define it at the top level of a module, or give a Plan with start_method='fork' or num_workers=0.",
+            ) from None
 
     def finish(self, message: Message) -> Any:
         """Copy a batch to the device and run the device part on its audio. Never waits for the device."""

@@ -27,16 +27,13 @@ from audioaug.train.examples import (
     with_item,
     with_lengths,
     with_wave,
+    without_torchcodec,
 )
 from audioaug.train.keys import Key
 from audioaug.train.op_failure import told, told_of_batch
 from audioaug.train.sending import no_room
-from audioaug.train.skipped import OnError
+from audioaug.train.skipped import OnError, is_unreadable
 from audioaug.train.targets import Followers
-
-UNREADABLE = (DataError, OSError, RuntimeError, ValueError, EOFError)
-"""What datasets raise for a broken file: ours the first, those with soundfile, torchaudio or torchcodec the others."""
-
 
 REPLACEMENT = 2**31 + 1
 """The position, behind those in any chain, from which it is drawn which example replaces another."""
@@ -113,8 +110,10 @@ class Fetcher:
         for row, (epoch, index) in enumerate(keys):
             try:
                 example, wave = self._read(index)
-            except UNREADABLE as error:
-                if self.on_error == "raise":
+            except Exception as error:
+                if missing := without_torchcodec(error):
+                    raise missing from None
+                if self.on_error == "raise" or not is_unreadable(error):
                     raise
                 skipped.append(_sentence(index, error))
                 if self.on_error == "skip" or not (instead := self._instead_of(epoch, index)):
@@ -143,8 +142,9 @@ class Fetcher:
         for share in uniforms(self.worker.seed, epoch, [index], [REPLACEMENT] * 8, range(8))[0]:
             try:
                 return self._read(numbers[int(share * len(numbers))])
-            except UNREADABLE:
-                continue
+            except Exception as error:
+                if not is_unreadable(error):
+                    raise
         return None
 
 

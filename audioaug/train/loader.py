@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
-from audioaug.core import Chain
+from audioaug.core import Chain, Op, as_chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
 from audioaug.measure import clock_for, usable_cores
@@ -41,6 +41,37 @@ class Part(NamedTuple):
 WHOLE = Part()
 
 
+def refuse_rebuilding(*_: Any) -> NoReturn:
+    """Raise ``UsageError``: a DataLoader made of a Loader's parts does not augment."""
+    raise UsageError(
+        "A DataLoader made of the parts of a Loader would not augment: a Loader cannot be taken apart.",
+        "To continue in the middle of an epoch, give the Loader its state (load_state_dict); "
+        "docs/how-to/huggingface.md has the lines for Trainer.",
+    )
+
+
+class Batches:
+    """The batches of a Loader as frameworks see them, who ask a DataLoader for its ``batch_sampler``."""
+
+    def __init__(self, loader: "Loader") -> None:
+        self._loader = loader
+
+    @property
+    def sampler(self) -> "Batches":
+        """Itself: frameworks call ``set_epoch`` of a batch sampler's sampler."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the Loader's next epoch."""
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        refuse_rebuilding()
+
+
 class Loader:
     """Iterate over batches of a dataset, augmented, on the device, the next one already on its way.
 
@@ -54,13 +85,15 @@ class Loader:
     Args:
         dataset: map-style or iterable (``Stream`` says how the examples of one are numbered). An example is a wave (T,)
             or (C, T), a tuple that starts with one, or a dict with one under ``"audio"`` (see ``audio_key``); waves are
-            floating point, at the chain's sample rate.
-        chain: the augmentation.
+            floating point, at the chain's sample rate. Undecoded audio of Hugging Face (``Audio(decode=False)``) is
+            decoded with soundfile, to mono and that rate.
+        chain: the augmentation: a ``Chain``, an audiomentations ``Compose``, or a list of ops or of its transforms.
         plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
             workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``
             tries a few in the first steps, your own step included, and keeps the fastest, or the simplest where
             several are as fast: from then on that is ``plan``, and the logger ``audioaug`` says which and why. No batch
             is lost or comes twice, and each is the same as with any plan.
+        sample_rate: of the audio, in Hz: needed where the augmentation is no ``Chain``, which has its own.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order every epoch, from the seed.
@@ -83,14 +116,17 @@ class Loader:
             every other. It is found in the first example, and is the same for all others.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
-        on_error: ``"skip"`` leaves out examples that cannot be read (one warning; counted in ``skipped`` and told by
-            ``summary``); ``"replace"`` takes another, drawn from the seed, in the place of each, and counts them too;
-            ``"raise"`` raises what reading them raised.
+        on_error: what becomes of an example that cannot be decoded. ``"raise"`` raises what reading it raised;
+            ``"skip"`` leaves it out (one warning; counted in ``skipped`` and told by ``summary``); ``"replace"`` takes
+            another, drawn from the seed, in its place, and counts it too. Both cover ``DataError``, ``OSError``, and
+            what soundfile, torchcodec and torchaudio raise; any other exception of the dataset is raised. A stream ends
+            with an error in any case.
 
     Shape:
         audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
 
     Raises:
+        ChainError: the augmentation is none, its sample rate is missing, or it is for another one.
         PlanError: the plan does not belong to the chain, asks for something impossible, or does not let targets follow.
         DataError: the dataset is empty, or returns something that is no audio.
         DeviceError: there is no such device.
@@ -105,15 +141,28 @@ class Loader:
         [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
 
-    batch_sampler = None
-    """What Lightning looks for beside ``sampler``."""
+    dataset: Any
+    """As given."""
+
+    sampler: Iterable[int]
+    """The order of the examples, as in torch's DataLoader. A stream has none."""
+
+    batch_size: int | None
+    """Examples in a batch; ``None`` with a batch_sampler."""
+
+    drop_last: bool
+    """Whether a last batch with fewer examples is left out."""
+
+    collate_fn = staticmethod(refuse_rebuilding)
+    """Raises ``UsageError``: what a DataLoader made of this Loader's parts calls. It would not augment."""
 
     def __init__(
         self,
         dataset: Any,
-        chain: Chain,
+        chain: Chain | Op | Sequence[Any] | Callable[..., Any],
         plan: Plan | Literal["auto"] | None = None,
         *,
+        sample_rate: int | None = None,
         batch_size: int = 1,
         device: str | torch.device | None = None,
         shuffle: bool = False,
@@ -127,10 +176,11 @@ class Loader:
         audio_key: Where | None = None,
         augment: bool = True,
         seed: int = 0,
-        on_error: OnError = "skip",
+        on_error: OnError = "raise",
     ) -> None:
         if not (plan is None or plan == "auto" or isinstance(plan, Plan)):
             raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
+        chain = as_chain(chain, sample_rate)
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
         check_dataset(dataset)
@@ -140,14 +190,14 @@ class Loader:
         self._shuffle_generator = torch.Generator()
         self._iteration = object()  # the latest
         self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
+        self.dataset, self.drop_last = dataset, drop_last
+        self.batch_size = batch_size if batch_sampler is None else None
         keys = None
         if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
                 warn_of_the_same_examples(stacklevel=2)
-            if batch_sampler is None:
-                sampler = sampler if sampler is not None else self._sampler(dataset, shuffle)
-                batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-            keys = Keys(batch_sampler)
+            self.sampler = self._order(shuffle) if sampler is None else sampler
+            keys = Keys(BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler)
         self.device, pad = as_device(device), pad or lengths is not None
         self._audio_key: Where | None = None  # where it was found
         self._given = given = Given(
@@ -170,8 +220,10 @@ class Loader:
         fixed = plan if isinstance(plan, Plan) else Plan(cut=given.least_cut)
         self._use(fixed if self._trial is None else self._trial.plans[0])
 
-    def _sampler(self, dataset: Any, shuffle: bool) -> Sampler[int]:
-        return RandomSampler(dataset, generator=self._shuffle_generator) if shuffle else SequentialSampler(dataset)
+    def _order(self, shuffle: bool) -> Sampler[int]:
+        if shuffle:
+            return RandomSampler(self.dataset, generator=self._shuffle_generator)
+        return SequentialSampler(self.dataset)
 
     def _use(self, plan: Plan) -> None:
         """Go on with a plan, for which all is built the first time."""
@@ -198,17 +250,19 @@ class Loader:
             self._next = self._behind = Place(epoch)
 
     @property
-    def sampler(self) -> "Loader":
-        """Itself: Lightning tells the epoch to the ``sampler`` of what it iterates over."""
-        return self
+    def batch_sampler(self) -> "Batches":
+        """Its length is the number of batches; Lightning notifies its ``sampler`` of the epoch."""
+        return Batches(self)
 
     @property
-    def dataset(self) -> Any:
-        """Not there. Hugging Face's Trainer would build a DataLoader on it that skips what is behind a checkpoint."""
-        raise AttributeError(
-            "A Loader cannot be taken apart as a DataLoader can. To go on in the middle of an epoch, give it its "
-            "state (load_state_dict); docs/how-to/huggingface.md has the lines for Trainer."
-        )
+    def num_workers(self) -> int:
+        """The DataLoader workers of this process; while plans are tried, of the one whose turn it is."""
+        return self._feed.batches.num_workers
+
+    @property
+    def prefetch_factor(self) -> int | None:
+        """Batches that each worker prepares ahead; ``None`` without workers."""
+        return self._feed.batches.prefetch_factor
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""

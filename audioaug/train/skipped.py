@@ -1,18 +1,39 @@
-"""Skipped: the examples that could not be read, of which the user is told once, and how many there were."""
+"""Skipped: which examples count as unreadable, and how many there were, of which the user is told once."""
 
 import sys
+import traceback
 import typing
 import warnings
 from collections.abc import Sequence
 from types import FrameType
 from typing import Literal
 
-from audioaug.errors import AudioaugWarning, UsageError
+from audioaug.errors import AudioaugWarning, DataError, UsageError
 
 OnError = Literal["skip", "replace", "raise"]
 """What becomes of an example that cannot be read."""
 
 POLICIES = typing.get_args(OnError)
+
+DECODERS = ("soundfile", "torchcodec", "torchaudio._backend", "torchaudio.io")
+"""The modules whose RuntimeErrors say that a file cannot be decoded."""
+
+
+def is_unreadable(error: BaseException | None) -> bool:
+    """Return whether an exception means that an example cannot be decoded, rather than a mistake in the user's code.
+
+    It does if it is a ``DataError`` or an ``OSError``, or a ``RuntimeError`` of soundfile, torchcodec or torchaudio:
+    its type is theirs, or they raised it, or it was raised from such a one.
+    """
+    if isinstance(error, DataError | OSError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    innermost = next((name for name in reversed(raised_in) if not name.startswith("torch.")), "")
+    modules = type(error).__module__, innermost
+    of_decoder = any(f"{module}.".startswith(f"{decoder}.") for module in modules for decoder in DECODERS)
+    return of_decoder or is_unreadable(error.__cause__)
 
 
 class Skipped:

@@ -8,8 +8,10 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from audioaug.errors import AudioaugError, DataError, first_line
-from audioaug.train.fetch import UNREADABLE, Fetched, Fetcher
+from audioaug.train.examples import without_torchcodec
+from audioaug.train.fetch import Fetched, Fetcher
 from audioaug.train.processes import rank_and_size
+from audioaug.train.skipped import is_unreadable
 
 
 def is_stream(dataset: Any) -> bool:
@@ -63,10 +65,14 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
         while True:
             try:
                 batch = dict(zip(islice(numbers, self.batch_size), examples))  # ``numbers`` first: it has no end
-            except UNREADABLE as error:
-                if self.fetcher.on_error == "raise":
+            except Exception as error:
+                error = without_torchcodec(error) or error
+                if self.fetcher.on_error != "raise" and is_unreadable(error):
+                    yield _broken(error)
+                elif isinstance(error, AudioaugError):
+                    yield error
+                else:
                     raise
-                yield _broken(error)
                 return
             if len(batch) < (self.batch_size if self.drop_last else 1):
                 return

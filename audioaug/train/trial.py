@@ -50,10 +50,10 @@ def plans_for(chain: Chain, first: int, device: torch.device, cores: int, thread
         cores: that this process may use. Each gets a worker; without a GPU, half of them do, the rest trains the model.
         threads: that torch has now.
     """
-    last, pin = chain.worker_until, device.type == "cuda"
+    last = chain.worker_until
     workers = cores if device.type != "cpu" else max(1, cores // 2)
     left = max(1, cores - workers)
-    here = Plan(cut=first, pin_memory=pin, chain_hash=chain.hash)
+    here = Plan(cut=first, chain_hash=chain.hash)
     beside = left if device.type == "cpu" and left < threads else None
     there = replace(here, num_workers=workers * local_size(), threads=beside)
     ours: WorkerEngine = "batched" if last > first else "audiomentations"

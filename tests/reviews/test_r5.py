@@ -1,5 +1,6 @@
 """What review 5 found, by its numbers: each finding has a test that failed before its fix."""
 
+import importlib.util
 import subprocess
 import sys
 import warnings
@@ -7,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import audiomentations
 import click
 import numpy as np
 import pytest
 import torch
 
-from audioaug import Chain, Frames, ops
+from audioaug import AudioFolder, Chain, Frames, Loader, ops
 from audioaug.advise.arms import cached_batches, cell_at, open_loader
 from audioaug.advise.cli import advise as command
 from audioaug.advise.clips import resizing_op
@@ -23,7 +25,7 @@ from audioaug.advise.target import Target, UsualLoss, load_target
 from audioaug.decide.causes.case import Case
 from audioaug.decide.causes.loading import augment_cpu_bound
 from audioaug.decide.what_if import NUMBERS, PROFILE
-from audioaug.errors import AudioaugWarning, ChainError, ModelFileError
+from audioaug.errors import AudioaugWarning, ChainError, DataError, ModelFileError, UsageError
 from audioaug.records import Cell, MonitoredRun, Plan, Recommendation, Report, Window, from_json, plan_of
 from audioaug.report.meters import known_meters, met
 from audioaug.report.parts import spread
@@ -31,12 +33,14 @@ from audioaug.report.sentences import training
 from audioaug.report.snippet import plan_arguments, snippet
 from audioaug.units import format_seconds
 from tests.decide.planted import planted_report, raced
+from tests.train.material import DEMO
 
+RATE = 16000
 DOCS = Path(__file__).parents[2] / "docs"
 MODEL = """
 import torch
 from torch import nn
-from audioaug import Chain, Frames, ops
+from audioaug import AudioFolder, Chain, Frames, Loader, ops
 
 sample_rate = 16000
 batch_size = 4
@@ -191,6 +195,12 @@ def test_r5_05_the_snippet_runs_what_was_raced(loaded: Any, more: str, words: li
     assert names["loader"].plan == raced.plan
 
 
+def test_r5_06_a_loader_takes_an_audiomentations_compose():
+    compose = audiomentations.Compose([audiomentations.Gain(min_gain_db=6.0, max_gain_db=6.0, p=1.0)])
+    [batch] = Loader([torch.ones(100)] * 2, compose, sample_rate=RATE, device="cpu", batch_size=2)
+    torch.testing.assert_close(batch, torch.full((2, 100), 10**0.3))
+
+
 def test_r5_08_two_sample_rates_are_refused(loaded: Any) -> None:
     with pytest.raises(ChainError, match=r"The chain is for 44\.1 kHz, but `sample_rate` of the model file is 16000\."):
         loaded("augment = Chain([ops.Gain()], 44100)\n")
@@ -226,6 +236,17 @@ def test_r5_12_a_loss_that_is_not_finite_is_seen(loaded: Any) -> None:
         target = loaded(f"{IN_MEMORY}augment = []\n{more}")
         target.step(batch)
         assert words in target.why_not_finite() and bool(target.why_not_finite()) is bool(words)
+
+
+def test_r5_13_an_unpicklable_dataset_under_spawn_is_named():
+    class Local(list):  # type: ignore[type-arg]
+        pass
+
+    loader = Loader(
+        Local([torch.ones(100)]), [], Plan(num_workers=1, start_method="spawn"), sample_rate=RATE, device="cpu"
+    )
+    with pytest.raises(DataError, match=r"`dataset` \(.*Local\) does not pickle"):
+        list(loader)
 
 
 def test_r5_16_a_train_step_is_said_to_be_used(loaded: Any) -> None:
@@ -284,6 +305,27 @@ def test_r5_16_memory_that_is_not_used_is_no_missed_target() -> None:
     windows = [Window(1.0, 10, 10, 5.0, 0.0, ram_percent=12.0)]
     (ram,) = [meter for meter in known_meters(MonitoredRun(planted_report().host), windows) if meter.name == "RAM"]
     assert met(ram, windows) == 1.0
+
+
+def test_r5_18_the_audio_may_have_another_key():
+    for key in ("wav", "input_values"):
+        [batch] = Loader([{key: torch.ones(100), "label": 3}] * 2, [], sample_rate=RATE, device="cpu", batch_size=2)
+        assert batch[key].shape == (2, 100)
+
+
+def test_r5_18_undecoded_audio_of_hugging_face_is_decoded():
+    file = AudioFolder(DEMO / "speech", RATE).files[0]
+    [wave] = Loader([{"audio": {"bytes": None, "path": file}}], [], sample_rate=RATE, device="cpu")
+    assert wave["audio"].shape[1] > RATE // 4
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchcodec") is not None, reason="torchcodec is installed")
+def test_r5_18_without_torchcodec_there_is_one_sentence():
+    datasets = pytest.importorskip("datasets", "4")
+    files = {"audio": [AudioFolder(DEMO / "speech", RATE).files[0]]}
+    dataset = datasets.Dataset.from_dict(files).cast_column("audio", datasets.Audio())
+    with pytest.raises(UsageError, match=r"needs torchcodec.* Install torchcodec and FFmpeg, or .*decode=False"):
+        list(Loader(dataset, [], sample_rate=RATE, device="cpu"))
 
 
 def test_r5_18_the_audio_may_be_under_any_key(loaded: Any) -> None:

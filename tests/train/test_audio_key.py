@@ -16,7 +16,7 @@ WAVE, LABELS, SPECTROGRAM = torch.ones(4000), torch.zeros(12), torch.zeros(80, 2
 
 
 def loader_of(dataset: Any, **options: Any) -> Loader:
-    return Loader(dataset, CHAIN, device="cpu", **{"batch_size": 2, "on_error": "raise", **options})
+    return Loader(dataset, CHAIN, device="cpu", **{"batch_size": 2, **options})
 
 
 class Decoder:

@@ -1,6 +1,7 @@
 """Which device, moving nested batches there, and the next batch under way while this one trains."""
 
 import contextlib
+import dataclasses
 import types
 from collections import namedtuple
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import torch
 from audioaug import Loader, Plan
 from audioaug.errors import DeviceError
 from audioaug.train.device_prefetch import as_device, run_ahead, to_device
+from audioaug.train.feed import Feed
 from tests.train.material import Words, assert_same_audio, by_index, exact_chain
 
 CPU = torch.device("cpu")
@@ -77,9 +79,19 @@ def test_on_cuda_nothing_comes_of_nothing_and_one_of_one(cuda):
     assert [int(batch["audio"]) for batch in run_ahead([7], torch.device("cuda:0"), cuda.finish)] == [7]
 
 
+@pytest.mark.parametrize(
+    ("device", "pin_memory", "pinned"),
+    [("cuda", None, True), ("cuda", True, True), ("cuda", False, False), ("cpu", None, False), ("cpu", True, False)],
+)
+def test_memory_is_pinned_on_cuda_unless_the_plan_says_no(device, pin_memory, pinned):
+    given = Loader([torch.ones(4)], exact_chain(), device="cpu")._given
+    feed = Feed(dataclasses.replace(given, device=torch.device(device)), Plan(pin_memory=pin_memory))
+    assert feed.batches.pin_memory is pinned
+
+
 @pytest.mark.cuda
 @needs_cuda
-@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=3, num_workers=1, pin_memory=True)], ids=["all", "part"])
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=3, num_workers=1)], ids=["all", "part"])
 def test_cuda_gives_what_the_cpu_gives(plan):
     chain = exact_chain()
     there, here = (by_index(Loader(Words(), chain, plan, batch_size=4, device=device)) for device in ("cuda", "cpu"))

@@ -7,15 +7,16 @@ from collections import namedtuple
 from dataclasses import replace
 from typing import Any
 
+import audiomentations
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, default_collate
 
 from audioaug import Chain, Loader, Plan, build_cpu, ops
 from audioaug.audio import bank
 from audioaug.build.stock import why_unavailable
-from audioaug.errors import AudioaugWarning, DataError, PlanError, UsageError
+from audioaug.errors import AudioaugWarning, ChainError, DataError, PlanError, UsageError
 from audioaug.train.examples import get_wave
 from tests.train.material import DEMO, RATE, Words, assert_same_audio, by_index, exact_chain
 
@@ -370,7 +371,7 @@ def test_an_epoch_begins_with_its_first_batch():
     dropped = iter(loader)
     loader.set_epoch(2)
     assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(6), epoch=2), rel=1e-5)
-    loader.sampler.set_epoch(4)  # as Lightning does, too
+    loader.batch_sampler.sampler.set_epoch(4)  # as Lightning does, too
     assert next(dropped)[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0], epoch=4)[0], rel=1e-5)
 
 
@@ -618,8 +619,16 @@ def test_a_dataset_that_cannot_be_used(dataset, sentence):
             "An example is a dict with 'wave' (int64, (4,)), 'y' (int), of which nothing can be audio",
         ),
         (
-            {"audio": {"path": "x.wav", "bytes": b""}},
+            {"audio": {"path": "x.wav"}},
             "The audio of an example is a dict, but it must be a wave or have",
+        ),
+        (
+            {"audio": {"path": "x.wav", "bytes": b"no audio"}},
+            "x.wav cannot be decoded: ",
+        ),
+        (
+            {"audio": {"path": None, "bytes": None}},
+            "The audio of an example has neither 'bytes' nor a 'path'.",
         ),
         (
             {"audio": {"array": np.ones(400), "sampling_rate": 44100}},
@@ -647,3 +656,78 @@ def test_options_that_exclude_each_other():
             loader_of(tones(), **options)
     with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip', 'replace' or 'raise'"):
         loader_of(tones(), on_error="ignore")
+
+
+@pytest.mark.parametrize(
+    "augmentation",
+    [
+        audiomentations.Compose([audiomentations.Gain(p=1.0), audiomentations.Clip(p=1.0)]),
+        [audiomentations.Gain(p=1.0), audiomentations.Clip(p=1.0)],
+        [ops.Gain(p=1.0), ops.Clip(p=1.0)],
+        (ops.Gain(p=1.0), audiomentations.Clip(p=1.0)),
+        ops.Compose([ops.Gain(p=1.0), ops.Clip(p=1.0)], p=1.0),
+    ],
+    ids=["Compose", "transforms", "ops", "both", "one op"],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_augmentation_that_is_no_chain(augmentation, workers):
+    chain = Chain([ops.Gain(p=1.0), ops.Clip(p=1.0)], RATE)
+    plan = Plan(cut=1, num_workers=workers, chain_hash=chain.hash)
+    found = Loader(tones(), augmentation, plan, sample_rate=RATE, device="cpu", batch_size=3)
+    expected = Loader(tones(), chain, plan, sample_rate=RATE, device="cpu", batch_size=3)
+    assert all(torch.equal(wave, other) for wave, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "sample_rate", "sentence"),
+    [
+        (audiomentations.Compose([audiomentations.Gain()]), None, "Compose does not have a sample rate. Give the rate"),
+        ([ops.Gain()], None, "list does not have a sample rate."),
+        ([ops.Gain()], 16000.5, "The chain's sample_rate is 16000.5, but it must be a whole number of hertz."),
+        (Chain([ops.Gain()], 44100), 16000, "The chain is for 44100 Hz, but sample_rate is 16000. Leave it out"),
+        (None, 16000, "builtins.NoneType is not a transform of audiomentations."),
+        (torch.nn.Identity(), None, "torch.nn.modules.linear.Identity is not a transform of audiomentations."),
+        ("chain.yaml", None, "builtins.str is not a transform of audiomentations."),
+    ],
+)
+@pytest.mark.parametrize("augment", [True, False])
+def test_an_augmentation_that_cannot_be_used(augmentation, sample_rate, sentence, augment):
+    with pytest.raises(ChainError) as caught:
+        Loader(tones(), augmentation, sample_rate=sample_rate, device="cpu", augment=augment)
+    assert str(caught.value).startswith(sentence)
+
+
+# What a DataLoader has
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_attributes_of_a_data_loader(workers):
+    waves, plan = tones(), Plan(num_workers=workers)
+    mine = DistributedSampler(waves, num_replicas=2, rank=0)
+    for options in ({"shuffle": True}, {}, {"sampler": mine}, {"batch_sampler": [[0, 1, 2], [3, 4, 5]]}):
+        batches = options if "batch_sampler" in options else {**options, "batch_size": 4, "drop_last": True}
+        found = Loader(waves, GAIN, plan, device="cpu", **batches)  # type: ignore[arg-type]
+        same = DataLoader(waves, num_workers=workers, **batches)  # type: ignore[arg-type, var-annotated]
+        for name in ("dataset", "batch_size", "num_workers", "prefetch_factor", "drop_last"):
+            assert getattr(found, name) == getattr(same, name)
+        assert type(found.sampler) is type(same.sampler) and len(found.sampler) == len(same.sampler)  # type: ignore[arg-type]
+        assert len(found) == len(found.batch_sampler) == len(same) == len(same.batch_sampler)  # type: ignore[arg-type]
+        assert found.sampler is mine or "sampler" not in options
+
+
+class Streamed(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self):
+        return iter(tones())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [tones(), Streamed()], ids=["map-style", "stream"])
+def test_a_data_loader_made_of_its_parts_is_refused(dataset, workers):
+    loader = loader_of(dataset, plan=Plan(num_workers=workers))
+    with pytest.raises(UsageError, match=r"would not augment: .* give the Loader its state \(load_state_dict\)"):
+        list(DataLoader(loader.dataset, batch_size=2, num_workers=workers, collate_fn=loader.collate_fn))
+
+
+def test_a_stream_has_no_sampler():
+    loader = loader_of(Streamed())
+    assert loader.dataset is not None and loader.batch_size == 3 and not hasattr(loader, "sampler")

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from audioaug import Chain, Loader, Plan, ops
+from audioaug.errors import DataError
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 8.0
@@ -99,6 +100,7 @@ def test_workers_leave_ctrl_c_to_the_training_process():
 TRAINING = """
 import torch
 from audioaug import Chain, Loader, Plan, ops
+from audioaug.errors import DataError
 
 chain = Chain([ops.Gain(p=1.0), ops.Reverse(p=0.5)], sample_rate=16000)
 loader = Loader([(torch.ones(1, 4000), 0)] * 64, chain, Plan(cut=1, num_workers=2), batch_size=4, device="cpu")
@@ -170,3 +172,52 @@ def test_a_script_that_ends_does_not_wait_for_its_workers():
         _, errors = program.communicate(timeout=30)
         assert time.perf_counter() - start < PATIENCE
         assert program.returncode == 0 and errors == ""
+
+
+# What cannot be pickled
+
+
+class Holder:
+    """A dataset that holds something."""
+
+    def __init__(self, held: Any) -> None:
+        self.held, self.itself = held, self
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(400)
+
+
+def louder(samples: Any, sample_rate: int) -> Any:
+    return 2 * samples
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("held", "transform", "collate_fn", "sentence"),
+    [
+        ([{"read": lambda: 1}], louder, None, r"`dataset\.held\[0\]\['read'\]` \(.*<lambda>\) does not pickle \("),
+        (sys.stderr, louder, None, r"`dataset\.held` \(\w+\) does not pickle \("),
+        (
+            None,
+            lambda samples, sample_rate: samples,
+            None,
+            r"`chain\.ops\[0\]\.transform` \(.*<lambda>\) does not pickle",
+        ),
+        (None, louder, lambda examples: torch.stack(examples), r"`collate_fn` \(.*<lambda>\) does not pickle \("),
+    ],
+    ids=["dataset", "file", "chain", "collate_fn"],
+)
+def test_what_cannot_be_pickled_is_named(method, held, transform, collate_fn, sentence):
+    plan = Plan(cut=1, num_workers=2, start_method=method)
+    chain = Chain([ops.Lambda(transform=transform, p=1.0)], 16000)
+    loader = Loader(Holder(held), chain, plan, device="cpu", collate_fn=collate_fn)
+    with pytest.raises(DataError, match=sentence) as caught:
+        list(loader)
+    assert str(caught.value).endswith(
+        f"but workers that are started by {method!r} get it pickled. Define it at the top level of a module, or give a "
+        "Plan with start_method='fork' or num_workers=0."
+    )
+    assert len(list(Loader(Holder(held), chain, Plan(cut=1), device="cpu", collate_fn=collate_fn))) == 4

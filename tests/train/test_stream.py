@@ -150,7 +150,7 @@ class Broken(Dealt):
 def test_bad_examples_are_left_out_but_a_stream_that_breaks_is_an_error(workers):
     chain = Chain([ops.Gain(p=1.0)], RATE)
     dataset = Broken(OSError("disk gone.\nmore"), torch.ones(100, dtype=torch.int16))
-    loader = Loader(dataset, chain, Plan(num_workers=workers), batch_size=2, device="cpu")
+    loader = Loader(dataset, chain, Plan(num_workers=workers), batch_size=2, device="cpu", on_error="skip")
     sizes: list[int] = []
     with pytest.raises(DataError) as caught, pytest.warns(AudioaugWarning, match="type int16"):
         sizes.extend(len(batch) for batch in loader)
@@ -171,9 +171,16 @@ def test_another_of_the_same_batch_replaces_a_bad_example():
     assert [len(batch) for batch in loader] == [2] and loader.skipped == 1
 
 
-def test_raise_raises_what_the_stream_raised():
-    with pytest.raises(EOFError, match="too short"):
-        list(loader_of(Broken(EOFError("too short"), torch.ones(100)), on_error="raise", augment=False))
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_the_stream_raised_is_raised(workers):
+    plan = Plan(num_workers=workers)
+    with pytest.raises(OSError, match="disk gone"):
+        list(loader_of(Broken(OSError("disk gone"), torch.ones(100)), plan=plan, augment=False))
+    with pytest.raises(ValueError, match="wrong"):
+        list(loader_of(Broken(ValueError("wrong"), torch.ones(100)), plan=plan, augment=False, on_error="skip"))
+    with pytest.raises(DataError) as caught:
+        list(loader_of(Broken(DataError("a.wav is broken."), torch.ones(100)), plan=plan, augment=False))
+    assert str(caught.value) == "a.wav is broken."
 
 
 @pytest.mark.parametrize("option", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}])

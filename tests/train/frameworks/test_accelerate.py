@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, skip_first_batches
+from torch.utils.data import IterableDataset
 
 from audioaug import Loader
+from audioaug.errors import UsageError
 from tests.train.frameworks.how_to import (
     CHAIN,
     PLAN,
@@ -20,6 +22,11 @@ from tests.train.frameworks.how_to import (
     run,
     speech,
 )
+
+
+class Streamed(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self):
+        return iter([torch.ones(400)] * 6)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +58,15 @@ def test_it_goes_on_in_the_middle_of_an_epoch(tmp_path):
     after.load_state(tmp_path)
     assert loader.state_dict()["epoch"] == 0
     assert_equal([audio for audio, _ in loader], plain(speech(), 0, batch_size=8)[2:])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [[torch.ones(400)] * 6, Streamed()], ids=["map-style", "stream"])
+def test_skipping_the_first_batches_is_refused(dataset, workers):
+    Accelerator(cpu=True)
+    loader = Loader(dataset, CHAIN, PLAN if workers else None, batch_size=2, device="cpu")
+    with pytest.raises(UsageError, match=r"would not augment: .* give the Loader its state \(load_state_dict\)"):
+        list(skip_first_batches(loader, 1))
 
 
 def test_prepare_leaves_a_loader_alone_and_the_gradients_of_an_odd_batch_are_kept(page):

@@ -14,6 +14,7 @@ import torch
 from transformers import TrainingArguments, Wav2Vec2Config, Wav2Vec2ForSequenceClassification
 
 import datasets
+from audioaug.errors import UsageError
 from tests.train.frameworks.how_to import (
     CHAIN,
     PLAN,
@@ -107,7 +108,7 @@ def test_resuming_in_the_middle_without_the_callback_is_told(tmp_path):
     options = {"save_strategy": "steps", "save_steps": 2}
     trainer_of(tmp_path, max_steps=2, **options)[0].train()
     trainer, saw = trainer_of(tmp_path, **options)
-    with pytest.raises(AttributeError, match=r"go on in the middle of an epoch, give it its state .load_state_dict"):
+    with pytest.raises(UsageError, match=r"would not augment.* give the Loader its state .load_state_dict"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert not saw.trained
 

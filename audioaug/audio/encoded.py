@@ -1,0 +1,44 @@
+"""Encoded: audio that comes as the bytes of a file or as its path, as Hugging Face ``datasets`` has it undecoded."""
+
+import io
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audioaug.audio.files import read_audio, resample
+from audioaug.errors import DataError, first_line
+
+
+def decode(audio: Mapping[str, Any], sample_rate: int) -> NDArray[np.float32]:
+    """Decode ``{"bytes": ..., "path": ...}`` with soundfile; the path is read where there are no bytes.
+
+    Args:
+        audio: what a column ``datasets.Audio(decode=False)`` holds.
+        sample_rate: to convert to, in Hz.
+
+    Shape:
+        returns (T,), float32; channels are averaged, as ``datasets`` does.
+
+    Raises:
+        DataError: there are neither bytes nor a path, or they are no audio.
+    """
+    content, path = audio.get("bytes"), audio.get("path")
+    if content is not None:
+        return _decoded(content, path or "The audio of an example", sample_rate)
+    if path is None:
+        raise DataError("The audio of an example has neither 'bytes' nor a 'path'.")
+    return read_audio(os.path.abspath(path), sample_rate)[0]
+
+
+def _decoded(content: bytes, name: str, sample_rate: int) -> NDArray[np.float32]:
+    import soundfile
+
+    try:
+        x_TC, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+    except (OSError, ValueError, MemoryError, soundfile.SoundFileError) as error:
+        reason = getattr(error, "error_string", "") or first_line(error)
+        raise DataError(f"{name} cannot be decoded: {reason.rstrip('.')}.") from None
+    return resample(x_TC.T.mean(axis=0, keepdims=True), rate, sample_rate)[0]
