@@ -10,7 +10,6 @@ from audioaug.advise.target import Target
 from audioaug.build import WorkerChain
 from audioaug.measure import Clock, delayed_seconds
 from audioaug.records import Examples
-from audioaug.train.examples import samples_of
 
 MOST, FEWEST = 256, 32
 """Examples that are looked at one by one."""
@@ -52,7 +51,7 @@ def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
 def _read(target: Target, clock: Clock, read: Callable[[], Any]) -> tuple[float, float, Any]:
     """Return how long reading takes, what of that is spent on a core, and the wave."""
     seconds, on_core, example = _timed(clock, read)
-    return seconds, on_core, samples_of(example, target.chain.sample_rate, target.audio_key)
+    return seconds, on_core, target.clip_of(example)
 
 
 def _timed(clock: Clock, work: Callable[[], Any]) -> tuple[float, float, Any]:

@@ -18,7 +18,6 @@ from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Contract, Draws, Op
 from audioaug.report.parts import NOTHING, Column, Line, Row, Table
 from audioaug.report.sounds import Example, Listening, Sound, heard
-from audioaug.train.examples import samples_of
 from audioaug.verify.contracts import Clips, check
 from audioaug.verify.replay import on_cpu, on_device
 
@@ -108,7 +107,7 @@ def examples(target: Target, chain: Chain) -> tuple[list[str], Clips, Draws, int
     for row in order:
         if len(found) < MOST_EXAMPLES:
             with suppress(Exception):  # a broken file is no example
-                wave = samples_of(read(int(indices[row])), chain.sample_rate, target.audio_key)
+                wave = target.clip_of(read(int(indices[row])))
                 clip = np.atleast_2d(wave).astype(np.float32)
                 found |= {row: clip} if clip.size else {}
     count, samples = that_fit(list(found.values()), chain.sample_rate)

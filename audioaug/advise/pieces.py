@@ -16,7 +16,7 @@ from audioaug.build.stock import has_counterpart
 from audioaug.core import Chain, Op
 from audioaug.records import DeviceEngine
 from audioaug.train.device_prefetch import run_ahead, to_device
-from audioaug.train.examples import Where, samples_of, with_wave
+from audioaug.train.examples import with_wave
 from audioaug.train.fetch import Collate, Fetcher
 from audioaug.train.targets import Followers
 
@@ -33,8 +33,8 @@ MOST_TRIED = 512
 def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     """Return what a worker does, piece by piece, each for ``CLIPS`` clips: decode, every op always applied, collate."""
     chain, read = target.chain, Reader(target.dataset)
-    examples = readable(read, chain.sample_rate, target.audio_key)
-    clips = [samples_of(example, chain.sample_rate, target.audio_key) for _, example in examples]
+    examples = readable(read, target.clip_of)
+    clips = [target.clip_of(example) for _, example in examples]
     works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
         if not op.why_not_in_worker():
@@ -91,13 +91,13 @@ def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) ->
     return lambda: target.step(next(feeder))
 
 
-def readable(read: Reader, sample_rate: int, audio_key: Where | None = None) -> list[tuple[int, Any]]:
-    """Return numbers and content of ``CLIPS`` examples that can be read, in turn if there are fewer."""
+def readable(read: Reader, clip_of: Callable[[Any], object]) -> list[tuple[int, Any]]:
+    """Return numbers and content of ``CLIPS`` examples that can be read and have a clip, in turn if there are fewer."""
     found: dict[int, Any] = {}
     for number in read.numbers(MOST_TRIED):
         with suppress(Exception):
             example = read(number)
-            samples_of(example, sample_rate, audio_key)
+            clip_of(example)
             found[number] = example
         if len(found) == CLIPS:
             break

@@ -14,7 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from audioaug.advise.clips import loader_setup
 from audioaug.advise.demo import CLIP_SECONDS, demo_chain
@@ -34,7 +36,7 @@ from audioaug.errors import (
 from audioaug.records import AugmentForm, Interval, LoaderSetup, Notice, Precision
 from audioaug.train import targets as kinds
 from audioaug.train.checks import check_dataset
-from audioaug.train.examples import Where, get_wave
+from audioaug.train.examples import Where, get_wave, own_length, samples_of
 from audioaug.units import format_hz
 
 MODULE_NAME = "audioaug_model_file"
@@ -102,6 +104,11 @@ class Target:
         """Return the audio of a batch."""
         wave: torch.Tensor = get_wave(batch, self.audio_key)
         return wave
+
+    def clip_of(self, example: Any) -> NDArray[np.float32]:
+        """Return the audio of an example, (T,) or (C, T), without its padding."""
+        wave = samples_of(example, self.chain.sample_rate, self.audio_key)
+        return wave if self.lengths is None else wave[..., : own_length(example, self.lengths, wave.shape[-1])]
 
     @property
     def least_cut(self) -> int:
