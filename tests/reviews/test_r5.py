@@ -32,31 +32,13 @@ from audioaug.report.parts import spread
 from audioaug.report.sentences import training
 from audioaug.report.snippet import plan_arguments, snippet
 from audioaug.units import format_seconds
+from tests.advise.conftest import TINY
 from tests.decide.planted import planted_report, raced
 from tests.train.material import DEMO
 
 RATE = 16000
 DOCS = Path(__file__).parents[2] / "docs"
-MODEL = """
-import torch
-from torch import nn
-from audioaug import AudioFolder, Chain, Frames, Loader, ops
-
-sample_rate = 16000
-batch_size = 4
-
-
-def build_model():
-    class Tiny(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(1, 12)
-
-        def forward(self, x_BCT):
-            return self.head(x_BCT.square().mean(dim=-1))
-
-    return Tiny()
-"""
+MODEL = f"{TINY}\nfrom audioaug import Chain, Frames, ops\n"
 STREAM = """
 import os
 
