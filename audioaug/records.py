@@ -27,6 +27,7 @@ RECORDING: tuple[DeviceEngine, ...] = ("captured", "compiled")
 """Engines that record what our ops make the device do, and repeat it."""
 
 Precision = Literal["fp32", "bf16", "fp16"]
+AugmentForm = Literal["demo", "chain", "op", "ops", "audiomentations", "yaml"]
 CellStatus = Literal["raced", "predicted", "infeasible"]
 Where = Literal["worker", "device", "transfer", "model"]
 """Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself."""
@@ -329,8 +330,33 @@ class ChainFacts:
 
 
 @dataclass(frozen=True)
+class LoaderSetup:
+    """What the Loader that was raced was given besides a plan: what the code to paste is made of.
+
+    ``augment``: what the chain was made of: a ``Chain``, one op or several, transforms of audiomentations, or a YAML
+    file; ``augment_name`` is its variable, or the file. ``dataset_path``: the folder or manifest of an ``AudioFolder``;
+    empty for a dataset object. The demo's chain and data stand for the user's own. The others are Loader's arguments;
+    of ``collate_fn`` and ``targets`` only whether the model file defines them.
+    """
+
+    augment: AugmentForm = "demo"
+    augment_name: str = "augment"
+    dataset_path: str = ""
+    is_stream: bool = False
+    audio_key: str | int | None = None
+    pad: bool = False
+    lengths: str | int | None = None
+    collate_fn: bool = False
+    targets: bool = False
+
+
+@dataclass(frozen=True)
 class Workload:
-    """What was trained on what, and where each part came from (the model file, the command line, the demo data)."""
+    """What was trained on what, and where each part came from (the model file, the command line, the demo data).
+
+    ``clip_seconds``: the longest clip of those that were looked at, ``shortest_seconds`` the shortest, where they
+    differ. ``clips`` is ``None`` for a stream, which has no length.
+    """
 
     model: str
     parameters: int
@@ -339,8 +365,10 @@ class Workload:
     sample_rate: int
     precision: Precision
     dataset: str
-    clips: int
+    clips: int | None
     sources: dict[str, str] = field(default_factory=dict)
+    shortest_seconds: float | None = None
+    setup: LoaderSetup = field(default_factory=LoaderSetup)
 
 
 @dataclass(frozen=True)
@@ -490,6 +518,16 @@ class Plan:
         return read_record(path, cls)
 
 
+KNOBS = tuple(field.name for field in fields(Plan) if field.name in {field.name for field in fields(Cell)})
+"""The fields that a plan and the cell it runs have in common."""
+
+
+def plan_of(cell: Cell, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
+    """Return the plan that runs a cell of that chain."""
+    knobs = {name: getattr(cell, name) for name in KNOBS} | {"pin_memory": cell.pin_memory or None}
+    return Plan(**knobs, chain_hash=chain_hash, precision=precision)
+
+
 @dataclass(frozen=True)
 class Report:
     """Everything one run of the advisor found. ``complete`` is false when it was interrupted or failed half-way."""
@@ -563,7 +601,7 @@ class MonitoredRun:
     capacity: int | None = None
 
 
-TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (40.0, 60.0)}
+TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (0.0, 80.0)}
 """Where the use of GPU, CPU and RAM should be while training, in percent: the bands that a monitor draws."""
 
 BOTTLENECKS = {

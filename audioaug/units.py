@@ -14,7 +14,9 @@ def format_ms(milliseconds: float, digits: int = 3) -> str:
 
 
 def format_seconds(seconds: Seconds) -> str:
-    """Format a duration in the unit people would say it in: ``12 us``, ``2.1 ms``, ``3.4 s``, ``2 min 5 s``."""
+    """Format a duration in the unit people would say it in: ``12 us``, ``2.1 ms``, ``2 min 5 s``, ``5 h 8 min``."""
+    if seconds >= 3600:
+        return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60} min"
     if seconds >= 100:
         return f"{int(seconds) // 60} min {int(seconds) % 60} s"
     for size, unit in ((1.0, "s"), (1e-3, "ms")):

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from audioaug.advise.drawn import POOL, drawn
+from audioaug.advise.drawn import POOL, Restarting, drawn
 from audioaug.advise.target import Target, in_one_line
 from audioaug.core import Chain
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError, DataError
-from audioaug.records import Cell, CellStatus, Plan
+from audioaug.records import KNOBS, Cell, CellStatus, Plan, plan_of
 from audioaug.train import Loader
 
 CACHED, FEW_CACHED = 8, 4
@@ -65,36 +65,10 @@ class RaceBatches(EndlessBatches):
         return (draw.choices(self.pool, k=self.batch_size) for _ in itertools.count())
 
 
-def plan_of(cell: Cell, chain_hash: str) -> Plan:
-    """Return the plan that runs a cell of that chain."""
-    return Plan(
-        cut=cell.cut,
-        worker_engine=cell.worker_engine,
-        device_engine=cell.device_engine,
-        num_workers=cell.num_workers,
-        prefetch_factor=cell.prefetch_factor,
-        pin_memory=cell.pin_memory or None,
-        threads=cell.threads,
-        persistent_workers=cell.persistent_workers,
-        start_method=cell.start_method,
-        chain_hash=chain_hash,
-    )
-
-
 def cell_of(plan: Plan, chain: Chain) -> Cell:
     """Return the cell that a plan for this chain runs."""
-    return Cell(
-        placement_of(plan.cut, len(chain)),
-        plan.cut,
-        plan.worker_engine,
-        plan.device_engine,
-        plan.num_workers,
-        plan.prefetch_factor,
-        bool(plan.pin_memory),
-        plan.threads,
-        plan.persistent_workers,
-        plan.start_method,
-    )
+    knobs = {name: getattr(plan, name) for name in KNOBS} | {"pin_memory": bool(plan.pin_memory)}
+    return Cell(placement_of(plan.cut, len(chain)), **knobs)
 
 
 def cell_at(chain: Chain, cut: int, workers: int, status: CellStatus = "predicted", reason: str = "") -> Cell:
@@ -103,16 +77,37 @@ def cell_at(chain: Chain, cut: int, workers: int, status: CellStatus = "predicte
 
 
 def open_loader(target: Target, cell: Cell, batches: Iterable[list[int]] | None = None) -> Loader:
-    """Return the Loader that users would train with under this cell's plan, on endless batches or on these."""
+    """Return the Loader that users would train with under this cell's plan, on endless batches or on these.
+
+    A stream has an order of its own: it starts over whenever it ends.
+    """
+    if target.is_stream:
+        return _loader(target, cell, Restarting(target.dataset), batch_size=target.batch_size)
+    batches = EndlessBatches(len(target.dataset), target.batch_size) if batches is None else batches
+    return _loader(target, cell, target.dataset, batch_sampler=batches)
+
+
+def open_brief_loader(target: Target, cell: Cell) -> Loader:
+    """Return such a Loader with epochs of one batch for each worker."""
+    if target.is_stream:
+        return _loader(target, cell, Restarting(target.dataset, target.batch_size), batch_size=target.batch_size)
+    indices = drawn(len(target.dataset), target.batch_size)
+    return _loader(target, cell, target.dataset, batch_sampler=[indices for _ in range(cell.num_workers)])
+
+
+def _loader(target: Target, cell: Cell, dataset: Any, **order: Any) -> Loader:
     return Loader(
-        target.dataset,
+        dataset,
         target.chain,
-        plan_of(cell, target.chain.hash),
-        batch_sampler=EndlessBatches(len(target.dataset), target.batch_size) if batches is None else batches,
+        plan_of(cell, target.chain.hash, target.precision),
         device=target.device,
         collate_fn=target.collate_fn,
         pad=target.pad,
         on_error="skip",
+        lengths=target.lengths,
+        targets=target.targets,
+        audio_key=target.audio_key,
+        **order,
     )
 
 

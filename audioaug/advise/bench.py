@@ -10,7 +10,6 @@ import torch
 from audioaug.advise.target import Target
 from audioaug.measure import Clock, interleave
 from audioaug.records import Timing
-from audioaug.train.examples import get_wave
 from audioaug.units import Seconds
 
 ROUNDS = 3
@@ -28,12 +27,12 @@ class Bench:
     @property
     def typical(self) -> Any:
         """The batch whose audio is of the middle length, since what is timed on one batch is to hold for all."""
-        return sorted(self.batches, key=lambda batch: get_wave(batch).shape[-1])[len(self.batches) // 2]
+        return sorted(self.batches, key=lambda batch: self.target.wave_of(batch).shape[-1])[len(self.batches) // 2]
 
     @property
     def wave(self) -> torch.Tensor:
         """The audio of that batch, on the device."""
-        return get_wave(self.typical)
+        return self.target.wave_of(self.typical)
 
     def step(self) -> Callable[[], None]:
         """Return training steps on these batches, in turn and without end."""

@@ -7,7 +7,6 @@ from typing import Any
 from audioaug.advise.device_stages import pinning_wins
 from audioaug.advise.racing import Racer
 from audioaug.advise.worker_counts import WorkerCounts
-from audioaug.build.stock import stock_cuts, why_unavailable
 from audioaug.core import Chain
 from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
@@ -23,13 +22,7 @@ def with_stall(report: Report, cell: Cell) -> Cell:
 
 def predicted(report: Report, chain: Chain, counts: WorkerCounts) -> dict[str, Any]:
     """Predict every cell there is, and today's; those that there is no room for have the reason instead."""
-    cells = all_cells(
-        report,
-        counts.possible,
-        stock_cuts(chain),
-        pin_memory=pinning_wins(report),
-        why_no_stock=why_unavailable(),
-    )
+    cells = all_cells(report, counts.possible, pin_memory=pinning_wins(report))
     assert report.current is not None
     return {
         "cells": (*cells, *counts.impossible(chain, report.chain.cuts)),

@@ -15,7 +15,7 @@ import click
 
 from audioaug.command import run
 from audioaug.errors import UsageError
-from audioaug.records import Plan, Precision, Report, read_record
+from audioaug.records import Plan, Precision, Report, plan_of, read_record
 
 if TYPE_CHECKING:
     from audioaug.advise.outputs import Outputs
@@ -36,6 +36,7 @@ LISTENING_SECONDS = 3.0
 @click.option("--batch-size", type=click.IntRange(1), help="Examples in a batch.")
 @click.option("--sample-rate", type=click.IntRange(1), help="Of the audio, in Hz.")
 @click.option("--clip-seconds", type=click.FloatRange(0, min_open=True), help="Length of a clip, in seconds.")
+@click.option("--audio-key", metavar="KEY", help="Where an example has its audio: a key or a position.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="To train with.")
@@ -44,9 +45,16 @@ LISTENING_SECONDS = 3.0
 @click.option("--fresh", is_flag=True, help="Measure all of it, also what is known from an earlier run.")
 @click.option("--verify", metavar="PLAN", help="Race this plan against what you do today only.")
 @click.option(
-    "--what-if", metavar="K=V,...", help="Also predict for cores=N, step_ms=X, batch_size=N, clips=N, gpu=JSON."
+    "--what-if",
+    metavar="K=V,...",
+    help="Also predict for cores=N, step_ms=X (the model's step), batch_size=N, clips=N (the length of an epoch), "
+    "gpu=FILE (the --json report of this model and chain from a machine with another GPU).",
 )
-@click.option("--also", metavar="A,B", help="Also measure bf16, fp16, batch_size=N, captured, compiled, spawn.")
+@click.option(
+    "--also",
+    metavar="A,B",
+    help="Also measure bf16, fp16, batch_size=N, captured, compiled, torch-audiomentations, spawn, forkserver.",
+)
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
 @click.option("--html", metavar="FILE", help="Write the report as a page.")
@@ -84,11 +92,12 @@ def show(report: Report, json: str | None = None) -> None:
 
 
 def _measure(options: dict[str, Any]) -> None:
-    """Load the target, survey it, and write what was found, also when interrupted."""
+    """Load the target, survey it, and write what was found, also when interrupted. stdout gets only the report."""
     from audioaug.advise.interrupt import Interrupt
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.target import load_target
+    from audioaug.advise.user_output import printed_to_stderr
     from audioaug.advise.variants import parse_also
     from audioaug.build import check_plan
     from audioaug.decide.what_if import parse
@@ -104,21 +113,31 @@ def _measure(options: dict[str, Any]) -> None:
     verify = Plan.load(options["verify"]) if options["verify"] else None
     named = {
         name: options[name]
-        for name in ("augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "precision")
+        for name in [
+            "augment",
+            "allow_code",
+            "data",
+            "batch_size",
+            "sample_rate",
+            "clip_seconds",
+            "audio_key",
+            "precision",
+        ]
     }
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
-    target = load_target(options["model"], as_device(options["device"]), **named)
-    if verify is not None:
-        check_plan(target.chain, verify)
-    with Interrupt() as interrupt, Progress(interrupt.check) as progress:
-        survey = Survey(target, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
-        report = survey.run()
-        if outputs.has_page:
-            from audioaug.advise.listen import listen  # a second of imports, which only a page needs
+    with printed_to_stderr():
+        target = load_target(options["model"], as_device(options["device"]), **named)
+        if verify is not None:
+            check_plan(target.chain, verify)
+        with Interrupt() as interrupt, Progress(interrupt.check) as progress:
+            survey = Survey(target, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
+            report = survey.run()
+            if outputs.has_page:
+                from audioaug.advise.listen import listen  # a second of imports, which only a page needs
 
-            with progress.stage("examples to listen to", LISTENING_SECONDS):
-                outputs.listening = listen(target)
+                with progress.stage("examples to listen to", LISTENING_SECONDS):
+                    outputs.listening = listen(target)
     _conclude(report, outputs, options)
 
 
@@ -131,13 +150,10 @@ def _outputs(options: dict[str, Any]) -> "Outputs":
 
 def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> None:
     """Answer what-if, write the files and show the report."""
-    from audioaug.advise.arms import plan_of
-
     report = _with_what_if(report, options["what_if"])
     outputs.update(report)
     if report.recommendation is not None:
-        plan = plan_of(report.recommendation, report.chain.hash)
-        outputs.save_plan(replace(plan, precision=report.workload.precision))
+        outputs.save_plan(plan_of(report.recommendation, report.chain.hash, report.workload.precision))
     show(report, options["json_"])
 
 

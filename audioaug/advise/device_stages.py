@@ -9,10 +9,9 @@ import torch
 from audioaug.advise.bench import Bench
 from audioaug.advise.costs import op_stage, part_cost
 from audioaug.advise.pieces import device_parts, device_works, step_behind
-from audioaug.build.stock import why_unavailable
 from audioaug.decide.predict import best_threads, threads_beside
 from audioaug.measure import measure_transfer
-from audioaug.records import Ceiling, DeviceEngine, PartCost, Report, StageCost
+from audioaug.records import Ceiling, PartCost, Report, StageCost
 from audioaug.train.threads import torch_threads
 from audioaug.units import Seconds, plural
 
@@ -73,13 +72,8 @@ def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -
 
 
 def ops_on_device(bench: Bench, threads: int, seconds: Seconds, tick: Callable[..., None]) -> tuple[StageCost, ...]:
-    """Time every op alone, with both engines, on so many threads."""
-    engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
-    works = {
-        f"{engine} {op}": work
-        for engine in engines
-        for op, work in device_works(bench.target, bench.wave, engine).items()
-    }
+    """Time every op alone on so many threads."""
+    works = {f"batched {op}": work for op, work in device_works(bench.target, bench.wave).items()}
     with torch_threads(threads):
         times = bench.interleave(works, seconds, tick)
     return tuple(op_stage(bench.target.chain, "device", name, timing) for name, timing in times.items())

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from audioaug.advise.drawn import drawn
+from audioaug.advise.drawn import Reader
 from audioaug.advise.target import Target
 from audioaug.build import WorkerChain
 from audioaug.measure import Clock, delayed_seconds
 from audioaug.records import Examples
-from audioaug.train.examples import samples_of
 
 MOST, FEWEST = 256, 32
 """Examples that are looked at one by one."""
@@ -23,17 +22,19 @@ PATIENCE = 1.5
 def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
     """Read drawn examples twice and augment them as a worker would, warm, one by one, for about so many seconds.
 
+    A stream cannot read an example again: there the second is the next one.
     Times are those on a free core: what was spent waiting for one is taken off.
     """
     worker = WorkerChain(target.chain, target.chain.worker_until, seed=0)
     rows: list[tuple[float, float, float, float, int]] = []
+    read = Reader(target.dataset)
     begin = clock.now()
-    for index in drawn(len(target.dataset), 2 * MOST):
+    for index in read.numbers(2 * MOST):
         try:
-            first, _, wave = _read(target, clock, index)
+            first, _, wave = _read(target, clock, partial(read, index))
+            again, on_core, _ = _read(target, clock, partial(read, index))
         except Exception:  # what cannot be read stands for nothing
             continue
-        again, on_core, _ = _read(target, clock, index)
         if not rows:
             worker(wave, index=index)  # which builds all transforms
             begin = clock.now()
@@ -47,10 +48,10 @@ def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
     return Examples(*columns)
 
 
-def _read(target: Target, clock: Clock, index: int) -> tuple[float, float, Any]:
+def _read(target: Target, clock: Clock, read: Callable[[], Any]) -> tuple[float, float, Any]:
     """Return how long reading takes, what of that is spent on a core, and the wave."""
-    seconds, on_core, example = _timed(clock, lambda: target.dataset[index])
-    return seconds, on_core, samples_of(example, target.chain.sample_rate)
+    seconds, on_core, example = _timed(clock, read)
+    return seconds, on_core, target.clip_of(example)
 
 
 def _timed(clock: Clock, work: Callable[[], Any]) -> tuple[float, float, Any]:

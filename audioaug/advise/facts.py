@@ -40,14 +40,17 @@ def _why_not_before(chain: Chain, first: int) -> str:
 
 def workload(target: Target) -> Workload:
     """Return what is trained on what."""
+    shortest, longest = target.clip_seconds
     return Workload(
         model=target.name,
         parameters=sum(parameter.numel() for parameter in target.model.parameters()),
         batch_size=target.batch_size,
-        clip_seconds=target.clip_seconds,
+        clip_seconds=longest,
         sample_rate=int(target.chain.sample_rate),
         precision=target.precision,
         dataset=target.data_name,
-        clips=len(target.dataset),
+        clips=None if target.is_stream and not hasattr(target.dataset, "__len__") else len(target.dataset),
         sources=target.sources,
+        shortest_seconds=shortest if shortest < longest else None,
+        setup=target.setup,
     )

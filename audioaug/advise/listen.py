@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from audioaug.advise.drawn import Reader
 from audioaug.advise.target import Target, in_one_line
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Contract, Draws, Op
 from audioaug.report.parts import NOTHING, Column, Line, Row, Table
 from audioaug.report.sounds import Example, Listening, Sound, heard
-from audioaug.train.examples import samples_of
 from audioaug.verify.contracts import Clips, check
 from audioaug.verify.replay import on_cpu, on_device
 
@@ -60,7 +60,7 @@ def listen(target: Target) -> Listening:
 
 
 def _listen(target: Target, chain: Chain) -> Listening:
-    names, clips, draws = examples(target.dataset, chain)
+    names, clips, draws, longest = examples(target, chain)
     if not clips:
         return Listening((Line("Nothing to listen to: none of the first examples could be read.", "warning"),))
     rate, device, cut = chain.sample_rate, str(target.device), chain.device_from
@@ -75,7 +75,10 @@ def _listen(target: Target, chain: Chain) -> Listening:
         Example(name, example_words(chain, draw, *pair), heard(named(dry, *pair), rate))
         for name, draw, dry, pair in zip(names, draws, clips, zip(reference, built))
     ]
-    return Listening((Line(INTRODUCTION, "note"),), tuple(found), Table(COLUMNS, tuple(rows)))
+    played = max(x_CT.shape[1] for x_CT in clips)
+    note = f" Only the first {played / rate:.2g} s of clips of up to {longest / rate:.2g} s are played and compared."
+    introduction = Line(INTRODUCTION + (note if played < longest else ""), "note")
+    return Listening((introduction,), tuple(found), Table(COLUMNS, tuple(rows)))
 
 
 def own_draws(draws: Draws, place: int) -> Draws:
@@ -90,21 +93,28 @@ def named(dry: Sound, reference: Sound, built: Sound) -> dict[str, Sound]:
     return {"dry": dry, "reference build": reference, "device build": built}
 
 
-def examples(dataset: Any, chain: Chain) -> tuple[list[str], Clips, Draws]:
-    """Choose examples whose draws show the most; return their names, the starts of their clips, and their draws."""
-    indices = np.unique(np.linspace(0, len(dataset) - 1, CANDIDATES).astype(int))
+def examples(target: Target, chain: Chain) -> tuple[list[str], Clips, Draws, int]:
+    """Choose examples whose draws show the most.
+
+    Return their names, the starts of their clips, their draws, and the length of the longest clip, in samples.
+    """
+    dataset, read = target.dataset, Reader(target.dataset)
+    last = CANDIDATES if target.is_stream else len(dataset)
+    indices = np.unique(np.linspace(0, last - 1, CANDIDATES).astype(int))
     draws = chain.draw(indices)
     order = telling_first([frozenset(applied(chain, draw)) for draw in draws])
     found: dict[int, Sound] = {}
     for row in order:
         if len(found) < MOST_EXAMPLES:
             with suppress(Exception):  # a broken file is no example
-                clip = np.atleast_2d(samples_of(dataset[int(indices[row])], chain.sample_rate)).astype(np.float32)
+                wave = target.clip_of(read(int(indices[row])))
+                clip = np.atleast_2d(wave).astype(np.float32)
                 found |= {row: clip} if clip.size else {}
     count, samples = that_fit(list(found.values()), chain.sample_rate)
     rows = list(found)[:count]
     names = [name_of(dataset, int(indices[row])) for row in rows]
-    return names, [found[row][:, :samples] for row in rows], draws.rows(rows)
+    longest = max((found[row].shape[1] for row in rows), default=0)
+    return names, [found[row][:, :samples] for row in rows], draws.rows(rows), longest
 
 
 def applied(chain: Chain, draw: Draws) -> list[str]:

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from audioaug.advise.drawn import drawn
+from audioaug.advise.drawn import Reader
 from audioaug.advise.target import Target
 from audioaug.build import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.build.stock import has_counterpart
 from audioaug.core import Chain, Op
 from audioaug.records import DeviceEngine
 from audioaug.train.device_prefetch import run_ahead, to_device
-from audioaug.train.examples import get_wave, samples_of, with_wave
+from audioaug.train.examples import with_wave
 from audioaug.train.fetch import Collate, Fetcher
+from audioaug.train.targets import Followers
 
 CLIPS = 16
 """Clips that an op is timed on in a worker."""
@@ -31,21 +32,27 @@ MOST_TRIED = 512
 
 def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     """Return what a worker does, piece by piece, each for ``CLIPS`` clips: decode, every op always applied, collate."""
-    dataset, chain = target.dataset, target.chain
-    indices, clips = readable(dataset, chain.sample_rate)
-    works: dict[str, Callable[[], object]] = {"decode": lambda: [dataset[index] for index in indices]}
+    chain, read = target.chain, Reader(target.dataset)
+    examples = readable(read, target.clip_of)
+    clips = [target.clip_of(example) for _, example in examples]
+    works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
         if not op.why_not_in_worker():
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
-    fetcher = Fetcher(dataset, WorkerChain(chain, target.least_cut, seed=0), on_error="raise")
-    collate = Collate(Preparer(chain, target.least_cut), target.collate_fn, target.pad)
-    fetched = fetcher.__getitems__([(0, index) for index in indices])
+    worker = WorkerChain(chain, target.least_cut, seed=0)
+    followers = Followers(target.targets, chain, worker.cut)
+    fetcher = Fetcher(dict(examples), worker, "raise", bool(followers), target.lengths, target.audio_key)
+    preparer = Preparer(chain, target.least_cut)
+    collate = Collate(preparer, target.collate_fn, target.pad, None, followers, target.lengths)
+    fetched = fetcher.__getitems__([(0, number) for number, _ in examples])
     works["collate"] = lambda: collate(fetched)
     return works
 
 
-def device_works(target: Target, wave: torch.Tensor, engine: DeviceEngine) -> dict[str, Callable[[], object]]:
-    """Return every op that has a build for the engine, each on a batch that lies on the device."""
+def device_works(
+    target: Target, wave: torch.Tensor, engine: DeviceEngine = "batched"
+) -> dict[str, Callable[[], object]]:
+    """Return every op that has a build for the engine, each on a batch that is on the device."""
     works: dict[str, Callable[[], object]] = {}
     for place, op in enumerate(target.chain.ops):
         if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
@@ -58,14 +65,14 @@ def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], t
     """Return for each cut, from the first on, all of our engine's that comes behind it, as it is built."""
     chain = target.chain
     cuts = range(target.least_cut, min(len(chain), chain.worker_until + 1))
-    return {cut: _on_batches(chain, cut, None, wave, "batched") for cut in cuts}
+    return {cut: _on_batches(chain, cut, None, wave) for cut in cuts}
 
 
 def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
     """Return for each cut what batched workers do with a batch that lies in main memory, as it is built."""
     chain, first = target.chain, target.least_cut
     cuts = range(first + 1, chain.worker_until + 1)
-    return {cut: _on_batches(chain, first, cut, wave, "batched") for cut in cuts}
+    return {cut: _on_batches(chain, first, cut, wave) for cut in cuts}
 
 
 def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
@@ -73,29 +80,28 @@ def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) ->
 
     The batch is copied there and the part runs, on a side stream where there is one, as the step before it goes on.
     """
-    on_host = _in_fast_memory(to_device(batch, torch.device("cpu")), target.device)
+    on_host = to_device(batch, torch.device("cpu"))
+    if target.device.type == "cuda":
+        on_host = with_wave(on_host, target.wave_of(on_host).pin_memory(), target.audio_key)
 
     def finish(batch: Any) -> Any:
-        return with_wave(to_device(batch, target.device), part())
+        return with_wave(to_device(batch, target.device), part(), target.audio_key)
 
     feeder = run_ahead(repeat(on_host), target.device, finish)
     return lambda: target.step(next(feeder))
 
 
-def _in_fast_memory(batch: Any, device: torch.device) -> Any:
-    return with_wave(batch, get_wave(batch).pin_memory()) if device.type == "cuda" else batch
-
-
-def readable(dataset: Any, sample_rate: int) -> tuple[list[int], list[Any]]:
-    """Return the indices and the audio of ``CLIPS`` drawn examples that can be read, in turn if there are fewer."""
+def readable(read: Reader, clip_of: Callable[[Any], object]) -> list[tuple[int, Any]]:
+    """Return numbers and content of ``CLIPS`` examples that can be read and have a clip, in turn if there are fewer."""
     found: dict[int, Any] = {}
-    for index in drawn(len(dataset), MOST_TRIED):
+    for number in read.numbers(MOST_TRIED):
         with suppress(Exception):
-            found[index] = samples_of(dataset[index], sample_rate)
+            example = read(number)
+            clip_of(example)
+            found[number] = example
         if len(found) == CLIPS:
             break
-    indices = list(islice(cycle(found), CLIPS))
-    return indices, [found[index] for index in indices]
+    return list(islice(cycle(found.items()), CLIPS))
 
 
 def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], object]:
@@ -105,7 +111,7 @@ def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], o
 
 
 def _on_batches(
-    chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine
+    chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine = "batched"
 ) -> Callable[[], torch.Tensor]:
     """Return the ops from ``start`` to ``stop`` on this batch, wherever it lies, with other draws each time."""
     module = build_device(chain, start, engine, stop=stop)

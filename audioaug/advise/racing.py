@@ -242,9 +242,12 @@ class Racer:
 
     def _loader(self, cell: Cell, discard: int, block: int, cached: int) -> Loader:
         """Open the loader of an arm that trains on so many batches before a block, and in it."""
-        size, batch_size = len(self.target.dataset), self.target.batch_size
-        batches = RaceBatches(size, batch_size, discard, block, self.seed, cached, _first_batches(cell))
-        return open_loader(self.target, replace(cell, threads=None), batches)
+        cell, target = replace(cell, threads=None), self.target
+        if target.is_stream:
+            return open_loader(target, cell)
+        size, first = len(target.dataset), _first_batches(cell)
+        batches = RaceBatches(size, target.batch_size, discard, block, self.seed, cached, first)
+        return open_loader(target, cell, batches)
 
     def _on_threads(self, feeder: Iterator[Any], count: int) -> Iterator[Any]:
         """Yield an arm's batches, torch's threads set for each: the arm before may have had another number."""

@@ -10,7 +10,6 @@ from audioaug.advise.worker_probe import receive_ms, start_and_gap
 from audioaug.measure import page_faults, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Cell, Signals
-from audioaug.train.examples import get_wave
 from audioaug.train.fetch import Message
 
 
@@ -29,9 +28,9 @@ def look_at_step(bench: Bench, seconds: float) -> Signals:
     """Return what the training step does on batches whose shapes, but for the first batch's, it has not seen yet."""
     target, clock, batches = bench.target, bench.clock, bench.batches
     end = clock.now() + seconds
-    seen, first, again = {tuple(get_wave(batches[0]).shape)}, list[float](), list[float]()
+    seen, first, again = {tuple(target.wave_of(batches[0]).shape)}, list[float](), list[float]()
     for batch in batches[1:]:
-        shape = tuple(get_wave(batch).shape)
+        shape = tuple(target.wave_of(batch).shape)
         if shape not in seen and clock.now() < end:
             seen.add(shape)
             times = [seconds_per_call(partial(target.step, batch), clock, 1) * 1e3 for _ in range(2)]
@@ -41,7 +40,7 @@ def look_at_step(bench: Bench, seconds: float) -> Signals:
     fresh = page_faults(partial(target.step, batches[0]), clock, seconds) if on_cpu else None
     waits = trace(lambda: target.step(batches[0]), target.device).waits if target.device.type == "cuda" else ()
     return Signals(
-        batch_shapes=len({tuple(get_wave(batch).shape) for batch in batches}),
+        batch_shapes=len({tuple(target.wave_of(batch).shape) for batch in batches}),
         first_step_ms=median(first) if first else None,
         again_step_ms=median(again) if again else None,
         step_waits=waits,

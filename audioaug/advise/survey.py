@@ -41,6 +41,11 @@ CPU_TRAINING = (
     "means whole batches in the training process."
 )
 
+NOT_FINITE = (
+    " after today's training steps. Their times hold, but nothing is learned: look at the learning rate, the labels "
+    "and the precision."
+)
+
 TWO_ARMS = 2
 """Blocks can be so many times as long where only a plan and what is done today race."""
 
@@ -76,13 +81,16 @@ class Survey:
 
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
+        for notice in self.target.notices:
+            self._notice(notice.id, notice.text)
         with told_once(lambda text: self._notice("warning", text)):
             try:
                 return self._run()
             except AudioaugError:
                 raise
             except Exception as error:
-                raise MeasurementError(f"A measurement failed: {in_one_line(error, self.target.path)}") from error
+                reason = in_one_line(error, self.target.path)
+                raise MeasurementError(f"{self.target.name}: a measurement failed: {reason}") from error
 
     def _run(self) -> Report:
         if not self.report.host.has_gpu:
@@ -150,6 +158,8 @@ class Survey:
         raced = (measured[found.cell.name],)
         self._grow(ceiling=found.ceiling, current=found.cell, measurements=raced, signals=found.signals)
         self._grow(current=with_stall(self.report, self.today))
+        if reason := self.target.why_not_finite():
+            self._notice("not_finite", f"{reason}{NOT_FINITE}")
         return measured
 
     def _measure_cores(self) -> None:

@@ -7,42 +7,60 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from audioaug.advise.clips import loader_setup
 from audioaug.advise.demo import CLIP_SECONDS, demo_chain
-from audioaug.advise.drawn import drawn
+from audioaug.advise.names import misspelt
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain, as_chain
-from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, did_you_mean, printable
-from audioaug.records import Precision
-from audioaug.train.examples import get_wave
+from audioaug.core import Chain, Op, as_chain
+from audioaug.errors import (
+    AudioaugError,
+    AudioaugWarning,
+    ChainError,
+    DataError,
+    ModelFileError,
+    UsageError,
+    did_you_mean,
+    printable,
+)
+from audioaug.records import AugmentForm, Interval, LoaderSetup, Notice, Precision
+from audioaug.train import targets as kinds
+from audioaug.train.checks import check_dataset
+from audioaug.train.examples import Where, get_wave, own_length, samples_of
+from audioaug.units import format_hz
 
 MODULE_NAME = "audioaug_model_file"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-PROBED = 32
-"""So many drawn examples are looked at to see whether clips differ in length."""
 
 Given = Mapping[str, Any]
 
 
 @dataclass
 class Target:
-    """What is to be trained, and where each part of it came from."""
+    """What is to be trained, and where each part of it came from.
+
+    ``pad``, ``lengths``, ``targets`` and ``audio_key`` are Loader's; ``audio_key`` is where the audio was found if the
+    user does not say. ``clip_seconds``: the shortest and the longest clip that was looked at. ``last_loss`` is that of
+    the last step, where the step tells.
+    """
 
     path: str
     model: torch.nn.Module
     chain: Chain
     dataset: Any
     batch_size: int
-    clip_seconds: float
+    clip_seconds: Interval
     device: torch.device
     precision: Precision
     num_workers: int
@@ -50,10 +68,13 @@ class Target:
     loss: Callable[[Any, Any], torch.Tensor]
     optimizer: torch.optim.Optimizer
     own_step: Callable[..., Any] | None
-    pad: bool
+    setup: LoaderSetup
+    targets: Mapping[Where, kinds.Target] | None
     data_name: str
     sources: dict[str, str] = field(default_factory=dict)
     threads: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    last_loss: Any = field(default=None, init=False)
 
     @property
     def name(self) -> str:
@@ -61,20 +82,53 @@ class Target:
         return Path(self.path).name
 
     @property
+    def pad(self) -> bool:
+        """Whether clips of a batch may differ in length."""
+        return self.setup.pad or self.lengths is not None
+
+    @property
+    def lengths(self) -> Where | None:
+        """Where in an example its own length is."""
+        return self.setup.lengths
+
+    @property
+    def audio_key(self) -> Where | None:
+        """Where in an example its audio is."""
+        return self.setup.audio_key
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the dataset can only be iterated over."""
+        return self.setup.is_stream
+
+    def wave_of(self, batch: Any) -> torch.Tensor:
+        """Return the audio of a batch."""
+        wave: torch.Tensor = get_wave(batch, self.audio_key)
+        return wave
+
+    def clip_of(self, example: Any) -> NDArray[np.float32]:
+        """Return the audio of an example, (T,) or (C, T), without its padding."""
+        wave = samples_of(example, self.chain.sample_rate, self.audio_key)
+        return wave if self.lengths is None else wave[..., : own_length(example, self.lengths, wave.shape[-1])]
+
+    @property
     def least_cut(self) -> int:
-        """The smallest cut there can be: a collate_fn has to see the last lengths of clips."""
-        return self.chain.first_cut(0 if self.collate_fn is None else self.chain.sized_from)
+        """The smallest cut there can be: targets have to follow, and a collate_fn has to see the last lengths."""
+        followed = self.chain.followed_from if self.targets else 0
+        return self.chain.first_cut(followed if self.collate_fn is None else max(followed, self.chain.sized_from))
 
     def step(self, batch: Any) -> None:
         """Train on one batch, the way the file says or the usual way."""
         if self.own_step is not None:
-            self.own_step(self.model, batch, self.optimizer)
+            found = self.own_step(self.model, batch, self.optimizer)
+            self.last_loss = found.detach() if isinstance(found, torch.Tensor) else found
             return
         with torch.autocast(self.device.type, DTYPES.get(self.precision), enabled=self.precision != "fp32"):
-            loss = self.loss(self.model(get_wave(batch)), batch)
+            loss = self.loss(self.model(self.wave_of(batch)), batch)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
+        self.last_loss = loss.detach()
 
     def try_step(self, batch: Any) -> None:
         """Train on the first batch; raise ``ModelFileError`` if that fails, say because the model rejects its shape."""
@@ -86,12 +140,25 @@ class Target:
                 "Give a smaller --batch-size.",
             ) from None
         except Exception as error:
-            wave = get_wave(batch)
+            wave, labels = self.wave_of(batch), labels_of(batch)
             raise ModelFileError(
                 f"{self.name}: the first step, on a batch of shape {tuple(wave.shape)}, {wave.dtype}, fails: "
                 f"{in_one_line(error, self.path)}",
-                "The batch comes first, time last; define `loss` or `train_step` if the model is not the reason.",
+                f"The labels are strings, such as {labels[0]!r}: turn them into numbers in the dataset."
+                if are_strings(labels)
+                else "The batch comes first, time last; define `loss` or `train_step` if the model is not the reason.",
             ) from None
+
+    def why_not_finite(self) -> str:
+        """Say what is NaN or infinite after the last step: the loss or, where that is unknown, a parameter.
+
+        This waits for the device.
+        """
+        loss = float(self.last_loss.float().mean()) if isinstance(self.last_loss, torch.Tensor) else self.last_loss
+        if isinstance(loss, float) and not math.isfinite(loss):
+            return f"The loss is {loss}"
+        broken = (name for name, value in self.model.named_parameters() if not bool(value.isfinite().all()))
+        return next((f"The model's parameter {name} is not finite" for name in broken), "")
 
 
 def load_target(
@@ -104,6 +171,7 @@ def load_target(
     batch_size: int | None = None,
     sample_rate: int | None = None,
     clip_seconds: float | None = None,
+    audio_key: str | None = None,
     precision: Precision = "fp32",
 ) -> Target:
     """Read the model file and fill in what it leaves open.
@@ -119,30 +187,51 @@ def load_target(
     given = {key: value for key, value in vars(module).items() if not key.startswith("_")}
     sources: dict[str, str] = {}
     rate = _pick("sample_rate", sample_rate, given, None, sources)
-    chain = _chain(augment, allow_code, given, rate, sources)
+    chain, form = _chain(augment, allow_code, given, rate, sources)
     if rate is None:
         sources["sample_rate"] = sources["augment"]
     seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, given, CLIP_SECONDS, sources))
     dataset, data_name = _dataset(data, given, chain.sample_rate, seconds, sources)
+    is_folder = data_name != type(dataset).__name__
+    if not is_folder:
+        del sources["clip_seconds"]  # clips have their own lengths
+    option = int(audio_key) if audio_key and audio_key.isdecimal() else audio_key  # a position in a tuple
+    key = _pick("audio_key", option, given, None, sources)
+    setup, clip_lengths, reasons = loader_setup(dataset, chain, key, given)
+    if key is None:
+        del sources["audio_key"]  # or as the examples show it
+    sources |= reasons
     network = _model(module, path, name).to(device).train()
+    own_step = given.get("train_step")
+    sources |= {} if own_step is None else {"train_step": "model file"}
     return Target(
         path=path,
         model=network,
         chain=chain,
         dataset=dataset,
         batch_size=int(_number("batch_size", _pick("batch_size", batch_size, given, 32, sources), least=1)),
-        clip_seconds=seconds,
+        clip_seconds=clip_lengths or (seconds, seconds),
         device=device,
         precision=precision,
         num_workers=int(_number("num_workers", _pick("num_workers", None, given, 0, sources), least=0)),
         collate_fn=given.get("collate_fn"),
-        loss=_pick("loss", None, given, UsualLoss(), sources),
+        loss=_pick("loss", None, given, UsualLoss(), sources if own_step is None else {}),
         optimizer=_optimizer(given, network, path, sources),
-        own_step=given.get("train_step"),
-        pad=_lengths_differ(dataset),
+        own_step=own_step,
+        setup=replace(
+            setup,
+            augment=form,
+            augment_name=(augment or "augment").rpartition(".py:")[2],
+            dataset_path=data_name if is_folder and sources["dataset"] != "demo data" else "",
+        ),
+        targets=given.get("targets"),
         data_name=data_name,
         sources=sources,
         threads=tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads)),
+        notices=tuple(
+            Notice("unknown_name", f"{path} defines {name!r}, which is not used. Did you mean {known!r}?")
+            for name, known in misspelt(given)
+        ),
     )
 
 
@@ -201,14 +290,31 @@ class UsualLoss:
             output = output.get("loss", next(iter(output.values())))
         if isinstance(output, tuple | list):
             output = output[0]
-        labels = batch.get("label", batch.get("labels")) if isinstance(batch, Mapping) else None
-        if isinstance(batch, tuple | list) and len(batch) > 1:
-            labels = batch[1]
+        labels = labels_of(batch)
         if self._classifies is None:
             self._classifies = isinstance(labels, torch.Tensor) and _are_scores_of(output, labels)
+            if are_strings(labels):
+                warnings.warn(
+                    f"The labels are strings, such as {labels[0]!r}, which the usual loss cannot use: it is the mean "
+                    "square of the output instead. Turn them into whole numbers in the dataset, or define `loss`.",
+                    AudioaugWarning,
+                    stacklevel=2,
+                )
         if self._classifies and isinstance(labels, torch.Tensor):
             return torch.nn.functional.cross_entropy(output.float(), labels)
         return output.float().square().mean()
+
+
+def labels_of(batch: Any) -> Any:
+    """Return what stands in the usual place of a batch's labels; ``None`` if there is none."""
+    if isinstance(batch, Mapping):
+        return batch.get("label", batch.get("labels"))
+    return batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
+
+
+def are_strings(labels: Any) -> bool:
+    """Return whether a batch's labels are text, as torch's default collate_fn leaves it."""
+    return isinstance(labels, tuple | list) and bool(labels) and all(isinstance(label, str) for label in labels)
 
 
 def _are_scores_of(output: torch.Tensor, labels: torch.Tensor) -> bool:
@@ -297,7 +403,8 @@ def _needs_no_arguments(kind: type) -> bool:
 
 def _chain(
     augment: str | None, allow_code: bool, given: Given, sample_rate: int | None, sources: dict[str, str]
-) -> Chain:
+) -> tuple[Chain, AugmentForm]:
+    """Return the chain, and what it was made of."""
     declared = given.get("augment")
     sources["augment"] = "model file"
     if augment is not None:
@@ -305,14 +412,33 @@ def _chain(
         declared = _augment_option(augment, allow_code)
     if declared is None:
         sources["augment"] = "demo chain"
-        declared = demo_chain(sample_rate or SAMPLE_RATE)
+        return demo_chain(sample_rate or SAMPLE_RATE), "demo"
     if isinstance(declared, Chain):
-        return declared if sample_rate in (None, declared.sample_rate) else Chain(declared.ops, sample_rate)
+        form: AugmentForm = "yaml" if augment and ".py:" not in augment else "chain"
+        return _at_rate(declared, sample_rate, sources), form
     if sample_rate is None:
         raise ChainError(
             "The augmentation does not say its sample rate.", "Define `sample_rate` or give --sample-rate."
         )
-    return as_chain(declared, sample_rate)
+    return as_chain(declared, sample_rate), _form_of(declared)
+
+
+def _form_of(declared: Any) -> AugmentForm:
+    if isinstance(declared, list | tuple):
+        return "ops" if all(isinstance(op, Op) for op in declared) else "audiomentations"
+    return "op" if isinstance(declared, Op) else "audiomentations"
+
+
+def _at_rate(chain: Chain, sample_rate: int | None, sources: dict[str, str]) -> Chain:
+    """Return the chain at the rate that was asked for; raise ``ChainError`` if the model file says two."""
+    if sample_rate in (None, chain.sample_rate):
+        return chain
+    if sources["sample_rate"] != "command line":
+        raise ChainError(
+            f"The chain is for {format_hz(chain.sample_rate)}, but `sample_rate` of the model file is {sample_rate!r}.",
+            "Remove `sample_rate`, or make the chain for the same rate.",
+        )
+    return Chain(chain.ops, sample_rate)
 
 
 def _augment_option(augment: str, allow_code: bool) -> Any:
@@ -333,11 +459,12 @@ def _dataset(
         declared = demo_folder("speech")
     if isinstance(declared, str | Path):
         return AudioFolder(declared, sample_rate, seconds), printable(str(declared))
-    if not hasattr(declared, "__len__") or not hasattr(declared, "__getitem__"):
+    if isinstance(declared, Iterator):
         raise DataError(
-            f"`dataset` ({type(declared).__name__}) is not map-style: it needs __getitem__ and __len__.",
-            "A path of a folder or a manifest is as good.",
+            f"`dataset` ({type(declared).__name__}) is an iterator, which can be read only once.",
+            "Define a class with __iter__ (torch's IterableDataset), or one with __getitem__ and __len__.",
         )
+    check_dataset(declared)
     return declared, type(declared).__name__
 
 
@@ -357,18 +484,6 @@ def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[st
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
-def _lengths_differ(dataset: Any) -> bool:
-    """Return whether clips of the dataset differ in length, from those of drawn examples that can be read."""
-    if isinstance(dataset, AudioFolder):
-        return dataset.seconds is None
-    lengths = set()
-    for index in drawn(len(dataset), PROBED):
-        with suppress(Exception):
-            wave = get_wave(dataset[index])
-            lengths.add((wave["array"] if isinstance(wave, Mapping) else wave).shape[-1])
-    return len(lengths) > 1
-
-
 def in_one_line(error: BaseException, path: str) -> str:
     """Say what was raised in one line, and on which line of the model file."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -378,4 +493,5 @@ def in_one_line(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError) and error.lineno:
         lines = [error.lineno]
     kind = "" if said.startswith(type(error).__name__) else f"{type(error).__name__}: "
-    return f"{kind}{said.rstrip('.')}".removesuffix(": ") + (f" (line {lines[-1]})." if lines else ".")
+    where = f" (line {lines[-1]} of {Path(path).name})" if lines else ""
+    return f"{kind}{said.rstrip('.')}".removesuffix(": ") + where + "."

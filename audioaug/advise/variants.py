@@ -11,11 +11,14 @@ from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
 from audioaug.advise.start_methods import METHODS, StartMethod
 from audioaug.advise.target import in_one_line
+from audioaug.build.stock import why_unavailable
+from audioaug.decide.recommend import NEVER_RECOMMENDED
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.records import RECORDING, DeviceEngine, Precision, Report, Timing, Variant
 from audioaug.units import Seconds
 
 PRECISIONS: tuple[Precision, ...] = typing.get_args(Precision)
+ENGINES: tuple[DeviceEngine, ...] = (*RECORDING, *NEVER_RECOMMENDED)
 BATCHES = 2
 """Batches of another size that are loaded."""
 
@@ -34,7 +37,7 @@ class Wanted:
 
 
 def parse_also(text: str) -> tuple[Wanted, ...]:
-    """Read ``bf16,batch_size=64,captured``; raise ``UsageError`` for what is neither."""
+    """Read ``bf16,batch_size=64,captured``; raise ``UsageError`` for what is unknown or not installed."""
     return tuple(_wanted(part) for part in filter(None, (part.strip() for part in text.split(","))))
 
 
@@ -82,15 +85,17 @@ def _wanted(part: str) -> Wanted:
     for precision in PRECISIONS:
         if part == precision:
             return Wanted(part, precision=precision)
-    for engine in RECORDING:
+    for engine in ENGINES:
         if part == engine:
+            if engine in NEVER_RECOMMENDED and (reason := why_unavailable()):
+                raise UsageError(f"--also {engine}: {reason}", "Install it and torchaudio, or leave it out.")
             return Wanted(f"device_engine={engine!r}", engine=engine)
     for method in METHODS:
         if part == method:
             return Wanted(f"workers by {part}", start_method=method)
     if name != "batch_size":
         raise UsageError(
-            f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, *RECORDING, *METHODS, "batch_size"))
+            f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, *ENGINES, *METHODS, "batch_size"))
         )
     if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"--also {part}: batch_size must be a whole number of at least 1.")

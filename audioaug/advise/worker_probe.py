@@ -8,8 +8,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader
 
-from audioaug.advise.arms import open_loader
-from audioaug.advise.drawn import drawn
+from audioaug.advise.arms import open_brief_loader
 from audioaug.advise.target import Target
 from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
@@ -58,8 +57,7 @@ def receive_ms(message: Any, workers: int, clock: Clock, seconds: float) -> floa
 
 def start_and_gap(target: Target, cell: Cell, clock: Clock) -> tuple[float, float]:
     """Return the seconds to the first batch of a run, and to the first of another epoch with the same workers."""
-    indices = drawn(len(target.dataset), target.batch_size)
-    loader = open_loader(target, cell, [indices for _ in range(cell.num_workers)])
+    loader = open_brief_loader(target, cell)
     first = []
     for number in range(2):
         begin = clock.now()

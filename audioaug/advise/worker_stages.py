@@ -21,7 +21,7 @@ def worker_stages(
     on_clips = worker_works(target)
     on_batches = {
         f"batched {op}": work
-        for op, work in device_works(target, wave, "batched").items()
+        for op, work in device_works(target, wave).items()
         if target.least_cut <= int(op) < target.chain.worker_until
     }
     parts = {f"until {cut}": work for cut, work in worker_parts(target, wave).items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from audioaug.core import Chain, DeviceClips, Op, Params
+from audioaug.core import DeviceClips, Op, Params
 from audioaug.errors import UsageError
 from audioaug.ops._torch_reference import transform_class
 from audioaug.ops._torch_reference import why_unavailable as why_unavailable
@@ -18,11 +18,6 @@ Batched = Callable[[torch.Tensor, Params, DeviceClips], torch.Tensor]
 def has_counterpart(op: Op) -> bool:
     """Return whether torch-audiomentations has something in the op's place, or in one of its children's."""
     return op.stock() is not None or any(has_counterpart(child) for child in op.children)
-
-
-def stock_cuts(chain: Chain) -> list[int]:
-    """Return the cuts behind which torch-audiomentations has a counterpart for some op."""
-    return [cut for cut in range(len(chain)) if any(has_counterpart(op) for op in chain.ops[cut:])]
 
 
 class StockEngine:

@@ -20,6 +20,9 @@ from audioaug.records import (
 )
 from audioaug.units import format_interval, format_ms, format_percent
 
+NEVER_RECOMMENDED: tuple[DeviceEngine, ...] = ("torch-audiomentations",)
+"""Engines whose audio differs from the reference's: raced only where that was asked for."""
+
 
 def recommend(report: Report, measurements: Mapping[str, Measurement], margin: float = MARGIN) -> Report:
     """Return the report with verdict, causes, recommendation, allocation and break-even filled in.
@@ -30,7 +33,8 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
     assert report.current is not None and report.ceiling is not None
     current = report.current
     raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
-    close = [name for name in ties(measurements, margin) if name in raced]
+    eligible = {name for name, cell in raced.items() if cell.device_engine not in NEVER_RECOMMENDED}
+    close = ties({name: found for name, found in measurements.items() if name in eligible}, margin)
     chosen = _pick([raced[name] for name in close], current)
     report = replace(report, break_even_steps=_break_even(report, chosen))
     cause, *others = causes(report, current, chosen)

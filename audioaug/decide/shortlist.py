@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from audioaug.decide.predict import threads_beside, with_predictions, with_prefetch, worker_engines
-from audioaug.records import Cell, DeviceEngine, Placement, Report, WorkerEngine
+from audioaug.records import KNOBS, Cell, DeviceEngine, Placement, Report
 
 NOTICED = 0.005
 """Starting workers that takes a smaller share of an epoch than this may as well be done for each."""
@@ -22,10 +22,8 @@ def placement_of(cut: int, ops: int) -> Placement:
     return "cpu" if cut == ops else "gpu" if cut == 0 else "split"
 
 
-def all_cells(
-    report: Report, workers: Sequence[int], stock_cuts: Iterable[int], *, pin_memory: bool, why_no_stock: str = ""
-) -> list[Cell]:
-    """Return every combination of cut, engines and worker count, predicted; impossible ones with their reason.
+def all_cells(report: Report, workers: Sequence[int], *, pin_memory: bool) -> list[Cell]:
+    """Return every combination of cut, worker engine and worker count, predicted; impossible ones with their reason.
 
     Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
     time than audiomentations. Without a GPU the training process gets a thread for each core that workers leave it.
@@ -34,27 +32,20 @@ def all_cells(
 
     Args:
         workers: the counts to consider.
-        stock_cuts: the cuts behind which torch-audiomentations has a counterpart for some op.
         pin_memory: whether batches go through page-locked memory.
-        why_no_stock: the reason why torch-audiomentations cannot be used at all.
     """
     ops, cuts = len(report.chain.ops), report.chain.cuts
-    stock = [cut for cut in stock_cuts if cut in cuts and cut < ops and not why_no_stock]
-    ways: list[tuple[int, WorkerEngine, DeviceEngine]] = [
-        *((cut, worker, "batched") for cut in cuts for worker in worker_engines(report, cut)),
-        *((cut, "audiomentations", "torch-audiomentations") for cut in stock),
-    ]
     cells = [
         Cell(
             placement_of(cut, ops),
             cut,
             worker,
-            device,
             num_workers=count,
             pin_memory=pin_memory,
             threads=threads_beside(report, count),
         )
-        for cut, worker, device in ways
+        for cut in cuts
+        for worker in worker_engines(report, cut)
         for count in workers
         if count or worker == "audiomentations"
     ]
@@ -68,10 +59,6 @@ def all_cells(
         )
         for cut in beyond
     ]
-    if why_no_stock:
-        impossible.append(
-            Cell("gpu", cuts.start, device_engine="torch-audiomentations", status="infeasible", reason=why_no_stock)
-        )
     return cells + impossible
 
 
@@ -124,29 +111,18 @@ def with_engines(cells: Sequence[Cell], engines: Sequence[DeviceEngine]) -> list
 
 
 def _is_worth_keeping_workers(report: Report, cell: Cell) -> bool:
-    """Return whether starting the workers takes more than 0.5 % of an epoch, also where nobody knows."""
+    """Return whether starting the workers takes more than 0.5 % of an epoch, or that is unknown."""
     starts = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers == cell.num_workers]
-    if not starts or cell.predicted_ms is None:
+    clips = report.workload.clips
+    if not starts or cell.predicted_ms is None or clips is None:
         return True
-    epoch_seconds = report.workload.clips / report.workload.batch_size * cell.predicted_ms / 1e3
+    epoch_seconds = clips / report.workload.batch_size * cell.predicted_ms / 1e3
     return max(starts) > NOTICED * epoch_seconds
 
 
 def _unknown(cell: Cell, **other: Any) -> Cell:
     """Return a cell that differs in this alone, of which nothing is known."""
-    same = Cell(
-        cell.placement,
-        cell.cut,
-        cell.worker_engine,
-        cell.device_engine,
-        cell.num_workers,
-        cell.prefetch_factor,
-        cell.pin_memory,
-        cell.threads,
-        cell.persistent_workers,
-        cell.start_method,
-    )
-    return replace(same, **other)
+    return Cell(cell.placement, **{name: getattr(cell, name) for name in KNOBS} | other)
 
 
 def _groups(cells: Iterable[Cell]) -> dict[tuple[int, str, str], list[Cell]]:

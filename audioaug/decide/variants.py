@@ -4,6 +4,7 @@ The first two change training: they are not advised. An engine is raced, and adv
 """
 
 from audioaug.decide.predict import loader_ms
+from audioaug.decide.recommend import NEVER_RECOMMENDED
 from audioaug.records import Interval, Report, Variant
 from audioaug.units import format_interval, format_ms, format_rate, format_seconds
 
@@ -34,12 +35,14 @@ def _sentence(report: Report, variant: Variant) -> str:
 
 def _engine_sentence(report: Report, variant: Variant, step_ms: float, ci_ms: Interval) -> str:
     plan = report.recommendation
-    wins = plan is not None and variant.name == f"device_engine={plan.device_engine!r}"
-    return (
+    found = (
         f"{variant.name}: a step takes {format_ms(step_ms)} ({format_interval(*ci_ms)}) instead of "
-        f"{format_ms(variant.now_ms)} with our ops as they are (measured): "
-        f"{'it is in the plan' if wins else 'it does not win here'}."
+        f"{format_ms(variant.now_ms)} with our ops as they are (measured)"
     )
+    if any(variant.name == f"device_engine={engine!r}" for engine in NEVER_RECOMMENDED):
+        return f"{found}. Its audio differs from that of audiomentations, so it is never recommended."
+    wins = plan is not None and variant.name == f"device_engine={plan.device_engine!r}"
+    return f"{found}: {'it is in the plan' if wins else 'it does not win here'}."
 
 
 def _loading(report: Report, variant: Variant) -> str:

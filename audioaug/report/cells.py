@@ -128,7 +128,7 @@ def legend(report: Report, shown: list[Cell], hidden: int) -> tuple[Line, ...]:
     """What the marks in the table mean, and how many rows it leaves out."""
     advice = report.recommendation
     sentences = {
-        "± reaches the farther end of an interval: 95 % where it was measured, 90 % where it is predicted.": any(
+        "In brackets: the interval, 95 % where it was measured, 90 % where it is predicted.": any(
             c.measured_ci_ms or c.predicted_ci_ms for c in shown
         ),
         "~ is predicted, not measured.": any(c.measured_ms is None and any(quantities(c)) for c in shown),

@@ -21,8 +21,7 @@ class OpCost:
 def op_costs(report: Report) -> list[OpCost]:
     """The costs of the ops that have a row in ``op_parts``, in the same order."""
     stages = [stage for stage in report.stages if stage.op is not None]
-    advice = report.recommendation
-    engines = {"worker": advice.worker_engine, "device": advice.device_engine} if advice else {}
+    engines = advised_engines(report)
 
     def ms(op: int, where: str) -> float | None:
         there = [stage for stage in stages if (stage.op, stage.where) == (op, where) and stage.ms_per_batch is not None]
@@ -31,6 +30,12 @@ def op_costs(report: Report) -> list[OpCost]:
 
     places = range(len(op_names(report)))
     return [OpCost(ms(op, "worker"), ms(op, "device"), runs_in(report, op) == "worker") for op in places]
+
+
+def advised_engines(report: Report) -> dict[str, str]:
+    """The engines that the recommendation has in the workers and on the device."""
+    advice = report.recommendation
+    return {"worker": advice.worker_engine, "device": advice.device_engine} if advice else {}
 
 
 def op_names(report: Report) -> list[str]:
@@ -47,7 +52,9 @@ def op_parts(report: Report) -> tuple[Part, ...]:
         return ()
     sides = sorted({side(stage) for stage in stages}, key=lambda it: (it[0] != "worker", it))
     costs = {(stage.op, side(stage)): stage for stage in stages}
-    columns = (Column("op", number=True), Column("transform"), *(side_column(it) for it in sides), Column("runs in"))
+    advised = advised_engines(report).items()
+    timed = (side_column(it, it in advised or not advised) for it in sides)
+    columns = (Column("op", number=True, use="minor"), Column("transform"), *timed, Column("runs in"))
     rows = tuple(
         Row((str(op + 1), name, *(cost(costs.get((op, it))) for it in sides), runs_in(report, op)))
         for op, name in enumerate(op_names(report))
@@ -60,9 +67,9 @@ def side(stage: StageCost) -> Side:
     return stage.where, stage.engine
 
 
-def side_column(it: Side) -> Column:
+def side_column(it: Side, is_main: bool) -> Column:
     """The column of one side: ``worker / audiomentations``."""
-    return Column("\n".join(filter(None, it)), number=True)
+    return Column("\n".join(filter(None, it)), number=True, use="main" if is_main else "minor")
 
 
 def cost(stage: StageCost | None) -> str:

@@ -91,16 +91,19 @@ class Section:
 
 
 def spread(value: float | None, interval: Interval | None) -> str:
-    """Format a value and how far its interval reaches on the wider side: ``40.1 ±0.3``, ``181 ±13``.
+    """Format a value with its interval: ``40.1 (39.8 .. 40.3)``. Times, which are never below 0.
 
-    The reach is rounded up to one significant digit, to two where it starts with a 1; the value follows it.
+    All have as many decimals as how far the interval reaches on its wider side has with one significant digit, or two
+    where it starts with a 1. The interval is rounded outwards.
     """
     if value is None:
         return NOTHING
-    reach = 0.0 if interval is None else max(interval[1] - value, value - interval[0])
+    low, high = interval or (value, value)
+    reach = max(high - value, value - low)
     if reach <= 0 or not math.isfinite(reach):
         return significant(value, 3)
     exponent = math.floor(math.log10(reach))
     decimals = max(0, -exponent + (reach < 2 * 10.0**exponent))
-    reach = math.ceil(reach * 10**decimals - 1e-6) / 10**decimals
-    return f"{value:,.{decimals}f} ±{reach:,.{decimals}f}"
+    size = 10**decimals
+    low, high = math.floor(max(0.0, low) * size + 1e-6) / size, math.ceil(high * size - 1e-6) / size
+    return f"{value:,.{decimals}f} ({low:,.{decimals}f} .. {high:,.{decimals}f})"

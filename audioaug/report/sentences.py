@@ -1,6 +1,6 @@
 """What the report says in words."""
 
-from audioaug.records import HostFacts, Report
+from audioaug.records import HostFacts, Report, Workload
 from audioaug.report.cells import runnable_cells
 from audioaug.report.parts import Facts, Line, Part
 from audioaug.units import format_bytes, format_hz, format_seconds, plural
@@ -115,5 +115,12 @@ def training(report: Report) -> str:
     """The model, its batches and its data in one line."""
     work = report.workload
     model = f"{work.model} ({work.parameters:,} parameters, {work.precision})"
-    batch = f"batches of {plural(work.batch_size, 'clip')} of {work.clip_seconds:g} s at {format_hz(work.sample_rate)}"
-    return f"{model}, {batch}, {work.dataset} ({plural(work.clips, 'clip')})"
+    clips = f"{plural(work.batch_size, 'clip')} of {clip_length(work)} at {format_hz(work.sample_rate)}"
+    size = "a stream" if work.clips is None else plural(work.clips, "clip")
+    return f"{model}, batches of {clips}, {work.dataset} ({size})"
+
+
+def clip_length(work: Workload) -> str:
+    """How long the clips are: ``4 s``, or ``0.5 to 3.2 s``."""
+    longest = f"{round(work.clip_seconds, 3):g} s"
+    return longest if work.shortest_seconds is None else f"{round(work.shortest_seconds, 3):g} to {longest}"

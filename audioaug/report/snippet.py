@@ -2,14 +2,19 @@
 
 import dataclasses
 import json
-import textwrap
+from collections.abc import Iterable
+from typing import Any
 
-from audioaug.records import Plan, Recommendation, Report
+from audioaug.records import Plan, Recommendation, Report, Workload, plan_of
 from audioaug.report.parts import Code, Part
 
 LINE_LENGTH = 80
 
-PLAN_FIELDS = ("cut", "worker_engine", "device_engine", "num_workers", "prefetch_factor", "pin_memory", "threads")
+ALWAYS = ("cut", "num_workers")
+"""The fields of a plan that are shown although they have their default."""
+
+FOUND = (None, 0, "audio")
+"""Where Loader looks for the audio anyway."""
 
 
 def snippet_parts(report: Report) -> tuple[Part, ...]:
@@ -21,15 +26,17 @@ def snippet_parts(report: Report) -> tuple[Part, ...]:
 
 
 def snippet(report: Report, advice: Recommendation) -> str:
-    """Some eight lines with the real numbers, none longer than ``LINE_LENGTH``."""
-    settings = f"batch_size={report.workload.batch_size}, device={json.dumps(report.host.device)}"
+    """Some ten lines that make the Loader that was raced, of what the model file defines; short where they can be."""
+    work = report.workload
     return "\n".join(
         (
             "import audioaug",
             "",
-            call("plan = audioaug.Plan", plan_arguments(advice)),
+            *chain_lines(work),
+            *dataset_lines(work),
+            call("plan = audioaug.Plan", plan_arguments(report, advice)),
             '# or, with --plan plan.json: plan = audioaug.Plan.load("plan.json")',
-            call("loader = audioaug.Loader", f"dataset, chain, plan, {settings}"),
+            call("loader = audioaug.Loader", ("dataset", "chain", "plan", *loader_arguments(report))),
             "for epoch in range(epochs):",
             "    loader.set_epoch(epoch)",
             "    for batch in loader: ...  # augmented, on the device",
@@ -37,19 +44,71 @@ def snippet(report: Report, advice: Recommendation) -> str:
     )
 
 
-def plan_arguments(advice: Recommendation) -> str:
+def chain_lines(work: Workload) -> tuple[str, ...]:
+    """The line that makes the chain of what the user declared; none for the demo's chain."""
+    form, name = work.setup.augment, work.setup.augment_name
+    if form == "demo" or not (form == "yaml" or name.isidentifier()):
+        return ()
+    rate = f"sample_rate={work.sample_rate}"
+    if form == "audiomentations":
+        return (call("chain = audioaug.Chain.from_audiomentations", (name, rate)),)
+    if form in ("op", "ops"):
+        return (call("chain = audioaug.Chain", (name if form == "ops" else f"[{name}]", rate)),)
+    chain = name if form == "chain" else f"audioaug.Chain.from_yaml({literal(name)})"
+    if work.sources.get("sample_rate") == "command line":
+        return (call("chain = audioaug.Chain", (f"{chain}.ops", rate)),)
+    return (f"chain = {chain}",)
+
+
+def dataset_lines(work: Workload) -> tuple[str, ...]:
+    """The line that makes the dataset, where it is a folder or a manifest."""
+    path = work.setup.dataset_path
+    if not path:
+        return ()
+    arguments = (literal(path), f"sample_rate={work.sample_rate}", f"seconds={work.clip_seconds!r}")
+    return (call("dataset = audioaug.AudioFolder", arguments),)
+
+
+def plan_arguments(report: Report, advice: Recommendation) -> list[str]:
     """The arguments of ``Plan`` for this cell: where and how many always, the rest where it is not the default."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Plan)}
-    chosen = {name: getattr(advice, name) for name in PLAN_FIELDS}
-    chosen["pin_memory"] = advice.pin_memory or None  # as the plan has it
-    always = ("cut", "num_workers")
-    return ", ".join(f"{name}={value!r}" for name, value in chosen.items() if name in always or value != defaults[name])
+    chain_hash = "" if report.workload.setup.augment == "demo" else report.chain.hash
+    plan, usual = plan_of(advice, chain_hash, report.workload.precision), Plan()
+    chosen = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}
+    return [
+        f"{name}={literal(value)}" for name, value in chosen.items() if name in ALWAYS or value != getattr(usual, name)
+    ]
 
 
-def call(function: str, arguments: str) -> str:
-    """A call on one line, or with its arguments indented below where one line is too short for it."""
-    line = f"{function}({arguments})"
+def loader_arguments(report: Report) -> list[str]:
+    """The arguments of ``Loader`` behind the plan: those that it was raced with."""
+    work, setup = report.workload, report.workload.setup
+    arguments = {
+        f"batch_size={work.batch_size}": True,
+        f"device={literal(report.host.device)}": True,
+        "shuffle=True": not setup.is_stream,
+        f"audio_key={literal(setup.audio_key)}": setup.audio_key not in FOUND,
+        "pad=True": setup.pad and setup.lengths is None,
+        f"lengths={literal(setup.lengths)}": setup.lengths is not None,
+        "targets=targets": setup.targets,
+        "collate_fn=collate_fn": setup.collate_fn,
+    }
+    return [argument for argument, holds in arguments.items() if holds]
+
+
+def literal(value: Any) -> str:
+    """A plain value as Python code."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def call(function: str, arguments: Iterable[str]) -> str:
+    """A call on one line, or with its arguments indented below where one line is too short for them."""
+    arguments = tuple(arguments)
+    line = f"{function}({', '.join(arguments)})"
     if len(line) <= LINE_LENGTH:
         return line
-    inner = textwrap.fill(f"{arguments},", LINE_LENGTH, initial_indent="    ", subsequent_indent="    ")
-    return f"{function}(\n{inner}\n)"
+    lines = ["   "]
+    for argument in arguments:
+        if len(lines[-1]) + len(argument) + 2 > LINE_LENGTH and lines[-1].strip():
+            lines.append("   ")
+        lines[-1] += f" {argument},"
+    return "\n".join((f"{function}(", *lines, ")"))

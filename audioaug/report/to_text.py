@@ -21,6 +21,10 @@ ROW_STYLES: dict[parts.RowKind, str] = {"plain": "", "best": "bold green", "gues
 BAR_STYLES: dict[bars.Share, str] = {"model": "green", "augment": "yellow", "wait": "red"}
 
 
+LEAST_WORDS = 22
+"""Characters of a column of words before it is wrapped: minor columns are left out first."""
+
+
 def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
     """Lay the report out in lines of at most ``width`` characters; escape codes only if ``colour`` is asked for."""
     console = page_console(width, colour)
@@ -107,9 +111,13 @@ def table(part: parts.Table, gap: int) -> RenderableType:
     from rich.table import Table
 
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="")
-    for column in part.columns:
+    for place, column in enumerate(part.columns):
         header = text_lines([text(it) for it in column.header.split("\n")])
-        grid.add_column(header, justify="right" if column.number else "left", no_wrap=column.number)
+        longest = max((len(row.values[place]) for row in part.rows), default=0)
+        least = longest if column.number else min(LEAST_WORDS, longest)
+        grid.add_column(
+            header, justify="right" if column.number else "left", no_wrap=column.number, min_width=least or None
+        )
     for row in part.rows:
         values = zip(row.values, part.columns, strict=True)
         cells = (text(value, overflow="ellipsis" if column.number else "fold") for value, column in values)

@@ -20,6 +20,7 @@ from audioaug import Chain, ops
 from audioaug.advise.target import Target, UsualLoss, load_module
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.audio.folder import AudioFolder
+from audioaug.records import LoaderSetup
 
 RATE = 16000
 CLASSES = 12
@@ -67,7 +68,7 @@ def target(
         chain=chain,
         dataset=dataset,
         batch_size=batch_size,
-        clip_seconds=1.0,
+        clip_seconds=(1.0, 1.0),
         device=torch.device("cpu"),
         precision="fp32",
         num_workers=num_workers,
@@ -75,7 +76,8 @@ def target(
         loss=UsualLoss(),
         optimizer=torch.optim.AdamW(parameters, lr=1e-4),
         own_step=step,
-        pad=pad,
+        setup=LoaderSetup(pad=pad),
+        targets=None,
         data_name=type(dataset).__name__,
         threads=alive,
     )

@@ -97,8 +97,13 @@ def racer_with():
             chain=Chain([ops.Gain()], 16000),
             batch_size=2,
             device=torch.device("cpu"),
+            precision="fp32",
             collate_fn=None,
             pad=False,
+            lengths=None,
+            targets=None,
+            audio_key=None,
+            is_stream=False,
             path="m.py",
             step=step,
         )

@@ -45,16 +45,19 @@ def test_a_file_that_is_not_python(advise, model) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1\n\nraise ValueError('boom')\n", "mymodel.py cannot be run: ValueError: boom (line 3)."),
-        ("import nothing_like_it\n", "No module named 'nothing_like_it' (line 1)."),
-        ("x = 1\ndef broken(:\n", "SyntaxError: invalid syntax (line 2)."),
+        ("x = 1\n\nraise ValueError('boom')\n", "mymodel.py cannot be run: ValueError: boom (line 3 of mymodel.py)."),
+        ("import nothing_like_it\n", "No module named 'nothing_like_it' (line 1 of mymodel.py)."),
+        ("x = 1\ndef broken(:\n", "SyntaxError: invalid syntax (line 2 of mymodel.py)."),
         ("\0", "SyntaxError: source code string cannot contain null bytes."),
-        ("raise SystemExit(3)\n", "SystemExit: 3 (line 1)."),
+        ("raise SystemExit(3)\n", "SystemExit: 3 (line 1 of mymodel.py)."),
         ("from audioaug import ops\nops.Gain(p=2.0)\n", "mymodel.py: Gain: p is 2, but it must be between 0 and 1."),
         ("x = 1\n", "mymodel.py defines no model. Define `model`, `build_model()`, or one torch.nn.Module class"),
         ("model = 'a name'\n", "the model is 'a name', but it must be a torch.nn.Module."),
         ("def build_model():\n    return None\n", "the model is None, but it must be a torch.nn.Module."),
-        ("\ndef build_model():\n    raise KeyError('weights')\n", "cannot be built: KeyError: 'weights' (line 3)."),
+        (
+            "\ndef build_model():\n    raise KeyError('weights')\n",
+            "cannot be built: KeyError: 'weights' (line 3 of mymodel.py).",
+        ),
         ("import torch\nmodel = torch.nn.ReLU()\n", "mymodel.py: the model has no parameters to train."),
         ("import torch\nmodel = torch.nn.LazyLinear(12)\n", "mymodel.py: the model has lazy layers, which do not know"),
         (

@@ -17,6 +17,7 @@ OPTIONS = {
     "--batch-size": None,
     "--sample-rate": None,
     "--clip-seconds": None,
+    "--audio-key": "KEY",
     "--device": None,
     "--workers": None,
     "--precision": None,

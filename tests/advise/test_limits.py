@@ -13,7 +13,7 @@ import torch
 
 import audioaug.advise.limits
 from audioaug.advise.arms import EndlessBatches
-from audioaug.advise.drawn import POOL, drawn
+from audioaug.advise.drawn import POOL, Reader, drawn
 from audioaug.advise.limits import why_unpicklable
 from audioaug.advise.pieces import readable
 from audioaug.advise.target import load_target
@@ -175,7 +175,7 @@ def test_a_dataset_of_which_nothing_can_be_read_is_not_scanned() -> None:
             raise OSError("gone")
 
     data = Broken()
-    assert readable(data, 16000) == ([], []) and data.tried < 1000
+    assert readable(Reader(data), torch.as_tensor) == [] and data.tried < 1000
 
 
 def test_a_cell_that_is_out_of_memory_is_infeasible_and_not_the_end(racer_with) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from audioaug.advise.arms import EndlessBatches, RaceBatches
 from audioaug.advise.cells import _on_other_batches
+from audioaug.advise.drawn import Reader
 from audioaug.advise.pieces import CLIPS, readable
 from audioaug.advise.progress import told_once
 from audioaug.advise.racing import AGAIN, CEILING, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer
@@ -220,9 +221,10 @@ def test_examples_that_cannot_be_read_are_passed_over() -> None:
         def __getitem__(self, index):
             return {0: torch.zeros(1, 8), 3: torch.ones(1, 8)}[index]
 
-    indices, clips = readable(Data(), 16000)
+    found = readable(Reader(Data()), torch.as_tensor)
+    indices = [index for index, _ in found]
     assert sorted(indices[:2]) == [0, 3] and indices == indices[:2] * (CLIPS // 2)
-    assert [float(clip.max()) for clip in clips[:2]] == [float(index == 3) for index in indices[:2]]
+    assert [float(clip.max()) for _, clip in found[:2]] == [float(index == 3) for index in indices[:2]]
 
 
 def test_our_warnings_are_told_once_and_others_shown() -> None:

@@ -45,6 +45,19 @@ def test_what_is_neither_is_refused(text, words) -> None:
         parse_also(text)
 
 
+def test_torch_audiomentations_is_raced_only_when_asked_for(monkeypatch) -> None:
+    assert parse_also("torch-audiomentations")[0].engine == "torch-audiomentations"
+    monkeypatch.setattr("audioaug.advise.variants.why_unavailable", lambda: "torch-audiomentations is not installed.")
+    with pytest.raises(UsageError, match=r"^--also torch-audiomentations: torch-audiomentations is not installed\."):
+        parse_also("torch-audiomentations")
+
+
+def test_the_report_says_that_torch_audiomentations_differs() -> None:
+    faster = Variant("device_engine='torch-audiomentations'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
+    (said,) = variant_sentences(replace(planted_report(), variants=(faster,)))
+    assert said.endswith("Its audio differs from that of audiomentations, so it is never recommended.")
+
+
 def test_both_are_measured_beside_the_step_as_it_is(advise, model, here) -> None:
     path = model(CHEAP + IN_MEMORY + SLOW_WHERE_LARGE)
     options = ("--budget", "1", "--workers", "0", "--also", "bf16,batch_size=8", "--json", "report.json")

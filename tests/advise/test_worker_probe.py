@@ -46,8 +46,13 @@ def trained():
             chain=Chain([ops.Gain(p=1.0)], 16000),
             batch_size=4,
             device=torch.device("cpu"),
+            precision="fp32",
             collate_fn=None,
             pad=True,
+            lengths=None,
+            targets=None,
+            audio_key=None,
+            is_stream=False,
         )
 
     return build

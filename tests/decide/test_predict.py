@@ -119,10 +119,10 @@ def test_the_loader_is_faster_by_what_batched_workers_save() -> None:
 
 def test_batched_workers_are_a_cell_only_where_they_take_less_time() -> None:
     report = planted_report(worker=(2.0, 8.0, 1.0), batched=(3.0, 4.0, 9.0))
-    cells = all_cells(report, (0, 2), (0, 1, 2), pin_memory=False)
+    cells = all_cells(report, (0, 2), pin_memory=False)
     ours = [(it.cut, it.device_engine, it.num_workers) for it in cells if it.worker_engine == "batched"]
     assert ours == [(2, "batched", 2)]  # at 1 and 3 audiomentations is faster; no workers is the device's own case
-    assert not [it for it in all_cells(planted_report(), (2,), (), pin_memory=False) if it.worker_engine == "batched"]
+    assert not [it for it in all_cells(planted_report(), (2,), pin_memory=False) if it.worker_engine == "batched"]
 
 
 TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
@@ -143,7 +143,7 @@ TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
 def test_the_training_process_gets_a_thread_for_each_core_that_workers_leave_it(host, workers, threads) -> None:
     report = planted_report(host=host)
     assert threads_beside(report, workers) == threads
-    cells = [it for it in all_cells(report, (workers,), (), pin_memory=False) if it.status != "infeasible"]
+    cells = [it for it in all_cells(report, (workers,), pin_memory=False) if it.status != "infeasible"]
     assert {it.threads for it in cells} == {threads}
 
 
@@ -178,7 +178,7 @@ def build(machine, **change):
 
 
 def predictions(report) -> dict[str, float]:
-    cells = all_cells(report, (0, 1, 2, 3, 8, 12), (), pin_memory=False)
+    cells = all_cells(report, (0, 1, 2, 3, 8, 12), pin_memory=False)
     return {replace(it, threads=None).name: it.predicted_ms for it in cells}
 
 
@@ -207,7 +207,7 @@ def test_nothing_that_costs_more_is_predicted_to_be_faster(machine, op, factor, 
 @always
 def test_intervals_hold_the_prediction(machine) -> None:
     report = build(machine)
-    for it in all_cells(report, (0, 1, 3, 12), (), pin_memory=False):
+    for it in all_cells(report, (0, 1, 3, 12), pin_memory=False):
         low, high = it.predicted_ci_ms
         assert 0 <= low <= it.predicted_ms <= high
 
@@ -239,11 +239,9 @@ def test_a_heavy_op_in_the_middle_is_put_where_it_is_cheap() -> None:
 
 def test_all_cells_keeps_the_impossible_with_a_reason() -> None:
     report = planted_report(device=(None, 0.5, 0.2), device_from=1)
-    cells = all_cells(report, (0, 2), (0, 2), pin_memory=True)
+    cells = all_cells(report, (0, 2), pin_memory=True)
     assert {(c.cut, c.device_engine, c.num_workers) for c in cells if c.status == "predicted"} == {
         *((cut, "batched", workers) for cut in (1, 2, 3) for workers in (0, 2)),
-        (2, "torch-audiomentations", 0),
-        (2, "torch-audiomentations", 2),
     }
     assert [(c.placement, c.cut, c.reason) for c in cells if c.status == "infeasible"] == [
         ("gpu", 0, "Op0: it has a codec")
@@ -251,15 +249,9 @@ def test_all_cells_keeps_the_impossible_with_a_reason() -> None:
     assert all(c.pin_memory for c in cells if c.status == "predicted")
 
 
-def test_all_cells_says_why_there_is_no_stock_engine() -> None:
-    cells = all_cells(planted_report(), (0,), (0, 1, 2), pin_memory=False, why_no_stock="not installed")
-    stock = [c for c in cells if c.device_engine == "torch-audiomentations"]
-    assert [(c.status, c.reason) for c in stock] == [("infeasible", "not installed")]
-
-
 def test_the_empty_chain_has_one_cut() -> None:
     report = planted_report(worker=(), device=())
-    cells = all_cells(report, (0, 1), (), pin_memory=False)
+    cells = all_cells(report, (0, 1), pin_memory=False)
     assert [(c.placement, c.cut, c.num_workers) for c in cells] == [("cpu", 0, 0), ("cpu", 0, 1)]
     assert predict(report, Cell("cpu", 0)).ms == pytest.approx(10 + DECODE + COLLATE)
 

@@ -113,7 +113,7 @@ def test_the_prediction_is_at_least_what_each_end_takes_alone(machine) -> None:
 @given(machines)
 @always
 def test_the_favourite_is_the_fastest_of_its_kind(machine) -> None:
-    cells = [it for it in all_cells(build(machine), (0, 1, 2, 4), (), pin_memory=False) if it.status != "infeasible"]
+    cells = [it for it in all_cells(build(machine), (0, 1, 2, 4), pin_memory=False) if it.status != "infeasible"]
     best = best_of_each(cells)[0]
     assert best.predicted_ms <= 1.021 * min(it.predicted_ms for it in cells)
     assert best.bound_by in ("loader", "device", "cores")

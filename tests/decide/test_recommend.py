@@ -51,9 +51,8 @@ def test_how_far_a_plan_is_from_itself_is_said_where_it_decides() -> None:
 @pytest.mark.parametrize(
     ("worse", "better"),
     [
-        (raced(0, 1, 20.0, device_engine="torch-audiomentations"), raced(0, 2, 20.0)),  # inexact, though fewer workers
         (raced(0, 1, 20.0, device_engine="captured"), raced(0, 2, 20.0)),  # less simple
-        (raced(0, 1, 20.0, device_engine="torch-audiomentations"), raced(0, 2, 20.0, device_engine="compiled")),
+        (raced(0, 1, 10.0, device_engine="torch-audiomentations"), raced(0, 2, 20.0)),  # inexact, though faster
         (raced(0, 4, 20.0, cpu_seconds_per_step=0.01), raced(0, 2, 20.0, cpu_seconds_per_step=0.5)),
         (raced(0, 2, 20.0, cpu_seconds_per_step=0.5), raced(1, 2, 20.0, cpu_seconds_per_step=0.01)),
         (raced(1, 2, 20.0), raced(0, 2, 20.0)),

@@ -45,7 +45,7 @@ def test_predictions_are_near_what_training_took() -> None:
 
 def test_every_cell_is_predicted_again(report) -> None:
     workers = sorted({it.num_workers for it in report.loader_costs})
-    cells = [it for it in all_cells(report, workers, (), pin_memory=False) if it.status != "infeasible"]
+    cells = [it for it in all_cells(report, workers, pin_memory=False) if it.status != "infeasible"]
     assert all(it.predicted_ms and it.bound_by for it in cells)
     assert best_of_each(cells)[0].predicted_ms <= 1.02 * min(it.predicted_ms for it in cells)
 

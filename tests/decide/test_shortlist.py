@@ -33,8 +33,8 @@ def test_today_and_the_best_of_both_ends_always_race() -> None:
 
 @pytest.mark.parametrize("at_most", [1, 2, 3, 4, 6, 50])
 def test_no_more_than_asked_for_and_none_twice(at_most) -> None:
-    report = planted_report(stock=(1.0, 1.0, 1.0))
-    found = shortlist(all_cells(report, (0, 1, 2, 4, 8), (0, 1, 2), pin_memory=False), cell(3, 0), at_most)
+    report = planted_report()
+    found = shortlist(all_cells(report, (0, 1, 2, 4, 8), pin_memory=False), cell(3, 0), at_most)
     assert 1 <= len(found) <= at_most
     assert len(set(names(found))) == len(found)
 
@@ -85,11 +85,11 @@ def test_what_was_measured_stands_for_its_cut_and_comes_first() -> None:
 
 
 def test_there_is_one_for_every_cut_and_engine_that_can_run() -> None:
-    report = planted_report(stock=(1.0, 1.0, 1.0))
-    cells = all_cells(report, (0, 1, 2, 4, 8), (0, 1, 2), pin_memory=False)
+    report = planted_report()
+    cells = all_cells(report, (0, 1, 2, 4, 8), pin_memory=False)
     found = [(it.cut, it.device_engine) for it in best_of_each(cells)]
     assert sorted(found) == sorted({(it.cut, it.device_engine) for it in cells if it.status != "infeasible"})
-    assert len(found) == 7
+    assert len(found) == 4
 
 
 def test_other_numbers_of_workers_get_a_heat_too_two_at_most() -> None:
@@ -122,6 +122,6 @@ def test_workers_live_on_where_their_start_is_a_part_of_an_epoch(clips, kept) ->
         workload=replace(report.workload, clips=clips),
         loader_costs=tuple(replace(it, first_batch_seconds=2.0) for it in report.loader_costs),
     )
-    assert {it.persistent_workers for it in all_cells(report, (2,), (), pin_memory=False)} == {kept}
-    unknown = all_cells(planted_report(), (2,), (), pin_memory=False)
+    assert {it.persistent_workers for it in all_cells(report, (2,), pin_memory=False)} == {kept}
+    unknown = all_cells(planted_report(), (2,), pin_memory=False)
     assert {it.persistent_workers for it in unknown} == {False}  # they started in no time

@@ -180,7 +180,7 @@ def test_the_advisor_knows_where_it_cannot_be_cut() -> None:
 
     report = planted_report()
     facts = dataclasses.replace(report.chain, worker_until=1, worker_until_reason="Op1: it mixes")
-    cells = all_cells(dataclasses.replace(report, chain=facts), (0, 2), (0, 1, 2), pin_memory=False)
+    cells = all_cells(dataclasses.replace(report, chain=facts), (0, 2), pin_memory=False)
     impossible = {cell.cut: (cell.placement, cell.reason) for cell in cells if cell.status == "infeasible"}
     assert impossible == {2: ("split", "Op1: it mixes"), 3: ("cpu", "Op1: it mixes")}
     assert {cell.cut for cell in cells if cell.status != "infeasible"} == {0, 1}

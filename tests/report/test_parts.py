@@ -22,11 +22,12 @@ def rows_of(report):
 @pytest.mark.parametrize(
     ("value", "interval", "text"),
     [
-        (40.1, (39.82, 40.3), "40.1 ±0.3"),
-        (150.4, (149.35, 151.2), "150.4 ±1.1"),
-        (181.0, (168.3, 191.9), "181 ±13"),
-        (0.02134, (0.0211, 0.0215), "0.0213 ±0.0003"),
-        (1234.0, (1000.0, 1300.0), "1,234 ±234"),
+        (40.1, (39.82, 40.3), "40.1 (39.8 .. 40.3)"),
+        (150.4, (149.35, 151.2), "150.4 (149.3 .. 151.2)"),
+        (181.0, (168.3, 191.9), "181 (168 .. 192)"),
+        (0.02134, (0.0211, 0.0215), "0.0213 (0.0211 .. 0.0215)"),
+        (1234.0, (1000.0, 1300.0), "1,234 (1,000 .. 1,300)"),
+        (402.0, (-72.0, 876.0), "402 (0 .. 876)"),
         (40.1, None, "40.1"),
         (40.1, (40.1, 40.1), "40.1"),
         (40.1, (39.0, math.inf), "40.1"),
@@ -40,7 +41,8 @@ def test_spread_shows_as_many_digits_as_the_interval_supports(value, interval, t
 def test_the_interval_is_never_narrower_than_what_was_measured():
     for reach in (0.0301, 0.1999, 0.95, 9.51, 19.99, 123.4):
         text = spread(500.0, (500.0 - reach / 2, 500.0 + reach))
-        assert float(text.partition("±")[2].replace(",", "")) >= reach
+        low, high = text.partition("(")[2].rstrip(")").split(" .. ")
+        assert float(low) <= 500.0 - reach / 2 and float(high) >= 500.0 + reach
 
 
 def test_printable_leaves_no_way_to_steer_a_terminal():
@@ -129,7 +131,7 @@ def test_a_long_table_leaves_out_predictions_only_and_says_how_many(race):
 def test_a_measured_cell_wins_over_the_same_one_predicted(race):
     predicted = replace(race.current, measured_ms=None, measured_ci_ms=None, status="predicted")
     rows = rows_of(replace(race, cells=(predicted,), recommendation=None))
-    assert [(row[""], row["measured ms"]) for row in rows[1:]] == [("today", "284.0 ±2.0")]
+    assert [(row[""], row["measured ms"]) for row in rows[1:]] == [("today", "284.0 (282.0 .. 285.5)")]
 
 
 def test_cells_that_differ_in_a_knob_have_different_names(race):
@@ -215,7 +217,7 @@ def test_the_snippet_is_valid_python_with_the_real_numbers(race):
     (code,) = snippet.snippet_parts(race)
     compile(code.text, "snippet", "exec")
     assert "Plan(cut=2, num_workers=4, prefetch_factor=4, pin_memory=True)" in code.text
-    assert 'batch_size=64, device="cuda:0")' in code.text
+    assert 'batch_size=64, device="cuda:0", shuffle=True' in code.text
     assert max(map(len, code.text.splitlines())) <= snippet.LINE_LENGTH
 
 

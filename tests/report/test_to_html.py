@@ -144,7 +144,7 @@ def test_the_verdict_comes_first_and_the_numbers_follow(race):
             race.recommendation.because,
             "today : 284 ms = model 38.0 ms + waiting 246 ms",
             "plan = audioaug.Plan(cut=2, num_workers=4",
-            "40.1 ±0.3",
+            "40.1 (39.8 .. 40.4)",
             "cut at 2: what is above runs in the workers",
             "Measured: the ceiling, 14 stages alone, 5 cells end to end",
             "NVIDIA H100 80GB HBM3",

@@ -46,7 +46,7 @@ def test_it_says_what_the_text_says(race):
     text = render(race)
     for part in (
         "| **use** | **split at 2, 4 workers, prefetch 4, pinned** | **2** "
-        "| **audiomentations + batched** | **4** | **41 ±3** |",
+        "| **audiomentations + batched** | **4** | **41 (38 .. 44)** |",
         "| today | all in the loader, 2 workers |",
         "```python\nimport audioaug\n",
         "today: 284 ms = model 38.0 ms + waiting 246 ms",

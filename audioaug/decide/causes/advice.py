@@ -36,8 +36,8 @@ def probe_unrepresentative(case: Case) -> str:
     spread = math.sqrt(sum((value - mean(total)) ** 2 for value in total) / len(total)) / max(1e-9, mean(total))
     return (
         f"The {PROBE} clips that transforms are timed with take {ratio:.2f} times as long as "
-        f"{plural(len(total) - PROBE, 'other')} of {case.report.workload.clips:,} (single ones vary by ± "
-        f"{format_percent(spread)}): what is only predicted may be off as much. Trust what was raced."
+        f"{plural(len(total) - PROBE, 'other')} (single ones vary by {format_percent(spread)}): what is only predicted "
+        "may be off as much. Trust what was raced."
     )
 
 
@@ -54,10 +54,10 @@ def prefetch_useless(case: Case) -> str:
 
 def advice_costs_more_than_it_saves(case: Case) -> str:
     """The advice pays for itself late, in terms of epochs."""
-    steps = case.report.break_even_steps
-    if steps is None or steps <= EPOCHS * case.epoch_steps:
+    steps, epoch = case.report.break_even_steps, case.epoch_steps
+    if steps is None or epoch is None or steps <= EPOCHS * epoch:
         return ""
     return (
-        f"This advice has paid for itself only after {steps:,} steps, {steps / case.epoch_steps:,.0f} epochs of "
-        f"{plural(case.epoch_steps, 'step')}. For a shorter training, keep it for the next one (--plan FILE)."
+        f"This advice has paid for itself only after {steps:,} steps, {steps / epoch:,.0f} epochs of "
+        f"{plural(epoch, 'step')}. For a shorter training, keep it for the next one (--plan FILE)."
     )

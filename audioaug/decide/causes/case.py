@@ -126,14 +126,10 @@ class Case:
         return worker_ms(self.report, self.current.cut, self.current.worker_engine)[1]
 
     @property
-    def epoch_steps(self) -> int:
-        """Steps in an epoch."""
-        return math.ceil(self.report.workload.clips / self.report.workload.batch_size)
-
-    @property
-    def epoch_ms(self) -> float:
-        """How long an epoch takes today."""
-        return self.epoch_steps * self.step_ms
+    def epoch_steps(self) -> int | None:
+        """Steps in an epoch; ``None`` for a stream, whose length is unknown."""
+        clips = self.report.workload.clips
+        return None if clips is None else math.ceil(clips / self.report.workload.batch_size)
 
     @property
     def examples(self) -> Examples | None:

@@ -219,7 +219,8 @@ def _dearest_op(case: Case) -> StageCost | None:
 
 
 def _share(case: Case, stage: StageCost) -> str:
-    return f"{format_percent((stage.ms_per_batch or 0.0) / case.batch_ms)} of a worker's time"
+    whose = "of a worker's time" if case.current.num_workers else "of the time to load a batch"
+    return f"{format_percent((stage.ms_per_batch or 0.0) / case.batch_ms)} {whose}"
 
 
 def _cost(stage: StageCost) -> str:

@@ -25,7 +25,7 @@ def refused(case: Case, limit: str) -> str:
 def memory_growth(case: Case) -> str:
     """Workers that keep growing would fill the memory within an epoch."""
     growth, workers = case.signals.worker_growth_bytes, case.current.num_workers
-    if not growth or growth <= 0 or not workers:
+    if not growth or growth <= 0 or not workers or case.epoch_steps is None:
         return ""
     batches = case.report.host.ram_available_bytes / growth
     if batches > case.epoch_steps:
@@ -87,6 +87,6 @@ def too_noisy(case: Case) -> str:
         return ""
     share = f"{format_percent(min(1.0, case.noise))}{' or more' if case.noise > 1 else ''}"
     return (
-        f"Today's step takes {format_ms(case.step_ms)} ± {share}: differences below that cannot be seen. Run this on a "
-        "quieter machine, or with a larger --budget."
+        f"Today's step takes {format_ms(case.step_ms)} and varies by {share}: differences below that cannot be seen. "
+        "Run this on a quieter machine, or with a larger --budget."
     )

@@ -96,28 +96,28 @@ def page_faults(case: Case) -> str:
 
 def slow_start(case: Case) -> str:
     """Workers take long to deliver their first batch, longer than an epoch then waits for all others."""
-    start = case.signals.start_seconds
-    if not case.current.num_workers or start is None:
+    start, steps = case.signals.start_seconds, case.epoch_steps
+    if not case.current.num_workers or start is None or steps is None:
         return ""
     starting = start - case.batch_ms / 1e3
-    waiting = case.epoch_steps * (case.step_ms - case.model_ms) / 1e3
-    if starting < max(SHORTEST_START, SLOW_START * case.epoch_ms / 1e3, waiting):
+    waiting = steps * (case.step_ms - case.model_ms) / 1e3
+    if starting < max(SHORTEST_START, SLOW_START * steps * case.step_ms / 1e3, waiting):
         return ""
     workers = plural(case.current.num_workers, "worker")
     return (
         f"{workers} {'takes' if case.current.num_workers == 1 else 'take'} {format_seconds(starting)} to start, as "
-        f"long as {round(starting * 1e3 / case.step_ms):,} steps; an epoch has {case.epoch_steps:,}. Keep them from "
+        f"long as {round(starting * 1e3 / case.step_ms):,} steps; an epoch has {steps:,}. Keep them from "
         "epoch to epoch (persistent_workers=True), and open what is large in the dataset lazily and once."
     )
 
 
 def epoch_gap(case: Case) -> str:
     """At the start of each epoch nothing is ready."""
-    gap = case.signals.epoch_gap_ms
-    if not case.current.num_workers or gap is None or gap < GAP * case.epoch_ms:
+    gap, steps = case.signals.epoch_gap_ms, case.epoch_steps
+    if not case.current.num_workers or gap is None or steps is None or gap < GAP * steps * case.step_ms:
         return ""
     return (
         f"At the start of each epoch the workers take {format_ms(gap)} for a first batch, "
-        f"{format_percent(gap / case.epoch_ms)} of an epoch of {plural(case.epoch_steps, 'step')}. Let an epoch be "
+        f"{format_percent(gap / (steps * case.step_ms))} of an epoch of {plural(steps, 'step')}. Let an epoch be "
         "several passes over the data."
     )

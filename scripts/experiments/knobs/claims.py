@@ -27,6 +27,9 @@ NO_GPU = "No GPU here."
 CLAIMED = {"CPU cache": 1e12, "VRAM": 1e12, "RAM": 50e9, "disk": 3e9}
 """Bytes a second."""
 
+PUBLISHED = {**TARGETS, "ram_percent": (40.0, 60.0)}
+"""The bands of the claim. The monitor's own leaves out that RAM should be full."""
+
 
 def claims(knobs: Knobs) -> tuple[Claim, ...]:
     """Put each claim beside what was measured here."""
@@ -108,7 +111,7 @@ def _targets(knobs: Knobs) -> Finding:
     if not knobs.windows:
         return "Not measured.", "not tested"
     seen, inside = [], []
-    for name, (low, high) in TARGETS.items():
+    for name, (low, high) in PUBLISHED.items():
         after = mean_of(knobs.windows["recommended"], name)
         before = mean_of(knobs.windows["default"], name)
         if after is None or before is None:
