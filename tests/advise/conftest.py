@@ -14,7 +14,7 @@ from audioaug.advise.racing import Racer
 from audioaug.advise.survey import Survey
 from audioaug.advise.target import MODULE_NAME
 from audioaug.decide.recommend import recommend
-from audioaug.measure import Clock, FakeClock, Watch
+from audioaug.measure import Clock, Watch
 from audioaug.records import Report, write_record
 from tests.advise.planted import CLOCK, PlantedLoader
 from tests.decide.planted import planted_report, raced, steady
@@ -113,7 +113,7 @@ def racer_with():
             path="m.py",
             step=step,
         )
-        return Racer(target, clock or FakeClock(), 1.0, notice=notice)
+        return Racer(target, clock or CLOCK, 1.0, notice=notice)
 
     return make
 
