@@ -151,9 +151,7 @@ def test_the_innermost_that_does_not_pickle_is_blamed(model) -> None:
 
 @pytest.mark.usefixtures("planted_time")
 def test_a_dataset_too_large_to_list(advise, model, here) -> None:
-    ran = advise(
-        "--model", model(CHEAP + ENDLESS), "--budget", "1", "--workers", "0", "--json", "report.json"
-    )
+    ran = advise("--model", model(CHEAP + ENDLESS), "--budget", "1", "--workers", "0", "--json", "report.json")
     assert ran.code == 0, ran.err
     report = found(here)
     assert report.workload.clips == 10**12 and len(report.signals.examples.samples) >= 32
