@@ -1,4 +1,4 @@
-"""How long a device idles between steps: what is added up, on the host's clock and on the planted events of a stream."""
+"""How long a device idles between steps: by the host's clock, and by planted events of a stream."""
 
 from types import SimpleNamespace
 
