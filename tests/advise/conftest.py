@@ -91,6 +91,7 @@ def advise(here, capsys):
 @pytest.fixture
 def planted_time(monkeypatch) -> None:
     """Run the advisor on a machine of planted time, with nobody else on it: see ``tests.advise.planted``."""
+    monkeypatch.setattr(CLOCK, "_now", 0.0)
     monkeypatch.setattr("audioaug.advise.survey.clock_for", lambda device: CLOCK)
     monkeypatch.setattr("audioaug.advise.survey.effective_cores", lambda cores, clock: float(cores))
     monkeypatch.setattr("audioaug.advise.example_probe.delayed_seconds", lambda: 0.0)

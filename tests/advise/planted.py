@@ -5,7 +5,7 @@ clock takes time, too, so that nothing is free.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,15 +32,15 @@ CLOCK = PlantedClock()
 class Clips:
     """Sixty-four clips that take so many seconds each to read, during which a core is free."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, samples: Callable[[int], int] = lambda index: 4000) -> None:
+        self.seconds, self.samples = seconds, samples
 
     def __len__(self) -> int:
         return 64
 
     def __getitem__(self, index: int) -> torch.Tensor:
         CLOCK.advance(self.seconds)  # in a worker this is a clock of its own, which nobody looks at
-        return torch.full((1, 4000), 0.1)
+        return torch.full((1, self.samples(index)), 0.1)
 
 
 class PlantedLoader(Loader):
