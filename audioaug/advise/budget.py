@@ -19,7 +19,7 @@ ALSO, ALSO_RACED = 0.04, 0.1
 
 
 class Budget:
-    """So many seconds for all stages, from now on by this clock."""
+    """The seconds that all stages share, counted by ``clock`` from the moment this is made."""
 
     def __init__(self, total: Seconds, clock: Clock) -> None:
         self.total, self._clock = total, clock

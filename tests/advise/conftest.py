@@ -90,7 +90,7 @@ def advise(here, capsys):
 
 @pytest.fixture
 def planted_time(monkeypatch) -> None:
-    """Run the advisor on a machine of planted time, with nobody else on it: see ``tests.advise.planted``."""
+    """Run the advisor in planted time, without load from other programs: see ``tests.advise.planted``."""
     monkeypatch.setattr(CLOCK, "_now", 0.0)
     monkeypatch.setattr("audioaug.advise.survey.clock_for", lambda device: CLOCK)
     monkeypatch.setattr("audioaug.advise.survey.effective_cores", lambda cores, clock: float(cores))

@@ -1,7 +1,7 @@
-"""A machine whose time is planted: work takes as long as a model file says, however busy the real machine is.
+"""Planted time: a clock, a dataset and a Loader whose timings do not depend on the load of the machine.
 
-A model file imports ``CLOCK`` and advances it in its step; its ``Clips`` advance it when they are read. Looking at the
-clock takes time, too, so that nothing is free.
+A model file imports ``CLOCK`` and advances it in its training step; ``Clips`` advance it when one is read. Each reading
+of the clock takes ``LOOK`` seconds as well, so no measured time is zero.
 """
 
 from collections import deque
@@ -15,11 +15,11 @@ from audioaug.measure import FakeClock
 from audioaug.train.examples import get_wave
 
 LOOK = 2**-9
-"""Seconds that a look at the clock takes: longer than a repetition, so that nothing is repeated within one."""
+"""Seconds that reading the clock takes: longer than ``SHORTEST_REPETITION``, so each repetition is one call."""
 
 
 class PlantedClock(FakeClock):
-    """The clock that the advisor and the model file share."""
+    """A FakeClock that advances by ``LOOK`` whenever it is read; the advisor and the model file share one."""
 
     def now(self) -> float:
         self.advance(LOOK)
@@ -30,7 +30,7 @@ CLOCK = PlantedClock()
 
 
 class Clips:
-    """Sixty-four clips that take so many seconds each to read, during which a core is free."""
+    """A dataset of 64 clips; reading one takes ``seconds``, during which the core is free."""
 
     def __init__(self, seconds: float, samples: Callable[[int], int] = lambda index: 4000) -> None:
         self.seconds, self.samples = seconds, samples
@@ -39,14 +39,14 @@ class Clips:
         return 64
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        CLOCK.advance(self.seconds)  # in a worker this is a clock of its own, which nobody looks at
+        CLOCK.advance(self.seconds)  # a worker advances its own copy, which has no effect here
         return torch.full((1, self.samples(index)), 0.1)
 
 
 class PlantedLoader(Loader):
-    """The real Loader; a batch of its workers comes when workers that take the planted time would have made it."""
+    """The real Loader, whose batches arrive when workers that need ``Clips.seconds`` a clip would have them ready."""
 
-    capacity = ready = None  # what really lies ready says nothing of planted time
+    capacity = ready = None  # the real queue does not follow planted time
 
     def _epoch(self) -> Iterator[Any]:
         return self._paced(super()._epoch())
@@ -55,7 +55,7 @@ class PlantedLoader(Loader):
         return self._paced(super().messages(epoch))
 
     def _paced(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches; workers make them in turn, each as soon as it is free and there is room for one more."""
+        """Yield the batches; each worker starts the next one when it is free and its prefetch queue has room."""
         workers, begin = self.plan.num_workers, CLOCK.now()
         free = [begin] * workers
         room = deque([begin] * workers * (self.plan.prefetch_factor or 2))

@@ -17,7 +17,7 @@ from audioaug.records import Report, read_record
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
-"""Seconds, of which a busy machine may need some."""
+"""Seconds: a limit against hanging only."""
 HELD = """
 import os, time
 from pathlib import Path
@@ -50,7 +50,7 @@ class Slow:
 
 dataset = Slow()
 """
-"""From a stage on, workers give one batch each and then hold, so that the stage is still on when it is interrupted."""
+"""From the start of a stage on, each worker sends one batch and then waits: the stage cannot end before the Ctrl-C."""
 
 
 NO_SIGINT = pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT of this kind")

@@ -20,7 +20,7 @@ from tests.advise.planted import CLOCK, LOOK
 
 
 class Data:
-    """Clips of two lengths; reading one tells its index, and may keep so many bytes."""
+    """Clips of two lengths; reading one calls ``read`` with its index and keeps ``keeps`` bytes for good."""
 
     def __init__(self, read: Callable[[int], object] = lambda index: None, keeps: int = 0) -> None:
         self.read, self.keeps, self.kept = read, keeps, []
@@ -76,7 +76,7 @@ def test_workers_that_keep_what_they_read_grow() -> None:
     found = {}
     for keeps in (0, 1_000_000):
         loader, memory = open_loader(trained(keeps=keeps), cell), Memory()
-        memory.watch(loader.messages(), stock_of(cell), FakeClock(), 1.0)  # time stands still: all looks are made
+        memory.watch(loader.messages(), stock_of(cell), FakeClock(), 1.0)  # the deadline never passes
         found[keeps] = memory.growth_bytes
         assert memory.worker_bytes > 1_000_000
     assert found[1_000_000] == pytest.approx(4 * 1_000_000, rel=0.5) and found[0] < 1_000_000

@@ -16,7 +16,7 @@ def test_threads_do_at_least_the_work_of_one():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_blocks_of_all_threads_count(threads):
-    """Where each look at the clock, and so each block, takes a millisecond, whoever looks."""
+    """Each reading of the clock, and so each block, takes 1 ms in any thread."""
     clock, lock = FakeClock(), threading.Lock()
 
     def look() -> float:

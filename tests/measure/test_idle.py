@@ -41,7 +41,7 @@ def stream(monkeypatch):
     return stream
 
 
-def test_a_stream_idles_between_its_events_and_tells_once_it_has_come_to_them(stream) -> None:
+def test_stream_idle_time_is_counted_once_its_events_have_passed(stream) -> None:
     idle = StreamIdle(torch.device("cuda"))
     for end, start in ((1.0, 1.5), (2.0, 2.0), (3.0, 3.25)):
         stream.now = end

@@ -71,7 +71,7 @@ def test_our_own_children_are_ours() -> None:
 
 
 def test_a_program_that_is_not_ours_is_foreign() -> None:
-    """A grandchild whose parent has ended belongs to nobody here. Others may be busy, too."""
+    """A grandchild whose parent has ended is no child of this process. Other load only adds to it."""
     clock = FakeClock()
     watch = Watch(clock)
     loop = "import time; exec('while time.process_time() < 0.5: pass'); print(flush=True)"
@@ -102,7 +102,7 @@ def test_pauses_are_told_by_the_clock() -> None:
     assert pauses.seconds == pytest.approx(0.75)
 
 
-def test_how_long_a_thread_was_delayed_is_told_by_the_kernel(tmp_path) -> None:
+def test_delayed_seconds_reads_the_kernels_schedstat(tmp_path) -> None:
     assert delayed_seconds(tmp_path) == 0.0
     (tmp_path / "proc/thread-self").mkdir(parents=True)
     (tmp_path / "proc/thread-self/schedstat").write_text("7000000000 2500000000 99\n")

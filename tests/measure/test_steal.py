@@ -10,12 +10,12 @@ from audioaug.measure.steal import Drain
 
 
 class PlantedDrain:
-    """What a drain has taken so far where some batches lie ready and each of the others takes so long."""
+    """Arrivals by planted time: ``ready`` batches at once, then one every ``seconds``."""
 
     ended = False
 
     def __init__(self, feeder, clock) -> None:
-        self.clock, (self.lying, self.seconds) = clock, feeder
+        self.clock, (self.ready, self.seconds) = clock, feeder
 
     def __enter__(self):
         return self
@@ -26,7 +26,7 @@ class PlantedDrain:
     @property
     def arrivals(self):
         made = int(self.clock.now() / self.seconds + 1e-6)
-        return [0.0] * self.lying + [self.seconds * number for number in range(1, made + 1)]
+        return [0.0] * self.ready + [self.seconds * number for number in range(1, made + 1)]
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def measured(monkeypatch, clock: FakeClock):
     """Measure a step and a feeder of planted times, in seconds, on one clock."""
     monkeypatch.setattr(steal, "Drain", PlantedDrain)
 
-    def measure(step, batch, lying=0, **options):
-        return measure_steal(lambda: clock.advance(step), (lying, batch), clock, **options)
+    def measure(step, batch, ready=0, **options):
+        return measure_steal(lambda: clock.advance(step), (ready, batch), clock, **options)
 
     return measure
 
@@ -46,8 +46,8 @@ def test_both_paces_are_found(measured) -> None:
     assert len(found.batch.seconds) > 7 and found.batch.seconds == pytest.approx([0.011] * len(found.batch.seconds))
 
 
-def test_what_lies_ready_is_not_timed(measured) -> None:
-    found = measured(0.001, 0.01, lying=50, seconds=0.1, discard=50)
+def test_batches_that_were_ready_are_not_timed(measured) -> None:
+    found = measured(0.001, 0.01, ready=50, seconds=0.1, discard=50)
     assert found.batch.seconds == pytest.approx([0.01] * len(found.batch.seconds))
 
 

@@ -21,7 +21,7 @@ from tests.report.test_to_html import NAMES
 
 CHROMIUM = shutil.which("chromium")
 PATIENCE_MS = 120_000
-"""For anything that is waited for, however busy the machine is."""
+"""A limit against hanging only."""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt-get install chromium)")
 
@@ -199,7 +199,7 @@ def test_the_players_load_and_play_one_at_a_time(opened, race):
         """(async () => {
             const players = [...document.querySelectorAll('audio')];
             for (const it of players) await it.play();
-            return players.map((player) => player.paused);  // at once: the last one plays for a second and a half
+            return players.map((player) => player.paused);  // in the same turn: the last one ends after 1.5 s
         })()"""
     )
     assert paused == [True, True, False]

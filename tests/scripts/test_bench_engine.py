@@ -127,7 +127,7 @@ def test_worker_engines_take_turns_in_workers_that_end_with_the_turn(monkeypatch
         next(feeder)
         turns.append((loader.plan.worker_engine, loader.plan.cut, loader.capacity, len(loader.workers)))
         feeder.close()
-        # What lies ready, and the first batches of each worker, are not timed.
+        # Queued batches and the first batches of each worker are discarded.
         assert options["discard"] == workers.DISCARDED * 2 > loader.capacity
         assert options["block_batches"] == workers.TIMED * 2
         return measured(loader, *arguments, **options)

@@ -37,7 +37,7 @@ class Planted:
 
 
 def wait_until(happened):
-    """Give workers the time to get ahead, however busy the machine is."""
+    """Wait for the workers, with a limit against hanging only."""
     deadline = time.monotonic() + 120
     while not happened():
         assert time.monotonic() < deadline

@@ -20,10 +20,10 @@ from audioaug import Chain, Loader, Plan, ops
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
-"""Seconds in which workers must be gone, however busy the machine is."""
+"""Seconds: a limit against hanging only."""
 
 NO_HURRY = "torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL"
-"""How many seconds torch waits for a worker before it kills it. With more, one that ends with code 0 was asked to."""
+"""Seconds that torch waits for a worker before it terminates it. With a long wait, exit code 0 means: asked to end."""
 
 
 @pytest.fixture(autouse=True)

@@ -25,10 +25,10 @@ from audioaug.errors import WorkerError
 ROOT = Path(__file__).parents[2]
 SHARED = Path("/dev/shm")
 PATIENCE = 120.0
-"""Seconds in which every process must be gone, however busy the machine is."""
+"""Seconds: a limit against hanging only."""
 
 UNDER_WAY = 8
-"""Batches that two workers may have sent or begun when one dies: two each, of this epoch and of the next."""
+"""Batches that two workers may have queued when one dies: two each, of this epoch and of the next."""
 
 SENTENCES = {
     "SIGKILL": "was killed by SIGKILL. Most likely the system was out of memory",
@@ -85,7 +85,7 @@ def nothing_left() -> Iterator[None]:
 
 
 def finally_none(left: Callable[[], Any]) -> Any:
-    """Return what is left in the end: other programs and threads may take a moment to remove theirs."""
+    """Return what is still left after ``PATIENCE``: other programs and threads may take a moment to clean up."""
     deadline = time.monotonic() + PATIENCE
     while (found := left()) and time.monotonic() < deadline:
         gc.collect()
@@ -113,7 +113,7 @@ def open_files() -> set[tuple[str, str]]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait but for a moment, where something is left for sure."""
+    """Wait for a moment only, where something is left behind on purpose."""
     monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.1)
 
 
