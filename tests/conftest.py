@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from audioaug import ops  # noqa: F401  (fills the registry)
 from audioaug.dsp import compiled
 
 torch.set_num_threads(1)
+# How long an example takes is the machine's: none is too slow.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="audioaug-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 

@@ -33,10 +33,13 @@ ENVIRONMENT = {
 }
 
 
+pytestmark = pytest.mark.timeout(1200)  # programs: some seconds, minutes only where others use the cores too
+
+
 def run(*command: str, cwd: Path, expect: int = 0) -> str:
     """Run Python with these arguments; return what it prints."""
     done = subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, *command], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -232,7 +235,7 @@ def write(page: str, folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-@pytest.mark.timeout(900)  # six programs, 45 seconds of work: minutes only where others use the cores too
+@pytest.mark.timeout(2400)  # six programs, 45 seconds of work where nothing else runs
 def test_the_tutorial_runs_from_start_to_end(tmp_path: Path) -> None:
     write("tutorial.md", tmp_path)
     (tmp_path / "datasets").symlink_to(ROOT / "datasets")

@@ -27,6 +27,8 @@ LARGEST_BYTES = 1_500_000
 VERDICTS = {"yes", "no", "in part", "not tested"}
 PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|work|tmp|Users|usr|opt)/\w+")
 
+pytestmark = pytest.mark.timeout(1200)  # a notebook may take minutes where others use the cores too
+
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 each_claimed = pytest.mark.parametrize("path", CLAIMED, ids=lambda path: path.stem)
 
@@ -42,7 +44,7 @@ def executed(path: Path) -> NotebookNode:
         patch.setenv("AUDIOAUG_NOTEBOOK", "small")
         patch.setenv("OMP_NUM_THREADS", "1")
         folder = {"metadata": {"path": str(path.parent)}}
-        return NotebookClient(read(path), timeout=280, kernel_name="python3", resources=folder).execute()
+        return NotebookClient(read(path), timeout=1000, kernel_name="python3", resources=folder).execute()
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:

@@ -1,8 +1,8 @@
 """Budget: how the stages of a survey share its time."""
 
-import time
 from collections.abc import Container
 
+from audioaug.measure import Clock
 from audioaug.units import Seconds
 
 SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.28}
@@ -19,11 +19,11 @@ ALSO, ALSO_RACED = 0.04, 0.1
 
 
 class Budget:
-    """So many seconds for all stages, from now on."""
+    """The seconds that all stages share, counted by ``clock`` from the moment this is made."""
 
-    def __init__(self, total: Seconds) -> None:
-        self.total = total
-        self._began = time.monotonic()
+    def __init__(self, total: Seconds, clock: Clock) -> None:
+        self.total, self._clock = total, clock
+        self._began = clock.now()
         self._left_out = 0.0
 
     @property
@@ -34,7 +34,7 @@ class Budget:
     @property
     def spent(self) -> Seconds:
         """The seconds since the beginning."""
-        return time.monotonic() - self._began
+        return self._clock.now() - self._began
 
     def leave_out(self, stages: Container[str]) -> None:
         """Do without these stages, and without their time."""

@@ -26,6 +26,8 @@ QUICK_BUDGET = 20.0
 VERIFY_BUDGET = 6.0
 """Seconds to measure, so that with starting and ending Python it is about two minutes, half of one, and 15 seconds."""
 LISTENING_SECONDS = 3.0
+NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "audio_key", "precision"
+"""The options that say what is trained."""
 
 
 @click.command(short_help="Measure where your augmentation should run.", context_settings={"max_content_width": 100})
@@ -111,19 +113,7 @@ def _measure(options: dict[str, Any]) -> None:
     usual = VERIFY_BUDGET if options["verify"] else QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET
     budget = options["budget"] or usual
     verify = Plan.load(options["verify"]) if options["verify"] else None
-    named = {
-        name: options[name]
-        for name in [
-            "augment",
-            "allow_code",
-            "data",
-            "batch_size",
-            "sample_rate",
-            "clip_seconds",
-            "audio_key",
-            "precision",
-        ]
-    }
+    named = {name: options[name] for name in NAMED}
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
     with printed_to_stderr():

@@ -281,8 +281,8 @@ class Racer:
         """Wait while workers refill what was taken of their stock, or they would do it beside the next arm's block."""
         if loader is None or (room := loader.capacity) is None:
             return
-        deadline = time.monotonic() + REFILL * room * step_seconds
-        while (loader.ready or 0) < room and time.monotonic() < deadline:
+        deadline = self.clock.now() + REFILL * room * step_seconds
+        while (loader.ready or 0) < room and self.clock.now() < deadline:
             time.sleep(0.002)
 
     def _warm(self, feeder: Iterator[Any], batches: int, seconds: Seconds, tick: Callable[..., None]) -> str:

@@ -74,7 +74,7 @@ class Survey:
         self.bench = Bench(target, clock_for(target.device))
         hurry = options.budget if options.verify is None else TWO_ARMS * options.budget
         self.racer = Racer(target, self.bench.clock, hurry, self._notice)
-        self.budget = Budget(options.budget)
+        self.budget = Budget(options.budget, self.bench.clock)
         host = host_facts(target.device)
         self.report = Report(host, chain_facts(target), workload(target))
         self.counts = WorkerCounts(host, options.workers, target.num_workers)

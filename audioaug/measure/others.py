@@ -73,13 +73,13 @@ class Watch:
         return self._clock.now(), busy, stolen, used, _all_delayed_seconds(), throttled_seconds(), _swapped_in()
 
 
-def delayed_seconds() -> float:
+def delayed_seconds(root: Path = Path("/")) -> float:
     """Return how long this thread has been ready to run and had no core; 0 where the kernel does not tell (not Linux).
 
     What remains of a time without it is what the same work takes where cores are free.
     """
     with suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        return int((root / "proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     return 0.0
 
 

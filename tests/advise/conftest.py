@@ -14,8 +14,9 @@ from audioaug.advise.racing import Racer
 from audioaug.advise.survey import Survey
 from audioaug.advise.target import MODULE_NAME
 from audioaug.decide.recommend import recommend
-from audioaug.measure import clock_for
+from audioaug.measure import Clock, Watch
 from audioaug.records import Report, write_record
+from tests.advise.planted import CLOCK, PlantedLoader
 from tests.decide.planted import planted_report, raced, steady
 
 TINY = """
@@ -88,10 +89,21 @@ def advise(here, capsys):
 
 
 @pytest.fixture
+def planted_time(monkeypatch) -> None:
+    """Run the advisor in planted time, without load from other programs: see ``tests.advise.planted``."""
+    monkeypatch.setattr(CLOCK, "_now", 0.0)
+    monkeypatch.setattr("audioaug.advise.survey.clock_for", lambda device: CLOCK)
+    monkeypatch.setattr("audioaug.advise.survey.effective_cores", lambda cores, clock: float(cores))
+    monkeypatch.setattr("audioaug.advise.example_probe.delayed_seconds", lambda: 0.0)
+    monkeypatch.setattr("audioaug.advise.arms.Loader", PlantedLoader)
+    monkeypatch.setattr(Watch, "_look", lambda self: (CLOCK.now(), *[0.0] * 6))
+
+
+@pytest.fixture
 def racer_with():
     """Return a racer whose target trains by this step, on a chain of one gain and eight short clips."""
 
-    def make(step, notice=lambda *_: None) -> Racer:
+    def make(step, notice=lambda *_: None, clock: Clock | None = None) -> Racer:
         target = SimpleNamespace(
             dataset=[torch.ones(400)] * 8,
             chain=Chain([ops.Gain()], 16000),
@@ -107,7 +119,7 @@ def racer_with():
             path="m.py",
             step=step,
         )
-        return Racer(target, clock_for(target.device), 1.0, notice=notice)
+        return Racer(target, clock or CLOCK, 1.0, notice=notice)
 
     return make
 

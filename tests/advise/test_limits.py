@@ -25,6 +25,8 @@ BRIEF = ("--budget", "2", "--workers", "0,1,2", "--json", "report.json")
 CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
 IN_MEMORY = "dataset = [torch.randn(1, 4000) for _ in range(16)]\n"
 TWO_WORKERS = "num_workers = 2\n"
+PLANTED = "from tests.advise.planted import Clips\ndataset = Clips(0.005)\n"
+"""Clips that make training wait, in planted time: what is done today is not the answer."""
 SLEEPING = "import time\ndef train_step(model, batch, optimizer):\n    time.sleep(0.002)\n"
 HOLDS_A_FUNCTION = """
 class Data:
@@ -103,8 +105,9 @@ def test_one_core(advise, model, here) -> None:
     assert {cell.num_workers for cell in report.cells} <= {0, 1}
 
 
+@pytest.mark.usefixtures("planted_time")
 def test_few_open_files_are_told_before_workers_start(advise, model, here, allow_files) -> None:
-    path = model(CHEAP + IN_MEMORY + SLEEPING + TWO_WORKERS)
+    path = model(CHEAP + PLANTED + TWO_WORKERS)
     allow_files(36)  # two workers keep up to 6 messages, of 3 tensors each
     ran = advise("--model", path, *BRIEF)
     assert ran.code == 0 and "Too many open files" not in ran.err
@@ -117,9 +120,10 @@ def test_few_open_files_are_told_before_workers_start(advise, model, here, allow
     assert refused and all(cell.status == "infeasible" and "room for 1 worker" in cell.reason for cell in refused)
 
 
+@pytest.mark.usefixtures("planted_time")
 def test_little_shared_memory_is_told_before_workers_start(advise, model, here, monkeypatch) -> None:
     monkeypatch.setattr(audioaug.advise.limits, "free_shared_memory", lambda: 100_000)  # injected; mounted below
-    assert advise("--model", model(CHEAP + IN_MEMORY + SLEEPING + TWO_WORKERS), *BRIEF).code == 0
+    assert advise("--model", model(CHEAP + PLANTED + TWO_WORKERS), *BRIEF).code == 0
     report = found(here)
     assert report.cause == "shm_too_small" and report.current.num_workers == 0
     assert "in /dev/shm, where 97.7 KiB are free" in report.recommendation.because
@@ -127,7 +131,7 @@ def test_little_shared_memory_is_told_before_workers_start(advise, model, here, 
 
 @pytest.mark.usefixtures("spawned")
 def test_what_does_not_pickle_is_named(advise, model, here) -> None:
-    assert advise("--model", model(CHEAP + HOLDS_A_FUNCTION + SLEEPING + TWO_WORKERS), *BRIEF).code == 0
+    assert advise("--model", model(CHEAP + HOLDS_A_FUNCTION + TWO_WORKERS), *BRIEF).code == 0
     report = found(here)
     assert report.cause == "not_picklable" and report.current.num_workers == 0
     assert "`dataset.reader` (Data.__init__.<locals>.<lambda>) does not pickle" in report.recommendation.because
@@ -145,13 +149,12 @@ def test_the_innermost_that_does_not_pickle_is_blamed(model) -> None:
     assert why_unpicklable(load_target(model(CHEAP + IN_MEMORY), torch.device("cpu"))) == ""
 
 
+@pytest.mark.usefixtures("planted_time")
 def test_a_dataset_too_large_to_list(advise, model, here) -> None:
-    ran = advise(
-        "--model", model(CHEAP + ENDLESS + SLEEPING), "--budget", "1", "--workers", "0", "--json", "report.json"
-    )
+    ran = advise("--model", model(CHEAP + ENDLESS), "--budget", "1", "--workers", "0", "--json", "report.json")
     assert ran.code == 0, ran.err
     report = found(here)
-    assert report.workload.clips == 10**12 and len(report.signals.examples.samples) >= 16
+    assert report.workload.clips == 10**12 and len(report.signals.examples.samples) >= 32
 
 
 def test_examples_are_drawn_from_all_of_a_dataset_and_fewer_are_the_first_of_more() -> None:

@@ -13,6 +13,7 @@ from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import load_target
 from audioaug.errors import DataError
+from audioaug.measure import FakeClock
 from tests.decide.planted import planted_report
 
 THREE = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.PolarityInversion(p=1.0), ops.Gain(p=1.0)]\n"
@@ -52,7 +53,7 @@ def test_the_loaders_that_predictions_need_come_first() -> None:
 def test_the_others_are_timed_while_there_is_time(model, monkeypatch, seconds, timed) -> None:
     survey = survey_of(model(THREE), 1.0)
     survey.report = replace(FAST, chain=survey.report.chain)
-    survey.budget = Budget(seconds)
+    survey.budget = Budget(seconds, FakeClock())
     asked = []
     monkeypatch.setattr(survey, "_measure_loader", lambda cell, share, steals: asked.append(cell))
     survey._measure_loaders()

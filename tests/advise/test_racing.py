@@ -1,6 +1,5 @@
 import itertools
 import random
-import time
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -71,8 +70,8 @@ def test_an_arm_that_races_against_itself_is_no_rival_of_its_own() -> None:
 
 
 def test_how_far_an_arm_is_from_itself_is_the_margin_thereafter(racer_with) -> None:
-    draw = random.Random(0)
-    racer = racer_with(lambda batch: time.sleep(draw.choice((0.001, 0.004))))
+    clock, draw = FakeClock(), random.Random(0)
+    racer = racer_with(lambda batch: clock.advance(draw.choice((0.001, 0.004))), clock=clock)
     arms = [Cell("cpu", 1), Cell("gpu", 0)]
     expected = {cell.name: 0.003 for cell in arms}
     assert set(racer.run(arms, expected, 0.0, lambda: None)) == set(expected) and racer.margin == MARGIN
@@ -104,10 +103,10 @@ def test_a_round_beside_others_is_made_again(racer_with, monkeypatch, others, vo
     quiet = Others(2, 0.0, 0.0, 0.0, 0.0, 0.0)
     seen = itertools.chain([quiet, others], itertools.repeat(quiet))
     monkeypatch.setattr("audioaug.advise.racing.Watch", lambda clock: SimpleNamespace(lap=lambda: next(seen)))
-    made = []
-    racer = racer_with(lambda batch: None)
+    made, clock = [], FakeClock()
+    racer = racer_with(lambda batch: clock.advance(0.001), clock=clock)
     cell = Cell("cpu", 1)
-    found = racer.run([cell], {cell.name: 0.001}, 1.0, lambda: made.append(1))
+    found = racer.run([cell], {cell.name: 0.001}, 0.2, lambda: made.append(1))
     assert len(made) - len(found[cell.name].step.seconds) == void
 
 
@@ -140,13 +139,13 @@ def test_of_clips_of_many_lengths_all_blocks_are_the_same_batches() -> None:
 
 
 def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_for_ever() -> None:
-    racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 120.0, notice=lambda *_: None)
+    clock = FakeClock()
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
     found = iter([0, None, 3, 4])
     racer._let_refill(Stocked(capacity=4, ready=lambda: next(found)), step_seconds=10.0)
     assert list(found) == []
-    begin = time.monotonic()
-    racer._let_refill(Stocked(capacity=2, ready=lambda: 1), step_seconds=0.01)
-    assert time.monotonic() - begin >= REFILL * 2 * 0.01
+    racer._let_refill(Stocked(capacity=2, ready=lambda: clock.advance(1.0) or 1), step_seconds=2.5)
+    assert clock.now() == REFILL * 2 * 2.5
     racer._let_refill(Stocked(capacity=None, ready=lambda: None), step_seconds=1e9)  # without workers
     racer._let_refill(None, step_seconds=1e9)  # batches on the device
 

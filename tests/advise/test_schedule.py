@@ -96,9 +96,13 @@ def test_counts_without_room_have_their_reason() -> None:
 
 
 def test_stages_share_the_time_that_is_left() -> None:
-    budget, usable = Budget(1000.0), 1000 * (1 - RESERVE)
-    assert budget.seconds_for("today") == pytest.approx(usable * SHARES["today"], rel=0.01)
-    assert budget.seconds_for("race") == pytest.approx(usable, rel=0.01)
+    clock = FakeClock()
+    budget, usable = Budget(1000.0, clock), 1000 * (1 - RESERVE)
+    assert budget.seconds_for("today") == pytest.approx(usable * SHARES["today"])
+    assert budget.seconds_for("race") == pytest.approx(usable)
     budget.leave_out([name for name in SHARES if name not in ("today", "race")])
-    assert budget.seconds_for("race") == pytest.approx(usable * (SHARES["today"] + SHARES["race"]), rel=0.01)
-    assert Budget(0.0).seconds_for("race") == 0.0
+    left = usable * (SHARES["today"] + SHARES["race"])
+    assert budget.seconds_for("race") == pytest.approx(left)
+    clock.advance(10.0)
+    assert (budget.spent, budget.seconds_for("race")) == (10.0, pytest.approx(left - 10.0))
+    assert Budget(0.0, clock).seconds_for("race") == 0.0

@@ -70,7 +70,7 @@ def test_every_field_of_every_op_changes_the_hash(kind, name):
     assert Chain([declared(kind, name)], 16000).hash != Chain([example(kind)], 16000).hash
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, derandomize=True, database=None)
 @given(
     low=st.floats(-100, 100),
     span=st.floats(0, 100),

@@ -46,7 +46,7 @@ def test_philox_gives_the_published_answers(counter, key, answer):
     assert philox_by_the_book(words(counter), words(key)) == words(answer)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, derandomize=True, database=None)
 @given(
     seed=st.integers(-(2**63), 2**64 - 1),
     epoch=st.integers(0, 2**40),

@@ -215,7 +215,7 @@ def test_padding(samples, batch, share) -> None:
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50), st.integers(1, 256))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_padding_is_a_share_and_grows_with_the_batch(samples, batch) -> None:
     found = padding(tuple(samples), batch)
     assert -1e-9 <= found < 1 and padding(tuple(samples), 2 * batch) >= found - 1e-9
@@ -230,7 +230,7 @@ def test_padding_is_a_share_and_grows_with_the_batch(samples, batch) -> None:
     st.floats(0, 2),
     st.floats(0, 20),
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 def test_there_is_always_exactly_one_first_cause(model, step, workers, cut, gpu, share, ready) -> None:
     it = case(
         raced(cut, workers, step),

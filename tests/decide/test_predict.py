@@ -169,7 +169,7 @@ machines = st.fixed_dictionaries(
         "host": st.sampled_from([CPU, replace(CPU, torch_threads=4), None]),
     }
 )
-always = settings(max_examples=60, deadline=None, derandomize=True)
+always = settings(max_examples=60, derandomize=True)
 
 
 def build(machine, **change):

@@ -10,7 +10,7 @@ from audioaug.decide.shortlist import all_cells, best_of_each
 from audioaug.records import Report, StageCost, StealCost
 from tests.decide.planted import CPU, GPU, cell, planted_report
 
-always = settings(max_examples=40, deadline=None, derandomize=True)
+always = settings(max_examples=40, derandomize=True)
 times = st.floats(0.1, 200)
 lists = st.lists(times, min_size=3, max_size=3)
 factors = st.floats(1, 10)

@@ -58,7 +58,7 @@ times = st.floats(0.1, 100)
 
 
 @given(times, times, st.integers(1, 6), st.integers(1, 8), st.floats(1, 5))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 def test_what_takes_longer_never_ends_earlier(step, batch, workers, prefetch, factor) -> None:
     noise = Noise((1.0, 2.0, 1.5), TAIL, 4)
     before = step_ms(step, batch, workers, prefetch, noise)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, delayed_seconds
@@ -15,9 +14,9 @@ from audioaug.measure.others import _swapped_in
 
 
 def spin(seconds: float) -> None:
-    """Keep a core busy (planted work must take time)."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    """Use that much time of a core (planted work must take time)."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         pass
 
 
@@ -63,25 +62,24 @@ def test_our_own_children_are_ours() -> None:
     """Also when they have ended by the time of the second look."""
     watch = Watch(WallClock())
     before = watch._look()
-    child = multiprocessing.get_context("fork").Process(target=spin, args=(0.4,))
+    child = multiprocessing.get_context("fork").Process(target=spin, args=(0.2,))
     child.start()
     child.join()
     after = watch._look()
-    assert after[3] - before[3] > 0.05  # on full cores it gets less than its 0.4 s
+    assert after[3] - before[3] > 0.15  # the kernel counts in hundredths
     assert watch.others().foreign_cores >= 0.0
 
 
 def test_a_program_that_is_not_ours_is_foreign() -> None:
-    """A grandchild whose parent has ended belongs to nobody here."""
-    loop = "import time; end = time.monotonic() + 3; exec('while time.monotonic() < end: pass')"
-    orphan = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {loop!r}], stdout=-3).pid)"
-    pid = int(subprocess.run([sys.executable, "-c", orphan], capture_output=True, text=True, check=True).stdout)
-    used = psutil.Process(pid).cpu_times()
-    watch = Watch(WallClock())
-    time.sleep(0.8)
-    now = psutil.Process(pid).cpu_times()
-    found = watch.others()
-    assert found.foreign_cores >= 0.5 * (now.user - used.user) / 0.8
+    """A grandchild whose parent has ended is no child of this process. Other load only adds to it."""
+    clock = FakeClock()
+    watch = Watch(clock)
+    loop = "import time; exec('while time.process_time() < 0.5: pass'); print(flush=True)"
+    orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {loop!r}])"
+    with subprocess.Popen([sys.executable, "-c", orphan], stdout=subprocess.PIPE) as parent:
+        assert parent.wait(120) == 0 and parent.stdout.readline()  # the orphan has used its half second
+    clock.advance(1.0)
+    assert watch.others().foreign_cores >= 0.25
 
 
 def test_pauses_of_the_garbage_collector_add_up() -> None:
@@ -89,7 +87,7 @@ def test_pauses_of_the_garbage_collector_add_up() -> None:
         heap = [[number] for number in range(100_000)]
         gc.collect()
     found = pauses.seconds
-    assert 1e-4 < found < 5
+    assert found > 0
     gc.collect()
     assert pauses.seconds == found and len(heap) == 100_000
 
@@ -104,11 +102,16 @@ def test_pauses_are_told_by_the_clock() -> None:
     assert pauses.seconds == pytest.approx(0.75)
 
 
-def test_a_thread_is_delayed_only_while_it_wants_a_core() -> None:
-    before = delayed_seconds()
+def test_delayed_seconds_reads_the_kernels_schedstat(tmp_path) -> None:
+    assert delayed_seconds(tmp_path) == 0.0
+    (tmp_path / "proc/thread-self").mkdir(parents=True)
+    (tmp_path / "proc/thread-self/schedstat").write_text("7000000000 2500000000 99\n")
+    assert delayed_seconds(tmp_path) == 2.5
+
+
+def test_a_thread_is_not_delayed_while_it_sleeps_or_has_a_core() -> None:
+    begin, before = time.perf_counter(), delayed_seconds()
     time.sleep(0.2)
-    assert delayed_seconds() - before < 0.15
-    begin, used, before = time.monotonic(), time.thread_time(), delayed_seconds()
-    spin(0.3)
-    passed = time.monotonic() - begin
-    assert time.thread_time() - used + delayed_seconds() - before == pytest.approx(passed, rel=0.3)
+    spin(0.2)
+    delayed = delayed_seconds() - before
+    assert 0 <= delayed <= time.perf_counter() - begin - 0.4 + 0.01

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 def gather(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "scripts/gather_results.py", str(folder), "--device", "cpu"]
-    return subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=200)
 
 
 def test_what_is_there_is_gathered_and_what_is_not_is_none(tmp_path: Path) -> None:

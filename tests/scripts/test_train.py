@@ -19,7 +19,7 @@ from torch import nn
 
 from audioaug import Plan
 from audioaug.train.place import Place
-from tests.train.test_worker_death import nothing_left
+from tests.train.test_worker_death import PATIENCE, nothing_left
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,13 +173,13 @@ def interrupt_after(pause: float, folder: Path) -> None:
             workers = psutil.Process(program.pid).children(recursive=True)
             time.sleep(pause)
             os.killpg(program.pid, signal.SIGINT)
-            _, told = program.communicate(timeout=60)
+            _, told = program.communicate(timeout=PATIENCE)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
     assert program.returncode == 130 and told.rstrip().endswith("goes on from the checkpoint"), told
     assert "Traceback" not in told and len(workers) == 2
-    assert not psutil.wait_procs(workers, timeout=15)[1]
+    assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
     updates = state_of(folder / "c.pt")["updates"]
     place = state_of(folder / "c.pt")["loader"]
     assert updates == 5 * place["epoch"] + place["batch"] >= 5

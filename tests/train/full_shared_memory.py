@@ -17,7 +17,7 @@ from audioaug.errors import WorkerError
 
 SHARED = Path("/dev/shm")
 ROOM = 4 * 2**20
-PATIENCE = 15.0
+PATIENCE = 120.0
 
 
 def free() -> int:

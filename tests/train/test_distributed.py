@@ -20,6 +20,9 @@ from tests.train.material import Words, assert_same_audio, by_index, exact_chain
 ROOT = Path(__file__).parents[2]
 
 
+pytestmark = pytest.mark.timeout(600)  # some seconds where nothing else runs
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Let torchrun start both processes; return what each saw, of the dataset and of the stream."""
@@ -27,7 +30,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*torchrun, "-m", "tests.train.distributed_run", str(out)]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=200, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr
     return {name: [dict(np.load(out / f"{name} {rank}.npz")) for rank in range(2)] for name in ("map", "stream")}

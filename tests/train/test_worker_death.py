@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ from audioaug.errors import WorkerError
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path("/dev/shm")
-PATIENCE = 15.0
-"""Seconds in which an error must come and every process be gone; torch gives each worker that hangs 5 s to end."""
+PATIENCE = 120.0
+"""Seconds: a limit against hanging only."""
+
+UNDER_WAY = 8
+"""Batches that two workers may have queued when one dies: two each, of this epoch and of the next."""
 
 SENTENCES = {
     "SIGKILL": "was killed by SIGKILL. Most likely the system was out of memory",
@@ -71,18 +74,28 @@ def nothing_left() -> Iterator[None]:
     """Check that no process, no shared memory and no open file is left of what was started meanwhile."""
     resource_tracker.ensure_running()  # which Python starts once, for good
     gc.collect()
-    processes, memory, files = set(psutil.Process().children(recursive=True)), set(SHARED.glob("torch_*")), open_files()
+    processes, memory, files = set(psutil.Process().children(recursive=True)), orphans(), open_files()
     yield
     gc.collect()
     started = set(psutil.Process().children(recursive=True)) - processes
     assert not psutil.wait_procs(list(started), timeout=PATIENCE)[1]
-    left = set(SHARED.glob("torch_*")) - memory  # torch_PID_...: other programs may be running, too
-    assert not [file for file in left if not psutil.pid_exists(int(file.name.split("_")[1]))]
-    deadline = time.monotonic() + PATIENCE  # a thread that hands out batches closes its files when it ends
-    while len(open_files()) > len(files) and time.monotonic() < deadline:
+    assert not finally_none(lambda: orphans() - memory)
+    opened = finally_none(lambda: len(open_files()) > len(files) and open_files() - files)
+    assert not opened, f"opened: {sorted(opened)}"  # a thread that hands out batches closes its files when it ends
+
+
+def finally_none(left: Callable[[], Any]) -> Any:
+    """Return what is still left after ``PATIENCE``: other programs and threads may take a moment to clean up."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := left()) and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.05)
-    assert len(open_files()) <= len(files), f"opened: {sorted(open_files() - files)}"
+    return found
+
+
+def orphans() -> set[Path]:
+    """Return the shared memory (torch_PID_...) of processes that are gone."""
+    return {file for file in SHARED.glob("torch_*") if not psutil.pid_exists(int(file.name.split("_")[1]))}
 
 
 def open_files() -> set[tuple[str, str]]:
@@ -98,20 +111,28 @@ def open_files() -> set[tuple[str, str]]:
     return {(name, file) for name, file in found if not file.startswith(f"{tempfile.gettempdir()}/tmp")}
 
 
-def test_a_process_that_is_left_is_seen(monkeypatch):
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a moment only, where something is left behind on purpose."""
     monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_process_that_is_left_is_seen():
     with pytest.raises(AssertionError), nothing_left():
         left = subprocess.Popen(["sleep", "60"])
     left.kill()
     left.wait()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_open_file_that_is_left_is_seen():
     with pytest.raises(AssertionError, match=r"opened: .*/dev/null"), nothing_left():
         left = os.open("/dev/null", os.O_RDONLY)
     os.close(left)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_shared_memory_that_is_left_is_seen():
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -171,30 +192,30 @@ def test_a_killed_worker_leaves_no_folder_of_sockets(tmp_path, monkeypatch):
     assert [str(folder) for folder in tmp_path.glob("pymp-*")] == [config["tempdir"]]  # which is removed at exit
 
 
-def kill_while_training(pause: float) -> float:
-    """Kill a worker some time into training; return how long it took until the error came."""
+def kill_while_training(pause: float) -> int:
+    """Kill a worker some time into training; return how many batches came until the error did."""
     others = set(psutil.Process().children())
     loader = loader_of([torch.ones(20_000)] * 40)
     batches = iter(loader)
     next(batches)
     workers = sorted(set(psutil.Process().children()) - others, key=lambda each: each.pid)
-    deadline = time.perf_counter() + pause
-    killed = 0.0
+    deadline, came = time.perf_counter() + pause, -1
     with pytest.raises(WorkerError, match="was killed by SIGKILL"):
         while True:
-            if not killed and time.perf_counter() > deadline:
-                killed = time.perf_counter()
+            if came < 0 and time.perf_counter() > deadline:
+                came = 0
                 random.Random(pause).choice(workers).kill()
             if next(batches, None) is None:
                 batches = iter(loader)
+            came += came >= 0
             torch.ones(50, 50).sum()  # a training step, in which the signal may arrive as well
-    return time.perf_counter() - killed
+    return came
 
 
 def rounds(count: int) -> None:
     for number in range(count):
         with nothing_left():
-            assert kill_while_training(0.3 * random.Random(number).random()) < PATIENCE
+            assert kill_while_training(0.3 * random.Random(number).random()) <= UNDER_WAY
 
 
 @pytest.mark.usefixtures("interrupts_anything")
@@ -273,7 +294,7 @@ for step, _ in enumerate(Loader([torch.ones(9)] * 8, Chain([ops.Gain(p=1.0)], 16
 
 
 def test_a_ctrl_c_that_python_drops_ends_training_at_the_next_batch():
-    done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == -signal.SIGINT and done.stdout == "0\n"
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
     assert "Exception ignored in" in done.stderr and "ValueError: another thing" in done.stderr

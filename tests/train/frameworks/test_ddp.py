@@ -14,6 +14,9 @@ from tests.train.frameworks.how_to import assert_no_clip_twice, assert_same_clip
 ROOT = Path(__file__).parents[3]
 
 
+pytestmark = pytest.mark.timeout(600)  # some seconds where nothing else runs
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Let torchrun start the page's program; return what each process saw."""
@@ -21,7 +24,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*torchrun, "-m", "tests.train.frameworks.ddp_run", str(out)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=environment)
     assert done.returncode == 0, done.stderr
     return [torch.load(out / f"{rank}.pt") for rank in range(2)]
 
