@@ -16,6 +16,7 @@ from audioaug.core import Chain, DeviceClips, Draws, HostClips, Node, Op, Params
 from audioaug.core.draws import seed_words
 from audioaug.core.op import of_one
 from audioaug.errors import DataError, UsageError
+from audioaug.ops._torch_reference import why_unavailable
 
 
 class WorkerChain:
@@ -23,7 +24,8 @@ class WorkerChain:
 
     It can be pickled; the audiomentations transforms are built on first use, in the process that uses them. ``running``
     is the op that it runs, or ran last, with its draw: who is to blame for an exception. ``seed`` is that of draws by
-    index, ``stream`` makes the others. ``fallback``: clips that a reference refuses get what the device build does.
+    index, ``stream`` makes the others. ``fallback``: a clip gets what the device build does where the reference refuses
+    it, or is a transform of torch-audiomentations and that is not installed.
     """
 
     fallback = True
@@ -154,10 +156,9 @@ class WorkerChain:
         check_channels(node.op, channels)
         draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
         self.running = node.op, draw
-        reference = self._references.get(node.path)
+        reference = self._reference(node)
         if reference is None:
-            reference = self._references[node.path] = node.op.reference()
-            reference.freeze_parameters()
+            return _by_device_build(node, draws, samples, sample_rate)
         clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
         params = of_one(node.op.resolve(draw, clips))
         if self._measured is not None and node.op.measures:
@@ -172,6 +173,15 @@ class WorkerChain:
                     return _by_device_build(node, draws, samples, sample_rate)
                 reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
                 raise DataError(f"{node.op.name}: {reason}", "Leave such clips out.") from None
+
+    def _reference(self, node: Node) -> Any:
+        """Return the transform that an op must equal; ``None`` where its library is missing and there is a fallback."""
+        if node.path not in self._references:
+            missing = self.fallback and node.op.library == "torch_audiomentations" and why_unavailable()
+            reference = self._references[node.path] = None if missing else node.op.reference()
+            if reference is not None:
+                reference.freeze_parameters()
+        return self._references[node.path]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_references": {}, "_measured": None, "running": None}
@@ -236,7 +246,7 @@ def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate:
 
 
 def _by_device_build(node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """Return what the device build makes of a clip that the reference refuses: placement must not matter."""
+    """Return what the device build makes of a clip that the reference cannot augment: placement must not matter."""
     alone = Chain([node.op], sample_rate)
     table = np.stack([draws[f"{node.path}:{name}"] for name in ("apply", *node.distributions)], axis=1)
     x_BT = torch.from_numpy(samples)[None]

@@ -155,3 +155,13 @@ def test_a_clip_that_the_reference_refuses_gets_what_the_device_build_does(op):
     assert np.array_equal(build_cpu(chain)(clip, index=0), expected)
     with pytest.raises(DataError, match=rf"^{op.name}: audiomentations refuses a clip of 5 samples: .*Leave such"):
         replay(op, [clip[None]], 16000)  # which compares with the reference, and nothing else
+
+
+@pytest.mark.parametrize("op", [ops.Identity(p=1.0), ops.ShuffleChannels(p=1.0), ops.SpliceOut(p=1.0)], ids=repr)
+def test_without_torch_audiomentations_workers_do_what_the_device_does(op, monkeypatch):
+    monkeypatch.setattr("audioaug.build.cpu.why_unavailable", lambda: "it is not installed.")
+    chain, x_BCT = Chain([op], sample_rate=16000), torch.rand(3, 2, 8000) - 0.5
+    expected = build_device(chain)(x_BCT, index=[0, 1, 2])
+    found = [build_cpu(chain)(x_CT.numpy(), index=k) for k, x_CT in enumerate(x_BCT)]
+    assert not np.array_equal(found, x_BCT.numpy()) or op.name == "Identity"
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
