@@ -113,14 +113,14 @@ class Feed:
 
     def messages(self) -> "Iterator[Message | AudioaugError]":
         """Start the workers where they do not run yet, and return what they send."""
-        with self._told_if_unpicklable():
+        with self._naming_the_unpicklable():
             messages, self._running = watched(self.batches)
         atexit.unregister(self._end)
         atexit.register(self._end)  # the last to be registered runs first: before the hooks that torch sets just now
         return messages
 
     @contextmanager
-    def _told_if_unpicklable(self) -> Iterator[None]:
+    def _naming_the_unpicklable(self) -> Iterator[None]:
         """Raise ``DataError`` where workers cannot be started because something that they need cannot be pickled."""
         try:
             yield
@@ -131,7 +131,7 @@ class Feed:
             if not reason or not self.batches.num_workers:
                 raise
             raise DataError(
-                f"{reason}, but workers that are started by {method!r} get it pickled.",
+                f"{reason}, but workers started by {method!r} receive a pickled copy.",
                 "Define it at the top level of a module, or give a Plan with start_method='fork' or num_workers=0.",
             ) from None
 

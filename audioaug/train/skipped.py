@@ -1,4 +1,4 @@
-"""Skipped: which examples count as unreadable, and how many there were, of which the user is told once."""
+"""Skipped: which examples count as unreadable, how many there were, and one warning about the first."""
 
 import traceback
 import typing

@@ -229,7 +229,7 @@ def test_what_cannot_be_pickled_is_named(method, held, transform, collate_fn, se
     with pytest.raises(DataError, match=sentence) as caught:
         list(loader)
     assert str(caught.value).endswith(
-        f"but workers that are started by {method!r} get it pickled. Define it at the top level of a module, or give a "
+        f"but workers started by {method!r} receive a pickled copy. Define it at the top level of a module, or give a "
         "Plan with start_method='fork' or num_workers=0."
     )
     assert len(list(Loader(Holder(held), chain, Plan(cut=1), device="cpu", collate_fn=collate_fn))) == 4
