@@ -52,6 +52,10 @@ class Stream(torch.utils.data.IterableDataset):
 dataset, targets = Stream(), {"active": Frames(0.05)}
 augment = [ops.TimeStretch(leave_length_unchanged=False, p=1.0), ops.Reverse(p=1.0)]
 print("loaded")
+optimiser = None
+
+def loss(output, batch):
+    return output.mean() * float("nan")
 """
 EVERY_KNOB = Plan(
     cut=2,
@@ -108,7 +112,7 @@ IN_MEMORY = "dataset = [(torch.full((1, 8000), 0.1), 3)] * 8\n"
 )
 def test_r5_04_a_chain_that_changes_lengths_is_padded(loaded: Any, op: str) -> None:
     target = loaded(f"{IN_MEMORY}augment = [{op}]\n")
-    assert target.pad and "which changes their lengths" in target.sources["pad"]
+    assert target.pad and "which changes clips' lengths" in target.sources["pad"]
     wave, _, lengths = cached_batches(target, cell_at(target.chain, 0, 0), 1)[0]
     assert len(wave) == 4 and len(set(lengths.tolist())) > 1
 
@@ -328,6 +332,12 @@ def test_r5_18_a_stream_with_targets_is_advised(streamed: tuple[Report, str]) ->
     assert (setup.is_stream, setup.audio_key, setup.pad, setup.targets) == (True, "wav", True, True)
     assert {stage.name for stage in report.stages} >= {"decode", "collate"} and report.signals.examples is not None
     assert "Stream (a stream)" in training(report)
+
+
+def test_r5_12_and_16_are_notices_of_the_report(streamed: tuple[Report, str]) -> None:
+    said = {notice.id: notice.text for notice in streamed[0].notices}
+    assert said["not_finite"].startswith("The loss is nan after today's training steps.")
+    assert "Did you mean 'optimizer'?" in said["unknown_name"]
 
 
 def test_r5_11_print_does_not_reach_stdout(streamed: tuple[Report, str]) -> None:
