@@ -90,7 +90,7 @@ def loader_setup(
     if pad is not None:
         sources["pad"] = "model file"
     elif pad := clips.differ or bool(op):
-        sources["pad"] = "clips of different lengths" if clips.differ else f"{op}, which changes their lengths"
+        sources["pad"] = "clips of different lengths" if clips.differ else f"{op}, which changes clips' lengths"
     if audio_key is None and isinstance(clips.audio_key, str):
         sources["audio_key"] = "the examples"
     setup = LoaderSetup(

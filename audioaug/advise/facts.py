@@ -1,6 +1,7 @@
 """Facts: what a report says of the chain and of the training, before anything is measured."""
 
 from itertools import accumulate
+from typing import Any
 
 from audioaug.advise.target import Target
 from audioaug.build.fuse import Fused, grouped
@@ -49,8 +50,16 @@ def workload(target: Target) -> Workload:
         sample_rate=int(target.chain.sample_rate),
         precision=target.precision,
         dataset=target.data_name,
-        clips=None if target.is_stream and not hasattr(target.dataset, "__len__") else len(target.dataset),
+        clips=_length(target.dataset),
         sources=target.sources,
         shortest_seconds=shortest if shortest < longest else None,
         setup=target.setup,
     )
+
+
+def _length(dataset: Any) -> int | None:
+    """Return how many examples a dataset has; ``None`` for a stream that does not say."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import IterableDataset
 
 from audioaug.advise.clips import loader_setup
 from audioaug.advise.demo import CLIP_SECONDS, demo_chain
@@ -459,7 +460,7 @@ def _dataset(
         declared = demo_folder("speech")
     if isinstance(declared, str | Path):
         return AudioFolder(declared, sample_rate, seconds), printable(str(declared))
-    if isinstance(declared, Iterator):
+    if isinstance(declared, Iterator) and not isinstance(declared, IterableDataset):
         raise DataError(
             f"`dataset` ({type(declared).__name__}) is an iterator, which can be read only once.",
             "Define a class with __iter__ (torch's IterableDataset), or one with __getitem__ and __len__.",

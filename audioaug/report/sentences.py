@@ -117,7 +117,9 @@ def training(report: Report) -> str:
     model = f"{work.model} ({work.parameters:,} parameters, {work.precision})"
     clips = f"{plural(work.batch_size, 'clip')} of {clip_length(work)} at {format_hz(work.sample_rate)}"
     size = "a stream" if work.clips is None else plural(work.clips, "clip")
-    return f"{model}, batches of {clips}, {work.dataset} ({size})"
+    key = work.setup.audio_key
+    audio = "" if key is None else f", audio at {key!r}"
+    return f"{model}, batches of {clips}, {work.dataset} ({size}{audio})"
 
 
 def clip_length(work: Workload) -> str:

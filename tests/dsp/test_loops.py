@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+import re
 
 import numpy as np
 import pytest
@@ -232,3 +233,20 @@ def test_a_child_of_a_process_that_ran_loops_runs_them_too(start):
     child.start()
     assert np.array_equal(queue.get(), mine)
     child.join()
+
+
+@pytest.mark.skipif(plans.library() is None, reason="torch has no MKL here")
+def test_the_fft_is_called_as_the_function_with_more_arguments_that_it_is_in_c() -> None:
+    """Called as one of two arguments, it crashed Python with torch 2.4 (the MKL of 2.11 does not mind)."""
+    numba = pytest.importorskip("numba")
+    from audioaug.dsp.loops.transforms import to_spectrum
+
+    @numba.njit
+    def transform(plan, x):
+        return to_spectrum(plan, x.ctypes.data)
+
+    x = np.zeros(66, dtype=np.float32)
+    x[0] = 1.0
+    assert transform(plans.plan(64), x) == 0 and np.array_equal(x[:66:2], np.ones(33))
+    [code] = transform.inspect_llvm().values()
+    assert re.search(r"call i64 \(i64, i64, \.\.\.\)\s+@DftiComputeForward", code)

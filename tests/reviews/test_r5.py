@@ -327,6 +327,7 @@ def test_r5_18_the_audio_may_be_under_any_key(loaded: Any) -> None:
         assert batch.keys() == {"wav", "clean"} and not torch.equal(target.wave_of(batch), torch.ones(4, 1, 800))
     found = loaded("dataset = [{'wav': torch.ones(1, 800), 'speaker': 3}] * 8\naugment = []\n")
     assert (found.audio_key, found.sources["audio_key"]) == ("wav", "the examples")
+    assert training(setting(found)).endswith("list (8 clips, audio at 'wav')")
 
 
 def test_r5_18_a_stream_with_targets_is_advised(streamed: tuple[Report, str]) -> None:
@@ -335,7 +336,7 @@ def test_r5_18_a_stream_with_targets_is_advised(streamed: tuple[Report, str]) ->
     setup = report.workload.setup
     assert (setup.is_stream, setup.audio_key, setup.pad, setup.targets) == (True, "wav", True, True)
     assert {stage.name for stage in report.stages} >= {"decode", "collate"} and report.signals.examples is not None
-    assert "Stream (a stream)" in training(report)
+    assert "Stream (a stream, audio at 'wav')" in training(report)
 
 
 def test_r5_12_and_16_are_notices_of_the_report(streamed: tuple[Report, str]) -> None:
