@@ -188,11 +188,11 @@ class DeviceChain(torch.nn.Module):
             rows, y_RCT = rows[: step.examples], y_RCT[: step.examples]
         return (y_BCT.index_copy_ if spare else y_BCT.index_copy)(0, rows, y_RCT), length_B
 
-    def get_extra_state(self) -> dict[str, int]:
+    def get_extra_state(self) -> torch.Tensor:
         """Return where the stream of draws is."""
         return self.stream.state()
 
-    def set_extra_state(self, state: dict[str, int]) -> None:
+    def set_extra_state(self, state: torch.Tensor) -> None:
         """Let the stream of draws go on there."""
         self.stream.load(state)
         self._is_restored = True
@@ -209,7 +209,7 @@ def _allow_plain_checkpoint(module: torch.nn.Module, keys: Any) -> None:
     The module has no other entry and no children, so when torch calls this, a missing one is the last in the list.
     """
     assert isinstance(module, DeviceChain)
-    if not module._is_restored:
+    if not module._is_restored and keys.missing_keys:
         keys.missing_keys.pop()
     module._is_restored = False
 

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import multiprocessing
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,14 +55,17 @@ class DrawStream:
         self.drawn += count
         return self._ahead[first : first + count]
 
-    def state(self) -> dict[str, int]:
-        """Return what ``load`` needs, in any process and with any seed, to go on with the next example."""
-        self._restart_if_reseeded()
-        return {"stream": self._base, "drawn": self.drawn}
+    def state(self) -> torch.Tensor:
+        """Return what ``load`` needs, in any process and with any seed, to go on with the next example.
 
-    def load(self, state: Mapping[str, int]) -> None:
+        Two integers, as a tensor, which every format of checkpoints can hold: of the stream, and of the examples drawn.
+        """
+        self._restart_if_reseeded()
+        return torch.tensor([self._base, self.drawn])
+
+    def load(self, state: torch.Tensor) -> None:
         """Go on where ``state`` was taken, until torch's initial seed changes from what it is now."""
-        self._source, self._base, self.drawn = self._current_source(), state["stream"], state["drawn"]
+        self._source, (self._base, self.drawn) = self._current_source(), state.tolist()
 
     def _restart_if_reseeded(self) -> None:
         source = self._current_source()
@@ -83,5 +85,5 @@ def _rank() -> str:
 
 
 def _digest(*parts: Any) -> int:
-    """Return 64 bits that depend on all parts, the same in every process and version."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+    """Return 64 bits, signed, that depend on all parts: the same in every process and version."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little", signed=True)

@@ -36,10 +36,10 @@ def prefetch(
         device: ``"cuda"`` and the like; the GPU, if there is one, for ``None``.
         module: the device part; in ``eval`` mode it leaves the audio as it is.
         index: where in a batch the examples' numbers in the dataset are, (B,) on the CPU, which their draws follow.
-            Without it, the module draws from its own generator.
+            Without it, the module draws anew for every batch.
         epoch: which the worker part was given; only used with ``index``.
-        lengths: where in a batch the clips' lengths are, (B,) in samples on the CPU, if it is padded; replaced by the
-            new ones.
+        lengths: where in a batch the clips' lengths are, (B,) integers in samples on the CPU, if it is padded; replaced
+            by the new ones.
         audio_key: where in a batch the audio is; by default, where ``Loader`` looks for it in an example.
 
     Shape:
@@ -47,7 +47,7 @@ def prefetch(
 
     Raises:
         DeviceError: there is no such device.
-        DataError: a batch has no audio, index or lengths where it should.
+        DataError: a batch has no audio, index or lengths where it should, or lengths that are not integers from 0 to T.
 
     Examples:
         >>> import torch
