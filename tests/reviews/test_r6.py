@@ -543,6 +543,13 @@ def test_r6_10_pathological_chain_files_get_one_sentence(name, tmp_path):
     assert sentence in str(caught.value) and len(str(caught.value)) < 700
 
 
+@pytest.mark.parametrize("value", ["[1]", "{a: 1}", "x", "2020-01-01", "true", "1.5"])
+def test_r6_10_optional_numbers_of_an_op_are_checked_too(value, tmp_path):
+    text = f"sample_rate: 16000\ntransforms: [AdjustDuration: {{duration_samples: {value}}}]"
+    with pytest.raises(ChainError, match=r"AdjustDuration: duration_samples is .*, but it must be a whole number"):
+        Chain.from_yaml(chain_file(tmp_path, text))
+
+
 def test_r6_10_aliases_and_merges_of_due_size_are_read(tmp_path):
     text = (
         "sample_rate: 16000\ntransforms:\n- Gain: &g {p: 1.0, min_gain_db: -3}\n- Gain: {<<: *g, p: 0.5}\n- Gain: *g\n"
