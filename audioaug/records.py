@@ -5,6 +5,7 @@ A record holds plain values only, so it survives JSON and can be shown again yea
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral
 from pathlib import Path
@@ -38,7 +39,7 @@ PLAN_LIMITS = {"cut": (0, 10_000), "num_workers": (0, 1024), "prefetch_factor": 
 """The smallest and the largest number. Those that cannot be 0 may be ``None``: torch's default."""
 
 ABOVE_0 = ("step_ms", "alone_ms", "batch_size", "torch_threads")
-"""Numbers that others are divided by."""
+"""What a report divides by."""
 
 KEPT_SAMPLES = 64
 """So many repetitions of a stage stay in a report."""
@@ -626,26 +627,29 @@ def to_json(record: Any) -> str:
 def from_json(text: str | bytes, kind: type[Record]) -> Record:
     """Read a record of that kind; raise ``UsageError`` where the text is not one. A plan may have no other fields."""
     try:
-        if kind in (Plan, Report):
-            content = msgspec.json.decode(text)
-            _check_fields(content, kind)
-            _check_numbers(content)
-        record = msgspec.json.decode(text, type=kind)
+        content = msgspec.json.decode(text)
+        if isinstance(content, dict):
+            _check_version(content, kind)
+            if kind in (Plan, Report):
+                _check_fields(content, kind)
+        _check_numbers(content, ABOVE_0 if kind is Report else ())
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"This is not the JSON of a {kind.__name__}: {error}.") from None
-    version = getattr(record, "schema_version", SCHEMA_VERSION)
-    if version > SCHEMA_VERSION:
+
+
+def _check_version(content: Mapping[str, Any], kind: type[Any]) -> None:
+    """Raise ``UsageError`` for a record of a later version, whose fields may mean something else."""
+    version = content.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UsageError(
             f"This {kind.__name__} has schema version {version}, but this audioaug reads up to {SCHEMA_VERSION}.",
             "Update audioaug.",
         )
-    return record
 
 
-def _check_fields(content: Any, kind: type[Any]) -> None:
+def _check_fields(content: Mapping[str, Any], kind: type[Any]) -> None:
     """Raise ``UsageError`` for a plan given as a report, or the reverse, and for a field that a plan does not have."""
-    if not isinstance(content, dict):
-        return
     known = {each: {field.name for field in fields(each)} for each in (Plan, Report)}
     other, advice = (
         (Report, "python -m audioaug.advise --load FILE shows it, and --plan FILE beside it writes its plan.")
@@ -658,17 +662,19 @@ def _check_fields(content: Any, kind: type[Any]) -> None:
         raise UsageError(f"A plan has no field {unknown[0]!r}.", did_you_mean(unknown[0], known[Plan]))
 
 
-def _check_numbers(content: Any, name: str = "") -> None:
-    """Raise ``UsageError`` for a number, at any depth, that is out of range."""
+def _check_numbers(content: Any, above_0: Sequence[str], name: str = "") -> None:
+    """Raise ``UsageError`` for a number, at any depth, that is too large, or named among ``above_0`` and not that."""
     if isinstance(content, dict):
         for key, value in content.items():
-            _check_numbers(value, key)
+            _check_numbers(value, above_0, key)
     elif isinstance(content, list):
         for value in content:
-            _check_numbers(value, name)
-    elif isinstance(content, int | float) and (abs(content) >= 2**63 or (name in ABOVE_0 and content <= 0)):
-        least = "above 0" if content <= 0 else "below 2**63"
-        raise UsageError(f"{name} is {content!r:.40}, but it must be {least}.")
+            _check_numbers(value, above_0, name)
+    elif isinstance(content, int | float):
+        if abs(content) >= 2**63:
+            raise UsageError(f"{name} is {content!r:.40}, but it must be below 2**63.")
+        if name in above_0 and content <= 0:
+            raise UsageError(f"{name} is {content}, but it must be above 0.")
 
 
 def write_record(record: Any, path: str | Path) -> None:

@@ -21,21 +21,24 @@ EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".aif", ".aiff")
 """What soundfile decodes and audiomentations looks for."""
 
 LEAST_RATE, MOST_RATE = 1000, 1_000_000
-"""Sample rates of files, in Hz: beyond them is a broken header, which would make seconds into hours."""
+"""Sample rates of files, in Hz: a header out of this range is broken, and would turn seconds into hours."""
 
 MOST_FRAMES_A_BYTE = 10_000
-"""More than any format packs into a byte (of silence): a longer file is declared, not there."""
+"""More than any format encodes in a byte, even of silence: a header that declares more is broken."""
 
 
 def bytes_from_environment(name: str, default: int) -> int:
     """Return the size that an environment variable gives, such as ``2G``; warn and return the default if it is none."""
     text = os.environ.get(name)
     size = default if text is None else parse_bytes(text)
-    if size is None:
-        used = f"{name} is {text!r}, but it must be a size such as 500M or 2G: {format_bytes(default)} is used."
-        warnings.warn(used, AudioaugWarning, stacklevel=2)
-        return default
-    return size
+    if size is not None:
+        return size
+    warnings.warn(
+        f"{name} is {text!r}, but it must be a size such as 500M or 2G. The default is used: {format_bytes(default)}.",
+        AudioaugWarning,
+        stacklevel=2,
+    )
+    return default
 
 
 MOST_BYTES = bytes_from_environment("AUDIOAUG_DECODE_BYTES", 4 * 2**30)
@@ -61,7 +64,7 @@ def as_paths(paths: Paths) -> tuple[str, ...]:
     """Return one path or many as absolute path names; raise ``DataError`` if they are something else."""
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
     try:
-        return tuple(os.path.abspath(os.fspath(path)) for path in several)
+        return tuple(os.path.abspath(os.fsdecode(path)) for path in several)
     except TypeError:
         raise DataError(f"{paths!r} is neither a path nor a list of paths.", "Name files or folders.") from None
 
@@ -176,8 +179,8 @@ def _check_size(path: str, frames: int, channels: int) -> None:
     """Raise ``DataError`` if that much float32 audio is more than may be decoded into memory."""
     if (nbytes := 4 * frames * channels) > MOST_BYTES:
         raise DataError(
-            f"{path} takes {format_bytes(nbytes)} once decoded, but at most {format_bytes(MOST_BYTES)} are.",
-            "Cut the file into shorter ones, or set AUDIOAUG_DECODE_BYTES to more.",
+            f"{path} takes {format_bytes(nbytes)} once decoded, but the limit is {format_bytes(MOST_BYTES)}.",
+            "Read a part of it, cut the file, or set AUDIOAUG_DECODE_BYTES to more.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Chain file: YAML that may come from strangers, made into plain values of a limited size."""
+"""Chain file: YAML, which may be untrusted, read as plain values up to a limited size and depth."""
 
 from pathlib import Path
 from typing import Any

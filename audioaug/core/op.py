@@ -460,10 +460,11 @@ def _check_field(op: Op, name: str) -> None:
         raise ChainError(f"{op.name}: {name} is {value!r}.", did_you_mean(str(value), options))
     if hint is bool and not isinstance(value, bool):
         raise ChainError(f"{op.name}: {name} is {value!r}, but it must be true or false.")
-    if hint in (int, float):
-        _check_number(op, name, value, hint)
+    kind = next((each for each in (int, float) if hint in (each, each | None)), None)
+    if kind is not None and (value is not None or hint is kind):
+        _check_number(op, name, value, kind)
         value = value.item() if isinstance(value, np.generic) else value
-        object.__setattr__(op, name, int(value) if hint is int else value)
+        object.__setattr__(op, name, int(value) if kind is int else value)
 
 
 def real_number(value: Any) -> float:

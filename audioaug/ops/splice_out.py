@@ -38,7 +38,7 @@ class SpliceOut(Op):
     The example keeps its length: silence follows where it has become shorter.
 
     Args:
-        num_time_intervals: how many stretches.
+        num_time_intervals: how many stretches, 1 to 1000.
         max_width: upper limit of their widths, in milliseconds; the audio loses at most half of each.
         p: probability of applying it, 0 to 1.
 
@@ -52,7 +52,7 @@ class SpliceOut(Op):
 
     contract = Contract.exact(rtol=1e-6)
     library = "torch_audiomentations"
-    limits = {"num_time_intervals": (1, float("inf")), "max_width": (1.0, float("inf"))}
+    limits = {"num_time_intervals": (1, 1000), "max_width": (1.0, float("inf"))}
 
     @property
     def needs_length(self) -> bool:

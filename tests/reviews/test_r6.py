@@ -319,7 +319,7 @@ def test_r6_04_what_is_decoded_has_a_largest_size(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MOST_BYTES", 1000 * 4)
     soundfile.write(tmp_path / "x.wav", np.full(8000, 0.5), 8000)
     path = str(tmp_path / "x.wav")
-    sentence = r"x\.wav takes 31\.2 KiB once decoded, but at most 3\.9 KiB .*AUDIOAUG_DECODE_BYTES"
+    sentence = r"x\.wav takes 31\.2 KiB once decoded, but the limit is 3\.9 KiB\. .*AUDIOAUG_DECODE_BYTES"
     with pytest.raises(DataError, match=sentence):
         read_audio(path, 8000)
     assert read_audio(path, 8000, seconds=0.1).shape == (1, 800)
@@ -526,6 +526,10 @@ PATHOLOGICAL = {
     "a long file": ("# " + "x" * 2**20, "bytes, but a chain has at most 1048576"),
     "400 digits": ("sample_rate: 16000\ntransforms: [Gain: {min_gain_db: -" + "9" * 400 + "}]", "must be a number"),
     "5000 digits": ("sample_rate: " + "9" * 5000, "digits"),
+    "a count without limit": (
+        "sample_rate: 16000\ntransforms: [SpliceOut: {num_time_intervals: 1000000000}]",
+        "num_time_intervals is 1e+09, but it must be between 1 and 1000.",
+    ),
     "400 digits of hertz": ("transforms: []\nsample_rate: " + "9" * 400, "must be a whole number of hertz"),
 }
 
@@ -537,6 +541,13 @@ def test_r6_10_pathological_chain_files_get_one_sentence(name, tmp_path):
     with pytest.raises(ChainError, match=r"chain\.yaml") as caught:
         Chain.from_yaml(chain_file(tmp_path, text))
     assert sentence in str(caught.value) and len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize("value", ["[1]", "{a: 1}", "x", "2020-01-01", "true", "1.5"])
+def test_r6_10_optional_numbers_of_an_op_are_checked_too(value, tmp_path):
+    text = f"sample_rate: 16000\ntransforms: [AdjustDuration: {{duration_samples: {value}}}]"
+    with pytest.raises(ChainError, match=r"AdjustDuration: duration_samples is .*, but it must be a whole number"):
+        Chain.from_yaml(chain_file(tmp_path, text))
 
 
 def test_r6_10_aliases_and_merges_of_due_size_are_read(tmp_path):
