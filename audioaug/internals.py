@@ -118,6 +118,22 @@ def calling_frame(depth: int) -> FrameType | None:
     return None if get_frame is None else get_frame(depth + 1)
 
 
+def numba_cache(function: Callable[..., Any]) -> Any:
+    """Return numba's cache in files of one function; raise ``RuntimeError`` if there is none, or no folder for it."""
+    try:
+        from numba.core.caching import FunctionCache
+    except ImportError:
+        raise RuntimeError("This numba has no cache of functions in files.") from None
+    make: Any = FunctionCache
+    return make(function)
+
+
+def set_numba_cache(compiled: Any, cache: Any) -> None:
+    """Let a function compiled by numba use that cache; numba has no public way to do so."""
+    if hasattr(compiled, "_cache"):
+        compiled._cache = cache
+
+
 @contextlib.contextmanager
 def keep_room_generator(generator: Any) -> Iterator[None]:
     """Restore the numpy generator of ``pyroomacoustics.random`` afterwards, where that library shows it."""
@@ -138,6 +154,14 @@ def _importable(module: str, name: str) -> bool:
         return hasattr(__import__(module, fromlist=[name]), name)
     except ImportError:
         return False
+
+
+def _numba_has_caches() -> bool:
+    try:
+        import numba
+    except Exception:  # which doctor reports by itself
+        return True
+    return _importable("numba.core.caching", "FunctionCache") and hasattr(numba.njit(_has), "_cache")
 
 
 def _room_generator() -> bool:
@@ -190,6 +214,12 @@ INTERNALS: tuple[Internal, ...] = (
         "lets a warning name the user's own line",
         "it names a line of audioaug",
         lambda *_: hasattr(sys, "_getframe"),
+    ),
+    Internal(
+        "numba.core.caching.FunctionCache, Dispatcher._cache",
+        "keeps compiled loops in files, also where such a file is damaged or the disk is full",
+        "each process compiles them anew",
+        lambda *_: _numba_has_caches(),
     ),
     Internal(
         "pyroomacoustics.random.generator._rng",

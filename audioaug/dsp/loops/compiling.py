@@ -12,10 +12,10 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
 from numpy.typing import NDArray
 
 from audioaug.errors import AudioaugWarning, first_line
+from audioaug.internals import numba_cache, set_numba_cache
 
 Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
@@ -49,7 +49,7 @@ class Cache:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._cache = cast(Any, FunctionCache)(function)
+        self._cache = numba_cache(function)
         self.cache_path = self._cache.cache_path
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
@@ -83,5 +83,5 @@ def _warn_once(reason: str) -> None:
 def _compiled(function: Callable[P, T], fastmath: set[str]) -> Callable[P, T]:
     compiled: Any = numba.njit(nogil=True, fastmath=fastmath, error_model="numpy")(function)
     with suppress(RuntimeError):
-        compiled._cache = Cache(function)  # what enable_caching() does; there is no public way to give it another
+        set_numba_cache(compiled, Cache(function))  # as enable_caching() does with numba's own
     return cast(Callable[P, T], compiled)
