@@ -24,7 +24,7 @@ from audioaug.core import Op
 from audioaug.errors import ChainError
 from audioaug.ops.lambda_ import on_device
 
-WORDS = ("go/flite_slt", "left/flite_slt", "rear/flite_rms", "side/flite_kal16")
+WORDS = ("go/flite_slt", "left/flite_slt", "rear/flite_rms", "front/flite_slt")
 
 
 @functools.lru_cache(maxsize=8)
