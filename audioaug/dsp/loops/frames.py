@@ -1,4 +1,4 @@
-"""Frames under a window: their spectra, and rows of frames added up.
+"""Frames under a window: their spectra by the FFTs of ``transforms.py``, and rows of frames added up.
 
 Shapes: R rows, B examples, T samples, N frames of W samples, F = W // 2 + 1 frequencies.
 """

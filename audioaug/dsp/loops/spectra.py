@@ -1,4 +1,4 @@
-"""Convolution by spectra, block by block, so that all of a block stays in the cache.
+"""Convolution by spectra, block by block: all of a block stays in the cache. The FFTs are those of ``transforms.py``.
 
 Shapes: R rows, T samples, N responses of L taps each, C channels, F = n // 2 + 1 frequencies of an FFT of n samples.
 """

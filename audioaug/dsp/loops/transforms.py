@@ -1,6 +1,8 @@
 """FFTs for loops, by the plans of ``dsp.plans``: both return what is wrong, 0 if nothing is.
 
 Their arguments are a plan and the address of the numbers, which they transform in place.
+
+numba keeps what it compiled until the file of the calling loop changes: after a change here, change those files too.
 """
 
 import ctypes
