@@ -171,13 +171,14 @@ def without_torchcodec(error: Exception) -> UsageError | None:
 def own_length(example: Any, place: Where, samples: int) -> int:
     """Return an example's length in samples, of a wave padded to so many; raise ``DataError`` if it has none there."""
     value = item_of(example, place, "An example", "Give lengths the key or the position.")
-    try:
-        length = int(value)
-    except (TypeError, ValueError):
-        length = -1
-    if not 0 <= length <= samples or length != value:
-        raise DataError(f"The length of a clip of {samples} samples is {value!r}, but it must be from 0 to {samples}.")
-    return length
+    single = isinstance(value, torch.Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
+    number = value.item() if single else value
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= samples:
+        raise DataError(
+            f"Expected an example's length at {place!r} in samples, an integer from 0 to {samples}, got {value!r}.",
+            "Convert a relative length, as SpeechBrain has them, with round(length * wave.shape[-1]).",
+        )
+    return number
 
 
 def add_lengths(batch: Any, length_B: torch.Tensor) -> Any:

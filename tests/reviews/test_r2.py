@@ -145,6 +145,22 @@ BAD_LENGTHS = {
 }
 
 
+@pytest.mark.parametrize("length", [1.0, 0.5, True, np.float32(1.0), torch.tensor(1.0), float("nan"), 101, -1, "100"])
+def test_r2_05_the_loader_refuses_a_length_that_is_no_number_of_samples(length):
+    """SpeechBrain's relative length 1.0 was taken for one sample, and the rest of the clip dropped."""
+    dataset = [{"audio": torch.ones(100), "lengths": length}] * 2
+    loader = Loader(dataset, [], sample_rate=16000, batch_size=2, device="cpu", lengths="lengths")
+    with pytest.raises(DataError, match=r"^Expected an example.s length at .lengths. in samples, an integer from 0 to"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("length", [60, np.int64(60), torch.tensor(60), torch.tensor([60])])
+def test_r2_05_the_loader_takes_a_length_in_samples(length):
+    dataset = [{"audio": torch.ones(100), "lengths": length}] * 2
+    [batch] = Loader(dataset, [], sample_rate=16000, batch_size=2, device="cpu", lengths="lengths")
+    assert batch["lengths"].tolist() == [60, 60] and batch["audio"].shape[-1] == 60
+
+
 @pytest.mark.parametrize("name", BAD_LENGTHS)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_r2_05_lengths_that_are_not_whole_numbers_of_samples_are_refused(name: str, training: bool) -> None:

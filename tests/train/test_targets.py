@@ -320,7 +320,7 @@ def test_a_collate_fn_is_told_the_lengths_by_now() -> None:
 @pytest.mark.parametrize("length", [9000, -1, 2.5, "long"])
 def test_a_length_that_is_none_is_told(length: Any) -> None:
     loader = loader_of([{"audio": torch.ones(800), "n": length}], lengths="n", targets=None, on_error="raise")
-    with pytest.raises(DataError, match="must be from 0 to 800"):
+    with pytest.raises(DataError, match="an integer from 0 to 800"):
         list(loader)
 
 
