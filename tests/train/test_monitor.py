@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from audioaug.train.ready import batches_ready
 from torch.utils.data import DataLoader
 
 from audioaug import Loader, Monitor, Plan
 from audioaug.decide.bottleneck import Bottlenecks, bottleneck
 from audioaug.errors import AudioaugWarning, OutputError, UsageError
+from audioaug.internals import batches_ready
 from audioaug.measure import FakeClock, host_facts
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Window
