@@ -1,6 +1,5 @@
 """A long training run with clips of all lengths: memory stays flat and open files constant, in every process."""
 
-import gc
 import os
 from collections.abc import Iterator
 from itertools import count, islice
@@ -64,7 +63,6 @@ def soak(dataset: Any, batches: int) -> list[Look]:
     for number, (wave, length) in enumerate(islice(endless(loader), batches), 1):
         assert wave.shape[-1] == length.max()
         if number % every == 0:
-            gc.collect()  # the heap of the tests before would decide how much garbage waits for it
             workers = set(psutil.Process().children()) - others
             processes = [psutil.Process(), *sorted(workers, key=lambda each: each.pid)]
             looks.append(
