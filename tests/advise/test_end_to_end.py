@@ -16,6 +16,8 @@ from audioaug.records import Plan, Report, from_json, read_record
 from audioaug.train.threads import torch_threads
 from audioaug.units import plural
 
+pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
+
 BRIEF = ("--budget", "2", "--workers", "0,1")
 KEYS = {
     "schema_version",

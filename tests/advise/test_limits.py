@@ -20,6 +20,8 @@ from audioaug.advise.target import load_target
 from audioaug.advise.worker_probe import Memory
 from audioaug.records import Cell, Report, read_record
 
+pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
+
 ROOT = Path(__file__).parents[2]
 BRIEF = ("--budget", "2", "--workers", "0,1,2", "--json", "report.json")
 CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"

@@ -16,6 +16,8 @@ from audioaug.measure import clock_for
 from audioaug.records import Cell, Recommendation, Report, Variant, read_record
 from tests.decide.planted import planted_report, raced
 
+pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
+
 CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
 IN_MEMORY = "dataset = [torch.randn(1, 4000) for _ in range(16)]\n"
 SLOW = "from audioaug import ops\naugment = [ops.PitchShift(p=1.0)]\n"

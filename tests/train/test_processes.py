@@ -103,11 +103,12 @@ def test_workers_leave_ctrl_c_to_the_training_process():
 
 
 TRAINING = """
-import multiprocessing
+import multiprocessing, signal
 import torch
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.errors import DataError
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 chain = Chain([ops.Gain(p=1.0), ops.Reverse(p=0.5)], sample_rate=16000)
 loader = Loader([(torch.ones(1, 4000), 0)] * 64, chain, Plan(cut=1, num_workers=2), batch_size=4, device="cpu")
 model = torch.nn.Linear(4000, 1)

@@ -274,6 +274,8 @@ import os, signal, sys
 import torch
 from audioaug import Chain, Loader, ops
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as above
+
 class Held:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
