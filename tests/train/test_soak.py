@@ -16,6 +16,10 @@ from tests.train.material import exact_chain
 MOST_GROWTH = 8e6
 """Bytes by which a process may grow between the second and the last quarter of a run; the allocator's own noise."""
 
+MOST_GROWTH_SHORT = 24e6
+"""The same for 400 batches, within which freed memory is still being kept: 12 MB were seen on a busy machine, and the
+planted leak is 64 MB. The long run sees small leaks."""
+
 KEPT: list[Any] = []
 """What a dataset that leaks keeps."""
 
@@ -81,15 +85,15 @@ def growth(looks: list[Look]) -> tuple[list[float], list[float]]:
     )
 
 
-def assert_flat(looks: list[Look]) -> None:
+def assert_flat(looks: list[Look], most: float = MOST_GROWTH) -> None:
     assert {len(look.memory) for look in looks} == {3}
-    assert_flat_memory(looks)
+    assert_flat_memory(looks, most)
     assert_as_many_files(looks)
 
 
-def assert_flat_memory(looks: list[Look]) -> None:
+def assert_flat_memory(looks: list[Look], most: float = MOST_GROWTH_SHORT) -> None:
     memory, _ = growth(looks)
-    assert max(memory) < MOST_GROWTH, f"memory grew by {memory} bytes"
+    assert max(memory) < most, f"memory grew by {memory} bytes"
 
 
 def assert_as_many_files(looks: list[Look]) -> None:
@@ -98,7 +102,7 @@ def assert_as_many_files(looks: list[Look]) -> None:
 
 
 def test_a_short_soak():
-    assert_flat(soak(Ragged(), 400))
+    assert_flat(soak(Ragged(), 400), MOST_GROWTH_SHORT)
 
 
 @pytest.mark.long
