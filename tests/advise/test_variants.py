@@ -49,6 +49,7 @@ def test_what_is_neither_is_refused(text, words) -> None:
 
 
 def test_torch_audiomentations_is_raced_only_when_asked_for(monkeypatch) -> None:
+    monkeypatch.setattr("audioaug.advise.variants.why_unavailable", lambda: "")
     assert parse_also("torch-audiomentations")[0].engine == "torch-audiomentations"
     monkeypatch.setattr("audioaug.advise.variants.why_unavailable", lambda: "torch-audiomentations is not installed.")
     with pytest.raises(UsageError, match=r"^--also torch-audiomentations: torch-audiomentations is not installed\."):

@@ -48,6 +48,7 @@ def trained(**planted):
         targets=None,
         audio_key=None,
         is_stream=False,
+        clip_of=torch.Tensor.numpy,
     )
 
 
@@ -59,7 +60,7 @@ def test_the_start_and_the_gap_are_the_first_batches_of_two_epochs(monkeypatch) 
             clock.advance(seconds)
             yield "batch"
 
-    monkeypatch.setattr(worker_probe, "open_loader", lambda *_: SimpleNamespace(messages=messages))
+    monkeypatch.setattr(worker_probe, "open_brief_loader", lambda *_: SimpleNamespace(messages=messages))
     assert start_and_gap(trained(), Cell("cpu", 1, num_workers=2), clock) == (3.0, 0.5)
 
 

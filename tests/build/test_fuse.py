@@ -9,6 +9,7 @@ import torch
 from audioaug import Chain, build_device, ops
 from audioaug.build import Prepared, Preparer
 from audioaug.build.fuse import Fused
+from audioaug.build.stock import why_unavailable
 from audioaug.core import Op
 
 RATE, BATCH, SAMPLES = 16000, 24, 12000
@@ -62,6 +63,11 @@ def test_print_shows_what_is_one_pass() -> None:
     chain = Chain([ops.Gain(), ops.HighPassFilter(), ops.Clip(), ops.Gain(), ops.PolarityInversion()], RATE)
     assert "Gain + HighPassFilter, Clip, Gain + PolarityInversion" in repr(build_device(chain))
     assert "Clip, Gain + PolarityInversion" in repr(build_device(chain, start=2))
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+def test_torch_audiomentations_fuses_nothing() -> None:
+    chain = Chain([ops.Gain(), ops.PolarityInversion()], RATE)
     assert "+" not in repr(build_device(chain, engine="torch-audiomentations"))
 
 
