@@ -152,6 +152,8 @@ def _beside_torch(switch: Any, name: str, off: object, device: str, what: str) -
 
     module = build_device(Chain([ops.LowPassFilter(p=1.0)], sample_rate=16000)).to(device)
     clips, before = _clips(device), getattr(switch, name)
+    if not switch.fits(clips):
+        raise RuntimeError(f"no {what} runs on {device}")
     fast = module(clips, index=[0, 1])
     setattr(switch, name, off)
     try:
@@ -238,7 +240,10 @@ def _look_at_internals() -> Finding:
     from audioaug.internals import INTERNALS, end_workers, missing_internals
 
     loader: DataLoader[int] = DataLoader(range(1), num_workers=1)  # type: ignore[arg-type]
-    iterator = iter(loader)
+    try:
+        iterator = iter(loader)
+    except Exception as error:  # no worker can start, which is a finding of its own
+        return Finding("internals", _version("torch"), False, f"Could not be checked: {_reason(error)}.")
     missing = missing_internals(iterator, loader)
     end_workers(iterator)
     lost = " ".join(f"{each.name} is missing: {each.fallback}." for each in missing)

@@ -137,11 +137,11 @@ def set_numba_cache(compiled: Any, cache: Any) -> None:
 @contextlib.contextmanager
 def keep_room_generator(generator: Any) -> Iterator[None]:
     """Restore the numpy generator of ``pyroomacoustics.random`` afterwards, where that library shows it."""
-    before = getattr(generator, "_rng", None)
+    known, before = hasattr(generator, "_rng"), getattr(generator, "_rng", None)
     try:
         yield
     finally:
-        if before is not None:
+        if known:
             generator._rng = before
 
 

@@ -159,7 +159,7 @@ class Cell:
     device_engine: DeviceEngine = "batched"
     num_workers: int = 0
     prefetch_factor: int | None = None
-    pin_memory: bool = False
+    pin_memory: bool | None = None
     threads: int | None = None
     persistent_workers: bool = True
     start_method: str | None = None
@@ -186,7 +186,7 @@ class Cell:
             f" ({self.worker_engine} workers)": self.placement != "gpu" and self.worker_engine != "audiomentations",
             f", {plural(self.num_workers, 'worker')}": True,
             f", prefetch {self.prefetch_factor}": self.num_workers > 0 and self.prefetch_factor not in (None, 2),
-            ", pinned": self.pin_memory,
+            ", pinned": self.pin_memory is True,
             f", {plural(self.threads or 0, 'thread')}": self.threads is not None,
             f", {self.start_method}": self.num_workers > 0 and self.start_method is not None,
         }
@@ -525,7 +525,7 @@ KNOBS = tuple(field.name for field in fields(Plan) if field.name in {field.name 
 
 def plan_of(cell: Cell, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
     """Return the plan that runs a cell of that chain."""
-    knobs = {name: getattr(cell, name) for name in KNOBS} | {"pin_memory": cell.pin_memory or None}
+    knobs = {name: getattr(cell, name) for name in KNOBS}
     return Plan(**knobs, chain_hash=chain_hash, precision=precision)
 
 

@@ -34,12 +34,13 @@ def write_file(text: str, path: str | Path) -> None:
     Raises:
         OutputError: it cannot be written.
     """
+    content = text.encode("utf-8", "backslashreplace")  # file names may be no UTF-8
     try:
         mode = _mode(path)
         if mode is None or stat.S_ISREG(mode):
-            _replace(Path(os.path.realpath(path)), text, mode)
+            _replace(Path(os.path.realpath(path)), content, mode)
         else:
-            Path(path).write_text(text, encoding="utf-8")
+            Path(path).write_bytes(content)
     except OSError as error:
         raise OutputError(f"Cannot write {path}: {error.strerror}.") from None
 
@@ -64,17 +65,17 @@ def _mode(path: str | Path) -> int | None:
         return None
 
 
-def _replace(file: Path, text: str, mode: int | None) -> None:
+def _replace(file: Path, content: bytes, mode: int | None) -> None:
     new = file.with_name(f".audioaug-{secrets.token_hex(8)}.new")  # which no other process can have planted
     try:
-        with new.open("x", encoding="utf-8") as stream:
-            stream.write(text)
+        with new.open("xb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         if mode is not None:
             new.chmod(stat.S_IMODE(mode))
         new.replace(file)
     except PermissionError:  # of the folder; the file itself may be writable
-        file.write_text(text, encoding="utf-8")
+        file.write_bytes(content)
     finally:
         new.unlink(missing_ok=True)

@@ -127,6 +127,21 @@ def test_a_loader_that_fails_is_one_sentence_and_exit_code_1(monkeypatch: pytest
     assert finding["sentence"].startswith("Does not work: AttributeError") and "\n" not in finding["sentence"]
 
 
+def test_a_worker_that_cannot_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", refused)
+    for finding in (doctor._run_loader(), doctor._look_at_internals()):
+        assert not finding.ok and "Function not implemented" in finding.sentence
+
+
+def test_a_loop_that_does_not_run_is_not_said_to_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "ENABLED", False)
+    with pytest.raises(RuntimeError, match="no compiled loop runs on cpu"):
+        CHECKS["numba"]()
+
+
 def test_a_missing_private_part_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = Internal("torch.secret", "does a thing", "batches are not counted", lambda *_: False)
     monkeypatch.setattr(internals, "INTERNALS", (lost,))

@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -103,10 +104,8 @@ def test_a_frame_is_the_callers():
     assert frame is not None and frame.f_code.co_name == "test_a_frame_is_the_callers"
 
 
-def test_a_generator_is_restored():
-    class Generator:
-        _rng = "before"
-
-    with internals.keep_room_generator(generator := Generator()):
+@pytest.mark.parametrize("before", ["a generator", None])
+def test_a_generator_is_restored(before):
+    with internals.keep_room_generator(generator := SimpleNamespace(_rng=before)):
         generator._rng = "seeded"
-    assert generator._rng == "before"
+    assert generator._rng is before

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from audioaug import records
+from audioaug import Chain, ops, records
+from audioaug.advise.arms import cell_of
 from audioaug.errors import OutputError, PlanError, UsageError
 from audioaug.records import (
     SCHEMA_VERSION,
@@ -21,6 +22,7 @@ from audioaug.records import (
     Report,
     Timing,
     from_json,
+    plan_of,
     read_record,
     to_json,
     write_record,
@@ -118,6 +120,12 @@ def test_a_plan_survives_its_file(tmp_path):
     assert Plan.load(tmp_path / "plan.json") == plan == Plan.load(str(tmp_path / "plan.json"))
     Plan().save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json").pin_memory is None
+
+
+@pytest.mark.parametrize("pinned", [None, False, True])
+def test_whether_memory_is_pinned_survives_a_cell(pinned):
+    chain = Chain([ops.Gain()], sample_rate=16000)
+    assert plan_of(cell_of(Plan(cut=1, pin_memory=pinned), chain)).pin_memory is pinned
 
 
 GARBAGE = {

@@ -67,7 +67,7 @@ class RaceBatches(EndlessBatches):
 
 def cell_of(plan: Plan, chain: Chain) -> Cell:
     """Return the cell that a plan for this chain runs."""
-    knobs = {name: getattr(plan, name) for name in KNOBS} | {"pin_memory": bool(plan.pin_memory)}
+    knobs = {name: getattr(plan, name) for name in KNOBS}
     return Cell(placement_of(plan.cut, len(chain)), **knobs)
 
 

@@ -85,7 +85,9 @@ def copies(bench: Bench, seconds: Seconds) -> tuple[StageCost, ...]:
     return tuple(StageCost(f"copy, {kind}", "transfer", it.ms, it.ci_ms) for kind, it in found.items())
 
 
-def pinning_wins(report: Report) -> bool:
-    """Return whether page-locked memory won where copies were measured."""
+def pinning_wins(report: Report) -> bool | None:
+    """Return whether page-locked memory won where copies were measured; ``None`` where they were not."""
     times = {stage.name: stage.ms_per_batch or 0.0 for stage in report.stages if stage.where == "transfer"}
-    return "copy, pinned" in times and times["copy, pinned"] < times.get("copy, pageable", 0.0)
+    if "copy, pinned" not in times or "copy, pageable" not in times:
+        return None
+    return times["copy, pinned"] < times["copy, pageable"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.audio.files import read_audio, resample
-from audioaug.errors import DataError, first_line
+from audioaug.audio.files import check_size, decoding, plausible_header, read_audio, resample
+from audioaug.errors import DataError
 
 
 def decode(audio: Mapping[str, Any], sample_rate: int) -> NDArray[np.float32]:
@@ -36,9 +36,11 @@ def decode(audio: Mapping[str, Any], sample_rate: int) -> NDArray[np.float32]:
 def _decoded(content: bytes, name: str, sample_rate: int) -> NDArray[np.float32]:
     import soundfile
 
-    try:
+    with decoding(name):
+        info = soundfile.info(io.BytesIO(content))
+    header = plausible_header(name, info, len(content))
+    check_size(name, header.frames, header.channels)
+    check_size(name, header.frames_at(sample_rate), 1)
+    with decoding(name):
         x_TC, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
-    except (OSError, ValueError, MemoryError, soundfile.SoundFileError) as error:
-        reason = getattr(error, "error_string", "") or first_line(error)
-        raise DataError(f"{name} cannot be decoded: {reason.rstrip('.')}.") from None
-    return resample(x_TC.T.mean(axis=0, keepdims=True), rate, sample_rate)[0]
+        return resample(x_TC.T.mean(axis=0, keepdims=True), rate, sample_rate)[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,18 +116,23 @@ def read_header(path: str) -> Header:
     """Return a file's length, rate and channels without decoding it; raise ``DataError`` if they cannot be true."""
     import soundfile
 
-    with _decoding(path):
+    with decoding(path):
         check_regular(path)
         info = soundfile.info(os.fsencode(path))
         size = os.path.getsize(path)
+    return plausible_header(path, info, size)
+
+
+def plausible_header(name: str, info: Any, nbytes: int) -> Header:
+    """Return what soundfile read of a header; raise ``DataError`` if audio of so many bytes cannot be that."""
     if not LEAST_RATE <= info.samplerate <= MOST_RATE:
         raise DataError(
-            f"{path} cannot be decoded: its header declares {info.samplerate} Hz, but rates from {LEAST_RATE} Hz to "
+            f"{name} cannot be decoded: its header declares {info.samplerate} Hz, but rates from {LEAST_RATE} Hz to "
             f"{MOST_RATE} Hz are read."
         )
-    if info.frames > size * MOST_FRAMES_A_BYTE:
+    if info.frames > nbytes * MOST_FRAMES_A_BYTE:
         raise DataError(
-            f"{path} cannot be decoded: its header declares {info.frames} samples, but the file has {size} bytes.",
+            f"{name} cannot be decoded: its header declares {info.frames} samples, but the file has {nbytes} bytes.",
             "It is damaged: write it anew.",
         )
     return Header(info.frames, info.samplerate, info.channels)
@@ -147,8 +152,8 @@ def read_audio(
     rate = read_header(path).sample_rate
     frames = -1 if seconds is None else math.ceil(seconds * rate)
     x_CT = read_frames(path, int(start * rate), frames, mono)
-    _check_size(path, x_CT.shape[1] * sample_rate // rate, len(x_CT))
-    with _decoding(path):
+    check_size(path, x_CT.shape[1] * sample_rate // rate, len(x_CT))
+    with decoding(path):
         return resample(x_CT, rate, sample_rate)
 
 
@@ -158,8 +163,8 @@ def read_frames(path: str, start: int, frames: int, mono: bool) -> NDArray[np.fl
 
     header = read_header(path)
     left = max(0, header.frames - start)
-    _check_size(path, left if frames < 0 else min(frames, left), header.channels)
-    with _decoding(path):
+    check_size(path, left if frames < 0 else min(frames, left), header.channels)
+    with decoding(path):
         x_TC, _ = soundfile.read(os.fsencode(path), frames=frames, start=start, dtype="float32", always_2d=True)
     x_CT = x_TC.T.mean(axis=0, keepdims=True) if mono else x_TC.T
     return np.ascontiguousarray(x_CT, dtype=np.float32)
@@ -175,7 +180,7 @@ def resample(x_CT: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.
     return np.ascontiguousarray(y_TC.T, dtype=np.float32)
 
 
-def _check_size(path: str, frames: int, channels: int) -> None:
+def check_size(path: str, frames: int, channels: int) -> None:
     """Raise ``DataError`` if that much float32 audio is more than may be decoded into memory."""
     if (nbytes := 4 * frames * channels) > MOST_BYTES:
         raise DataError(
@@ -185,7 +190,7 @@ def _check_size(path: str, frames: int, channels: int) -> None:
 
 
 @contextmanager
-def _decoding(path: str) -> Iterator[None]:
+def decoding(path: str) -> Iterator[None]:
     """Raise ``DataError``, naming the file, for whatever keeps it from being decoded."""
     import soundfile
 

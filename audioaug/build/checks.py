@@ -71,12 +71,16 @@ def lengths_of(lengths: "torch.Tensor | Sequence[int] | None", batch: int, sampl
     """
     if lengths is None:
         return np.full(batch, samples, dtype=np.int64)
-    given = torch.as_tensor(lengths).cpu()
+    try:
+        given = torch.as_tensor(lengths).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {lengths!r}.") from None
     if given.shape == (batch,) and batch and (given.dtype == torch.bool or given.is_floating_point()):
         raise DataError(
             f"Expected lengths in samples, as integers from 0 to {samples}, got {given.dtype}: {given.tolist()}.",
             "Convert relative lengths, as SpeechBrain has them, with (lengths * x.shape[-1]).round().long().",
         )
-    if given.shape != (batch,) or (batch and not (0 <= given.min() and given.max() <= samples)):
+    host = given.numpy().astype(np.int64)
+    if host.shape != (batch,) or (batch and not (0 <= host.min() and host.max() <= samples)):
         raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {given.tolist()}.")
-    return given.numpy().astype(np.int64)
+    return host

@@ -25,7 +25,7 @@ from audioaug.build.stock import StockEngine
 from audioaug.build.stream import DrawStream
 from audioaug.core import Chain, DeviceClips, Draws, Op, Params
 from audioaug.core.op import inside
-from audioaug.errors import DataError
+from audioaug.errors import DataError, UsageError
 from audioaug.records import DeviceEngine
 
 RECORDERS: Mapping[DeviceEngine, Callable[[], Recorder]] = {"captured": CudaGraphs, "compiled": Compiler}
@@ -193,7 +193,16 @@ class DeviceChain(torch.nn.Module):
         return self.stream.state()
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Let the stream of draws go on there."""
+        """Let the stream of draws continue there.
+
+        Raises:
+            UsageError: it is not what ``get_extra_state`` returns.
+        """
+        if not isinstance(state, torch.Tensor) or state.shape != (2,):
+            raise UsageError(
+                f"The state of a device module is a tensor of two integers, got {type(state).__name__}.",
+                "A state of an earlier version cannot be loaded: leave it out of the checkpoint.",
+            )
         self.stream.load(state)
         self._is_restored = True
 
@@ -209,7 +218,7 @@ def _allow_plain_checkpoint(module: torch.nn.Module, keys: Any) -> None:
     The module has no other entry and no children, so when torch calls this, a missing one is the last in the list.
     """
     assert isinstance(module, DeviceChain)
-    if not module._is_restored and keys.missing_keys:
+    if not module._is_restored and keys.missing_keys and keys.missing_keys[-1].endswith("_extra_state"):
         keys.missing_keys.pop()
     module._is_restored = False
 

@@ -41,6 +41,7 @@ class DrawStream:
         self.number = next(_NUMBERS) if seed is None else None
         self.drawn = 0
         self._base = 0
+        self._sender: str | None = None  # the rank of the process that pickled it for a worker which knows none
         self._source: tuple[Any, ...] = ()
         self._ahead, self._ahead_of = chain.draw([]), (0, 0)
 
@@ -74,8 +75,15 @@ class DrawStream:
 
     def _current_source(self) -> tuple[Any, ...]:
         worker = get_worker_info()
-        place = multiprocessing.current_process().name if worker is None else worker.seed
+        place = multiprocessing.current_process().name if worker is None else (worker.seed, self._sender)
         return torch.initial_seed() if self.seed is None else self.seed, place, self.number
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sender": _rank()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DrawStream":
+        """Return a stream of its own, as for another view of a batch: a copy would draw the same."""
+        return DrawStream(self.chain, self.seed)
 
 
 def _rank() -> str:

@@ -37,20 +37,27 @@ def _plain_values(text: bytes) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _count(node, {}, MOST_LEVELS)
+        _measure(node, {})
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _count(node: yaml.Node, known: dict[int, int], levels: int) -> int:
-    """Return how many values a node stands for; raise ``ValueError`` if there are too many or it holds itself."""
-    if not levels:
+def _measure(node: yaml.Node, known: dict[int, tuple[int, int]], above: int = 0) -> tuple[int, int]:
+    """Return how many values a node stands for, and in how many levels, aliases included.
+
+    Raises:
+        ValueError: there are too many, or it holds itself.
+    """
+    if above >= MOST_LEVELS:
         raise ValueError(TOO_DEEP)
     if id(node) not in known:
         parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        below = () if isinstance(node, yaml.ScalarNode) else parts
-        known[id(node)] = 1 + sum(_count(part, known, levels - 1) for part in below)
-    if known[id(node)] > MOST_VALUES:
+        below = [] if isinstance(node, yaml.ScalarNode) else [_measure(part, known, above + 1) for part in parts]
+        known[id(node)] = 1 + sum(values for values, _ in below), 1 + max((levels for _, levels in below), default=0)
+    values, levels = known[id(node)]
+    if values > MOST_VALUES:
         raise ValueError(f"The file holds more than {MOST_VALUES} values")
-    return known[id(node)]
+    if above + levels > MOST_LEVELS:
+        raise ValueError(TOO_DEEP)
+    return values, levels

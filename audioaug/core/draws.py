@@ -6,6 +6,7 @@ lane), without any state. So batch size, worker count, world size and placement 
 Shapes: B examples (rows), L columns.
 """
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -136,7 +137,7 @@ class Draws:
 
     def __getitem__(self, item: Any) -> "FloatArray | Draws":
         if not isinstance(item, str):
-            return self.rows([int(item)] if isinstance(item, int | np.integer) else item)
+            return self.rows([operator.index(item)] if hasattr(item, "__index__") and np.ndim(item) == 0 else item)
         if item not in self._place:
             raise DataError(f"These draws have no column {item!r}.", "Draw with the chain that they are used for.")
         return self.table[:, self._place[item]]

@@ -22,7 +22,7 @@ def placement_of(cut: int, ops: int) -> Placement:
     return "cpu" if cut == ops else "gpu" if cut == 0 else "split"
 
 
-def all_cells(report: Report, workers: Sequence[int], *, pin_memory: bool) -> list[Cell]:
+def all_cells(report: Report, workers: Sequence[int], *, pin_memory: bool | None) -> list[Cell]:
     """Return every combination of cut, worker engine and worker count, predicted; impossible ones with their reason.
 
     Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
@@ -32,7 +32,7 @@ def all_cells(report: Report, workers: Sequence[int], *, pin_memory: bool) -> li
 
     Args:
         workers: the counts to consider.
-        pin_memory: whether batches go through page-locked memory.
+        pin_memory: whether batches go through page-locked memory, as in ``Plan``.
     """
     ops, cuts = len(report.chain.ops), report.chain.cuts
     cells = [

@@ -102,7 +102,8 @@ def batch_field(batch: Any, where: Where | None = None) -> Where | None:
     That is the same place, unless a collate_fn made a batch of another form, such as a dict of tuples: then it is where
     ``audio_field`` finds it.
     """
-    alike = isinstance(batch, Mapping if isinstance(where, str) else tuple | list)
+    named = isinstance(batch, Mapping) and where in batch
+    alike = named or isinstance(batch, Mapping if isinstance(where, str) else tuple | list)
     return audio_field(batch, where if alike else None)
 
 

@@ -1,5 +1,6 @@
 """What review 2 found, by its numbers: each finding has a test that failed before its fix."""
 
+import copy
 import io
 import itertools
 
@@ -127,6 +128,30 @@ def test_r2_03_torchs_seed_counts_at_every_call() -> None:
             torch.manual_seed(seed)
             results.append((gain_of(module(torch.ones(2, 8))), worker(CLIP)[0]))
     assert results[0] == results[2] and results[0][0] != results[1][0] and results[0][1] != results[1][1]
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_r2_03_ranks_differ_in_workers_that_do_not_know_theirs(start: str, monkeypatch) -> None:
+    def gains_of_rank(rank: int) -> list[float]:
+        monkeypatch.setattr("audioaug.build.stream._rank", lambda: str(rank))  # in this process, not in its workers
+        loader = DataLoader(
+            [torch.ones(4)] * 4,  # type: ignore[arg-type]
+            batch_size=2,
+            num_workers=1,
+            collate_fn=collate,
+            multiprocessing_context=start,
+            generator=torch.Generator().manual_seed(0),
+        )
+        return [gain for wave in loader for gain in gain_of(wave)]
+
+    collate = Augmenting()
+    assert len({*gains_of_rank(0), *gains_of_rank(1)}) == 8
+
+
+def test_r2_03_a_deep_copy_is_a_view_of_its_own() -> None:
+    module, x = build_device(GAIN), torch.ones(4, 1, 8)
+    copied = copy.deepcopy(module)
+    assert not {*gain_of(module(x))} & {*gain_of(copied(x))}
 
 
 BAD_LENGTHS = {
@@ -362,3 +387,20 @@ def test_r2_14_weights_that_audiomentations_normalises_keep_the_chains_hash(weig
     assert Chain.from_dict(chain.to_dict()).hash == chain.hash
     other = Chain([ops.Compose([ops.OneOf(picked, weights=[*weights[1:], 17])], shuffle=True)], RATE)
     assert other.hash != chain.hash
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int32])
+def test_r2_05_lengths_may_be_any_integers(kind: type) -> None:
+    y_BT, length_B = build_device(GAIN)(torch.ones(2, 8), lengths=np.array([3, 8], kind), return_lengths=True)
+    assert length_B.tolist() == [3, 8] and not y_BT[0, 3:].any()
+
+
+@pytest.mark.parametrize("lengths", [[None, 3], ["a", "b"]])
+def test_r2_05_what_are_no_numbers_is_one_sentence(lengths: list[object]) -> None:
+    with pytest.raises(DataError, match="lengths must be 2 numbers from 0 to 8"):
+        build_device(GAIN)(torch.ones(2, 8), lengths=lengths)
+
+
+def test_r2_12_a_state_of_an_earlier_version_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match="a tensor of two integers, got dict"):
+        build_device(GAIN).set_extra_state({"seed": 0, "drawn": 3})

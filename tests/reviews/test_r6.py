@@ -23,6 +23,7 @@ from audioaug.advise.cache import Cache
 from audioaug.advise.cli import main
 from audioaug.advise.target import load_target
 from audioaug.audio import files
+from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
 from audioaug.audio.folder import AudioFolder
 from audioaug.errors import AudioaugWarning, ChainError, DataError, OutputError, UsageError
@@ -327,6 +328,14 @@ def test_r6_04_what_is_decoded_has_a_largest_size(tmp_path, monkeypatch):
         read_audio(path, 16000, seconds=0.1)
 
 
+def test_r6_04_bytes_of_a_file_have_the_same_limits(tmp_path):
+    soundfile.write(tmp_path / "slow.wav", np.zeros(1000), 1)
+    flac_that_declares(tmp_path / "long.flac", 2**36 - 1)
+    for name, sentence in (("slow.wav", "its header declares 1 Hz"), ("long.flac", "declares 68719476735 samples")):
+        with pytest.raises(DataError, match=sentence):
+            decode({"bytes": (tmp_path / name).read_bytes(), "path": None}, 16000)
+
+
 def test_r6_04_a_loader_skips_such_files(tmp_path):
     soundfile.write(tmp_path / "good.wav", np.full(1000, 0.5), 16000)
     soundfile.write(tmp_path / "slow.wav", np.zeros(1000), 1)
@@ -541,6 +550,15 @@ def test_r6_10_pathological_chain_files_get_one_sentence(name, tmp_path):
     with pytest.raises(ChainError, match=r"chain\.yaml") as caught:
         Chain.from_yaml(chain_file(tmp_path, text))
     assert sentence in str(caught.value) and len(str(caught.value)) < 700
+
+
+def test_r6_10_depth_through_aliases_gets_one_sentence(tmp_path):
+    rows = ["- &a0 {Gain: {}}"]
+    for number in range(30):
+        rows.append(f"- &a{number + 1} {{OneOf: {{transforms: [{{OneOf: {{transforms: [*a{number}]}}}}]}}}}")
+    (tmp_path / "chain.yaml").write_text("\n".join(["sample_rate: 16000", "transforms:", *rows]))
+    with pytest.raises(ChainError, match="nested deeper than 50 levels"):
+        Chain.from_yaml(tmp_path / "chain.yaml")
 
 
 @pytest.mark.parametrize("value", ["[1]", "{a: 1}", "x", "2020-01-01", "true", "1.5"])

@@ -198,3 +198,8 @@ def test_your_own_data_loader():
         torch.testing.assert_close(get_wave(batch, key), expected)
     with pytest.raises(DataError, match="'clean' and 'noisy' can be the audio"):
         next(prefetch(DataLoader([{"clean": WAVE, "noisy": WAVE}]), "cpu", module))  # type: ignore[arg-type]
+
+
+def test_an_integer_may_be_the_key_of_a_dict():
+    [batch] = loader_of([{0: torch.zeros(4000), 1: WAVE}] * 2, audio_key=1)
+    assert torch.equal(batch[0], torch.zeros(2, 4000)) and batch[1].min() > 1.9
