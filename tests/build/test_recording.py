@@ -117,8 +117,19 @@ def test_compiled_work_is_the_same_and_compiled_once_for_a_layout():
     counters.clear()
     with torch._dynamo.config.patch(error_on_recompile=True):
         found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 8, engine="compiled")
-    assert max(found) <= 1e-6 and len(module._recording) == 1
+    assert max(found) <= 1e-6
+    if torch.__version__.startswith("2.4."):
+        pytest.skip("torch 2.4 compiles noise wrongly, which was found: it ran without")
+    assert len(module._recording) == 1
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+
+
+def test_work_that_is_compiled_wrongly_runs_without(monkeypatch, caplog):
+    monkeypatch.setattr(torch, "compile", lambda work, **options: lambda *given: 0.9 * work(*given))
+    found, module = differences(Chain(HALF, RATE), 8, engine="compiled")
+    assert max(found) == 0.0 and not len(module._recording)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "torch.compile gives a result that is off by" in said
 
 
 def test_the_kernels_are_those_of_other_rows_too():
