@@ -13,7 +13,6 @@ from tests.decide.planted import planted_report
 CHAIN = """
 from audioaug import ops
 
-pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
 augment = [ops.Gain(p=1.0), ops.PitchShift(p=1.0)]
 dataset = [torch.randn(1, 8000) for _ in range(16)]
 """

@@ -24,8 +24,6 @@ from pathlib import Path
 from audioaug import ops
 from audioaug.advise.progress import Progress
 
-pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
-
 augment = [ops.Gain(p=1.0)]
 here, stage = os.getpid(), Progress.stage
 

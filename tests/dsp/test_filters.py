@@ -53,6 +53,8 @@ def orders_that_scipy_can(kind, high_hz):
 def test_scipy_drifts_in_the_band_stop_that_is_left_out():
     sos = sections("bandstop", 1.0, NEAR_NYQUIST, 8)
     steady, _ = scipy.signal.sosfilt(sos, np.ones(SAMPLES), zi=scipy.signal.sosfilt_zi(sos))
+    if np.ptp(steady) < 1e-6:
+        pytest.skip(f"scipy {scipy.__version__} does not drift there")
     assert np.ptp(steady) > 1e-3
 
 
