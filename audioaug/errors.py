@@ -106,5 +106,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an exception says, without its full stop, to be told inside a sentence."""
+    """Return the first line of what an exception says, without its full stop, for use inside a sentence."""
     return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")

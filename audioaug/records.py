@@ -335,14 +335,15 @@ class LoaderSetup:
     """What the Loader that was raced was given besides a plan: what the code to paste is made of.
 
     ``augment``: what the chain was made of: a ``Chain``, one op or several, transforms of audiomentations, or a YAML
-    file; ``augment_name`` is its variable, or the file. ``dataset_path``: the folder or manifest of an ``AudioFolder``;
-    empty for a dataset object. The demo's chain and data stand for the user's own. The others are Loader's arguments;
-    of ``collate_fn`` and ``targets`` only whether the model file defines them.
+    file; ``augment_name`` is its variable, or the file; ``allow_code``: the file may name code. ``dataset_path``: the
+    folder or manifest of an ``AudioFolder``; empty for a dataset object. The demo's chain and data stand for the user's
+    own. The others are Loader's arguments; of ``collate_fn`` and ``targets`` only whether the model file defines them.
     """
 
     augment: AugmentForm = "demo"
     augment_name: str = "augment"
     dataset_path: str = ""
+    allow_code: bool = False
     is_stream: bool = False
     audio_key: str | int | None = None
     pad: bool = False

@@ -123,6 +123,8 @@ def cached_batches(target: Target, cell: Cell, count: int = CACHED) -> list[Any]
         return [next(feeder) for _ in range(count)]
     except AudioaugError:
         raise
+    except StopIteration:
+        raise DataError(f"{target.name}: the dataset is empty.", "It must have at least one example.") from None
     except Exception as error:
         reason = in_one_line(error, target.path)
         raise DataError(

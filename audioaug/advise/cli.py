@@ -118,6 +118,8 @@ def _measure(options: dict[str, Any]) -> None:
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
     with printed_to_stderr():
         target = load_target(options["model"], as_device(options["device"]), **named)
+        for notice in target.notices:  # now, since they may explain why the run fails
+            click.echo(f"note: {notice.text}", err=True)
         if verify is not None:
             check_plan(target.chain, verify)
         with Interrupt() as interrupt, Progress(interrupt.check) as progress:

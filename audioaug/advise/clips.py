@@ -40,7 +40,7 @@ class Clips:
 
 
 def look_at_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengths: Where | None) -> Clips:
-    """Read some examples; those that cannot be read stand for nothing.
+    """Read some examples; unreadable ones are ignored.
 
     Args:
         dataset: map-style or a stream.

@@ -145,7 +145,7 @@ class Target:
             raise ModelFileError(
                 f"{self.name}: the first step, on a batch of shape {tuple(wave.shape)}, {wave.dtype}, fails: "
                 f"{in_one_line(error, self.path)}",
-                f"The labels are strings, such as {labels[0]!r}: turn them into numbers in the dataset."
+                f"If the loss is the reason: the labels are strings, such as {labels[0]!r}; turn them into numbers."
                 if are_strings(labels)
                 else "The batch comes first, time last; define `loss` or `train_step` if the model is not the reason.",
             ) from None
@@ -196,7 +196,8 @@ def load_target(
     is_folder = data_name != type(dataset).__name__
     if not is_folder:
         del sources["clip_seconds"]  # clips have their own lengths
-    option = int(audio_key) if audio_key and audio_key.isdecimal() else audio_key  # a position in a tuple
+    is_position = audio_key is not None and audio_key.removeprefix("-").isdecimal()
+    option = int(audio_key) if audio_key is not None and is_position else audio_key
     key = _pick("audio_key", option, given, None, sources)
     setup, clip_lengths, reasons = loader_setup(dataset, chain, key, given)
     if key is None:
@@ -223,6 +224,7 @@ def load_target(
             setup,
             augment=form,
             augment_name=(augment or "augment").rpartition(".py:")[2],
+            allow_code=allow_code,
             dataset_path=data_name if is_folder and sources["dataset"] != "demo data" else "",
         ),
         targets=given.get("targets"),

@@ -118,7 +118,7 @@ def training(report: Report) -> str:
     clips = f"{plural(work.batch_size, 'clip')} of {clip_length(work)} at {format_hz(work.sample_rate)}"
     size = "a stream" if work.clips is None else plural(work.clips, "clip")
     key = work.setup.audio_key
-    audio = "" if key is None else f", audio at {key!r}"
+    audio = "" if key in (None, 0) else f", audio at {key!r}"
     return f"{model}, batches of {clips}, {work.dataset} ({size}{audio})"
 
 

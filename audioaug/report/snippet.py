@@ -54,7 +54,8 @@ def chain_lines(work: Workload) -> tuple[str, ...]:
         return (call("chain = audioaug.Chain.from_audiomentations", (name, rate)),)
     if form in ("op", "ops"):
         return (call("chain = audioaug.Chain", (name if form == "ops" else f"[{name}]", rate)),)
-    chain = name if form == "chain" else f"audioaug.Chain.from_yaml({literal(name)})"
+    code = ", code=True" if work.setup.allow_code else ""
+    chain = name if form == "chain" else f"audioaug.Chain.from_yaml({literal(name)}{code})"
     if work.sources.get("sample_rate") == "command line":
         return (call("chain = audioaug.Chain", (f"{chain}.ops", rate)),)
     return (f"chain = {chain}",)

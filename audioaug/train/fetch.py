@@ -243,7 +243,7 @@ class Collate:
                 f"Clips of different lengths ({min(lengths)} and {max(lengths)} samples) cannot be one batch."
                 if min(lengths) < max(lengths)
                 else "Once collated, the clips would get different lengths, which cannot be one batch.",
-                "Give Loader pad=True, or cut them to one length.",
+                "Set pad=True (in Loader, or in a model file), or cut them to one length.",
             )
 
     def _prepared(self, preparer: Preparer, audio: torch.Tensor, fetched: Fetched, ends: list[int]) -> Prepared:

@@ -51,7 +51,7 @@ class Skipped:
         """Count examples of which these sentences say why they cannot be read; warn at the loop over the batches."""
         if sentences and not self.count:
             fate = "Another takes its place" if self.on_error == "replace" else "The example is left out"
-            told = f"{sentences[0]} {fate}; Loader.skipped counts such examples."
+            told = f"{sentences[0]} {fate} (on_error={self.on_error!r}); Loader.skipped counts such examples."
             warnings.warn(told, AudioaugWarning, stacklevel=frames_of_ours() + 1)
         self.count += len(sentences)
         self.last = printable_lines(sentences[-1]) if sentences else self.last

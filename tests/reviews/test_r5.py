@@ -30,11 +30,21 @@ from audioaug.decide.causes.case import Case
 from audioaug.decide.causes.loading import augment_cpu_bound
 from audioaug.decide.what_if import NUMBERS, PROFILE
 from audioaug.errors import AudioaugWarning, ChainError, DataError, ModelFileError, PlanError, UsageError
-from audioaug.records import Cell, MonitoredRun, Recommendation, Report, Window, from_json, plan_of, to_json
+from audioaug.records import (
+    Cell,
+    LoaderSetup,
+    MonitoredRun,
+    Recommendation,
+    Report,
+    Window,
+    from_json,
+    plan_of,
+    to_json,
+)
 from audioaug.report.meters import known_meters, met
 from audioaug.report.parts import spread
 from audioaug.report.sentences import training
-from audioaug.report.snippet import plan_arguments, snippet
+from audioaug.report.snippet import chain_lines, plan_arguments, snippet
 from audioaug.units import format_seconds
 from tests.advise.conftest import TINY
 from tests.decide.planted import planted_report, raced
@@ -271,7 +281,7 @@ def test_r5_16_string_labels_are_named(loaded: Any) -> None:
     with pytest.warns(AudioaugWarning, match="The labels are strings, such as 'dog', which the usual loss cannot use"):
         UsualLoss()(scores, batch)
     own = "def loss(output, batch):\n    return nn.functional.cross_entropy(output, batch[1])\n"
-    with pytest.raises(ModelFileError, match="The labels are strings, such as 'dog': turn them into numbers"):
+    with pytest.raises(ModelFileError, match="the labels are strings, such as 'dog'; turn them into numbers"):
         loaded(f"{IN_MEMORY}augment = []\n{own}").try_step(batch)
 
 
@@ -439,3 +449,18 @@ def test_r5_07_a_plan_keeps_loading(tmp_path):
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
     assert len(json.loads((tmp_path / "plan.json").read_text())) == 12
+
+
+def test_r5_16_a_misspelt_name_is_told_also_where_the_run_fails(tmp_path, capsys) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch\nmodel = torch.nn.Linear(1, 1)\ndef colate_fn(batch): ...\n"
+        "dataset = [{'audio': torch.ones(1, 8000), 'n': torch.ones(k + 1)} for k in range(8)]\n"
+    )
+    assert main(["--model", str(tmp_path / "m.py"), "--budget", "1"]) != 0
+    assert "note: " in (said := capsys.readouterr().err) and "Did you mean 'collate_fn'?" in said
+
+
+def test_r5_05_the_code_to_paste_allows_code_where_that_was_allowed() -> None:
+    setup = LoaderSetup(augment="yaml", augment_name="chain.yaml", allow_code=True)
+    [line] = chain_lines(replace(planted_report().workload, setup=setup))
+    assert line == 'chain = audioaug.Chain.from_yaml("chain.yaml", code=True)'

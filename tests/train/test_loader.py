@@ -172,7 +172,7 @@ def test_clips_of_different_lengths_need_pad(plan):
         list(loader_of(uneven(), SHAPED, plan))
     assert str(caught.value) == (
         "Clips of different lengths (3001 and 8000 samples) cannot be one batch. "
-        "Give Loader pad=True, or cut them to one length."
+        "Set pad=True (in Loader, or in a model file), or cut them to one length."
     )
 
 
@@ -683,7 +683,11 @@ def test_an_augmentation_that_is_no_chain(augmentation, workers):
     [
         (audiomentations.Compose([audiomentations.Gain()]), None, "Compose does not have a sample rate. Give the rate"),
         ([ops.Gain()], None, "list does not have a sample rate."),
-        ([ops.Gain()], 16000.5, "The chain's sample_rate is 16000.5, but it must be a whole number of hertz."),
+        (
+            [ops.Gain()],
+            16000.5,
+            "The chain's sample_rate is 16000.5, but it must be a whole number of hertz, at least 1.",
+        ),
         (Chain([ops.Gain()], 44100), 16000, "The chain is for 44100 Hz, but sample_rate is 16000. Leave it out"),
         (None, 16000, "builtins.NoneType is not a transform of audiomentations."),
         (torch.nn.Identity(), None, "torch.nn.modules.linear.Identity is not a transform of audiomentations."),
