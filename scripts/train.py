@@ -4,7 +4,7 @@
     python scripts/train.py --plan plan.json                        with what the advisor wrote, or --plan auto
     python scripts/train.py --precision bf16 --accumulate 2 --tensorboard runs --trace trace.json
 
-Ctrl-C ends it after the update under way and keeps all in a checkpoint: the same command with --resume goes on there,
+Ctrl-C ends it after the update under way and keeps all in a checkpoint: the same command with --resume continues there,
 in the middle of an epoch, as if it had not stopped.
 """
 
@@ -251,7 +251,7 @@ def program(**options: Any) -> None:
         train(training, held_out, options, view, stop)
         if stop.pressed:
             training.save(options["checkpoint"])
-            raise KeyboardInterrupt
+            raise click.Abort("the same command with --resume continues from the checkpoint")
     print(f"accuracy {training.reached:.0%} on words held out, after {training.updates} updates")
 
 
@@ -259,8 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code; every error is one sentence on stderr."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("audioaug").setLevel(logging.INFO)
-    said = "stopped: the same command with --resume goes on from the checkpoint"
-    return run(program, arguments, "train.py", said)
+    return run(program, arguments)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ kept in a file for later processes. Its twin of torch operations runs on all oth
 operations are traced, and where Triton is missing.
 """
 
+import functools
+import importlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +19,27 @@ DEVICES = ("cuda",)
 """Where kernels run: tests add the CPU, on which Triton interprets them."""
 
 
+LEAST_TRITON = 3, 6
+"""The first version that the kernels were tested with; 3.0, which torch 2.4 brings, makes wrong noise."""
+
+
+def is_usable() -> bool:
+    """Return whether Triton is installed, in a version that the kernels were tested with."""
+    return is_installed("triton") and _triton_version() >= LEAST_TRITON
+
+
+@functools.cache
+def _triton_version() -> tuple[int, ...]:
+    found: str = importlib.import_module("triton").__version__
+    return tuple(map(int, re.findall(r"\d+", found)[:2]))
+
+
 def fits(x: torch.Tensor) -> bool:
     """Return whether a kernel may do what is to be done with x.
 
     While a CUDA graph is captured, kernels are recorded like any other, though operations are watched then.
     """
-    if x.device.type not in DEVICES or not is_installed("triton"):
+    if x.device.type not in DEVICES or not is_usable():
         return False
     return not is_followed(x) or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 

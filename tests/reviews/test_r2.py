@@ -213,6 +213,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")  # of torch's compiler
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_r2_06_a_compiled_model_that_holds_the_module_gives_the_same(backend: str) -> None:
     x = torch.ones(4, 1, 400).cumsum(-1).sin()

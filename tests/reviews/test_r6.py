@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import stat
@@ -582,7 +583,7 @@ def test_r6_10_aliases_and_merges_of_due_size_are_read(tmp_path):
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"cut":' * 200_000, '{"x": ' + "[" * 5000 + "]" * 5000 + "}"])
 def test_r6_10_deep_json_gets_one_sentence(kind, text, here):
     (here / "deep.json").write_text(text)
-    with pytest.raises(UsageError, match=r"^deep\.json: This is not the JSON of a "):
+    with pytest.raises(UsageError, match=r"^deep\.json: (This is not the JSON of a |A plan has no field 'x')"):
         read_record("deep.json", kind)
 
 
@@ -690,5 +691,5 @@ def test_r6_07_a_datasets_own_queue_is_as_torch_has_it(capfd):
     dataset, plan = WithItsOwnQueue(), Plan(cut=1, num_workers=1, start_method="fork")
     assert len(list(Loader(dataset, Chain([ops.Gain()], sample_rate=16000), plan, device="cpu"))) == 3
     assert [dataset.queue.get(timeout=120) for _ in range(2)] == [[1.0] * 3, [2.0] * 3]
-    assert "Can't pickle" in capfd.readouterr().err  # as Python's queue says of the first
+    assert re.search("Can't (pickle|get local object)", capfd.readouterr().err)  # as Python's queue says of the first
     dataset.queue.close()

@@ -71,7 +71,7 @@ def test_a_run_that_was_stopped_in_mid_epoch_ends_with_the_same_weights(more, tm
     assert stopped["updates"] == whole["updates"] // 2 + 1
     place = Place(stopped["loader"]["epoch"], stopped["loader"]["batch"])
     assert place == (Place(1, 1) if not more else Place(1, 2))
-    assert "--resume goes on from the checkpoint" in capsys.readouterr().err
+    assert "--resume continues from the checkpoint" in capsys.readouterr().err
     assert run(tmp_path / "parts.pt", "--resume", *more) == 0
     resumed = state_of(tmp_path / "parts.pt")
     assert_same_weights(resumed, whole)
@@ -177,7 +177,7 @@ def interrupt_after(pause: float, folder: Path) -> None:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
-    assert program.returncode == 130 and told.rstrip().endswith("goes on from the checkpoint"), told
+    assert program.returncode == 130 and told.rstrip().endswith("continues from the checkpoint"), told
     assert "Traceback" not in told and len(workers) == 2
     assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
     updates = state_of(folder / "c.pt")["updates"]
