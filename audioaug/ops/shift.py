@@ -79,7 +79,7 @@ class Shift(Op):
         return {"shift_amount": int(amount) if self.shift_unit == "samples" else amount}
 
     def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
-        if abs(params["places"]) >= samples.shape[-1]:  # where the reference's fades raise, or go astray
+        if self.rollover and abs(params["places"]) >= samples.shape[-1]:  # where its fades raise, or go astray
             raise ValueError(f"it is shifted by {params['places']}")
         return super().play(reference, params, samples, sample_rate)
 

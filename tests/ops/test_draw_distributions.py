@@ -300,7 +300,7 @@ WRONG_SCHEDULES: dict[str, Callable[[list[Sound]], list[Sound]]] = {
     "fades swapped": lambda sounds: [
         sound._replace(fade_in_time=sound.fade_out_time, fade_out_time=sound.fade_in_time) for sound in sounds
     ],
-    "a file less": lambda sounds: [sound._replace(file=min(sound.file, 6)) for sound in sounds],
+    "a file less": lambda sounds: [sound._replace(file=min(sound.file, 2)) for sound in sounds],
     "the next sound as loud as the last": lambda sounds: [
         sound._replace(rms_db=sounds[max(0, place - 1)].rms_db) for place, sound in enumerate(sounds)
     ],
