@@ -23,8 +23,8 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "datasets/profiles/environments.json"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
-OF_THE_CHECKOUT = ("audioaug/*", "tests/test_setup.py", "tests/test_docs.py", "tests/test_notebooks.py")
-"""What the folder of tests lacks: the package, and tests of the checkout itself."""
+OF_THE_CHECKOUT = ("setup", "docs", "notebooks", "wheel", "docstrings")
+"""Tests of the checkout itself, which the folder of tests lacks: tests/test_NAME.py."""
 
 SHORT = (
     "tests/test_installed.py",
@@ -147,10 +147,9 @@ def find_python(versions: tuple[str, ...]) -> str:
 def copy_tests(folder: Path) -> None:
     """Copy what tests read: all files of the checkout but the package and the tests of the checkout itself."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    left_out = {f"tests/test_{name}.py" for name in OF_THE_CHECKOUT}
     for name in listed.stdout.decode().splitlines():
-        if (ROOT / name).is_file() and not any(
-            Path(name).match(each) or name.startswith("audioaug/") for each in OF_THE_CHECKOUT
-        ):
+        if (ROOT / name).is_file() and not name.startswith("audioaug/") and name not in left_out:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
 

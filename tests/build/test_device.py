@@ -260,7 +260,6 @@ def test_a_copy_is_equal_and_goes_its_own_way(batch, exact_chain):
         assert module.stream.drawn == 16
 
 
-@pytest.mark.filterwarnings("ignore:You are using `torch.load`:FutureWarning")  # torch 2.4 warns of its own pickling
 def test_the_module_the_draws_and_what_is_prepared_can_be_pickled(batch, exact_chain):
     module = build_device(exact_chain, seed=3)
     draws = exact_chain.draw(range(8))

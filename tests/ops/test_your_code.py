@@ -223,7 +223,10 @@ class TestLambda:
         [
             (lambda: ops.Lambda(transform=lambda x, rate: x), r"<lambda> cannot be imported .* Define it with def"),
             (lambda: ops.Lambda(transform=functools.partial(jittered, spread=1)), "partial cannot be imported"),
-            (lambda: ops.Lambda(transform=jittered, kwargs={"spread": abs(X)}), "of which a file cannot hold everything"),
+            (
+                lambda: ops.Lambda(transform=jittered, kwargs={"spread": abs(X)}),
+                "of which a file cannot hold everything",
+            ),
         ],
         ids=["lambda", "partial", "an array"],
     )
