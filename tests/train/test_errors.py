@@ -211,7 +211,8 @@ def test_a_mistake_of_torch_in_the_dataset_is_raised_too():
 def test_replace_fills_the_place_of_a_broken_example(workers, tmp_path):
     dataset = folder_with(tmp_path, good=5, bad=("aaa.wav",))
     loader = loader_of(dataset, on_error="replace", plan=Plan(cut=1, num_workers=workers))
-    with pytest.warns(AudioaugWarning, match=r"aaa\.wav cannot be decoded: .* Another takes its place; Loader") as seen:
+    told = r"aaa\.wav cannot be decoded: .* Another takes its place \(on_error=.replace.\); Loader"
+    with pytest.warns(AudioaugWarning, match=told) as seen:
         first = list(loader)
     second = list(loader)
     assert len(seen) == 1 and loader.skipped == 2
