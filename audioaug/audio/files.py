@@ -124,7 +124,7 @@ def read_header(path: str) -> Header:
 
 
 def plausible_header(name: str, info: Any, nbytes: int) -> Header:
-    """Return what soundfile read of a header; raise ``DataError`` if audio of so many bytes cannot be that."""
+    """Return what soundfile read of a header; raise ``DataError`` if audio of that many bytes cannot hold it."""
     if not LEAST_RATE <= info.samplerate <= MOST_RATE:
         raise DataError(
             f"{name} cannot be decoded: its header declares {info.samplerate} Hz, but rates from {LEAST_RATE} Hz to "
