@@ -81,10 +81,6 @@ class DrawStream:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sender": _rank()}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "DrawStream":
-        """Return a stream of its own, as for another view of a batch: a copy would draw the same."""
-        return DrawStream(self.chain, self.seed)
-
 
 def _rank() -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
