@@ -82,11 +82,13 @@ class Outcome:
 @click.option("--record/--no-record", default=True, help="Keep the result for the documentation.")
 def main(names: tuple[str, ...], short: bool, record: bool) -> None:
     """Build the wheel and test it in the named environments, or in all."""
+    outcomes = list[Outcome]()
     with tempfile.TemporaryDirectory(prefix="audioaug-matrix-") as folder:
         wheel = build_wheel(Path(folder))
-        outcomes = [test(name, wheel, Path(folder) / name, short) for name in names or ENVIRONMENTS]
-    if record:
-        keep(outcomes)
+        for name in names or ENVIRONMENTS:
+            outcomes.append(test(name, wheel, Path(folder) / name, short))
+            if record:
+                keep(outcomes[-1])
     click.echo("\n" + "\n".join(map(sentence, outcomes)))
     sys.exit(any(outcome.failed for outcome in outcomes))
 
@@ -175,10 +177,10 @@ def read(name: str, form: str, versions: dict[str, str], junit: Path) -> Outcome
     return Outcome(name, form, date, versions, passed, failed if cases else 1, dict(reasons.most_common()))
 
 
-def keep(outcomes: list[Outcome]) -> None:
-    """Write the outcomes beside those of other environments."""
+def keep(outcome: Outcome) -> None:
+    """Write the outcome beside those of other environments."""
     found = {each["name"]: each for each in json.loads(RECORD.read_text())} if RECORD.exists() else {}
-    found.update({outcome.name: asdict(outcome) for outcome in outcomes})
+    found[outcome.name] = asdict(outcome)
     RECORD.write_text(json.dumps([found[name] for name in ENVIRONMENTS if name in found], indent=1) + "\n")
 
 
