@@ -1,6 +1,7 @@
 """The surface: exported names, what importing costs, and the tree of errors."""
 
 import importlib
+import importlib.util
 import json
 import pickle
 import pkgutil
@@ -46,7 +47,19 @@ HEAVY = (
     "numba",
     "scipy.signal",
 )
-MODULES = sorted(module.name for module in pkgutil.walk_packages(audioaug.__path__, "audioaug."))
+COMPILERS = {"audioaug.dsp.kernels.": "triton", "audioaug.dsp.loops.": "numba"}
+"""Modules that only import with an optional compiler."""
+
+
+def can_be_imported(name: str) -> bool:
+    """Return whether a module's compiler, if it needs one, is installed."""
+    needed = next((compiler for prefix, compiler in COMPILERS.items() if name.startswith(prefix)), None)
+    return needed is None or importlib.util.find_spec(needed) is not None
+
+
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(audioaug.__path__, "audioaug.") if can_be_imported(module.name)
+)
 
 
 def fresh_python(code, *arguments):
