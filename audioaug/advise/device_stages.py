@@ -72,7 +72,7 @@ def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -
 
 
 def ops_on_device(bench: Bench, threads: int, seconds: Seconds, tick: Callable[..., None]) -> tuple[StageCost, ...]:
-    """Time every op alone on so many threads."""
+    """Time every op alone on that many threads."""
     works = {f"batched {op}": work for op, work in device_works(bench.target, bench.wave).items()}
     with torch_threads(threads):
         times = bench.interleave(works, seconds, tick)
