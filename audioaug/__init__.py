@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from audioaug import errors, ops
     from audioaug.audio.folder import AudioFolder
-    from audioaug.build import build_cpu, build_device, split
     from audioaug.core import Chain, Draws
+    from audioaug.engine import build_cpu, build_device, split
+    from audioaug.loader import Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
     from audioaug.records import Plan, Report
-    from audioaug.train import Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
 
 __version__ = "0.1.0"
 __all__ = [

@@ -25,9 +25,9 @@ from rich.console import Console
 from audioaug.advise.progress import Progress
 from audioaug.core import Op
 from audioaug.errors import AudioaugError, UsageError, did_you_mean
+from audioaug.loader.device_prefetch import as_device
 from audioaug.measure import host_facts
 from audioaug.records import DeviceEngine, read_record, write_record
-from audioaug.train.device_prefetch import as_device
 
 WIDTH = 170
 SWEEP = {"batch": (8, 32, 128, 256), "seconds": (1.0, 10.0, 30.0), "sample_rate": (16000, 48000)}

@@ -28,9 +28,9 @@ from torch.utils.data import DataLoader
 import audioaug
 from audioaug.advise.arms import EndlessBatches
 from audioaug.decide.race import Ratio, paired_ratio
+from audioaug.loader.device_prefetch import as_device
 from audioaug.measure import clock_for, host_facts
 from audioaug.records import Measurement, Timing
-from audioaug.train.device_prefetch import as_device
 
 OVERLAP, BY_HAND = 1.1, 1.02
 """The most that may be: both together over the longer one, and Loader over what is written by hand."""

@@ -22,8 +22,8 @@ import msgspec
 import torch
 
 from audioaug import Monitor
+from audioaug.loader.device_prefetch import as_device
 from audioaug.records import Timing
-from audioaug.train.device_prefetch import as_device
 from audioaug.units import format_percent
 
 

@@ -23,8 +23,8 @@ from experiments.throughput.scaling import over_processes, usable_gpus
 from experiments.throughput.showing import to_text
 from experiments.throughput.tracing import trace_epoch
 
+from audioaug.loader.device_prefetch import as_device
 from audioaug.measure import host_facts
-from audioaug.train.device_prefetch import as_device
 
 
 def run(size: Size, device: torch.device, trace: str | None = None, say: Say = quiet) -> Throughput:

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from audioaug.errors import AudioaugError, OutputError
+from audioaug.loader.device_prefetch import as_device
 from audioaug.measure import host_facts
 from audioaug.records import HostFacts
-from audioaug.train.device_prefetch import as_device
 
 PARTS = ("verify", "bench", "keyword_cnn", "raw_waveform")
 

@@ -32,11 +32,11 @@ SHORT = (
     "tests/test_surface.py",
     "tests/test_doctor.py",
     "tests/reviews",
-    "tests/build/test_recording.py",
-    "tests/train/test_loader.py",
-    "tests/train/test_sending.py",
-    "tests/train/test_own_dataloader.py",
-    "tests/train/test_worker_death.py",
+    "tests/engine/test_recording.py",
+    "tests/loader/test_loader.py",
+    "tests/loader/test_sending.py",
+    "tests/loader/test_own_dataloader.py",
+    "tests/loader/test_worker_death.py",
     "tests/verify/test_main.py",
 )
 """The short form: what depends on the versions of torch and Python most."""

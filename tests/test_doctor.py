@@ -16,7 +16,7 @@ from audioaug import doctor, internals, ops
 from audioaug.doctor import CHECKS, PARTS, Checkup, Finding, check_up, probe
 from audioaug.dsp import compiled
 from audioaug.internals import Internal
-from audioaug.train.fetch import Collate
+from audioaug.loader.fetch import Collate
 
 
 def loads_all_but(failures: dict[str, Exception]) -> Callable[[str], object]:

@@ -11,8 +11,8 @@ from audioaug.advise.target import Target, in_one_line
 from audioaug.core import Chain
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError, DataError
+from audioaug.loader import Loader
 from audioaug.records import KNOBS, Cell, CellStatus, Plan, plan_of
-from audioaug.train import Loader
 
 CACHED, FEW_CACHED = 8, 4
 """Batches kept on the device to measure the ceiling with; fewer under a small budget."""

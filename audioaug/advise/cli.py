@@ -101,9 +101,9 @@ def _measure(options: dict[str, Any]) -> None:
     from audioaug.advise.target import load_target
     from audioaug.advise.user_output import printed_to_stderr
     from audioaug.advise.variants import parse_also
-    from audioaug.build import check_plan
     from audioaug.decide.what_if import parse
-    from audioaug.train.device_prefetch import as_device
+    from audioaug.engine import check_plan
+    from audioaug.loader.device_prefetch import as_device
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
     _, profile = parse(options["what_if"] or "")  # what is wrong with it is told before anything is measured

@@ -7,12 +7,12 @@ from typing import Any
 
 from audioaug.advise.drawn import Reader
 from audioaug.audio.folder import AudioFolder
-from audioaug.build import Preparer
 from audioaug.core import Chain
+from audioaug.engine import Preparer
+from audioaug.loader.examples import Where, audio_field, own_length, samples_of
+from audioaug.loader.stream import is_stream
 from audioaug.ops import AdjustDuration
 from audioaug.records import Interval, LoaderSetup
-from audioaug.train.examples import Where, audio_field, own_length, samples_of
-from audioaug.train.stream import is_stream
 
 PROBED = 32
 """Examples that are read to see whether clips differ in length."""

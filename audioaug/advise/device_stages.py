@@ -10,9 +10,9 @@ from audioaug.advise.bench import Bench
 from audioaug.advise.costs import op_stage, part_cost
 from audioaug.advise.pieces import device_parts, device_works, step_behind
 from audioaug.decide.predict import best_threads, threads_beside
+from audioaug.loader.threads import torch_threads
 from audioaug.measure import measure_transfer
 from audioaug.records import Ceiling, PartCost, Report, StageCost
-from audioaug.train.threads import torch_threads
 from audioaug.units import Seconds, plural
 
 Parts = dict[int, Callable[[], torch.Tensor]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from audioaug.advise.drawn import Reader
 from audioaug.advise.target import Target
-from audioaug.build import WorkerChain
+from audioaug.engine import WorkerChain
 from audioaug.measure import Clock, delayed_seconds
 from audioaug.records import Examples
 

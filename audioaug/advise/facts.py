@@ -4,8 +4,8 @@ from itertools import accumulate
 from typing import Any
 
 from audioaug.advise.target import Target
-from audioaug.build.fuse import Fused, grouped
 from audioaug.core import Chain
+from audioaug.engine.fuse import Fused, grouped
 from audioaug.records import ChainFacts, Workload
 
 

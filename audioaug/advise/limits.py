@@ -2,10 +2,10 @@
 
 from audioaug.advise.target import Target
 from audioaug.decide.limits import Needs
+from audioaug.loader.device_prefetch import tensors
+from audioaug.loader.fetch import Message
+from audioaug.loader.pickling import why_not_picklable
 from audioaug.measure import files_open, free_shared_memory
-from audioaug.train.device_prefetch import tensors
-from audioaug.train.fetch import Message
-from audioaug.train.pickling import why_not_picklable
 
 
 def needs_of(target: Target, message: Message, start_method: str) -> Needs:

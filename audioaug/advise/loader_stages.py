@@ -8,9 +8,9 @@ from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import ROUNDS, Bench
 from audioaug.core import Chain
 from audioaug.decide.predict import threads_beside, worker_engines
+from audioaug.loader.threads import torch_threads
 from audioaug.measure import measure_loader, measure_steal, repeat
 from audioaug.records import Cell, LoaderCost, Report, StealCost, Timing
-from audioaug.train.threads import torch_threads
 from audioaug.units import Seconds
 
 STEAL_BLOCK = 0.05

@@ -11,14 +11,14 @@ import torch
 
 from audioaug.advise.drawn import Reader
 from audioaug.advise.target import Target
-from audioaug.build import Preparer, WorkerChain, build_cpu, build_device
-from audioaug.build.stock import has_counterpart
 from audioaug.core import Chain, Op
+from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
+from audioaug.engine.stock import has_counterpart
+from audioaug.loader.device_prefetch import run_ahead, to_device
+from audioaug.loader.examples import with_wave
+from audioaug.loader.fetch import Collate, Fetcher
+from audioaug.loader.targets import Followers
 from audioaug.records import DeviceEngine
-from audioaug.train.device_prefetch import run_ahead, to_device
-from audioaug.train.examples import with_wave
-from audioaug.train.fetch import Collate, Fetcher
-from audioaug.train.targets import Followers
 
 CLIPS = 16
 """Clips that an op is timed on in a worker."""

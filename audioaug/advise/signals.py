@@ -7,10 +7,10 @@ from statistics import median
 from audioaug.advise.bench import Bench
 from audioaug.advise.example_probe import look_at_examples
 from audioaug.advise.worker_probe import receive_ms, start_and_gap
+from audioaug.loader.fetch import Message
 from audioaug.measure import page_faults, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Cell, Signals
-from audioaug.train.fetch import Message
 
 
 def look_beside(bench: Bench, today: Cell, message: Message, signals: Signals, seconds: float) -> Signals:

@@ -35,10 +35,10 @@ from audioaug.errors import (
     did_you_mean,
     printable,
 )
+from audioaug.loader import targets as kinds
+from audioaug.loader.checks import check_dataset
+from audioaug.loader.examples import Where, get_wave, own_length, samples_of
 from audioaug.records import AugmentForm, Interval, LoaderSetup, Notice, Precision
-from audioaug.train import targets as kinds
-from audioaug.train.checks import check_dataset
-from audioaug.train.examples import Where, get_wave, own_length, samples_of
 from audioaug.units import format_hz
 
 MODULE_NAME = "audioaug_model_file"

@@ -11,8 +11,8 @@ from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
 from audioaug.advise.start_methods import METHODS, StartMethod
 from audioaug.advise.target import in_one_line
-from audioaug.build.stock import why_unavailable
 from audioaug.decide.recommend import NEVER_RECOMMENDED
+from audioaug.engine.stock import why_unavailable
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.records import RECORDING, DeviceEngine, Precision, Report, Timing, Variant
 from audioaug.units import Seconds

@@ -10,9 +10,9 @@ from torch.utils.data import DataLoader
 
 from audioaug.advise.arms import open_brief_loader
 from audioaug.advise.target import Target
+from audioaug.loader.device_prefetch import map_tensors
 from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
-from audioaug.train.device_prefetch import map_tensors
 from audioaug.units import Seconds
 
 LEAST_LOOKS = 5

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.build import build_cpu, build_device
-from audioaug.build.stock import has_counterpart, why_unavailable
 from audioaug.core import Chain, Contract, Draws, HostClips, Op, Params
+from audioaug.engine import build_cpu, build_device
+from audioaug.engine.stock import has_counterpart, why_unavailable
 from audioaug.errors import ContractError, DataError, UsageError, first_line
 from audioaug.records import DeviceEngine
 from audioaug.verify import material

@@ -17,9 +17,9 @@ from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
 from audioaug.decide.race import leader, middles, paired_ratio, ties
 from audioaug.errors import AudioaugError
+from audioaug.loader.threads import torch_threads
 from audioaug.measure import clock_for
 from audioaug.records import Cell, Measurement, Report, Timing
-from audioaug.train.threads import torch_threads
 
 TOGETHER = 16
 """Cells raced at once, today's among them."""

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from audioaug import Chain
-from audioaug.build.stock import why_unavailable
 from audioaug.core import Op
+from audioaug.engine.stock import why_unavailable
 from audioaug.errors import AudioaugError
 from audioaug.measure import Clock, clock_for, interleave, peak_extra_bytes, repeat, trace
 from audioaug.measure.repeat import seconds_per_call

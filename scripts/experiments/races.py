@@ -12,9 +12,9 @@ from audioaug.advise.arms import open_loader, stock_of
 from audioaug.advise.target import Target
 from audioaug.decide.race import paired_ratio
 from audioaug.errors import MeasurementError
+from audioaug.loader.threads import torch_threads
 from audioaug.measure import Clock, race
 from audioaug.records import Cell, Interval, Measurement
-from audioaug.train.threads import torch_threads
 
 SETTLE_BLOCKS = 1.5
 """How long to train on before a block at most, in blocks: until workers of the arm before have filled their stock."""

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from audioaug import Loader
+from audioaug.loader.examples import get_wave
 from audioaug.measure import FakeClock
-from audioaug.train.examples import get_wave
 
 LOOK = 2**-9
 """Seconds that reading the clock takes: longer than ``SHORTEST_REPETITION``, so each repetition is one call."""

@@ -12,8 +12,8 @@ from audioaug import Chain, Loader
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.decide.predict import threads_beside, worker_engines
+from audioaug.loader.threads import torch_threads
 from audioaug.records import Plan, Report, from_json, read_record
-from audioaug.train.threads import torch_threads
 from audioaug.units import plural
 
 pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load

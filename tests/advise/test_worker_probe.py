@@ -13,9 +13,9 @@ from audioaug.advise import example_probe, worker_probe
 from audioaug.advise.arms import open_loader, stock_of
 from audioaug.advise.example_probe import FEWEST, look_at_examples
 from audioaug.advise.worker_probe import Memory, Ready, receive_ms, start_and_gap
+from audioaug.loader.device_prefetch import tensors
 from audioaug.measure import FakeClock
 from audioaug.records import Cell
-from audioaug.train.device_prefetch import tensors
 from tests.advise.planted import CLOCK, LOOK
 
 

@@ -1,6 +1,6 @@
 """Kernels for NVIDIA GPUs do what their twins of torch operations do, and compile for real cards.
 
-Where there is no GPU, Triton interprets them, on the CPU. (On a GPU, ``tests/build/test_cuda`` compares every op.)
+Where there is no GPU, Triton interprets them, on the CPU. (On a GPU, ``tests/engine/test_cuda`` compares every op.)
 """
 
 import functools

@@ -16,8 +16,8 @@ import torch
 from audiomentations.core.transforms_interface import BaseWaveformTransform
 
 from audioaug import build_cpu, build_device, ops
-from audioaug.build import cpu
 from audioaug.core import Chain, Op
+from audioaug.engine import cpu
 from audioaug.errors import ChainError, DataError, PlanError
 from audioaug.ops.lambda_ import on_device
 from audioaug.verify.replay import verify_op

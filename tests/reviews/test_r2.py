@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 
 import audioaug
 from audioaug import Chain, Loader, Plan, build_cpu, build_device, ops, split
-from audioaug.build import DeviceChain
 from audioaug.core import Op
+from audioaug.engine import DeviceChain
 from audioaug.errors import DataError, UsageError
 
 CHAIN = Chain([ops.Gain(p=1.0)], sample_rate=16000)
@@ -132,7 +132,7 @@ def test_r2_03_torchs_seed_counts_at_every_call() -> None:
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_r2_03_ranks_differ_in_workers_that_do_not_know_theirs(start: str, monkeypatch) -> None:
     def gains_of_rank(rank: int) -> list[float]:
-        monkeypatch.setattr("audioaug.build.stream._rank", lambda: str(rank))  # in this process, not in its workers
+        monkeypatch.setattr("audioaug.engine.stream._rank", lambda: str(rank))  # in this process, not in its workers
         loader = DataLoader(
             [torch.ones(4)] * 4,  # type: ignore[arg-type]
             batch_size=2,

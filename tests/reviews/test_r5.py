@@ -48,7 +48,7 @@ from audioaug.report.snippet import chain_lines, plan_arguments, snippet
 from audioaug.units import format_seconds
 from tests.advise.conftest import TINY
 from tests.decide.planted import planted_report, raced
-from tests.train.material import DEMO
+from tests.loader.material import DEMO
 
 RATE = 16000
 DOCS = Path(__file__).parents[2] / "docs"

@@ -28,11 +28,11 @@ from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
 from audioaug.audio.folder import AudioFolder
 from audioaug.errors import AudioaugWarning, ChainError, DataError, OutputError, UsageError
+from audioaug.loader.processes import local_size, share_of
+from audioaug.loader.skipped import Skipped
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Report, Window, read_record, to_json
 from audioaug.report import monitor_html, to_text
-from audioaug.train.processes import local_size, share_of
-from audioaug.train.skipped import Skipped
 from audioaug.units import parse_bytes
 from audioaug.writing import write_file
 from tests.decide.planted import planted_report

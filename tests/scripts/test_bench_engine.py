@@ -36,8 +36,8 @@ from engine_bench.records import (
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
-from audioaug.build.stock import why_unavailable
 from audioaug.core import REGISTRY, YOURS, Uniform
+from audioaug.engine.stock import why_unavailable
 from audioaug.measure import host_facts
 from audioaug.ops import Identity
 from audioaug.records import Timing, from_json, read_record, to_json

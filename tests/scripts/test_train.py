@@ -18,8 +18,8 @@ import train
 from torch import nn
 
 from audioaug import Plan
-from audioaug.train.place import Place
-from tests.train.test_worker_death import PATIENCE, nothing_left
+from audioaug.loader.place import Place
+from tests.loader.test_worker_death import PATIENCE, nothing_left
 
 ROOT = Path(__file__).parents[2]
 

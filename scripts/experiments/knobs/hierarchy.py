@@ -12,8 +12,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from audioaug.advise.target import Target
+from audioaug.loader.examples import get_wave
 from audioaug.measure import clock_for, interleave, repeat
-from audioaug.train.examples import get_wave
 from experiments.knobs.records import Level
 
 IN_CACHE, IN_RAM = 2**17, 2**28

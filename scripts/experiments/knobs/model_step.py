@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from audioaug.advise.target import Target
+from audioaug.loader.examples import get_wave
 from audioaug.measure import Clock, interleave, peak_extra_bytes
-from audioaug.train.examples import get_wave
 from experiments.knobs.records import StepCost
 
 SMALL, LARGE = 32, 128

@@ -7,8 +7,8 @@ import torch
 
 from audioaug import Monitor
 from audioaug.errors import AudioaugWarning
+from audioaug.loader.threads import torch_threads
 from audioaug.records import Window
-from audioaug.train.threads import torch_threads
 from experiments.races import Arm
 
 LOOKS = 8

@@ -13,9 +13,9 @@ from audioaug import Chain, ops
 from audioaug.advise.arms import cached_batches
 from audioaug.advise.pieces import CLIPS, device_works, worker_works
 from audioaug.advise.target import Target
+from audioaug.loader.examples import get_wave
 from audioaug.measure import clock_for, interleave
 from audioaug.records import Cell
-from audioaug.train.examples import get_wave
 from experiments.placement.records import Convolution
 from experiments.placement.stages import on_one_thread
 

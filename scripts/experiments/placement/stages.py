@@ -12,11 +12,11 @@ from audioaug.advise.pieces import CLIPS, device_works, worker_works
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
-from audioaug.build.stock import why_unavailable
+from audioaug.engine.stock import why_unavailable
+from audioaug.loader.examples import get_wave
+from audioaug.loader.threads import torch_threads
 from audioaug.measure import clock_for, interleave, measure_steps, race
 from audioaug.records import Ceiling, DeviceEngine, LoaderCost, Report, StageCost, Timing, Where
-from audioaug.train.examples import get_wave
-from audioaug.train.threads import torch_threads
 from experiments.command import Say, quiet
 from experiments.placement.target import cell_at
 

@@ -1,0 +1,254 @@
+"""The CPU build: audiomentations itself, clip by clip, fed with our draws."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Chain, DeviceClips, Draws, HostClips, Node, Op, Params, Timeline, follow
+from audioaug.core.draws import seed_words
+from audioaug.core.op import of_one
+from audioaug.engine.checks import check_channels, checked, rate_of
+from audioaug.engine.device import build_device
+from audioaug.engine.stream import DrawStream
+from audioaug.errors import DataError, UsageError
+from audioaug.ops._torch_reference import why_unavailable
+
+
+class WorkerChain:
+    """The first ``cut`` ops of a chain as a callable on one clip. Made by ``build_cpu``.
+
+    It can be pickled; the audiomentations transforms are built on first use, in the process that uses them. ``running``
+    is the op that it runs, or ran last, with its draw: who is to blame for an exception. ``seed`` is that of draws by
+    index, ``stream`` makes the others. ``fallback``: a clip gets what the device build does where the reference refuses
+    it, or is a transform of torch-audiomentations and that is not installed.
+    """
+
+    fallback = True
+
+    def __init__(self, chain: Chain, cut: int, seed: int | None = None) -> None:
+        self.chain, self.cut = chain, cut
+        self.stream = DrawStream(chain, seed)
+        self.seed = self.stream.seed or 0
+        self.running: tuple[Op, Params] | None = None
+        self._references: dict[str, Any] = {}
+        self._measured: dict[str, Params] | None = None  # by path, while there is something to follow
+
+    def __call__(
+        self,
+        samples: NDArray[np.float32],
+        sample_rate: int | None = None,
+        *,
+        index: int | None = None,
+        epoch: int = 0,
+        draws: Draws | None = None,
+    ) -> NDArray[np.float32]:
+        """Augment one clip: with a new draw at every call, unless ``index`` or ``draws`` is given.
+
+        Args:
+            samples: (T,) or (C, T), floating point.
+            sample_rate: in Hz; the chain's by default.
+            index: the example's number in the dataset. With it, the draw follows from seed, epoch and index alone.
+            epoch: counts passes over the dataset; only used with ``index``.
+            draws: of this one example, instead of drawing them here.
+
+        Raises:
+            DataError: the samples have another shape or type, or several channels where an op takes one, the sample
+                rate is not a positive integer, or the draws are not for one example.
+            UsageError: the epoch is not an integer.
+        """
+        samples, sample_rate = checked(samples), rate_of(self.chain, sample_rate)
+        draws = self._draws(index, epoch, draws)
+        shape = samples.shape
+        if len(shape) == 2 and shape[0] == 1:  # one channel is mono, which the references want as (T,)
+            samples = samples[0]
+        for node in self.chain.nodes[: self.cut]:
+            samples = self._run(node, draws, samples, sample_rate)
+        samples = np.ascontiguousarray(samples, dtype=np.float32)
+        return samples[None] if len(shape) > samples.ndim else samples
+
+    def follow(
+        self,
+        samples: NDArray[np.float32],
+        sample_rate: int | None = None,
+        *,
+        index: int | None = None,
+        epoch: int = 0,
+        draws: Draws | None = None,
+        stop: int | None = None,
+    ) -> tuple[NDArray[np.float32], Timeline]:
+        """Augment one clip, and return where its time goes, so that its labels can follow.
+
+        Args:
+            samples, sample_rate, index, epoch, draws: as for calling it.
+            stop: how much of the chain the timeline is for: all of it by default, the device part too. There each clip
+                must keep its own length: give the module the ``lengths`` of a padded batch.
+
+        Raises:
+            PlanError: the device part has an op of which only the audio tells how it cuts (``Trim``).
+            UsageError: the device part may move the time, and neither ``index`` nor ``draws`` says what it draws.
+            DataError: as for calling it; or code of yours made the clip longer or shorter.
+
+        Examples:
+            >>> from audioaug import ops
+            >>> worker = build_cpu(Chain([ops.Reverse(p=1.0), ops.Shift(p=1.0)], sample_rate=16000), cut=1)
+            >>> wave, timeline = worker.follow(np.ones(16000, np.float32), index=7)
+            >>> beats = timeline.stamps(np.array([0.1, 0.6]) * 16000)[0] / 16000  # in seconds, after both ops
+        """
+        self.chain.check_followed(self.cut)
+        if index is None and draws is None:
+            self._check_still(stop)
+        sample_rate, draws = rate_of(self.chain, sample_rate), self._draws(index, epoch, draws)
+        self._measured = {}
+        try:
+            wave = self(samples, sample_rate, draws=draws)
+            begun = [Timeline.identity(np.shape(samples)[-1])]
+            where: dict[str, Any] = {"channels": 1 if wave.ndim == 1 else len(wave), "sample_rate": sample_rate}
+            [[here]] = follow(self.chain, draws, begun, stop=self.cut, measured=self._measured, **where)
+            begun = [here.timeline]
+        finally:
+            self._measured = None
+        if begun[0].length_out != wave.shape[-1]:
+            raise DataError(
+                f"Code of yours has changed a clip's length (to {wave.shape[-1]} samples, where "
+                f"{begun[0].length_out} were expected), and targets cannot follow that.",
+                "Let your own transforms keep the length, or change it in the dataset, with its targets.",
+            )
+        [[whole]] = follow(self.chain, draws, begun, start=self.cut, stop=stop, **where)
+        return wave, whole.timeline
+
+    def _draws(self, index: int | None, epoch: int, draws: Draws | None) -> Draws:
+        """Return the draws of one example: those given, or those of its index, or new ones."""
+        if draws is None:
+            return self.stream.draw(1) if index is None else self.chain.draw([index], epoch, self.seed)
+        if len(draws) != 1:
+            raise DataError(f"There are draws for {len(draws)} examples, but this is one clip.", "Pick one: draws[0].")
+        return draws
+
+    def _check_still(self, stop: int | None) -> None:
+        """Raise ``UsageError`` if an op after the cut may move the time of a clip."""
+        for op in (leaf for top in self.chain.ops[self.cut : stop] for leaf in top.leaves()):
+            if op.moves:
+                raise UsageError(
+                    f"Labels cannot follow {op.name}, which runs on the device, without index: its draw is not known "
+                    "here.",
+                    "Give follow and the device module the same index= and epoch=.",
+                )
+
+    def _run(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+        if not samples.shape[-1] or not draws[f"{node.path}:apply"][0]:
+            return samples
+        if not node.children:
+            return self._replay(node, draws, samples, sample_rate)
+        slots = node.op.order({name: draws[f"{node.path}:{name}"] for name in ("apply", *node.distributions)})[0]
+        for child in slots:
+            if child >= 0:
+                samples = self._run(node.children[child], draws, samples, sample_rate)
+        return samples
+
+    def _replay(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+        samples = np.require(samples, requirements=["C", "W"])  # some references end the process over other views
+        channels = 1 if samples.ndim == 1 else len(samples)
+        check_channels(node.op, channels)
+        draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
+        self.running = node.op, draw
+        reference = self._reference(node)
+        if reference is None:
+            return _by_device_build(node, draws, samples, sample_rate)
+        clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
+        params = of_one(node.op.resolve(draw, clips))
+        if self._measured is not None and node.op.measures:
+            self._measured[node.path] = _measured(node.op, params, samples, sample_rate)
+        with seeded(params):
+            try:
+                return np.asarray(node.op.play(reference, params, samples, sample_rate))
+            except ValueError as error:  # some references refuse clips shorter than their filter or shift
+                if "code_key" in params:  # your own code, which knows better what is wrong
+                    raise
+                if self.fallback and not node.op.why_not_on_device():
+                    return _by_device_build(node, draws, samples, sample_rate)
+                reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
+                raise DataError(f"{node.op.name}: {reason}", "Leave such clips out.") from None
+
+    def _reference(self, node: Node) -> Any:
+        """Return the transform that an op must equal; ``None`` where its library is missing and there is a fallback."""
+        if node.path not in self._references:
+            missing = self.fallback and node.op.library == "torch_audiomentations" and why_unavailable()
+            reference = self._references[node.path] = None if missing else node.op.reference()
+            if reference is not None:
+                reference.freeze_parameters()
+        return self._references[node.path]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_references": {}, "_measured": None, "running": None}
+
+
+def build_cpu(chain: Chain, cut: int | None = None, seed: int | None = None) -> WorkerChain:
+    """Build the part of a chain that runs in the workers.
+
+    ``worker(samples)`` augments with a new draw at every call, in every worker, process and epoch;
+    ``worker(samples, index=7, epoch=2)`` with the draw of that example, which ``build_device`` repeats anywhere.
+
+    Args:
+        chain: the declaration.
+        cut: how many ops run there; all of them by default.
+        seed: of draws by index, 0 by default, and the same for the device part; of other draws in place of
+            ``torch.initial_seed()``.
+
+    Raises:
+        PlanError: the chain has no such cut.
+        UsageError: the seed is not an integer.
+
+    Examples:
+        >>> from audioaug import ops
+        >>> worker, clip = build_cpu(Chain([ops.Gain(p=1.0)], sample_rate=16000)), np.ones(4, np.float32)
+        >>> bool(worker(clip)[0] == worker(clip)[0]), bool(worker(clip, index=7)[0] == worker(clip, index=7)[0])
+        (False, True)
+    """
+    return WorkerChain(chain, chain.checked_cut(cut), seed)
+
+
+@contextmanager
+def seeded(params: Params) -> Iterator[None]:
+    """Seed global generators for a while, if these parameters hold a key to do it with, and put them back as they were.
+
+    ``noise_key`` is for references that draw their noise from numpy's, ``code_key`` for code of yours, which may also
+    draw from Python's and from torch's. There is no other way to hand them a seed.
+    """
+    key = params.get("code_key", params.get("noise_key"))
+    if key is None:
+        yield
+        return
+    before = np.random.get_state()
+    others = (random.getstate(), torch.get_rng_state()) if "code_key" in params else None
+    np.random.seed(seed_words(key))
+    if others:
+        random.seed(int(key))
+        torch.default_generator.manual_seed(int(key))
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
+        if others:
+            random.setstate(others[0])
+            torch.set_rng_state(others[1])
+
+
+def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Params:
+    """Return one clip's parameters with what only the audio itself tells."""
+    x_1CT = torch.from_numpy(samples).reshape(1, -1, samples.shape[-1])
+    measured = op.measure(x_1CT, params, DeviceClips(sample_rate, torch.tensor([samples.shape[-1]])))
+    return {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in measured.items()}
+
+
+def _by_device_build(node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+    """Return what the device build makes of a clip that the reference cannot augment: placement must not matter."""
+    alone = Chain([node.op], sample_rate)
+    table = np.stack([draws[f"{node.path}:{name}"] for name in ("apply", *node.distributions)], axis=1)
+    x_BT = torch.from_numpy(samples)[None]
+    result: NDArray[np.float32] = build_device(alone, seed=0)(x_BT, draws=Draws(alone.columns, table))[0].numpy()
+    return result

@@ -1,0 +1,286 @@
+"""The device build: batched ops on whole batches of tensors, as one nn.Module.
+
+It works in two steps. On the host, ``prepare`` decides what to do (in a DataLoader worker, if you like). On the device,
+``run`` does it, and never asks the device anything.
+
+Shapes: B examples, R rows that an op touches, C channels, T samples.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Chain, DeviceClips, Draws, Op, Params
+from audioaug.core.op import inside
+from audioaug.engine.checks import as_batch, lengths_of
+from audioaug.engine.fuse import Fused
+from audioaug.engine.memory import keep_some_freed_memory
+from audioaug.engine.prepare import Prepared, Preparer, Span, Step
+from audioaug.engine.recorders import Compiler, CudaGraphs
+from audioaug.engine.recording import Recorder, Recording
+from audioaug.engine.stock import StockEngine
+from audioaug.engine.stream import DrawStream
+from audioaug.errors import DataError, UsageError
+from audioaug.records import DeviceEngine
+
+RECORDERS: Mapping[DeviceEngine, Callable[[], Recorder]] = {"captured": CudaGraphs, "compiled": Compiler}
+"""The engines that record what our ops make the device do."""
+
+
+class DeviceChain(torch.nn.Module):
+    """The ops of a chain from ``start`` on, up to ``stop``, for batches on any device. Made by ``build_device``.
+
+    In training mode it augments; in ``eval`` mode it returns its input. ``seed`` is that of draws by index; ``stream``
+    makes the others, and ``state_dict`` keeps how far it is. ``torch.compile`` leaves all of it as it is.
+    """
+
+    def __init__(
+        self, chain: Chain, start: int, engine: DeviceEngine, seed: int | None = None, stop: int | None = None
+    ) -> None:
+        super().__init__()
+        self.chain, self.start, self.engine = chain, start, engine
+        self.stream = DrawStream(chain, seed)
+        self.seed = self.stream.seed or 0
+        self._is_restored = False
+        self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
+        stock = engine == "torch-audiomentations"
+        self.prepare = Preparer(chain, start, stop, fused=not stock, alike=engine in RECORDERS)
+        ops = [op for op in self.prepare.ops if isinstance(op, Op)]
+        self._stock = StockEngine(ops, chain.sample_rate) if stock else None
+        self._recording = Recording(RECORDERS[engine]) if engine in RECORDERS else None
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        sample_rate: int | None = None,
+        lengths: torch.Tensor | Sequence[int] | None = None,
+        draws: Draws | None = None,
+        return_lengths: bool = False,
+        index: torch.Tensor | Sequence[int] | None = None,
+        epoch: int = 0,
+    ) -> Any:
+        """Augment a batch: with new draws at every call, unless ``index`` or ``draws`` is given.
+
+        Args:
+            x: (B, C, T) or (B, T), floating point, on any device.
+            sample_rate: in Hz; the chain's by default.
+            lengths: of the clips, integers in samples, if the batch is padded; on the CPU (a CUDA tensor makes it
+                wait).
+            draws: for these B examples, instead of drawing here.
+            return_lengths: return (batch, lengths), for chains that make clips longer or shorter.
+            index: the examples' numbers in the dataset, (B,). With it, the draws follow from seed, epoch and index
+                alone, as those of the worker part do; on the CPU, like the lengths.
+            epoch: which the worker part was given; only used with ``index``.
+
+        Shape:
+            returns the shape, type and device of x; x itself is not changed. Behind the end of a clip is silence. T is
+            another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
+
+        Raises:
+            DataError: x is no batch of audio, draws, lengths or index are not for B examples, lengths or index are not
+                integers, or the sample rate is not a positive one.
+            UsageError: the epoch is not an integer.
+        """
+        if not self.training and not return_lengths:
+            return x
+        arguments = x, sample_rate, lengths, draws, index, epoch
+        if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+            from audioaug.engine.uncompiled import uncompiled
+
+            y, length_B = uncompiled(self._augmented, *arguments)
+        else:
+            y, length_B = self._augmented(*arguments)
+        return (y, length_B) if return_lengths else y
+
+    def _augmented(
+        self,
+        x: torch.Tensor,
+        sample_rate: int | None,
+        lengths: torch.Tensor | Sequence[int] | None,
+        draws: Draws | None,
+        index: torch.Tensor | Sequence[int] | None,
+        epoch: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the batch, augmented in training mode, and its lengths."""
+        x_BCT = as_batch(x)
+        if not self.training:
+            return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1])).to(x.device)
+        if draws is None and index is not None:
+            draws = self.chain.draw(_numbers(index, x), epoch, self.seed)
+        elif draws is None:
+            draws = self.stream.draw(len(x))
+        prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
+        return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
+
+    def augment(self, x: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+        """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode. Also return lengths."""
+        y_BCT, length_B = self.run(as_batch(x), prepared)
+        return (y_BCT if x.ndim == 3 else y_BCT[:, 0]), length_B
+
+    def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+        """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
+        self.prepare.running = ()
+        if x_BCT.device.type == "cpu":
+            keep_some_freed_memory()
+        numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
+        if self._recording is not None:
+            recorded = self._recording.find(partial(self._work, prepared), x_BCT, numbers, prepared)
+            if recorded is not None:
+                with torch.inference_mode(False), torch.no_grad():
+                    y_BCT = recorded(x_BCT, numbers)
+                return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
+        return self._run(prepared, x_BCT, numbers)
+
+    def is_recorded(self, x: torch.Tensor, prepared: Prepared) -> bool:
+        """Return whether work like that on this batch is recorded by now."""
+        return self._recording is not None and self._recording.has(as_batch(x), prepared)
+
+    def _work(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return self._run(prepared, x_BCT, numbers)[0]
+
+    def _run(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        buffers = prepared.buffers(numbers)
+        with torch.autocast(x_BCT.device.type, enabled=False):
+            y_BCT = x_BCT.float()
+            length_B = _lengths(prepared, buffers, y_BCT)
+            if prepared.lengths is not None:
+                y_BCT = torch.where(inside(length_B, y_BCT.shape[-1]), y_BCT, 0.0)
+            for step in prepared.steps:
+                spare = _is_spare(y_BCT, x_BCT)
+                y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate, spare)
+        return y_BCT.to(x_BCT.dtype), length_B
+
+    def _run_step(
+        self,
+        step: Step,
+        y_BCT: torch.Tensor,
+        length_B: torch.Tensor,
+        buffers: dict[str, torch.Tensor],
+        rate: int,
+        spare: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.prepare.running = self.prepare.leaves[step.op]
+        rows = None if step.rows is None else _view(buffers, step.rows)
+        y_RCT, length_R = y_BCT, length_B
+        if rows is not None:
+            y_RCT, length_R = y_BCT.index_select(0, rows), length_B.index_select(0, rows)
+        padded_to = y_RCT.shape[-1] if step.padded else None
+        clips = DeviceClips(rate, length_R, padded_to, spare if rows is None else _is_spare(y_RCT, y_BCT))
+        op = self.prepare.ops[step.op]
+        drawn: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
+        params = op.measure(y_RCT, drawn, clips)
+        batched = op.batched if self._stock is None else self._stock.get(step.op, op.batched)
+        y_RCT = batched(y_RCT, params, clips)
+        if step.width is not None:
+            length_R, y_BCT, y_RCT = params["length_out"], _fit(y_BCT, step.width), _fit(y_RCT, step.width)
+            y_RCT = torch.where(inside(length_R, step.width), y_RCT, 0.0)
+            length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
+        elif self._stock is not None or not op.keeps_silence:
+            y_RCT = clips.masked(y_RCT)
+        if rows is None:
+            return y_RCT, length_B
+        if y_RCT.requires_grad:  # a row that repeats another would count twice
+            rows, y_RCT = rows[: step.examples], y_RCT[: step.examples]
+        return (y_BCT.index_copy_ if spare else y_BCT.index_copy)(0, rows, y_RCT), length_B
+
+    def get_extra_state(self) -> torch.Tensor:
+        """Return where the stream of draws is."""
+        return self.stream.state()
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Let the stream of draws continue there.
+
+        Raises:
+            UsageError: it is not what ``get_extra_state`` returns.
+        """
+        if not isinstance(state, torch.Tensor) or state.shape != (2,):
+            raise UsageError(
+                f"The state of a device module is a tensor of two integers, got {type(state).__name__}.",
+                "A state of an earlier version cannot be loaded: leave it out of the checkpoint.",
+            )
+        self.stream.load(state)
+        self._is_restored = True
+
+    def extra_repr(self) -> str:
+        """List the ops, for ``print(module)``; those that are one pass with a plus between them."""
+        names = [part.name if isinstance(part, Fused) else part.op.name for part in self.prepare.parts]
+        return ", ".join([*names, f"engine={self.engine!r}"])
+
+
+def _allow_plain_checkpoint(module: torch.nn.Module, keys: Any) -> None:
+    """Let a checkpoint that was saved without the module load strictly: without its state, the stream stays as it is.
+
+    The module has no other entry and no children, so when torch calls this, a missing one is the last in the list.
+    """
+    assert isinstance(module, DeviceChain)
+    if not module._is_restored and keys.missing_keys and keys.missing_keys[-1].endswith("_extra_state"):
+        keys.missing_keys.pop()
+    module._is_restored = False
+
+
+def build_device(
+    chain: Chain, start: int = 0, engine: DeviceEngine = "batched", seed: int | None = None, stop: int | None = None
+) -> DeviceChain:
+    """Build the part of a chain that runs on the device, on whole batches.
+
+    ``module(batch)`` augments with new draws at every call, in every module, worker and process;
+    ``module(batch, index=[7, 3], epoch=2)`` with the draws of these examples, as ``build_cpu`` does anywhere.
+    ``module.state_dict()`` holds how far the new draws are, so that a run goes on with the next ones.
+
+    Args:
+        chain: the declaration.
+        start: how many ops have run before, in the workers.
+        engine: ``"batched"`` (our ops) or ``"torch-audiomentations"`` (that library where it has a counterpart, our
+            ops elsewhere; its effects differ, see ``Op.stock``). ``"captured"`` and ``"compiled"`` are our ops, too:
+            where batches come back that need the same kernels, these are replayed as a CUDA graph (elsewhere nothing
+            is), or compiled by ``torch.compile``, for seconds each.
+        seed: of draws by index, 0 by default, and the same for the worker part; of other draws in place of
+            ``torch.initial_seed()``.
+        stop: how many ops have run afterwards; all by default. With it, a worker can run the first part of a chain on
+            whole batches, too.
+
+    Raises:
+        PlanError: an op from ``start`` on can only run in a worker.
+        UsageError: torch-audiomentations is not usable here, or has no counterpart for any of the ops; or the seed is
+            not an integer.
+    """
+    return DeviceChain(chain, chain.checked_cut(start), engine, seed, None if stop is None else chain.checked_cut(stop))
+
+
+def _numbers(index: torch.Tensor | Sequence[int], x: torch.Tensor) -> NDArray[np.int64]:
+    numbers = index.numpy(force=True) if isinstance(index, torch.Tensor) else np.asarray(index)
+    if numbers.shape != (len(x),) or numbers.dtype.kind not in "iu":
+        raise DataError(
+            f"index has shape {numbers.shape} and type {numbers.dtype}, but must be a whole number for each of the "
+            f"{len(x)} examples."
+        )
+    return numbers
+
+
+def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.Tensor) -> torch.Tensor:
+    if prepared.lengths is not None:
+        return _view(buffers, prepared.lengths)
+    return torch.full((len(y_BCT),), y_BCT.shape[-1], device=y_BCT.device)
+
+
+def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:
+    """Cut the batch, or put silence behind it, so that it has that many samples."""
+    spare = width - x_BCT.shape[-1]
+    return x_BCT if not spare else torch.nn.functional.pad(x_BCT, (0, spare))
+
+
+def _is_spare(y_BCT: torch.Tensor, x_BCT: torch.Tensor) -> bool:
+    """Return whether what became of x may be written over: it is not x itself, and no gradient is found from it."""
+    if torch.compiler.is_compiling() or y_BCT.requires_grad:
+        return False
+    return y_BCT.untyped_storage().data_ptr() != x_BCT.untyped_storage().data_ptr()
+
+
+def _view(buffers: dict[str, torch.Tensor], span: Span) -> torch.Tensor:
+    buffer, start, stop = span
+    return buffers[buffer][start:stop]

@@ -1,0 +1,224 @@
+"""Preparing a batch, on the host: everything random or shape-dependent is decided here, before the device is asked.
+
+``Preparer`` turns draws into steps (an op, the rows it touches, its parameters for these rows) and packs all their
+numbers into one small tensor. It can be pickled, so that DataLoader workers do this beside their other work.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audioaug.core import Chain, Draws, HostClips, Node, Op, Params
+from audioaug.engine.checks import check_channels, lengths_of, rate_of
+from audioaug.engine.fuse import Fused, grouped
+from audioaug.engine.row_counts import RowCounts
+from audioaug.errors import DataError
+
+Span = tuple[str, int, int]
+"""Where a packed parameter lies: which buffer ("floats" or "ints"), start, stop."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op on some rows. ``rows`` says where their numbers lie in the ints buffer; ``None`` is all rows.
+
+    ``examples``: how many of the rows are examples of their own; further ones repeat the last of them.
+    ``padded``: some of these clips do not fill the batch. ``width``: how many samples the batch has afterwards, if the
+    op changes lengths; else ``None``.
+    """
+
+    op: int
+    rows: Span | None
+    examples: int
+    params: dict[str, Span]
+    static: dict[str, int]
+    padded: bool
+    width: int | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the device needs to know of one batch: steps, and all their numbers in one tensor, so one copy.
+
+    ``numbers`` are int64: first the ``whole`` ones, then float32, two in each. ``lengths`` is where the clips' lengths
+    lie, ``None`` if every clip fills the batch. ``ragged``: whether clips may differ in length afterwards.
+    """
+
+    steps: tuple[Step, ...]
+    numbers: torch.Tensor
+    whole: int
+    sample_rate: int
+    lengths: Span | None
+    ragged: bool
+
+    @property
+    def resizes(self) -> bool:
+        """Whether a step changes the clips' lengths."""
+        return any(step.width is not None for step in self.steps)
+
+    def length_of(self, row: int) -> int | None:
+        """Return how many samples a clip has before the first step; ``None`` if it fills the batch."""
+        return None if self.lengths is None else int(self.numbers[self.lengths[1] + row])
+
+    def buffers(self, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return views of the numbers, wherever they have been copied to, by the names of spans."""
+        return {"ints": numbers[: self.whole], "floats": numbers[self.whole :].view(torch.float32)}
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """All that is not in the tensor: batches of one shape with the same layout need the same kernels."""
+        steps = tuple(
+            (step.op, step.rows, *step.params.items(), *step.static.items(), step.padded, step.width)
+            for step in self.steps
+        )
+        return self.sample_rate, self.lengths, len(self.numbers), self.whole, steps
+
+    def pin_memory(self) -> "Prepared":
+        """Return a copy in page-locked memory (called by torch's DataLoader)."""
+        return replace(self, numbers=self.numbers.pin_memory())
+
+
+class _Work:
+    """What becomes known while a batch is prepared: its steps, their numbers, and how long the clips are by then.
+
+    Numbers are packed into two flat buffers: float32 for real ones, int64 for whole ones. ``lengths`` are upper bounds
+    once ``measured`` is true (an op has found the lengths on the device). ``short``: some clip does not fill the batch.
+    """
+
+    def __init__(self, sample_rate: int, channels: int, lengths: NDArray[np.int64], width: int) -> None:
+        self.sample_rate, self.channels = sample_rate, channels
+        self.lengths, self.width, self.measured = lengths, width, False
+        self.short = self._some_are_short()
+        self.steps: list[Step] = []
+        self.parts: dict[str, list[NDArray[Any]]] = {"floats": [], "ints": []}
+        self.sizes = {"floats": 0, "ints": 0}
+
+    def padded(self, rows: NDArray[np.int64]) -> bool:
+        """Return whether any of these clips does not, or may not, fill the batch."""
+        return self.measured or (self.short and bool((self.lengths[rows] < self.width).any()))
+
+    def _some_are_short(self) -> bool:
+        return bool((self.lengths < self.width).any())
+
+    def add(self, values: NDArray[Any], whole: bool) -> Span:
+        buffer = "ints" if whole else "floats"
+        start = self.sizes[buffer]
+        self.parts[buffer].append(values)
+        self.sizes[buffer] += len(values)
+        return buffer, start, self.sizes[buffer]
+
+    def resize(self, op: Op | Fused, rows: NDArray[np.int64], lengths: NDArray[np.int64] | None) -> int | None:
+        """Note what an op makes of the lengths; return the width of the batch afterwards if it may change any."""
+        if op.measures:
+            self.measured = True
+            return self.width
+        if lengths is None:
+            return None
+        self.lengths[rows] = lengths
+        self.width = max(1, int(self.lengths.max()))
+        self.short = self._some_are_short()
+        return self.width
+
+    def step(self, place: int, op: Op | Fused, rows: NDArray[np.int64], examples: int, params: Params) -> Step:
+        """Pack what an op needs to know for these rows, and note what it makes of their lengths."""
+        padded = self.padded(rows)
+        return Step(
+            op=place,
+            rows=None if examples == len(self.lengths) else self.add(rows, whole=True),
+            examples=examples,
+            params={
+                name: self.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
+                for name, value in params.items()
+                if isinstance(value, np.ndarray)
+            },
+            static={name: value for name, value in params.items() if isinstance(value, int)},
+            padded=padded,
+            width=self.resize(op, rows, params.get("length_out")),
+        )
+
+    def numbers(self) -> torch.Tensor:
+        """Return all of them as ``Prepared`` keeps them."""
+        even = np.zeros(2 - self.sizes["floats"] % 2)  # and never nothing, of which torch has no view
+        floats = np.concatenate([*self.parts["floats"], even], dtype=np.float32, casting="unsafe")
+        numbers = np.concatenate([*self.parts["ints"], floats.view(np.int64)], dtype=np.int64, casting="unsafe")
+        return torch.from_numpy(numbers)
+
+
+class Preparer:
+    """Decides on the host what the ops of a chain from ``start`` on, up to ``stop``, do to a batch.
+
+    ``parts`` are its ops in order, with neighbours that are ``fused`` as one. ``ops`` are those that do something
+    (containers excluded), in the order that ``Step.op`` counts; ``leaves`` are their nodes. ``running`` are the nodes
+    that are at work, here or on the device: who is to blame for an exception. ``alike``: steps get the same number of
+    rows in most batches.
+    """
+
+    def __init__(
+        self, chain: Chain, start: int, stop: int | None = None, fused: bool = True, alike: bool = False
+    ) -> None:
+        self.chain, self.start, self.stop, self.fused = chain, start, stop, fused
+        self.nodes = chain.nodes[start:stop]
+        self.parts: list[Node | Fused] = grouped(self.nodes) if fused else [*self.nodes]
+        self._row_counts = RowCounts(chain, self.parts) if alike else None
+        self.ops: list[Op | Fused] = []
+        self.leaves: list[tuple[Node, ...]] = []
+        self.running: tuple[Node, ...] = ()
+        self._place: dict[str, int] = {}
+        for part in self.parts:
+            for each in [part] if isinstance(part, Fused) else [node for node in part.walk() if not node.children]:
+                self._place[each.path] = len(self.ops)
+                self.ops.append(each if isinstance(each, Fused) else each.op)
+                self.leaves.append(each.nodes if isinstance(each, Fused) else (each,))
+
+    def __call__(
+        self,
+        draws: Draws,
+        shape: tuple[int, ...],
+        sample_rate: int | None = None,
+        lengths: torch.Tensor | Sequence[int] | None = None,
+    ) -> Prepared:
+        """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments."""
+        self.running = ()
+        batch, channels, samples = shape
+        if len(draws) != batch:
+            raise DataError(f"There are draws for {len(draws)} examples, but the batch has {batch}.")
+        host_lengths = lengths_of(lengths, batch, samples)
+        work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples)
+        rows = np.arange(batch)
+        where = work.add(host_lengths.copy(), whole=True) if work.padded(rows) else None
+        for part in self.parts:
+            for each, touched in part.steps(draws, rows):
+                touched = touched[work.lengths[touched] > 0]  # no op changes an empty clip
+                if len(touched):
+                    work.steps.append(self._step(each, touched, draws, work))
+        return Prepared(
+            tuple(work.steps),
+            work.numbers(),
+            work.sizes["ints"],
+            work.sample_rate,
+            where,
+            work.measured or len(set(work.lengths.tolist())) > 1,
+        )
+
+    def _step(self, part: Node | Fused, touched: NDArray[np.int64], draws: Draws, work: _Work) -> Step:
+        place = self._place[part.path]
+        op, self.running = self.ops[place], self.leaves[place]
+        rows = self._rows(part, touched, len(work.lengths))
+        clips = HostClips(work.sample_rate, work.lengths[rows], work.channels)
+        if isinstance(part, Fused):
+            params = part.resolve(draws, rows, clips)
+        else:
+            check_channels(part.op, work.channels)
+            params = part.op.resolve(part.drawn(draws, rows), clips)
+        return work.step(place, op, rows, len(touched), params)
+
+    def _rows(self, part: Node | Fused, touched: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
+        """Return the rows that a step gets; those it touches, unless steps are to be alike."""
+        mixes = not isinstance(part, Fused) and part.op.mixes  # the examples that it touches among themselves
+        return touched if self._row_counts is None or mixes else self._row_counts.filled(part.path, touched, batch)

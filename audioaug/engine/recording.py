@@ -1,0 +1,98 @@
+"""Recording: what batches of one layout make the device do is recorded once, and repeated for later ones by one call.
+
+The device part is a function of two tensors: the batch and its packed numbers. All else that Python decides by is in
+the batch's layout. So of each layout that comes back the kernels can be recorded.
+
+Of 200 batches of 32 clips (128), the demo chain has 200 layouts; with ``row_counts`` 12 (8), of which 4 make up 190
+(195). The speech chain has 147 (174): how its equaliser's cascades are grouped follows the draws. The most frequent 16
+are 50 (37) of its batches; the others run as ever.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+import torch
+
+from audioaug.engine.prepare import Prepared
+
+Work = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From a batch (B, C, T) and its packed numbers to a batch of the same shape."""
+
+RECORDED_AT = 3
+"""The time a layout is seen at which it is recorded. Before, it runs as ever: FFT plans are made then, banks copied."""
+
+WATCHED = 256
+"""Layouts that are counted, the last ones seen."""
+
+log = logging.getLogger("audioaug")
+
+
+class Recorder(Protocol):
+    """Records work; ``most`` is how many layouts it is worth doing that for."""
+
+    most: int
+
+    def takes(self, x_BCT: torch.Tensor) -> bool:
+        """Return whether work on this batch can be recorded, and recordings be used, now."""
+
+    def __call__(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
+        """Return what does the same work, on tensors of these shapes."""
+
+
+class Recording:
+    """Does work, recorded where its layout came often enough. Copied or unpickled, it begins anew."""
+
+    def __init__(self, make_recorder: Callable[[], Recorder]) -> None:
+        self._make_recorder = make_recorder
+        self._recorder: Recorder | None = make_recorder()
+        self._known: dict[Hashable, Work] = {}
+        self._seen: OrderedDict[Hashable, int] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recording, (self._make_recorder,)
+
+    def __len__(self) -> int:
+        """How many layouts are recorded."""
+        return len(self._known)
+
+    def find(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor, prepared: Prepared) -> Work | None:
+        """Return what does the work on such a batch, if it is recorded by now.
+
+        What changes the clips' lengths, and what gradients go through, never is.
+        """
+        if self._recorder is None or not prepared.steps or prepared.resizes or not self._recorder.takes(x_BCT):
+            return None
+        if x_BCT.requires_grad and torch.is_grad_enabled():
+            return None
+        key = _key(x_BCT, prepared)
+        if key not in self._known and len(self._known) < self._recorder.most and self._count(key) >= RECORDED_AT:
+            self._record(key, work, x_BCT, numbers)
+        return self._known.get(key)
+
+    def has(self, x_BCT: torch.Tensor, prepared: Prepared) -> bool:
+        """Return whether work on such a batch is recorded."""
+        return _key(x_BCT, prepared) in self._known
+
+    def _count(self, key: Hashable) -> int:
+        self._seen[key] = self._seen.pop(key, 0) + 1
+        if len(self._seen) > WATCHED:
+            self._seen.popitem(last=False)
+        return self._seen[key]
+
+    def _record(self, key: Hashable, work: Work, *tensors: torch.Tensor) -> None:
+        assert self._recorder is not None
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                self._known[key] = self._recorder(work, *tensors)
+        except Exception as error:  # whatever a compiler raises: the work has run before, and goes on as ever
+            log.warning("The device part cannot be recorded and runs as ever: %s: %s", type(error).__name__, error)
+            self._recorder = None
+            self._known.clear()
+
+
+def _key(x_BCT: torch.Tensor, prepared: Prepared) -> Hashable:
+    return x_BCT.shape, x_BCT.stride(), x_BCT.dtype, x_BCT.device, prepared.layout

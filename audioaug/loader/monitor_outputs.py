@@ -1,0 +1,168 @@
+"""Where a monitor's windows go: a log, TensorBoard, the page, and the terminal."""
+
+import errno
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from audioaug.errors import AudioaugWarning, OutputError, UsageError, first_line
+from audioaug.loader.skipped import frames_of_ours
+from audioaug.records import MonitoredRun, Window
+from audioaug.writing import check_writable, write_file
+
+
+class Output(Protocol):
+    """Takes windows one by one."""
+
+    def add(self, window: Window) -> None:
+        """Take one window in."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left."""
+        ...
+
+
+def outputs_for(
+    run: MonitoredRun, log: str | Path | None, html: str | Path | None, tensorboard: str | Path | None, live: bool
+) -> list[Output]:
+    """Open what was asked for; raise ``OutputError`` or ``UsageError`` where that cannot be."""
+    outputs: dict[str, Output] = {}
+    outputs |= {f"the log {log}": Log(log, run)} if log is not None else {}
+    outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
+    outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
+    outputs |= {"the view on the terminal": View(run)} if live else {}
+    return [Dispensable(name, output) for name, output in outputs.items()]
+
+
+class Dispensable:
+    """An output that must not end training: what cannot be written, say to a full disk, is dropped with one warning."""
+
+    def __init__(self, name: str, output: Output) -> None:
+        self._name, self._output, self._failed = name, output, False
+
+    def add(self, window: Window) -> None:
+        """Pass the window on, unless the output has failed."""
+        self._try(lambda: self._output.add(window))
+
+    def close(self) -> None:
+        """Close the output, unless it has failed."""
+        self._try(self._output.close)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            action()
+        except (OSError, OutputError) as error:
+            self._failed = True
+            reason = getattr(error, "strerror", None) or first_line(error)
+            warnings.warn(
+                f"Monitor drops {self._name}: {reason}. Training continues.",
+                AudioaugWarning,
+                stacklevel=frames_of_ours() + 1,
+            )
+
+
+class Log:
+    """JSON lines: the run, then one line a window, each written at once."""
+
+    def __init__(self, path: str | Path, run: MonitoredRun) -> None:
+        try:
+            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115  (open until the last window)
+            self._write(run)
+        except OSError as error:
+            raise OutputError(
+                f"Cannot write {path}: {error.strerror}.", "Name a file in a folder that exists."
+            ) from None
+
+    def add(self, window: Window) -> None:
+        """Write a line."""
+        self._write(window)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, record: object) -> None:
+        line = msgspec.json.encode(record) + b"\n"
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            self._file.close()
+            raise
+
+
+class Page:
+    """The page, made when all windows are there; until then, an old one stays."""
+
+    def __init__(self, path: str | Path, run: MonitoredRun) -> None:
+        check_writable(path)
+        self._path, self._run = path, run
+        self._windows: list[Window] = []
+
+    def add(self, window: Window) -> None:
+        """Keep it."""
+        self._windows.append(window)
+
+    def close(self) -> None:
+        """Write the page."""
+        from audioaug.report.monitor_html import render
+
+        write_file(render(self._run, self._windows), self._path)
+
+
+class Board:
+    """TensorBoard scalars under ``audioaug/``: every number of a window; what is said goes into its texts."""
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UsageError(
+                "Monitor: tensorboard is not installed.", "pip install tensorboard, or use log= or html= instead."
+            ) from None
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def add(self, window: Window) -> None:
+        """Write its numbers."""
+        values = asdict(window) | {"stall": window.stall}
+        workers = values.pop("worker_percent")
+        values |= {f"worker_percent/{place}": percent for place, percent in enumerate(workers)}
+        for name, value in values.items():
+            if isinstance(value, int | float) and name not in ("step", "seconds"):
+                self._writer.add_scalar(f"audioaug/{name}", value, window.step)
+        if window.said:
+            self._writer.add_text("audioaug/bottleneck", window.said, window.step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+class View:
+    """A few lines on stderr that are drawn anew with each window; what the loop prints appears above them."""
+
+    def __init__(self, run: MonitoredRun) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._run = run
+        self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        self._live.start()
+
+    def add(self, window: Window) -> None:
+        """Show it."""
+        from audioaug.report.monitor_text import drawn
+
+        self._live.update(drawn(self._run, window), refresh=True)
+
+    def close(self) -> None:
+        """Leave the last of it on the terminal."""
+        self._live.stop()
