@@ -21,7 +21,7 @@ help:  ## list the targets (default)
 setup: .venv/.setup-done  ## install everything into .venv: 2 to 10 minutes and 6 GB the first time, nothing after that
 	@:
 
-.venv/.setup-done: EXTRAS := stock,dev
+.venv/.setup-done: EXTRAS := torch-audiomentations,dev
 .venv/.setup-done .venv-demo/.setup-done: pyproject.toml constraints.txt scripts/set_up.sh
 	@scripts/set_up.sh $(@D) $(EXTRAS)
 

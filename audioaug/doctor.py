@@ -63,7 +63,7 @@ class Checkup:
     host: HostFacts | None
 
 
-STOCK_ENGINE = "the torch-audiomentations engine is unavailable, all else runs"
+NO_TORCH_AUDIOMENTATIONS = "the torch-audiomentations engine is unavailable, all else runs"
 WORKING_PAIR = "install torch 2.11.0 with torchaudio 2.11.0"
 
 PARTS = (
@@ -73,8 +73,8 @@ PARTS = (
     Part("soxr", "no audio can be resampled", required=True),
     Part("numba", "filters, noise and other ops take some three times as long on a CPU"),
     Part("triton", "filters, noise and fades are some four times as many operations on the GPU", on_gpu=True),
-    Part("torchaudio", STOCK_ENGINE, needs="torch"),
-    Part("torch-audiomentations", STOCK_ENGINE, needs="torchaudio"),
+    Part("torchaudio", NO_TORCH_AUDIOMENTATIONS, needs="torch"),
+    Part("torch-audiomentations", NO_TORCH_AUDIOMENTATIONS, needs="torchaudio"),
     Part("torchcodec", "Hugging Face's datasets.Audio cannot decode files, soundfile reads them instead"),
     Part("fast-mp3-augment", "Mp3Compression with its default backend cannot run"),
     Part("pyroomacoustics", "RoomSimulator cannot run"),

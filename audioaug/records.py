@@ -21,10 +21,10 @@ SCHEMA_VERSION = 1
 
 Placement = Literal["cpu", "gpu", "split"]
 WorkerEngine = Literal["audiomentations", "batched"]
-DeviceEngine = Literal["batched", "captured", "compiled", "torch-audiomentations"]
+DeviceEngine = Literal["batched", "cuda_graph", "torch_compile", "torch-audiomentations"]
 """Where several are as fast, the first of them is advised: the simplest, then those with the same effects."""
 
-RECORDING: tuple[DeviceEngine, ...] = ("captured", "compiled")
+GRAPH_ENGINES: tuple[DeviceEngine, ...] = ("cuda_graph", "torch_compile")
 """Engines that record what our ops make the device do, and repeat it."""
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -468,8 +468,8 @@ class Plan:
         cut: ops 1..cut run in the DataLoader workers, the rest on the device.
         worker_engine: how the first part runs: ``"audiomentations"`` (clip by clip) or ``"batched"`` (our ops, on the
             collated batch, one thread a worker; ops without a batched build, and those before them, run clip by clip).
-        device_engine: how the rest runs: ``"batched"`` (our ops), ``"torch-audiomentations"``, ``"captured"`` (our ops,
-            replayed as CUDA graphs) or ``"compiled"`` (our ops, by ``torch.compile``).
+        device_engine: how the rest runs: ``"batched"`` (our ops), ``"torch-audiomentations"``, ``"cuda_graph"`` (our
+            ops, replayed as CUDA graphs) or ``"torch_compile"`` (our ops, by ``torch.compile``).
         num_workers: DataLoader workers; 0 loads in the training process.
         prefetch_factor: batches each worker prepares ahead; ``None`` is torch's default (2).
         pin_memory: copy batches through page-locked memory; ``None`` does so on CUDA. Elsewhere nothing is pinned.

@@ -122,7 +122,7 @@ def _recorded(also: str) -> tuple[DeviceEngine, ...]:
 @click.option("--chains/--no-chains", default=True, show_default=True, help="Chains, growth, worker engines, wrapper.")
 @click.option("--sweep", is_flag=True, help="Also batches of 8 to 256, 1 to 30 s, 16 and 48 kHz: chains, ops named.")
 @click.option("--most-seconds", default=120.0, show_default=True, help="Leave out what would take longer than that.")
-@click.option("--also", default="", metavar="A,B", help="Also chains recorded (captured, compiled), at one size.")
+@click.option("--also", default="", metavar="A,B", help="Also chains as cuda_graph, torch_compile, at one size.")
 @click.option("--seconds-per-op", default=1.5, show_default=True, type=click.FloatRange(0), help="Chains: three times.")
 @click.option(
     "--rounds", default=3, show_default=True, type=click.IntRange(1), help="At least, however long they take."

@@ -31,7 +31,7 @@ tests=(-m "cuda and not long")
 step tests $python -m pytest -q "${tests[@]}"
 step verify $python -m audioaug.verify --device "$device" --json "$out/verify.json" ${VERIFY:-}
 step bench $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" --chart "$out/bench.png" \
-    ${BENCH:---batch 128 --sweep --also captured,compiled}
+    ${BENCH:---batch 128 --sweep --also cuda_graph,torch_compile}
 for model in keyword_cnn raw_waveform; do
     step "$model" $python -m audioaug.advise --model "scripts/models/$model.py" --device "$device" \
         --budget "${BUDGET:-60}" --json "$out/$model.json" --plan "$out/$model.plan.json"

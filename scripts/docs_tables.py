@@ -15,7 +15,7 @@ from engine_bench.records import Result, Row
 
 import audioaug
 from audioaug.__main__ import commands
-from audioaug.core import REGISTRY, YOURS, Op
+from audioaug.core import CUSTOM_OPS, REGISTRY, Op
 from audioaug.decide import predict
 from audioaug.records import HostFacts, read_record
 from audioaug.verify import material
@@ -143,7 +143,7 @@ def transforms() -> str:
 def _transform(kind: type[Op]) -> list[str]:
     op = next(material.variants(kind, RATE))
     first_sentences = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
-    stock = op.stock()
+    counterpart = op.torch_audiomentations()
     return [
         f"[{kind.__name__}][{kind.__module__}.{kind.__name__}]",
         first_sentences,
@@ -151,7 +151,7 @@ def _transform(kind: type[Op]) -> list[str]:
         promise(kind),
         "no" if kind.contract.kind == "cpu_only" else "yes",
         lengths(kind),
-        "none" if stock is None else f"{stock.name}: {stock.differs}".rstrip(": "),
+        "none" if counterpart is None else f"{counterpart.name}: {counterpart.differs}".rstrip(": "),
     ]
 
 
@@ -173,9 +173,9 @@ def lengths(kind: type[Op]) -> str:
     usual, *variants = material.variants(kind, RATE)
     if usual.children:
         return "as what is in it"
-    if usual.resizes:
+    if usual.changes_length:
         return "yes"
-    options = [_option(usual, variant) for variant in variants if variant.resizes]
+    options = [_option(usual, variant) for variant in variants if variant.changes_length]
     return f"with {' or '.join(options)}" if options else "no"
 
 
@@ -216,7 +216,7 @@ def every_op() -> str:
 
 
 def _every_op() -> Iterator[type[Op]]:
-    yield from (kind for _, kind in sorted({**REGISTRY, **YOURS}.items()))
+    yield from (kind for _, kind in sorted({**REGISTRY, **CUSTOM_OPS}.items()))
 
 
 def command_lines() -> str:

@@ -2,7 +2,7 @@
 # Install audioaug from this checkout into a virtual environment, for the Makefile:
 #
 #   scripts/set_up.sh .venv-demo     what the package needs, for `make demo`; without an NVIDIA GPU, a CPU build of torch
-#   scripts/set_up.sh .venv stock,dev    these extras too, all in the versions of constraints.txt
+#   scripts/set_up.sh .venv torch-audiomentations,dev    these extras too, all in the versions of constraints.txt
 #
 # PYTHON names the Python that makes the environment. uv installs where it is there, pip otherwise.
 set -euo pipefail

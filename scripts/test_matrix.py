@@ -32,7 +32,7 @@ SHORT = (
     "tests/test_surface.py",
     "tests/test_doctor.py",
     "tests/reviews",
-    "tests/engine/test_recording.py",
+    "tests/engine/test_graph_cache.py",
     "tests/loader/test_loader.py",
     "tests/loader/test_sending.py",
     "tests/loader/test_own_dataloader.py",

@@ -64,7 +64,7 @@ def resizing_op(chain: Chain, samples: int) -> str:
     """Return the name of an op that gives clips of one length, in samples, different ones; empty if there is none."""
     fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
     start = max(fixed, default=0)
-    names = [leaf.name for op in chain.ops[start:] for leaf in op.leaves() if leaf.resizes]
+    names = [leaf.name for op in chain.ops[start:] for leaf in op.leaves() if leaf.changes_length]
     if not names or not samples:
         return ""
     prepare = Preparer(chain, start, fused=False)

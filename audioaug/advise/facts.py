@@ -35,7 +35,7 @@ def _why_not_before(chain: Chain, first: int) -> str:
     """Return why the first cut there can be is no earlier one."""
     if reason := chain.why_not_cut(first - 1):
         return reason
-    resizing = next(leaf.name for leaf in chain.ops[first - 1].leaves() if leaf.resizes)
+    resizing = next(leaf.name for leaf in chain.ops[first - 1].leaves() if leaf.changes_length)
     return f"{resizing} changes the lengths of clips, which collate_fn has to see."
 
 

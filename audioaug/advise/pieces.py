@@ -13,7 +13,7 @@ from audioaug.advise.drawn import Reader
 from audioaug.advise.target import Target
 from audioaug.core import Chain, Op
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
-from audioaug.engine.stock import has_counterpart
+from audioaug.engine.torch_audiomentations import has_counterpart
 from audioaug.loader.device_prefetch import run_ahead, to_device
 from audioaug.loader.examples import with_wave
 from audioaug.loader.fetch import Collate, Fetcher

@@ -20,7 +20,7 @@ from audioaug.loader import Loader
 from audioaug.loader.threads import torch_threads
 from audioaug.measure import Clock, GcPauses, Others, Watch, cpu_seconds, race
 from audioaug.measure.rounds import ENOUGH
-from audioaug.records import RECORDING, Cell, Measurement, Timing
+from audioaug.records import GRAPH_ENGINES, Cell, Measurement, Timing
 from audioaug.units import Seconds
 
 CEILING = "ceiling"
@@ -306,7 +306,7 @@ class Racer:
 
 def _first_batches(cell: Cell) -> int:
     """Return how many batches an arm takes before it races."""
-    return MET if cell.device_engine in RECORDING else 1
+    return MET if cell.device_engine in GRAPH_ENGINES else 1
 
 
 def _disturb(others: Others) -> bool:

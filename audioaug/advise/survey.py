@@ -21,7 +21,7 @@ from audioaug.advise.schedule import Schedule
 from audioaug.advise.start_methods import race_starts
 from audioaug.advise.target import Target, in_one_line
 from audioaug.advise.today import measure_today
-from audioaug.advise.variants import Wanted, measure_also, raced_engines, why_not_recorded
+from audioaug.advise.variants import Wanted, measure_also, raced_engines, why_no_graph
 from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.advise.worker_probe import Memory
 from audioaug.advise.worker_stages import worker_stages
@@ -257,7 +257,7 @@ class Survey:
     def _run_race(self) -> Report:
         """Race the most promising cells against today's configuration, and decide."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("race")
-        arms = schedule.race(seconds, [it for it in self._engines if not why_not_recorded(it, self.target.device)])
+        arms = schedule.race(seconds, [it for it in self._engines if not why_no_graph(it, self.target.device)])
         with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
             measurements = self.racer.run(arms, schedule.expected(arms), seconds, tick)
         return self._decide(arms, measurements)

@@ -1,4 +1,4 @@
-"""Variants (``--also bf16,batch_size=64,captured,spawn``): what a step costs in other ways than the plan's."""
+"""Variants (``--also bf16,batch_size=64,cuda_graph,spawn``): what a step costs in other ways than the plan's."""
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +12,13 @@ from audioaug.advise.bench import Bench
 from audioaug.advise.start_methods import METHODS, StartMethod
 from audioaug.advise.target import in_one_line
 from audioaug.decide.recommend import NEVER_RECOMMENDED
-from audioaug.engine.stock import why_unavailable
+from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.records import RECORDING, DeviceEngine, Precision, Report, Timing, Variant
+from audioaug.records import GRAPH_ENGINES, DeviceEngine, Precision, Report, Timing, Variant
 from audioaug.units import Seconds
 
 PRECISIONS: tuple[Precision, ...] = typing.get_args(Precision)
-ENGINES: tuple[DeviceEngine, ...] = (*RECORDING, *NEVER_RECOMMENDED)
+ENGINES: tuple[DeviceEngine, ...] = (*GRAPH_ENGINES, *NEVER_RECOMMENDED)
 BATCHES = 2
 """Batches of another size that are loaded."""
 
@@ -37,7 +37,7 @@ class Wanted:
 
 
 def parse_also(text: str) -> tuple[Wanted, ...]:
-    """Read ``bf16,batch_size=64,captured``; raise ``UsageError`` for what is unknown or not installed."""
+    """Read ``bf16,batch_size=64,cuda_graph``; raise ``UsageError`` for what is unknown or not installed."""
     return tuple(_wanted(part) for part in filter(None, (part.strip() for part in text.split(","))))
 
 
@@ -61,12 +61,12 @@ def raced_engines(
     report: Report, device: torch.device, engines: Sequence[DeviceEngine], failed: Mapping[str, str]
 ) -> tuple[Variant, ...]:
     """Return what the race has shown of these device engines, beside the same plan with our ops as they are."""
-    return tuple(_raced_engine(report, engine, why_not_recorded(engine, device), failed) for engine in engines)
+    return tuple(_raced_engine(report, engine, why_no_graph(engine, device), failed) for engine in engines)
 
 
-def why_not_recorded(engine: DeviceEngine, device: torch.device) -> str:
+def why_no_graph(engine: DeviceEngine, device: torch.device) -> str:
     """Return why an engine records nothing on a device, or nothing."""
-    return "CUDA graphs need an NVIDIA GPU." if engine == "captured" and device.type != "cuda" else ""
+    return "CUDA graphs need an NVIDIA GPU." if engine == "cuda_graph" and device.type != "cuda" else ""
 
 
 def _raced_engine(report: Report, engine: DeviceEngine, reason: str, failed: Mapping[str, str]) -> Variant:

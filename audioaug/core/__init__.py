@@ -6,7 +6,16 @@ And where a chain puts time: ``Timeline``, ``follow``.
 from audioaug.core.chain import Chain, Node, as_chain
 from audioaug.core.draws import Draws
 from audioaug.core.follow import Origin, follow
-from audioaug.core.op import REGISTRY, YOURS, Contract, DeviceClips, HostClips, Op, Params, Stock
+from audioaug.core.op import (
+    CUSTOM_OPS,
+    REGISTRY,
+    BatchInfo,
+    Contract,
+    DeviceBatchInfo,
+    Op,
+    Params,
+    TorchAudiomentationsOp,
+)
 from audioaug.core.params import FRACTION, NOISE_KEY, Choice, Distribution, MelUniform, Uniform, UniformInt
 from audioaug.core.timeline import Timeline
 
@@ -14,20 +23,20 @@ __all__ = [
     "FRACTION",
     "NOISE_KEY",
     "REGISTRY",
-    "YOURS",
+    "CUSTOM_OPS",
     "Chain",
     "Choice",
     "Contract",
-    "DeviceClips",
+    "DeviceBatchInfo",
     "Distribution",
     "Draws",
-    "HostClips",
+    "BatchInfo",
     "MelUniform",
     "Node",
     "Op",
     "Origin",
     "Params",
-    "Stock",
+    "TorchAudiomentationsOp",
     "Timeline",
     "Uniform",
     "UniformInt",

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from audioaug.core.chain_file import read_chain_file
 from audioaug.core.draws import Draws, uniforms
-from audioaug.core.op import YOURS, Op, build_op, op_class, ops_from_list, real_number
+from audioaug.core.op import CUSTOM_OPS, Op, build_op, op_class, ops_from_list, real_number
 from audioaug.core.params import Distribution, Uniform
 from audioaug.errors import ChainError, DataError, PlanError, UsageError, did_you_mean
 from audioaug.writing import write_file
@@ -165,12 +165,12 @@ class Chain:
     @property
     def followed_from(self) -> int:
         """The smallest cut with which targets can follow the audio: behind it, the draws tell how time moves."""
-        return self._behind_the_last(lambda leaf: leaf.measures)
+        return self._behind_the_last(lambda leaf: leaf.length_depends_on_audio)
 
     @property
     def sized_from(self) -> int:
         """The smallest cut behind which clips keep their lengths, if it can be one."""
-        return self._behind_the_last(lambda leaf: leaf.resizes)
+        return self._behind_the_last(lambda leaf: leaf.changes_length)
 
     def _behind_the_last(self, counts: Callable[[Op], bool]) -> int:
         return max((place for place, op in enumerate(self.ops, 1) if any(map(counts, op.leaves()))), default=0)
@@ -183,7 +183,7 @@ class Chain:
         """Raise ``PlanError`` if targets cannot follow the audio with this cut, or with any."""
         if cut >= self.followed_from:
             return
-        measuring = next(leaf for op in self.ops[cut:] for leaf in op.leaves() if leaf.measures)
+        measuring = next(leaf for op in self.ops[cut:] for leaf in op.leaves() if leaf.length_depends_on_audio)
         wall = self.why_not_cut(self.followed_from)
         cure = f"And it cannot run in a worker: {wall}" if wall else f"Cut the chain at {self.followed_from} or later."
         raise PlanError(why_not_followed(measuring.name), cure)
@@ -355,7 +355,7 @@ def _why_lengths_are_missing(ops: Sequence[Op]) -> str:
     measuring = ""
     for op in ops:
         leaves = list(op.leaves())
-        measuring = next((leaf.name for leaf in leaves if leaf.measures), measuring)
+        measuring = next((leaf.name for leaf in leaves if leaf.length_depends_on_audio), measuring)
         needing = next((leaf.name for leaf in leaves if leaf.needs_length), "")
         if measuring and needing:
             return f"{needing} needs each clip's length on the host, but {measuring} finds it on the device."
@@ -398,4 +398,4 @@ def _op_of_yours(reference: Any) -> Op:
             f"{kind.__module__}.{kind.__qualname__} is not a transform of audiomentations.",
             "Wrap a function in audiomentations.Lambda, or make it a subclass of BaseWaveformTransform.",
         )
-    return build_op(YOURS["Custom"], YOURS["Custom"].arguments_of(reference))
+    return build_op(CUSTOM_OPS["Custom"], CUSTOM_OPS["Custom"].arguments_of(reference))

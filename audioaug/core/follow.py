@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from audioaug.core.chain import Chain, Node, why_not_followed
 from audioaug.core.draws import Draws
-from audioaug.core.op import HostClips, Params, of_one
+from audioaug.core.op import BatchInfo, Params, of_one
 from audioaug.core.timeline import Timeline
 from audioaug.errors import PlanError
 
@@ -58,27 +58,27 @@ def follow(
     for top in chain.nodes[start:stop]:
         for node, rows in top.steps(draws, np.arange(len(begun))):
             rows = rows[_lengths(origins, rows) > 0]  # no op changes an empty clip
-            if node.op.moves:
+            if node.op.changes_timing:
                 for row in rows.tolist():
                     after = _timeline(node, draws, row, _length(origins[row]), channels, rate, measured or {})
                     origins[row] = [each._replace(timeline=each.timeline.then(after)) for each in origins[row]]
-            elif node.op.mixes:
-                _mix(origins, node, draws, rows, HostClips(rate, _lengths(origins, rows), channels))
+            elif node.op.mixes_examples:
+                _mix(origins, node, draws, rows, BatchInfo(rate, _lengths(origins, rows), channels))
     return origins
 
 
 def _timeline(
     node: Node, draws: Draws, row: int, length: int, channels: int, rate: int, measured: Mapping[str, Params]
 ) -> Timeline:
-    if not node.op.measures:
-        clips = HostClips(rate, np.asarray([length]), channels)
+    if not node.op.length_depends_on_audio:
+        clips = BatchInfo(rate, np.asarray([length]), channels)
         return node.op.timeline(of_one(node.op.resolve(node.drawn(draws, np.asarray([row])), clips)), length, rate)
     if node.path not in measured:
         raise PlanError(why_not_followed(node.op.name))
     return node.op.timeline(measured[node.path], length, rate)
 
 
-def _mix(origins: list[list[Origin]], node: Node, draws: Draws, rows: NDArray[np.int64], clips: HostClips) -> None:
+def _mix(origins: list[list[Origin]], node: Node, draws: Draws, rows: NDArray[np.int64], clips: BatchInfo) -> None:
     """Give the rows the origins of their partners, cut to their own lengths."""
     before = [origins[row] for row in rows.tolist()]
     partners, shares = node.op.mixing(node.drawn(draws, rows), clips)

@@ -9,7 +9,7 @@ name. A subclass registers itself; it lies in one file of ``audioaug.ops`` and s
 * ``batched``: the same effect on a batch of tensors, on any device;
 * ``timeline``: where it puts the clip's time, if it moves, stretches, cuts or repeats any; and ``mixing``, if it mixes
   examples of a batch: so that labels can follow;
-* ``contract``: how equal the two are, and ``stock``: what torch-audiomentations has instead.
+* ``contract``: how equal the two are, and ``torch_audiomentations``: what that library has instead.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -38,7 +38,7 @@ Params = Mapping[str, Any]
 REGISTRY: dict[str, type["Op"]] = {}
 """Every op there is, by the name it shares with its reference. Filled when ``audioaug.ops`` is imported."""
 
-YOURS: dict[str, type["Op"]] = {}
+CUSTOM_OPS: dict[str, type["Op"]] = {}
 """Ops for transforms of your own, which no file can name and which have nothing to be compared with."""
 
 
@@ -113,7 +113,7 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class HostClips:
+class BatchInfo:
     """What is known of a batch on the host. Lengths are in samples, one for each of the B examples."""
 
     sample_rate: int
@@ -128,7 +128,7 @@ def inside(length_B: torch.Tensor, samples: int) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class DeviceClips:
+class DeviceBatchInfo:
     """What an op may know of a batch on the device, besides the samples.
 
     ``padded_to`` is the batch's width, or ``None`` where every clip fills it, so that nothing needs masking.
@@ -155,7 +155,7 @@ class DeviceClips:
 
 
 @dataclass(frozen=True)
-class Stock:
+class TorchAudiomentationsOp:
     """What torch-audiomentations has in an op's place.
 
     ``name`` and ``arguments`` build it; ``parameters(x_BCT, params, clips)`` is our draw in its own
@@ -163,7 +163,7 @@ class Stock:
     """
 
     name: str
-    parameters: Callable[[torch.Tensor, Params, DeviceClips], dict[str, torch.Tensor]]
+    parameters: Callable[[torch.Tensor, Params, DeviceBatchInfo], dict[str, torch.Tensor]]
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     differs: str = ""
 
@@ -186,13 +186,13 @@ class Op(ABC):
     multichannel: ClassVar[bool] = True
     keeps_silence: ClassVar[bool] = False
     """Whether what is 0 stays 0, so that nothing has to be silenced behind the ends of clips afterwards."""
-    yours: ClassVar[bool] = False
+    is_custom: ClassVar[bool] = False
     imports_code: ClassVar[bool] = False
     """Whether an argument may name code to import, which a chain file must not do unless the caller allows it."""
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def __init_subclass__(cls) -> None:
-        (YOURS if cls.yours else REGISTRY)[cls.__name__] = cls
+        (CUSTOM_OPS if cls.is_custom else REGISTRY)[cls.__name__] = cls
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -224,11 +224,11 @@ class Op(ABC):
         """Return what each random parameter comes from. Raises ``DataError`` if files it draws from are missing."""
         return {}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         """Turn draws into parameters that depend on the clips (shares into samples), for B examples at once.
 
-        An op that ``resizes`` returns the clips' new lengths, in samples, as ``"length_out"``; its ``batched`` may then
-        return a batch of any width, which is cut or padded to the longest clip of the batch.
+        An op that ``changes_length`` returns the clips' new lengths, in samples, as ``"length_out"``; its ``batched``
+        may then return a batch of any width, which is cut or padded to the longest clip of the batch.
         """
         return draw
 
@@ -238,21 +238,21 @@ class Op(ABC):
         return False
 
     @property
-    def resizes(self) -> bool:
+    def changes_length(self) -> bool:
         """Whether clips may come out longer or shorter (of an op that runs only in workers, nobody asks)."""
-        return self.measures
+        return self.length_depends_on_audio
 
     @property
-    def measures(self) -> bool:
+    def length_depends_on_audio(self) -> bool:
         """Whether only the audio itself tells how long the clips become."""
         return type(self).measure is not Op.measure
 
-    def measure(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> Params:
+    def measure(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> Params:
         """Add what only the audio itself tells (``"length_out"``), on the device. The clips cannot become longer."""
         return params
 
     @property
-    def moves(self) -> bool:
+    def changes_timing(self) -> bool:
         """Whether it moves, stretches, cuts, repeats or lengthens the time of a clip."""
         return type(self).timeline is not Op.timeline
 
@@ -266,11 +266,11 @@ class Op(ABC):
         return Timeline.identity(length)
 
     @property
-    def mixes(self) -> bool:
+    def mixes_examples(self) -> bool:
         """Whether it mixes examples of a batch."""
         return type(self).mixing is not Op.mixing
 
-    def mixing(self, draw: Params, clips: HostClips) -> tuple[NDArray[np.int64], FloatArray]:
+    def mixing(self, draw: Params, clips: BatchInfo) -> tuple[NDArray[np.int64], FloatArray]:
         """Return which of these B examples' labels each gets besides its own (itself: none), and its own share.
 
         Shares are of the energy, 0 to 1.
@@ -294,7 +294,7 @@ class Op(ABC):
         """Return the reference's own ``parameters`` for the same decisions; ``params`` holds one clip's numbers."""
         return dict(params)
 
-    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
         """Let the reference, frozen, do it to one clip, with what ``replay`` returns as its parameters.
 
         It may raise ``ValueError`` for a clip that is too short for it: the batched build, if any, then does it.
@@ -309,13 +309,13 @@ class Op(ABC):
         """
         return {}
 
-    def play_together(
+    def apply_reference_batch(
         self, reference: Any, params: Params, clips: Sequence[NDArray[np.float32]], sample_rate: int
     ) -> list[NDArray[np.float32]]:
         """Let the reference do it to clips (C, T) of one batch: for an op that no worker can run."""
         raise NotImplementedError
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         """Return the effect on a float32 batch, same device, never in place; same shape but for ``"length_out"``.
 
         The next op may write over what is returned, and this one over its batch where ``clips.out`` says so.
@@ -331,11 +331,11 @@ class Op(ABC):
         """Return the number that each example is multiplied by."""
         return 1.0
 
-    def sections(self, draw: Params, clips: HostClips) -> Sequence[Any]:
+    def sections(self, draw: Params, clips: BatchInfo) -> Sequence[Any]:
         """Return the op's filters (``dsp.biquads.Section``), run one after the other, each from its steady state."""
         return ()
 
-    def stock(self) -> Stock | None:
+    def torch_audiomentations(self) -> TorchAudiomentationsOp | None:
         """Return what torch-audiomentations has in this op's place, if anything."""
         return None
 

@@ -8,7 +8,7 @@ from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, causes, stall
 from audioaug.decide.predict import device_ms
 from audioaug.decide.race import MARGIN, Ratio, paired_ratio, ties
 from audioaug.records import (
-    RECORDING,
+    GRAPH_ENGINES,
     Allocation,
     Cell,
     DeviceEngine,
@@ -107,7 +107,7 @@ def _pick(ties: list[Cell], current: Cell) -> Cell:
     simplest.
     """
     names = {cell.name for cell in ties}
-    ties = [cell for cell in ties if cell.device_engine not in RECORDING or _without_recording(cell).name not in names]
+    ties = [cell for cell in ties if cell.device_engine not in GRAPH_ENGINES or _without_graphs(cell).name not in names]
 
     def within(margin: float) -> list[Cell]:
         return [cell for cell in ties if (cell.measured_ms or 0.0) <= (1 + margin) * (ties[0].measured_ms or 0.0)]
@@ -123,7 +123,7 @@ def _pick(ties: list[Cell], current: Cell) -> Cell:
     return min(within(MARGIN), key=order)
 
 
-def _without_recording(cell: Cell) -> Cell:
+def _without_graphs(cell: Cell) -> Cell:
     return replace(cell, device_engine="batched")
 
 

@@ -1,6 +1,6 @@
 """Builds: a chain as a callable for workers (cpu), as an nn.Module for batches (device), or both at a cut (split).
 
-``prepare`` is the device build's work on the host, ``stock`` its other engine, torch-audiomentations.
+``prepare`` is the device build's work on the host, ``torch_audiomentations`` its other engine.
 """
 
 from audioaug.engine.checks import checked

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, DeviceClips, Draws, HostClips, Node, Op, Params, Timeline, follow
+from audioaug.core import BatchInfo, Chain, DeviceBatchInfo, Draws, Node, Op, Params, Timeline, follow
 from audioaug.core.draws import seed_words
 from audioaug.core.op import of_one
 from audioaug.engine.checks import check_channels, checked, rate_of
@@ -132,7 +132,7 @@ class WorkerChain:
     def _check_still(self, stop: int | None) -> None:
         """Raise ``UsageError`` if an op after the cut may move the time of a clip."""
         for op in (leaf for top in self.chain.ops[self.cut : stop] for leaf in top.leaves()):
-            if op.moves:
+            if op.changes_timing:
                 raise UsageError(
                     f"Labels cannot follow {op.name}, which runs on the device, without index: its draw is not known "
                     "here.",
@@ -159,13 +159,13 @@ class WorkerChain:
         reference = self._reference(node)
         if reference is None:
             return _by_device_build(node, draws, samples, sample_rate)
-        clips = HostClips(sample_rate, np.asarray([samples.shape[-1]]), channels)
+        clips = BatchInfo(sample_rate, np.asarray([samples.shape[-1]]), channels)
         params = of_one(node.op.resolve(draw, clips))
-        if self._measured is not None and node.op.measures:
+        if self._measured is not None and node.op.length_depends_on_audio:
             self._measured[node.path] = _measured(node.op, params, samples, sample_rate)
         with seeded(params):
             try:
-                return np.asarray(node.op.play(reference, params, samples, sample_rate))
+                return np.asarray(node.op.apply_reference(reference, params, samples, sample_rate))
             except ValueError as error:  # some references refuse clips shorter than their filter or shift
                 if "code_key" in params:  # your own code, which knows better what is wrong
                     raise
@@ -241,7 +241,7 @@ def seeded(params: Params) -> Iterator[None]:
 def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Params:
     """Return one clip's parameters with what only the audio itself tells."""
     x_1CT = torch.from_numpy(samples).reshape(1, -1, samples.shape[-1])
-    measured = op.measure(x_1CT, params, DeviceClips(sample_rate, torch.tensor([samples.shape[-1]])))
+    measured = op.measure(x_1CT, params, DeviceBatchInfo(sample_rate, torch.tensor([samples.shape[-1]])))
     return {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in measured.items()}
 
 

@@ -15,21 +15,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, DeviceClips, Draws, Op, Params
+from audioaug.core import Chain, DeviceBatchInfo, Draws, Op, Params
 from audioaug.core.op import inside
 from audioaug.engine.checks import as_batch, lengths_of
 from audioaug.engine.fuse import Fused
+from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
+from audioaug.engine.graph_cache import GraphBackend, GraphCache
 from audioaug.engine.memory import keep_some_freed_memory
 from audioaug.engine.prepare import Prepared, Preparer, Span, Step
-from audioaug.engine.recorders import Compiler, CudaGraphs
-from audioaug.engine.recording import Recorder, Recording
-from audioaug.engine.stock import StockEngine
 from audioaug.engine.stream import DrawStream
+from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import DataError, UsageError
 from audioaug.records import DeviceEngine
 
-RECORDERS: Mapping[DeviceEngine, Callable[[], Recorder]] = {"captured": CudaGraphs, "compiled": Compiler}
-"""The engines that record what our ops make the device do."""
+GRAPH_BACKENDS: Mapping[DeviceEngine, Callable[[], GraphBackend]] = {
+    "cuda_graph": CudaGraphs,
+    "torch_compile": TorchCompile,
+}
+"""The engines that keep a graph of the kernels for each layout of a batch."""
 
 
 class DeviceChain(torch.nn.Module):
@@ -48,11 +51,11 @@ class DeviceChain(torch.nn.Module):
         self.seed = self.stream.seed or 0
         self._is_restored = False
         self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
-        stock = engine == "torch-audiomentations"
-        self.prepare = Preparer(chain, start, stop, fused=not stock, alike=engine in RECORDERS)
+        by_library = engine == "torch-audiomentations"
+        self.prepare = Preparer(chain, start, stop, fused=not by_library, alike=engine in GRAPH_BACKENDS)
         ops = [op for op in self.prepare.ops if isinstance(op, Op)]
-        self._stock = StockEngine(ops, chain.sample_rate) if stock else None
-        self._recording = Recording(RECORDERS[engine]) if engine in RECORDERS else None
+        self._library = TorchAudiomentationsEngine(ops, chain.sample_rate) if by_library else None
+        self._graphs = GraphCache(GRAPH_BACKENDS[engine]) if engine in GRAPH_BACKENDS else None
 
     def forward(
         self,
@@ -128,17 +131,17 @@ class DeviceChain(torch.nn.Module):
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
         numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
-        if self._recording is not None:
-            recorded = self._recording.find(partial(self._work, prepared), x_BCT, numbers, prepared)
+        if self._graphs is not None:
+            recorded = self._graphs.find(partial(self._work, prepared), x_BCT, numbers, prepared)
             if recorded is not None:
                 with torch.inference_mode(False), torch.no_grad():
                     y_BCT = recorded(x_BCT, numbers)
                 return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
         return self._run(prepared, x_BCT, numbers)
 
-    def is_recorded(self, x: torch.Tensor, prepared: Prepared) -> bool:
+    def has_graph(self, x: torch.Tensor, prepared: Prepared) -> bool:
         """Return whether work like that on this batch is recorded by now."""
-        return self._recording is not None and self._recording.has(as_batch(x), prepared)
+        return self._graphs is not None and self._graphs.has(as_batch(x), prepared)
 
     def _work(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         return self._run(prepared, x_BCT, numbers)[0]
@@ -170,17 +173,17 @@ class DeviceChain(torch.nn.Module):
         if rows is not None:
             y_RCT, length_R = y_BCT.index_select(0, rows), length_B.index_select(0, rows)
         padded_to = y_RCT.shape[-1] if step.padded else None
-        clips = DeviceClips(rate, length_R, padded_to, spare if rows is None else _is_spare(y_RCT, y_BCT))
+        clips = DeviceBatchInfo(rate, length_R, padded_to, spare if rows is None else _is_spare(y_RCT, y_BCT))
         op = self.prepare.ops[step.op]
         drawn: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
         params = op.measure(y_RCT, drawn, clips)
-        batched = op.batched if self._stock is None else self._stock.get(step.op, op.batched)
+        batched = op.batched if self._library is None else self._library.get(step.op, op.batched)
         y_RCT = batched(y_RCT, params, clips)
         if step.width is not None:
             length_R, y_BCT, y_RCT = params["length_out"], _fit(y_BCT, step.width), _fit(y_RCT, step.width)
             y_RCT = torch.where(inside(length_R, step.width), y_RCT, 0.0)
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
-        elif self._stock is not None or not op.keeps_silence:
+        elif self._library is not None or not op.keeps_silence:
             y_RCT = clips.masked(y_RCT)
         if rows is None:
             return y_RCT, length_B
@@ -236,9 +239,9 @@ def build_device(
         chain: the declaration.
         start: how many ops have run before, in the workers.
         engine: ``"batched"`` (our ops) or ``"torch-audiomentations"`` (that library where it has a counterpart, our
-            ops elsewhere; its effects differ, see ``Op.stock``). ``"captured"`` and ``"compiled"`` are our ops, too:
-            where batches come back that need the same kernels, these are replayed as a CUDA graph (elsewhere nothing
-            is), or compiled by ``torch.compile``, for seconds each.
+            ops elsewhere; its effects differ, see ``Op.torch_audiomentations``). ``"cuda_graph"`` and
+            ``"torch_compile"`` are our ops, too: batches that need the same kernels replay them as a CUDA graph (on
+            other devices, ops run one by one), or compiled by ``torch.compile``, which takes seconds for each.
         seed: of draws by index, 0 by default, and the same for the worker part; of other draws in place of
             ``torch.initial_seed()``.
         stop: how many ops have run afterwards; all by default. With it, a worker can run the first part of a chain on

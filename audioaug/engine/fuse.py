@@ -7,7 +7,7 @@ Left alone: AirAbsorption, whose reference masks a short-time spectrum (one resp
 at most by 2e-3, where 1e-5 is promised); ApplyImpulseResponse, which scales by the peak of all that rings after a clip
 has ended, where a filter in the same pass would ring on; other pointwise neighbours (Clip, BitCrush, GainTransition,
 masks), which take 1.1 to 3 times as long on a CPU if a few rows go through all of them at once, and which
-``torch.compile`` makes one kernel (the ``compiled`` engine).
+``torch.compile`` makes one kernel (the ``torch_compile`` engine).
 
 Shapes: B examples, R rows that any of the ops touches, C channels, T samples.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import DeviceClips, Draws, HostClips, Node, Params
+from audioaug.core import BatchInfo, DeviceBatchInfo, Draws, Node, Params
 from audioaug.dsp.biquads import Section
 from audioaug.ops import _biquads
 
@@ -32,7 +32,7 @@ class Fused:
 
     nodes: tuple[Node, ...]
 
-    measures = False
+    length_depends_on_audio = False
 
     @property
     def path(self) -> str:
@@ -56,7 +56,7 @@ class Fused:
         if len(rows):
             yield self, rows
 
-    def resolve(self, draws: Draws, rows: NDArray[np.int64], clips: HostClips) -> Params:
+    def resolve(self, draws: Draws, rows: NDArray[np.int64], clips: BatchInfo) -> Params:
         """Return what ``batched`` needs to know of these rows, of which ``clips`` tells."""
         factor_R, sections = np.ones(len(rows)), list[Section]()
         for node in self.nodes:
@@ -71,11 +71,11 @@ class Fused:
         sections[0] = sections[0].amplified(factor_R)
         return _biquads.planned(sections, int(clips.lengths.max()))
 
-    def measure(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> Params:
+    def measure(self, x_RCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> Params:
         """Return the parameters as they are: no length changes."""
         return params
 
-    def batched(self, x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_RCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         """Return the effect of all of them."""
         if "factor" in params:
             return torch.mul(x_RCT, params["factor"][:, None, None], out=clips.out(x_RCT))

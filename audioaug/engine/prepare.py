@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, HostClips, Node, Op, Params
+from audioaug.core import BatchInfo, Chain, Draws, Node, Op, Params
 from audioaug.engine.checks import check_channels, lengths_of, rate_of
 from audioaug.engine.fuse import Fused, grouped
 from audioaug.engine.row_counts import RowCounts
@@ -58,7 +58,7 @@ class Prepared:
     ragged: bool
 
     @property
-    def resizes(self) -> bool:
+    def changes_length(self) -> bool:
         """Whether a step changes the clips' lengths."""
         return any(step.width is not None for step in self.steps)
 
@@ -115,7 +115,7 @@ class _Work:
 
     def resize(self, op: Op | Fused, rows: NDArray[np.int64], lengths: NDArray[np.int64] | None) -> int | None:
         """Note what an op makes of the lengths; return the width of the batch afterwards if it may change any."""
-        if op.measures:
+        if op.length_depends_on_audio:
             self.measured = True
             return self.width
         if lengths is None:
@@ -210,7 +210,7 @@ class Preparer:
         place = self._place[part.path]
         op, self.running = self.ops[place], self.leaves[place]
         rows = self._rows(part, touched, len(work.lengths))
-        clips = HostClips(work.sample_rate, work.lengths[rows], work.channels)
+        clips = BatchInfo(work.sample_rate, work.lengths[rows], work.channels)
         if isinstance(part, Fused):
             params = part.resolve(draws, rows, clips)
         else:
@@ -220,5 +220,5 @@ class Preparer:
 
     def _rows(self, part: Node | Fused, touched: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
         """Return the rows that a step gets; those it touches, unless steps are to be alike."""
-        mixes = not isinstance(part, Fused) and part.op.mixes  # the examples that it touches among themselves
+        mixes = not isinstance(part, Fused) and part.op.mixes_examples  # the examples that it touches among themselves
         return touched if self._row_counts is None or mixes else self._row_counts.filled(part.path, touched, batch)

@@ -143,7 +143,7 @@ class Feed:
             return batch
         audio = get_wave(batch, message.audio_key)
         wave, length_B = augmented(self.module, audio, message.prepared, message.keys, self.given.seed)
-        if message.prepared.resizes and self.given.pad and self.given.collate_fn is None:
+        if message.prepared.changes_length and self.given.pad and self.given.collate_fn is None:
             batch = with_lengths(batch, length_B, self.given.lengths)
         return with_wave(batch, wave, message.audio_key)
 

@@ -257,7 +257,7 @@ class Collate:
 
         with told_of_batch(preparer, fetched.keys, self.seed, alone):
             prepared = preparer(fetched.draws, _shape(audio), lengths=ends)
-        if self.collate_fn is not None and prepared.resizes:
+        if self.collate_fn is not None and prepared.changes_length:
             raise DataError(
                 "Once collated, the clips would change their lengths, which collate_fn cannot know.",
                 "Cut the chain behind the ops that do so, or give Loader pad=True instead of a collate_fn.",

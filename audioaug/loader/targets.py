@@ -310,7 +310,7 @@ def check_followed(chain: Chain, plan: Plan) -> None:
     chain.check_followed(plan.cut)
     if plan.device_engine == "torch-audiomentations":
         for op in (leaf for top in chain.ops[plan.cut :] for leaf in top.leaves()):
-            if op.moves and op.stock() is not None:
+            if op.changes_timing and op.torch_audiomentations() is not None:
                 raise PlanError(
                     f"Targets cannot follow {op.name} of torch-audiomentations, which may move time otherwise.",
                     "Use device_engine='batched'.",

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from audioaug.core.op import REGISTRY, YOURS, op_class
+from audioaug.core.op import CUSTOM_OPS, REGISTRY, op_class
 from audioaug.errors import ChainError
 
 for _module in pkgutil.iter_modules(__path__):
@@ -18,10 +18,10 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
     try:
-        return YOURS[name] if name in YOURS else op_class(name)
+        return CUSTOM_OPS[name] if name in CUSTOM_OPS else op_class(name)
     except ChainError as error:
         raise AttributeError(str(error)) from None
 
 
 def __dir__() -> list[str]:
-    return sorted([*REGISTRY, *YOURS])
+    return sorted([*REGISTRY, *CUSTOM_OPS])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from audioaug.core import DeviceClips, Distribution, HostClips, MelUniform, Params, Uniform
+from audioaug.core import BatchInfo, DeviceBatchInfo, Distribution, MelUniform, Params, Uniform
 from audioaug.dsp import biquads
 
 DRAWN = ("center_freq", "gain_db", "q_factor")
@@ -29,7 +29,7 @@ def distributions(op: Any) -> dict[str, Distribution]:
 
 
 def sections(
-    kinds: Sequence[biquads.Kind], draw: Params, clips: HostClips, prefixes: Sequence[str] = ("",)
+    kinds: Sequence[biquads.Kind], draw: Params, clips: BatchInfo, prefixes: Sequence[str] = ("",)
 ) -> list[biquads.Section]:
     """Return the filters that were drawn. Centres are moved below Nyquist."""
     found = list[biquads.Section]()
@@ -57,6 +57,6 @@ def replayed(
     return found
 
 
-def run(x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+def run(x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
     """Filter each example with its own cascade."""
     return biquads.run(x_BCT, biquads.unpacked(params), clips.out(x_BCT))

@@ -1,4 +1,4 @@
-"""What the four Butterworth filters share: draws to band edges, checks, the filter itself, and the stock twins.
+"""What the four Butterworth filters share: band edges, checks, the filter, counterparts in torch-audiomentations.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.core import BatchInfo, DeviceBatchInfo, Distribution, Op, Params, UniformInt
 from audioaug.dsp.biquads import Section
 from audioaug.dsp.filters import cascade, extension, warped, zero_phase
 from audioaug.errors import ChainError
@@ -32,13 +32,13 @@ def order_distribution(op: Any) -> dict[str, Distribution]:
     return {"order": UniformInt(op.min_rolloff // step, op.max_rolloff // step)}
 
 
-def sections(op: Any, draw: Params, clips: HostClips) -> list[Section]:
+def sections(op: Any, draw: Params, clips: BatchInfo) -> list[Section]:
     """Return the filters that were drawn, for one pass forward in time."""
     low, high = (warped(edge_hz, clips.sample_rate) for edge_hz in _edges_hz(draw, clips))
     return cascade(op.kind, draw["order"].astype(np.int64), low, high)
 
 
-def _edges_hz(draw: Params, clips: HostClips) -> list[NDArray[np.float64]]:
+def _edges_hz(draw: Params, clips: BatchInfo) -> list[NDArray[np.float64]]:
     """Return the edges of the band (one-sided filters: the cutoff twice), moved below Nyquist as in the reference."""
     if "cutoff_freq" in draw:
         edges_hz = [draw["cutoff_freq"]] * 2
@@ -49,7 +49,7 @@ def _edges_hz(draw: Params, clips: HostClips) -> list[NDArray[np.float64]]:
     return [np.where(edge_hz > nyquist_hz, nyquist_hz * 0.9999, edge_hz) for edge_hz in edges_hz]
 
 
-def resolved(op: Any, draw: Params, clips: HostClips) -> Params:
+def resolved(op: Any, draw: Params, clips: BatchInfo) -> Params:
     """Add the band's edges, and the filters as numbers."""
     # With zero phase the clip is extended; a cut behind its end is as good.
     extra = 2 * extension(op.kind, int(draw["order"].max())) if op.zero_phase else 0
@@ -58,7 +58,7 @@ def resolved(op: Any, draw: Params, clips: HostClips) -> Params:
     return {**draw, "low_hz": low_hz, "high_hz": high_hz, **numbers}
 
 
-def run(op: Any, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+def run(op: Any, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
     """Filter each example with its own order and edges."""
     if not op.zero_phase:
         return _biquads.run(x_BCT, params, clips)
@@ -72,12 +72,12 @@ def rolloff(op: Op, params: Params) -> int:
     return int(params["order"]) * (12 if op.zero_phase else 6)  # type: ignore[attr-defined]
 
 
-STOCK_DIFFERS = (
+TORCH_AUDIOMENTATIONS_DIFFERS = (
     "a linear-phase windowed-sinc filter of fixed, far steeper slope, with -6 dB at the edge instead of -3 dB"
 )
 
 
-def stock_band(x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> dict[str, torch.Tensor]:
+def torch_audiomentations_band(x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> dict[str, torch.Tensor]:
     """Return torch-audiomentations' parameters for the band, below the Nyquist frequency, above which it raises."""
     low_hz, high_hz = params["low_hz"], params["high_hz"]
     return {"center_freq": (low_hz + high_hz) / 2, "bandwidth": 2 * (high_hz - low_hz) / (high_hz + low_hz)}

@@ -17,13 +17,13 @@ from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio, read_header
 from audioaug.core import (
     FRACTION,
+    BatchInfo,
     Contract,
-    DeviceClips,
+    DeviceBatchInfo,
     Distribution,
-    HostClips,
     Op,
     Params,
-    Stock,
+    TorchAudiomentationsOp,
     Uniform,
     UniformInt,
 )
@@ -89,7 +89,7 @@ class AddBackgroundNoise(Op):
             "start_share": FRACTION,
         }
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         where = layout(as_paths(self.sounds_path), clips.sample_rate)
         file_B = draw["file"].astype(np.int64)
         spare_B = np.maximum(where.lengths_F[file_B] - clips.lengths, 0)
@@ -119,7 +119,7 @@ class AddBackgroundNoise(Op):
             "duration": (frames + 0.5) / rate,
         }
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
             level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
@@ -129,7 +129,7 @@ class AddBackgroundNoise(Op):
         return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
 
     def _added_in_a_loop(
-        self, x_BCT: torch.Tensor, level_B: torch.Tensor, params: Params, clips: DeviceClips
+        self, x_BCT: torch.Tensor, level_B: torch.Tensor, params: Params, clips: DeviceBatchInfo
     ) -> torch.Tensor:
         from audioaug.dsp.loops.excerpts import add_excerpts
 
@@ -138,7 +138,7 @@ class AddBackgroundNoise(Op):
         gain_B = level_B * _inverse(norm_of_stretches(*where) / params["span"].sqrt())
         return compiled.of_rows(add_excerpts, x_BCT, *where, gain_B, out=clips.out(x_BCT))
 
-    def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> tuple[torch.Tensor, torch.Tensor]:
+    def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
         bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
         samples, span_B1 = x_BCT.shape[-1], params["span"][:, None]
@@ -150,15 +150,15 @@ class AddBackgroundNoise(Op):
         rms_B = rms(once_BT, params["span"])
         return (once_BT.gather(1, time_T % span_B1) if params["repeats"] else once_BT), rms_B
 
-    def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         """Return the excerpts at level 1."""
         noise_BT, rms_B = self._noise(x_BCT, params, clips)
         return noise_BT * _inverse(rms_B)[:, None]
 
-    def stock(self) -> Stock | None:
+    def torch_audiomentations(self) -> TorchAudiomentationsOp | None:
         if self.noise_rms == "absolute":
             return None
-        return Stock(
+        return TorchAudiomentationsOp(
             "AddBackgroundNoise",
             lambda x_BCT, params, clips: {
                 "background": self._unit_noise(x_BCT, params, clips),

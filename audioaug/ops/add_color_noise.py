@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from audioaug.core import (
     FRACTION,
     NOISE_KEY,
+    BatchInfo,
     Contract,
-    DeviceClips,
+    DeviceBatchInfo,
     Distribution,
-    HostClips,
     Op,
     Params,
-    Stock,
+    TorchAudiomentationsOp,
     Uniform,
 )
 from audioaug.dsp.convolution import convolve
@@ -71,7 +71,7 @@ class AddColorNoise(Op):
             "noise_key": NOISE_KEY,
         }
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         weighted = (draw["weighting_share"] < self.p_apply_a_weighting).astype(np.int64)
         plain = (draw["f_decay"] == 0) & (weighted == 0)
         numbers = {name: draw[name] for name in ("snr_db", "f_decay", "noise_key")}
@@ -90,7 +90,7 @@ class AddColorNoise(Op):
         white = gaussian(key_B, int(np.prod(shape[:-1])), shape[-1]).reshape(shape)
         return {"normal": white.numpy(), "uniform": self._phases(key_B)[0].numpy()}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         channels, samples = x_BCT.shape[1:]
         white_BCT = clips.masked(gaussian(params["noise_key"], channels, samples))
         taps_BL = self._taps(params, clips.sample_rate)
@@ -119,11 +119,11 @@ class AddColorNoise(Op):
         magnitude_BF = ((power_BF - power_BF.amax(dim=1, keepdim=True)) / 2).exp()
         return taps_of(magnitude_BF * weighting_BF, self._phases(key_B))
 
-    def stock(self) -> Stock | None:
+    def torch_audiomentations(self) -> TorchAudiomentationsOp | None:
         if self.p_apply_a_weighting:
             return None
         # Its exponent is meant for power, but acts on amplitude: halved, the slope is the one that was drawn.
-        return Stock(
+        return TorchAudiomentationsOp(
             "AddColoredNoise",
             lambda x_BCT, params, clips: {
                 "snr_in_db": params["snr_db"],

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Uniform
+from audioaug.core import NOISE_KEY, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
 from audioaug.dsp.noise import with_gaussian
 
 
@@ -38,5 +38,5 @@ class AddGaussianNoise(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"amplitude": params["amplitude"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return with_gaussian(x_BCT, params["noise_key"], params["amplitude"], clips.out(x_BCT))

@@ -10,7 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params, Stock, Uniform
+from audioaug.core import (
+    NOISE_KEY,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    TorchAudiomentationsOp,
+    Uniform,
+)
 from audioaug.dsp.levels import db_to_ratio, level
 from audioaug.dsp.noise import with_gaussian
 
@@ -39,12 +48,12 @@ class AddGaussianSNR(Op):
         rms = np.sqrt(np.mean(np.square(samples, dtype=np.float64), axis=-1)).mean()
         return {"noise_std": float(rms / 10 ** (params["snr_db"] / 20))}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         std_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
         return with_gaussian(x_BCT, params["noise_key"], std_B, clips.out(x_BCT))
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "AddColoredNoise",
             lambda x_BCT, params, clips: {
                 "snr_in_db": params["snr_db"],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
-from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core import NOISE_KEY, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params
 from audioaug.dsp.levels import db_to_ratio, rms, rms_without_silence
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
@@ -135,7 +135,7 @@ class AddShortNoises(Op):
         find_audio(as_paths(self.sounds_path))
         return {"schedule_key": NOISE_KEY}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         sounds = self._heard(draw["schedule_key"], clips)
         silent = max(1, -(-len(sounds["row"]) // SOUND_STEP)) * SOUND_STEP - len(sounds["row"])
         longest = -(-int(sounds["count"].max(initial=1)) // SAMPLE_STEP) * SAMPLE_STEP
@@ -152,7 +152,7 @@ class AddShortNoises(Op):
         files, named = find_audio(paths), [sound._asdict() for sound in sounds]
         return {"sounds": [{"file_path": files[sound.pop("file")], **sound} for sound in named]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         time_N, count_S1 = torch.arange(params["longest"], device=x_BCT.device), params["count"][:, None]
         inside_SN = time_N < count_S1
         within_SN = torch.minimum(time_N, (count_S1 - 1).clamp(min=0))
@@ -171,7 +171,7 @@ class AddShortNoises(Op):
             x_P = x_P * db_to_ratio(fade_P * gain_db)
         return x_P.index_add(0, place_SN.flatten(), noise_SN.flatten()).view_as(x_BCT)
 
-    def _rms(self, noise_SN: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def _rms(self, noise_SN: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         """Return the level of the sounds as they are."""
         if self.include_silence_in_noise_rms_estimation:
             return rms(noise_SN, params["count"])
@@ -183,7 +183,7 @@ class AddShortNoises(Op):
         place_SN: torch.Tensor,
         inside_SN: torch.Tensor,
         params: Params,
-        clips: DeviceClips,
+        clips: DeviceBatchInfo,
     ) -> torch.Tensor:
         """Return the level that the sounds are to have, which fall on these places."""
         ratio_S = db_to_ratio(params["level_db"])
@@ -193,7 +193,7 @@ class AddShortNoises(Op):
             return ratio_S * rms(clips.masked(x_BCT)[:, 0], clips.lengths_B)[params["row"]]
         return ratio_S
 
-    def _heard(self, keys: NDArray[np.float64], clips: HostClips) -> dict[str, NDArray[Any]]:
+    def _heard(self, keys: NDArray[np.float64], clips: BatchInfo) -> dict[str, NDArray[Any]]:
         """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""
         where, rate = layout(as_paths(self.sounds_path), clips.sample_rate), clips.sample_rate
         seconds_F = (where.lengths_F / rate).tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
+from audioaug.core import NOISE_KEY, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
 from audioaug.core.draws import legacy_generators
 from audioaug.dsp.pad import PadMode, pad
 from audioaug.errors import ChainError
@@ -37,7 +37,7 @@ class AdjustDuration(Op):
 
     contract = Contract.exact(rtol=0.0)
     needs_length = True
-    resizes = True
+    changes_length = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,7 +49,7 @@ class AdjustDuration(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"noise_key": NOISE_KEY}  # the reference draws from numpy's global generator, which takes a seed
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         target = self.duration_samples or int((self.duration_seconds or 0.0) * clips.sample_rate)
         spare = clips.lengths - target
         start = [
@@ -66,7 +66,7 @@ class AdjustDuration(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         target, length_B = params["target"], clips.lengths_B
         kept_B = length_B.clamp(max=target)
         place_B = target - kept_B if self.padding_position == "start" else torch.zeros_like(kept_B)

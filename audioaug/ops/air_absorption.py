@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform, UniformInt
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform, UniformInt
 from audioaug.dsp.stft import masked_spectrum
 from audioaug.errors import ChainError
 
@@ -78,7 +78,7 @@ class AirAbsorption(Op):
             "distance": Uniform(self.min_distance, self.max_distance),
         }
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         """Add each row's mask, all in one flat array, and the FFT size that leaves the lowest band one bin."""
         n_fft = 1 << (int(clips.sample_rate / 2 / (CENTRES_HZ[0] / 2**0.5)) - 1).bit_length()
         dampness = np.searchsorted((50, 70), draw["humidity"])
@@ -92,6 +92,6 @@ class AirAbsorption(Op):
         whole = {"temperature": 10 * int(params["tens_of_degrees"]), "humidity": int(params["humidity"])}
         return {**whole, "distance": params["distance"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         mask_BF = params["mask"].reshape(len(x_BCT), -1)
         return masked_spectrum(x_BCT, clips.lengths_B, mask_BF, params["n_fft"])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, MelUniform, Op, Params
 from audioaug.dsp import compiled
 
 
@@ -39,7 +39,7 @@ class Aliasing(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"new_sample_rate": MelUniform(self.min_sample_rate, self.max_sample_rate)}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         left = np.rint(clips.lengths * draw["new_sample_rate"] / clips.sample_rate).astype(np.int64)
         return {**draw, "left": np.maximum(left, 1), "most_left": int(left.max(initial=1))}
 
@@ -47,7 +47,7 @@ class Aliasing(Op):
         # A rate that leaves one sample leaves one also where it is raised to this.
         return {"new_sample_rate": max(params["new_sample_rate"], sample_rate / max(1, samples.shape[-1]))}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         left_B, most = params["left"], params["most_left"]
         if compiled.fits(x_BCT):
             from audioaug.dsp.loops.aliasing import alias

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Timeline, UniformInt
+from audioaug.core import (
+    BatchInfo,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Timeline,
+    TorchAudiomentationsOp,
+    UniformInt,
+)
 from audioaug.dsp.convolution import convolve
 from audioaug.dsp.levels import peak
 from audioaug.dsp.windows import windows
@@ -52,17 +62,17 @@ class ApplyImpulseResponse(Op):
         return {"file": UniformInt(0, len(find_audio(as_paths(self.ir_path))) - 1)}
 
     @property
-    def resizes(self) -> bool:
+    def changes_length(self) -> bool:
         return not self.leave_length_unchanged
 
     @property
     def needs_length(self) -> bool:
-        return self.resizes
+        return self.changes_length
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         where = layout(as_paths(self.ir_path), clips.sample_rate, mono=clips.channels == 1)
         file_B = draw["file"].astype(np.int64)
-        tail = {"length_out": clips.lengths + where.lengths_F[file_B] - 1} if self.resizes else {}
+        tail = {"length_out": clips.lengths + where.lengths_F[file_B] - 1} if self.changes_length else {}
         # Of few files all responses are transformed, of many those that were drawn.
         few = len(where.files) <= len(file_B)
         file_N, which_B = (np.arange(len(where.files)), file_B) if few else (file_B, np.arange(len(file_B)))
@@ -80,14 +90,14 @@ class ApplyImpulseResponse(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"ir_file_path": find_audio(as_paths(self.ir_path))[int(params["file"])]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips), params["which"])
         peak_B11 = peak(full)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
         gain_B11 = torch.where(peak_B11 > 0, 0.5 / peak_B11.masked_fill(peak_B11 == 0, 1.0), 1.0)
-        return torch.mul(kept, gain_B11, out=None if self.resizes else clips.out(x_BCT))
+        return torch.mul(kept, gain_B11, out=None if self.changes_length else clips.out(x_BCT))
 
-    def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         """Return N responses for each channel, zero-padded; (N, C, L)."""
         channels = x_BCT.shape[1]
         bank = bank_of(params, as_paths(self.ir_path), clips.sample_rate, mono=channels == 1)
@@ -99,14 +109,14 @@ class ApplyImpulseResponse(Op):
         return torch.where((time_L < length_N1)[:, None], taps_NCL, 0.0)
 
     @property
-    def moves(self) -> bool:
-        return self.resizes
+    def changes_timing(self) -> bool:
+        return self.changes_length
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "ApplyImpulseResponse",
             lambda x_BCT, params, clips: {"ir": self._taps(x_BCT, params, clips)[params["which"], :1]},
             {"ir_paths": ["never-read.wav"]},

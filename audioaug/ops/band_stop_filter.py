@@ -10,7 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Stock, Uniform
+from audioaug.core import (
+    BatchInfo,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    MelUniform,
+    Op,
+    Params,
+    TorchAudiomentationsOp,
+    Uniform,
+)
 from audioaug.dsp.biquads import Section
 from audioaug.dsp.filters import Kind
 from audioaug.ops import _butterworth
@@ -60,14 +70,14 @@ class BandStopFilter(Op):
             **_butterworth.order_distribution(self),
         }
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         return _butterworth.resolved(self, draw, clips)
 
     @property
     def linear(self) -> bool:
         return not self.zero_phase
 
-    def sections(self, draw: Params, clips: HostClips) -> list[Section]:
+    def sections(self, draw: Params, clips: BatchInfo) -> list[Section]:
         return _butterworth.sections(self, draw, clips)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
@@ -77,12 +87,12 @@ class BandStopFilter(Op):
             "rolloff": _butterworth.rolloff(self, params),
         }
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return _butterworth.run(self, x_BCT, params, clips)
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "BandStopFilter",
-            _butterworth.stock_band,
-            differs=_butterworth.STOCK_DIFFERS,
+            _butterworth.torch_audiomentations_band,
+            differs=_butterworth.TORCH_AUDIOMENTATIONS_DIFFERS,
         )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, UniformInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,13 @@ class BitCrush(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"bit_depth": UniformInt(self.min_bit_depth, self.max_bit_depth)}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         return {**draw, "steps": 2.0 ** (draw["bit_depth"] - 1) + 1}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"bit_depth": int(params["bit_depth"])}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         # A true division, here and there: a sample that lies half-way must not be moved before it is rounded.
         steps_B11 = params["steps"][:, None, None]
         return (x_BCT * steps_B11).round() / steps_B11

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, UniformInt
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, UniformInt
 from audioaug.dsp.levels import RANKED, at_rank, ranked
 
 
@@ -39,7 +39,7 @@ class ClippingDistortion(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"percentile_threshold": UniformInt(self.min_percentile_threshold, self.max_percentile_threshold)}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         count, side = clips.lengths * clips.channels, draw["percentile_threshold"] // 2
         params = dict(draw)
         for name, percentage in (("low", side), ("high", 100 - side)):
@@ -49,7 +49,7 @@ class ClippingDistortion(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"percentile_threshold": int(params["percentile_threshold"])}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         x_BN = clips.masked(x_BCT, value=torch.inf).flatten(1)
         low_B, high_B = (at_rank(x_BN, *(params[f"{name}_{key}"] for key in RANKED)) for name in ("low", "high"))
         return x_BCT.clamp(low_B[:, None, None], high_B[:, None, None])

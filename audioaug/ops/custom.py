@@ -47,7 +47,7 @@ class Custom(Op):
     p: float = None  # type: ignore[assignment]
 
     contract = Contract.cpu_only("your own code runs only in the workers.")
-    yours = True
+    is_custom = True
 
     def __post_init__(self) -> None:
         from audiomentations.core.transforms_interface import BaseWaveformTransform
@@ -93,7 +93,7 @@ class Custom(Op):
     def arguments_of(cls, reference: Any) -> dict[str, Any]:
         return {"transform": reference, "p": reference.p}
 
-    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
         reference.unfreeze_parameters()
         reference.p = 1.0
         for place, (name, value) in enumerate(list(vars(reference).items())):

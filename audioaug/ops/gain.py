@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, Op, Params, Stock, Uniform
+from audioaug.core import Contract, DeviceBatchInfo, Distribution, Op, Params, TorchAudiomentationsOp, Uniform
 from audioaug.dsp.levels import db_to_ratio
 
 
@@ -41,10 +41,10 @@ class Gain(Op):
     def factor(self, draw: Params) -> NDArray[np.float64]:
         return np.power(10.0, draw["gain_db"] / 20)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return torch.mul(x_BCT, db_to_ratio(params["gain_db"])[:, None, None], out=clips.out(x_BCT))
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "Gain", lambda x_BCT, params, clips: {"gain_factors": db_to_ratio(params["gain_db"])[:, None, None]}
         )

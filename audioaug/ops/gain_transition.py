@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
 from audioaug.dsp import compiled
 from audioaug.dsp.levels import db_to_ratio
 from audioaug.errors import ChainError
@@ -60,7 +60,7 @@ class GainTransition(Op):
         gain_db = Uniform(self.min_gain_db, self.max_gain_db)
         return {"start_gain_db": gain_db, "end_gain_db": gain_db, "length_share": FRACTION, "start_share": FRACTION}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         units: dict[str, Any] = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}
         unit = units[self.duration_unit]
         least, most = (np.rint(duration * unit) for duration in (self.min_duration, self.max_duration))
@@ -73,7 +73,7 @@ class GainTransition(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return dict(params)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         if compiled.fits(x_BCT):
             from audioaug.dsp.loops.levels import change_gain
 

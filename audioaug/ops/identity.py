@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+from audioaug.core import Contract, DeviceBatchInfo, Op, Params, TorchAudiomentationsOp
 from audioaug.ops._torch_reference import TorchReference
 
 
@@ -32,8 +32,8 @@ class Identity(Op):
     def factor(self, draw: Params) -> float:
         return 1.0
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return x_BCT
 
-    def stock(self) -> Stock:
-        return Stock("Identity", lambda x_BCT, params, clips: {})
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp("Identity", lambda x_BCT, params, clips: {})

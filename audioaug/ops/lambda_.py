@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, Op, Params
+from audioaug.core import NOISE_KEY, Contract, DeviceBatchInfo, Distribution, Op, Params
 from audioaug.core.op import plain
 from audioaug.errors import ChainError
 from audioaug.ops import _code
@@ -96,11 +96,11 @@ class Lambda(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {}
 
-    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
         reference.parameters = {"should_apply": True}
         return _code.run(reference, f"Lambda: {_name(self.transform)}", samples, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         result: torch.Tensor = self.transform.on_device(x_BCT, clips.sample_rate, **(self.kwargs or {}))  # type: ignore[union-attr]
         return result.clone()  # the next op may write over it, and the function may have kept it
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
 from audioaug.core.params import FloatArray
 from audioaug.dsp import compiled
 from audioaug.dsp.levels import db_to_ratio
@@ -68,7 +68,7 @@ class Limiter(Op):
             "release_seconds": Uniform(self.min_release, self.max_release),
         }
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         delay_B = np.maximum(np.rint(0.6 * draw["attack_seconds"] * clips.sample_rate), 1).astype(np.int64)
         return {
             "threshold_db": draw["threshold_db"],
@@ -87,7 +87,7 @@ class Limiter(Op):
             "threshold": full * 10 ** (params["threshold_db"] / 20),
         }
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         peak_BCT, samples = clips.masked(x_BCT).abs(), x_BCT.shape[-1]
         threshold_B11 = db_to_ratio(params["threshold_db"])[:, None, None]
         if self.threshold_mode == "relative_to_signal_peak":

@@ -11,7 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock, Uniform
+from audioaug.core import (
+    FRACTION,
+    BatchInfo,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    TorchAudiomentationsOp,
+    Uniform,
+)
 from audioaug.dsp.levels import added, db_to_ratio, rms, with_others
 from audioaug.ops._torch_reference import TorchReference
 
@@ -52,11 +62,11 @@ class Mix(Op):
     def why_not_in_worker(self) -> str:
         return f"{self.name}: it mixes examples of one batch, and a worker sees one example at a time."
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         partner_B = (draw["partner_share"] * len(clips.lengths)).astype(np.int64)
         return {"snr_in_db": draw["snr_in_db"], "partner": partner_B}
 
-    def mixing(self, draw: Params, clips: HostClips) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def mixing(self, draw: Params, clips: BatchInfo) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         partner_B = self.resolve(draw, clips)["partner"]
         if self.mix_target == "original":
             return np.arange(len(partner_B)), np.ones(len(partner_B))
@@ -68,7 +78,7 @@ class Mix(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"snr_in_db": params["snr_in_db"], "sample_idx": 0}  # the only example of a batch of one
 
-    def play_together(
+    def apply_reference_batch(
         self, reference: Any, params: Params, clips: Sequence[NDArray[np.float32]], sample_rate: int
     ) -> list[NDArray[np.float32]]:
         mixed = []
@@ -80,7 +90,7 @@ class Mix(Op):
             mixed.append(reference.on_batch(pair_2CT, parameters, sample_rate)[0].numpy())
         return mixed
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         dry_BCT, partner_B, length_B1 = clips.masked(x_BCT), params["partner"], clips.lengths_B[:, None]
         level_BC = rms(dry_BCT, length_B1)
         wanted_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None]
@@ -89,8 +99,8 @@ class Mix(Op):
         partner_BCT = clips.masked(dry_BCT.index_select(0, partner_B))  # its level is that of as much as is heard
         return added(dry_BCT, partner_BCT, wanted_BC / (rms(partner_BCT, length_B1) + SILENCE))
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "Mix",
             lambda x_BCT, params, clips: {"snr_in_db": params["snr_in_db"], "sample_idx": params["partner"]},
         )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+from audioaug.core import Contract, DeviceBatchInfo, Op, Params, TorchAudiomentationsOp
 from audioaug.dsp.levels import peak
 
 
@@ -32,17 +32,19 @@ class Normalize(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"max_amplitude": float(np.abs(samples).max(initial=0.0))}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         peak_B11 = peak(x_BCT)
         changes = peak_B11 > 0 if self.apply_to == "all" else peak_B11 >= 1.0
         return torch.div(x_BCT, torch.where(changes, peak_B11, 1.0), out=clips.out(x_BCT))
 
-    def stock(self) -> Stock:
-        return Stock("PeakNormalization", _stock_parameters(self.apply_to), {"apply_to": self.apply_to})
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
+            "PeakNormalization", _library_parameters(self.apply_to), {"apply_to": self.apply_to}
+        )
 
 
-def _stock_parameters(apply_to: str) -> Any:
-    def parameters(x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> dict[str, torch.Tensor]:
+def _library_parameters(apply_to: str) -> Any:
+    def parameters(x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> dict[str, torch.Tensor]:
         peak_B = x_BCT.abs().amax(dim=(1, 2))
         selector_B = peak_B > (0.0 if apply_to == "all" else 1.0)
         return {"selector": selector_B, "divisors": peak_B[selector_B][:, None, None]}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
+from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
 from audioaug.core.op import inside
 from audioaug.dsp import compiled
 from audioaug.dsp.pad import PadMode, pad
@@ -43,13 +43,13 @@ class Padding(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"share": FRACTION}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         low, high = (np.rint(share * clips.lengths) for share in (self.min_fraction, self.max_fraction))
         length = (low + np.floor(draw["share"] * (high - low + 1))).astype(np.int64)
         most: NDArray[np.int64] = clips.lengths if self.mode == "silence" else np.maximum(clips.lengths - 1, 0)
         return {"padding_length": np.minimum(length, most)}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         missing_B, samples = params["padding_length"], x_BCT.shape[-1]
         left_B = clips.lengths_B - missing_B
         if self.mode == "silence" and not compiled.fits(x_BCT):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params
 from audioaug.dsp.biquads import Section
 from audioaug.ops import _biquads
 
@@ -47,14 +47,14 @@ class PeakingFilter(Op):
     def distributions(self) -> dict[str, Distribution]:
         return _biquads.distributions(self)
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         return {**draw, **_biquads.planned(self.sections(draw, clips), int(clips.lengths.max()))}
 
-    def sections(self, draw: Params, clips: HostClips) -> list[Section]:
+    def sections(self, draw: Params, clips: BatchInfo) -> list[Section]:
         return _biquads.sections(("peaking",), draw, clips)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return _biquads.replayed(("peaking",), params, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return _biquads.run(x_BCT, params, clips)

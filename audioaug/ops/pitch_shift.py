@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
 from audioaug.dsp.resample import fixed_ratio, resample
 from audioaug.dsp.rows import in_turn
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
@@ -47,7 +47,7 @@ class PitchShift(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"num_semitones": Uniform(self.min_semitones, self.max_semitones)}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         check_channels(self.name, self.method, clips.channels)
         rate = 2.0 ** (-draw["num_semitones"] / 12)
         librosa = self.method == "librosa_phase_vocoder"
@@ -59,7 +59,7 @@ class PitchShift(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"num_semitones": params["num_semitones"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         def shifted(some: slice) -> torch.Tensor:
             rate_R, samples = params["rate"][some], params["samples"]
             classic = self.method == "librosa_phase_vocoder"

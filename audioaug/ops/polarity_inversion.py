@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from audioaug.core import Contract, DeviceClips, Op, Params, Stock
+from audioaug.core import Contract, DeviceBatchInfo, Op, Params, TorchAudiomentationsOp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class PolarityInversion(Op):
     def factor(self, draw: Params) -> float:
         return -1.0
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return torch.neg(x_BCT, out=clips.out(x_BCT))
 
-    def stock(self) -> Stock:
-        return Stock("PolarityInversion", lambda x_BCT, params, clips: {})
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp("PolarityInversion", lambda x_BCT, params, clips: {})

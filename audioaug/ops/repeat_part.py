@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, UniformInt
+from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, UniformInt
 from audioaug.dsp.fades import crossfade
 from audioaug.dsp.windows import pieced, read_around, write
 from audioaug.errors import ChainError
@@ -78,10 +78,10 @@ class RepeatPart(Op):
         }
 
     @property
-    def resizes(self) -> bool:
+    def changes_length(self) -> bool:
         return self.mode == "insert"
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         low, high = (int(part * clips.sample_rate) for part in (self.min_part_duration, self.max_part_duration))
         part = low + np.floor(draw["part_share"] * (high - low + 1)).astype(np.int64)
         fade = self._fade(clips.sample_rate)
@@ -102,7 +102,7 @@ class RepeatPart(Op):
             "fade": fade,
             "most_repeats": int(repeats.max(initial=0)),
             "longest": int((clips.lengths + longer).max()),
-            **({"length_out": clips.lengths + longer} if self.resizes else {}),
+            **({"length_out": clips.lengths + longer} if self.changes_length else {}),
         }
 
     def _fade(self, sample_rate: int) -> int:
@@ -119,7 +119,7 @@ class RepeatPart(Op):
             "repeats": params["drawn_repeats"],
         }
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         # From sample `first` on, pieces follow each other, each `part` samples after the one before: the repeats, then
         # the rest of the clip. Where one begins, it fades in over the one before.
         samples = params["longest"] if self.mode == "insert" else x_BCT.shape[-1]

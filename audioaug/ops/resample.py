@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, UniformInt
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, UniformInt
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
 
 LENGTH_STEP = 1024
@@ -39,12 +39,12 @@ class Resample(Op):
     contract = Contract.spectral(rtol=5e-4, band=0.9, rest=5e-2)
     limits = {"min_sample_rate": (1, float("inf"))}
     needs_length = True
-    resizes = True
+    changes_length = True
 
     def distributions(self) -> dict[str, Distribution]:
         return {"target_sample_rate": UniformInt(self.min_sample_rate, self.max_sample_rate)}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         target = draw["target_sample_rate"]
         # librosa promises the exact length rounded up, soxr returns it rounded: then the last sample is a zero.
         length = np.ceil(clips.lengths * (target / clips.sample_rate)).astype(np.int64)
@@ -60,7 +60,7 @@ class Resample(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"target_sample_rate": params["target_sample_rate"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         y_BCT = resample(x_BCT, params["ratio"], params["samples_out"], clips.lengths_B, params["reach"])
         sounding_BT = torch.arange(y_BCT.shape[-1], device=y_BCT.device) < params["sounding"][:, None]
         return torch.where(sounding_BT[:, None], y_BCT, 0.0)

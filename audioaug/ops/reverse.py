@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from audioaug.core import Contract, DeviceClips, Op, Params, Stock, Timeline
+from audioaug.core import Contract, DeviceBatchInfo, Op, Params, Timeline, TorchAudiomentationsOp
 from audioaug.dsp.windows import moved
 
 PADDING = "a padded clip is turned around with its padding, which comes first then"
@@ -25,12 +25,12 @@ class Reverse(Op):
 
     contract = Contract.exact(rtol=0.0)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         y_BCT = x_BCT.flip(-1)
         return y_BCT if clips.padded_to is None else moved(y_BCT, clips.lengths_B - clips.padded_to)
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline([(length, 0, 0, length)], length, length)
 
-    def stock(self) -> Stock:
-        return Stock("TimeInversion", lambda x_BCT, params, clips: {}, differs=PADDING)
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp("TimeInversion", lambda x_BCT, params, clips: {}, differs=PADDING)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline
+from audioaug.core import FRACTION, NOISE_KEY, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
 from audioaug.core.params import FloatArray
 from audioaug.dsp.convolution import convolve
 from audioaug.errors import ChainError, did_you_mean
@@ -125,39 +125,39 @@ class RoomSimulator(Op):
         return {**{f"{name}_share": FRACTION for name in SHARES}, "rays_key": NOISE_KEY}
 
     @property
-    def resizes(self) -> bool:
+    def changes_length(self) -> bool:
         return not self.leave_length_unchanged
 
     @property
     def needs_length(self) -> bool:
-        return self.resizes
+        return self.changes_length
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         rows = range(len(clips.lengths))
         responses = [self._room({name: draw[name][row] for name in draw}, clips.sample_rate).response for row in rows]
         length_B = np.asarray([len(response) for response in responses])
         longest = -(-int(length_B.max()) // TAP_STEP) * TAP_STEP
         taps_BL = np.stack([np.pad(response, (0, longest - len(response))) for response in responses])
         params = {**draw, "taps": taps_BL.ravel(), "longest": longest}
-        if self.resizes:
+        if self.changes_length:
             params["length_out"] = np.where(clips.lengths > 0, clips.lengths + length_B - 1, 0)
         return params
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return self._room(params, sample_rate).parameters
 
-    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
         reference.room = SimpleNamespace(rir=[[self._room(params, sample_rate).response]])
-        return super().play(reference, params, samples, sample_rate)
+        return super().apply_reference(reference, params, samples, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         samples_out = x_BCT.shape[-1] if self.leave_length_unchanged else None
         taps_B1L = params["taps"].view(len(x_BCT), 1, params["longest"])
         return convolve(clips.masked(x_BCT), taps_B1L, samples_out=samples_out)
 
     @property
-    def moves(self) -> bool:
-        return self.resizes
+    def changes_timing(self) -> bool:
+        return self.changes_length
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, MelUniform, Op, Params, Uniform
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, MelUniform, Op, Params, Uniform
 from audioaug.dsp import biquads
 from audioaug.dsp.biquads import Section
 from audioaug.ops import _biquads
@@ -51,10 +51,10 @@ class SevenBandParametricEQ(Op):
         drawn = [each for centre, q in zip(centres, QUALITIES) for each in (centre, gain, Uniform(*q))]
         return dict(zip(NAMES, drawn))
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         return {**draw, **_biquads.planned(self.sections(draw, clips), int(clips.lengths.max()))}
 
-    def sections(self, draw: Params, clips: HostClips) -> list[Section]:
+    def sections(self, draw: Params, clips: BatchInfo) -> list[Section]:
         return _biquads.sections(KINDS, draw, clips, PREFIXES)
 
     def reference(self) -> Any:
@@ -68,7 +68,7 @@ class SevenBandParametricEQ(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return _biquads.replayed(KINDS, params, sample_rate, PREFIXES)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return _biquads.run(x_BCT, params, clips)
 
 

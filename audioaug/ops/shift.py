@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import (
+    BatchInfo,
     Contract,
-    DeviceClips,
+    DeviceBatchInfo,
     Distribution,
-    HostClips,
     Op,
     Params,
-    Stock,
     Timeline,
+    TorchAudiomentationsOp,
     Uniform,
     UniformInt,
 )
@@ -69,7 +69,7 @@ class Shift(Op):
             return {"shift_amount": UniformInt(int(self.min_shift), int(self.max_shift))}
         return {"shift_amount": Uniform(self.min_shift, self.max_shift)}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         unit = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}[self.shift_unit]
         places = np.rint(draw["shift_amount"] * unit).astype(np.int64)
         return {**draw, "places": places, "offset": places % np.maximum(clips.lengths, 1)}
@@ -78,12 +78,12 @@ class Shift(Op):
         amount = params["shift_amount"]
         return {"shift_amount": int(amount) if self.shift_unit == "samples" else amount}
 
-    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
         if self.rollover and abs(params["places"]) >= samples.shape[-1]:  # where its fades raise, or go astray
             raise ValueError(f"it is shifted by {params['places']}")
-        return super().play(reference, params, samples, sample_rate)
+        return super().apply_reference(reference, params, samples, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         if self.rollover:
             y_BCT = rolled(x_BCT, params["offset"], clips.lengths_B)
         else:
@@ -99,8 +99,8 @@ class Shift(Op):
         around = [(length - places, length, 0, places)] if self.rollover else []
         return Timeline([(0, length, places, length + places), *around], length, length)
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "Shift",
             lambda x_BCT, params, clips: {"num_samples_to_shift": params["places"]},
             {"rollover": self.rollover},

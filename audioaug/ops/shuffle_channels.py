@@ -10,7 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import NOISE_KEY, Contract, DeviceClips, Distribution, HostClips, Op, Params, Stock
+from audioaug.core import (
+    NOISE_KEY,
+    BatchInfo,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    TorchAudiomentationsOp,
+)
 from audioaug.core.draws import uniforms
 from audioaug.ops._torch_reference import TorchReference
 
@@ -32,7 +41,7 @@ class ShuffleChannels(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"order_key": NOISE_KEY}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         return {**draw, "orders": _orders(draw["order_key"], clips.channels).ravel()}
 
     def reference(self) -> Any:
@@ -42,14 +51,14 @@ class ShuffleChannels(Op):
         order_1C = _orders(np.asarray([params["order_key"]]), len(np.atleast_2d(samples)))
         return {f"permutations_{place}": int(channel) for place, channel in enumerate(order_1C[0])}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         channels = x_BCT.shape[1]
         first_B1 = torch.arange(len(x_BCT), device=x_BCT.device)[:, None] * channels
         place_N = (first_B1 + params["orders"].view(-1, channels)).flatten()
         return x_BCT.flatten(0, 1).index_select(0, place_N).view_as(x_BCT)
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "ShuffleChannels",
             lambda x_BCT, params, clips: {"permutations": params["orders"].view(x_BCT.shape[:2])},
         )

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from audioaug.core import (
     FRACTION,
     NOISE_KEY,
+    BatchInfo,
     Contract,
-    DeviceClips,
+    DeviceBatchInfo,
     Distribution,
-    HostClips,
     Op,
     Params,
-    Stock,
     Timeline,
+    TorchAudiomentationsOp,
 )
 from audioaug.core.draws import torch_words
 from audioaug.dsp import compiled
@@ -61,7 +61,7 @@ class SpliceOut(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {**{f"width_share_{n}": FRACTION for n in range(self.num_time_intervals)}, "start_key": NOISE_KEY}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         share_BN = np.stack([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)], axis=1)
         width_BN, start_BN = self._splices(share_BN, draw["start_key"], clips.lengths, clips.sample_rate)
         widest = -(-int(_half(width_BN.max())) // FADE_STEP) * FADE_STEP
@@ -91,12 +91,12 @@ class SpliceOut(Op):
         splices = self._splices_of_one(params, samples.shape[-1], sample_rate)
         return {f"splice_lengths_{n}": width for n, (width, _) in enumerate(splices)}
 
-    def play(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(int(params["start_key"]))
-            return super().play(reference, params, samples, sample_rate)
+            return super().apply_reference(reference, params, samples, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
         if compiled.fits(x_BCT):
             from audioaug.dsp.loops.pieces import splice
@@ -124,8 +124,8 @@ class SpliceOut(Op):
             joined, left = joined.then(Timeline(pieces, left, left - half)), left - half
         return joined.then(Timeline.identity(left, length))
 
-    def stock(self) -> Stock:
-        return Stock(
+    def torch_audiomentations(self) -> TorchAudiomentationsOp:
+        return TorchAudiomentationsOp(
             "SpliceOut",
             lambda x_BCT, params, clips: {"splice_lengths": params["widths"].view(len(x_BCT), -1).clone()},
             {"num_time_intervals": self.num_time_intervals, "max_width": self.max_width},

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Uniform
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
 from audioaug.dsp.levels import RANKED, at_rank, level, ranked
 
 
@@ -39,14 +39,14 @@ class TanhDistortion(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"distortion_amount": Uniform(self.min_distortion, self.max_distortion)}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         share = 1 - 0.99 * draw["distortion_amount"]
         return {**draw, **ranked(share, clips.lengths * clips.channels)}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"distortion_amount": params["distortion_amount"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         size_BN = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1)
         threshold_B = at_rank(size_BN, *(params[key] for key in RANKED))
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, Contract, DeviceClips, Distribution, HostClips, Op, Params
+from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params
 from audioaug.dsp.fades import silence_stretch
 from audioaug.errors import ChainError
 
@@ -51,7 +51,7 @@ class TimeMask(Op):
     def distributions(self) -> dict[str, Distribution]:
         return {"length_share": FRACTION, "start_share": FRACTION}
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         shortest, longest = (
             (clips.lengths * part).astype(np.int64) for part in (self.min_band_part, self.max_band_part)
         )
@@ -65,6 +65,6 @@ class TimeMask(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"t": int(params["t"]), "t0": int(params["t0"])}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         y_BCT = x_BCT if clips.spare else x_BCT.clone()
         return silence_stretch(y_BCT, params["t0"], params["t"], params["fade"], params["longest_fade"])

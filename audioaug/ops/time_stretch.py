@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceClips, Distribution, HostClips, Op, Params, Timeline, Uniform
+from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, Uniform
 from audioaug.dsp.rows import in_turn
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.errors import DataError
@@ -55,21 +55,21 @@ class TimeStretch(Op):
         return {"rate": Uniform(self.min_rate, self.max_rate)}
 
     @property
-    def resizes(self) -> bool:
+    def changes_length(self) -> bool:
         return not self.leave_length_unchanged
 
-    def resolve(self, draw: Params, clips: HostClips) -> Params:
+    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
         check_channels(self.name, self.method, clips.channels)
         long_B = stretched_lengths(self.method, clips.lengths, draw["rate"])
         wanted_B = np.minimum(long_B, clips.lengths) if self.leave_length_unchanged else long_B
         samples = -(-int(wanted_B.max()) // SAMPLES_STEP) * SAMPLES_STEP
-        kept = "length_out" if self.resizes else "stretched"
+        kept = "length_out" if self.changes_length else "stretched"
         return {"rate": draw["rate"], kept: long_B, "samples": samples}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"rate": params["rate"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         samples = params["samples"]
 
         def stretched(some: slice) -> torch.Tensor:

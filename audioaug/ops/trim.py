@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from audioaug.core import Contract, DeviceClips, Op, Params, Timeline
+from audioaug.core import Contract, DeviceBatchInfo, Op, Params, Timeline
 from audioaug.dsp.windows import moved
 
 HOP = 512
@@ -36,7 +36,7 @@ class Trim(Op):
 
     contract = Contract.exact(rtol=0.0)
 
-    def measure(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> Params:
+    def measure(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> Params:
         sounding_BF = self._sounding(clips.masked(x_BCT), clips.lengths_B)
         frame_F = torch.arange(sounding_BF.shape[1], device=x_BCT.device)
         last_B = torch.where(sounding_BF, frame_F, -1).amax(dim=1)
@@ -57,7 +57,7 @@ class Trim(Op):
         loudest_B1 = power_BF.amax(dim=1, keepdim=True).clamp(min=SMALLEST_POWER)
         return real_BF & (10 * (power_BF.clamp(min=SMALLEST_POWER) / loudest_B1).log10() > -self.top_db)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         return moved(x_BCT, -params["start"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:

@@ -66,7 +66,7 @@ def run(names: tuple[str, ...], device: str, json_file: Path | None) -> "list[Ve
     import torch
 
     from audioaug import ops  # noqa: F401  (fills the registry)
-    from audioaug.core import REGISTRY, YOURS
+    from audioaug.core import CUSTOM_OPS, REGISTRY
     from audioaug.core.op import op_class
     from audioaug.verify.replay import verify_op
 
@@ -83,7 +83,7 @@ def run(names: tuple[str, ...], device: str, json_file: Path | None) -> "list[Ve
             took = time.perf_counter() - start
             click.echo(f"{kind.__name__}, {engine}: {verdicts[-1].status} ({took:.1f} s)", err=True)
         _write(json_file, verdicts, device, began, complete=kind is kinds[-1])
-    for kind in YOURS.values() if not names else ():
+    for kind in CUSTOM_OPS.values() if not names else ():
         click.echo(f"{kind.__name__}: not compared with anything: {kind.contract.reason}", err=True)
     return verdicts
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Contract, Draws, HostClips, Op, Params
+from audioaug.core import BatchInfo, Chain, Contract, Draws, Op, Params
 from audioaug.engine import build_cpu, build_device
-from audioaug.engine.stock import has_counterpart, why_unavailable
+from audioaug.engine.torch_audiomentations import has_counterpart, why_unavailable
 from audioaug.errors import ContractError, DataError, UsageError, first_line
 from audioaug.records import DeviceEngine
 from audioaug.verify import material
@@ -78,9 +78,11 @@ def by_reference(chain: Chain, clips: Clips, sample_rate: int, draws: Draws) -> 
     rows = np.flatnonzero(draws["0:apply"] > 0)
     draw = {name: draws[f"0:{name}"][rows] for name in node.distributions}
     touched = [clips[row] for row in rows.tolist()]
-    host = HostClips(sample_rate, np.asarray([x_CT.shape[1] for x_CT in touched]), len(clips[0]))
+    host = BatchInfo(sample_rate, np.asarray([x_CT.shape[1] for x_CT in touched]), len(clips[0]))
     params = node.op.resolve(draw, host)
-    for row, y_CT in zip(rows.tolist(), node.op.play_together(node.op.reference(), params, touched, sample_rate)):
+    for row, y_CT in zip(
+        rows.tolist(), node.op.apply_reference_batch(node.op.reference(), params, touched, sample_rate)
+    ):
         results[row] = y_CT
     return results
 
@@ -274,7 +276,7 @@ def _drawn(op: Op, clips: Clips, sample_rate: int, seed: int) -> Iterator[tuple[
     chain = Chain([op], sample_rate)
     node = chain.nodes[0]
     for x_CT, draw in zip(clips, chain.draw(np.arange(len(clips)), seed=seed)):
-        host = HostClips(sample_rate, np.asarray([x_CT.shape[1]]), len(x_CT))
+        host = BatchInfo(sample_rate, np.asarray([x_CT.shape[1]]), len(x_CT))
         params = op.resolve({name: draw[f"0:{name}"] for name in node.distributions}, host)
         single = {name: value[0].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
         yield x_CT, draw, single
@@ -291,7 +293,7 @@ def _describe(judged: list[tuple[Case, Verdict]]) -> Verdict:
     full, padded = (worst(each for case, each in judged if case.ragged is ragged) for ragged in (False, True))
     if full.status == padded.status == "passed":
         return dataclasses.replace(worst([full, padded]), status="same")
-    verdict, stock = (padded if full.status == "passed" else full), judged[0][0].op.stock()
+    verdict, counterpart = (padded if full.status == "passed" else full), judged[0][0].op.torch_audiomentations()
     measured = verdict.reason if verdict is full else f"in padded batches only, {verdict.reason}"
-    words = [stock.differs] if stock is not None and stock.differs else []
+    words = [counterpart.differs] if counterpart is not None and counterpart.differs else []
     return dataclasses.replace(verdict, status="differs", reason="; ".join([*words, measured]))

@@ -134,12 +134,12 @@ def recorded(chain: Chain, x_BCT: torch.Tensor, engine: DeviceEngine) -> tuple[W
     batches = [prepared.pin_memory() if x_BCT.is_cuda else prepared for prepared in batches]
     for prepared in batches[:BATCHES]:
         module.augment(x_BCT, prepared)
-    replayed = sum(module.is_recorded(x_BCT, prepared) for prepared in batches[BATCHES:]) / BATCHES
+    replayed = sum(module.has_graph(x_BCT, prepared) for prepared in batches[BATCHES:]) / BATCHES
     turns = itertools.cycle(batches[BATCHES:])
     return lambda: module.augment(x_BCT, next(turns)), replayed
 
 
-def stock(chain: Chain, x_BCT: torch.Tensor) -> Work:
+def library_our_draws(chain: Chain, x_BCT: torch.Tensor) -> Work:
     """Return torch-audiomentations fed with our draws, our own ops where it has none."""
     module = build_device(chain, engine="torch-audiomentations", seed=0)
     return lambda: module(x_BCT)
@@ -203,7 +203,7 @@ def reference(chain: Chain, clips: list[np.ndarray]) -> Work:
     return run
 
 
-def why_not_stock(chain: Chain) -> str:
+def why_not_library(chain: Chain) -> str:
     """Return why torch-audiomentations has no part in this chain, or an empty string."""
-    some = any(op.stock() is not None or op.name in COUNTERPARTS for op in chain.ops)
+    some = any(op.torch_audiomentations() is not None or op.name in COUNTERPARTS for op in chain.ops)
     return "" if some else "torch-audiomentations has no counterpart"

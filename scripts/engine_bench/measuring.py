@@ -10,7 +10,7 @@ import torch
 
 from audioaug import Chain
 from audioaug.core import Op
-from audioaug.engine.stock import why_unavailable
+from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import AudioaugError
 from audioaug.measure import Clock, clock_for, interleave, peak_extra_bytes, repeat, trace
 from audioaug.measure.repeat import seconds_per_call
@@ -21,11 +21,11 @@ from engine_bench.least import least
 from engine_bench.records import (
     DEVICE_PART,
     LEAST,
+    LIBRARY_OUR_DRAWS,
     NATIVE,
     OURS,
     RECORDED,
     REFERENCE,
-    STOCK,
     Asked,
     Exponents,
     Row,
@@ -114,9 +114,14 @@ def _works(chain: Chain, x_BCT: torch.Tensor) -> tuple[dict[str, Work], dict[str
     """Return engines that run, by name, and why the others do not."""
     works: dict[str, Work] = {}
     reasons: dict[str, str] = {}
-    makers = {OURS: engines.ours, DEVICE_PART: engines.device_part, STOCK: engines.stock, NATIVE: engines.native}
+    makers = {
+        OURS: engines.ours,
+        DEVICE_PART: engines.device_part,
+        LIBRARY_OUR_DRAWS: engines.library_our_draws,
+        NATIVE: engines.native,
+    }
     for name, make in makers.items():
-        reason = why_unavailable() or engines.why_not_stock(chain) if name in (STOCK, NATIVE) else ""
+        reason = why_unavailable() or engines.why_not_library(chain) if name in (LIBRARY_OUR_DRAWS, NATIVE) else ""
         try:
             if not reason:
                 work = make(chain, x_BCT)
@@ -133,7 +138,7 @@ def _works(chain: Chain, x_BCT: torch.Tensor) -> tuple[dict[str, Work], dict[str
 
 def _drop_slower_way(works: dict[str, Work], clock: Clock) -> None:
     """Drop the way to use torch-audiomentations that is clearly slower, by one call of each: the faster one counts."""
-    seconds = {way: seconds_per_call(works[way], clock, 1) for way in (STOCK, NATIVE) if way in works}
+    seconds = {way: seconds_per_call(works[way], clock, 1) for way in (LIBRARY_OUR_DRAWS, NATIVE) if way in works}
     for way, took in seconds.items():
         if took > CLEARLY * min(seconds.values()):
             del works[way]

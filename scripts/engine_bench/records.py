@@ -8,11 +8,11 @@ from audioaug.records import DeviceEngine, HostFacts, Timing
 from audioaug.units import plural
 
 OURS, DEVICE_PART = "audioaug", "audioaug, prepared"
-STOCK, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
+LIBRARY_OUR_DRAWS, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
 REFERENCE = "audiomentations"
 LEAST = "least"
 """What the ops ask of any engine, see ``engine_bench.least``."""
-RECORDED: dict[DeviceEngine, str] = {"captured": "audioaug, captured", "compiled": "audioaug, compiled"}
+RECORDED: dict[DeviceEngine, str] = {"cuda_graph": "audioaug, cuda_graph", "torch_compile": "audioaug, torch_compile"}
 """Our ops on prepared batches, recorded by these device engines."""
 
 WORKERS_GOAL = 2.0
@@ -71,7 +71,7 @@ class Row:
     @property
     def rival(self) -> str | None:
         """The faster way to use torch-audiomentations, if there is one."""
-        ways = [way for way in (STOCK, NATIVE) if way in self.times]
+        ways = [way for way in (LIBRARY_OUR_DRAWS, NATIVE) if way in self.times]
         return min(ways, key=lambda way: self.times[way].median, default=None)
 
     def over_ours(self, engine: str | None, ours: str = OURS) -> float | None:

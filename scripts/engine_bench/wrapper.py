@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from audioaug import Chain, build_device
-from audioaug.core import FRACTION, YOURS, Contract, DeviceClips, Distribution, Op, Params
+from audioaug.core import CUSTOM_OPS, FRACTION, Contract, DeviceBatchInfo, Distribution, Op, Params
 from audioaug.measure import interleave, repeat
 from audioaug.records import Timing
 from audioaug.units import Seconds
@@ -51,18 +51,18 @@ class Nothing(Op):
 
     contract = Contract.exact(rtol=0.0)
     keeps_silence = True
-    yours = True
+    is_custom = True
 
     def distributions(self) -> dict[str, Distribution]:
         """Draw them."""
         return dict.fromkeys(("first", "second", "third"), FRACTION)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         """Leave the batch as it is."""
         return x_BCT
 
 
-del YOURS[Nothing.__name__]  # where what lists all ops would find it
+del CUSTOM_OPS[Nothing.__name__]  # where what lists all ops would find it
 
 
 def wrapper(size: Size, device: torch.device, seconds: float, rounds: int) -> Wrapper:

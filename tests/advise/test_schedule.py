@@ -61,12 +61,12 @@ def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> Non
 
 def test_an_engine_that_was_asked_for_is_raced_however_short_the_time_is(schedule) -> None:
     schedule.most_workers = 20
-    *few, asked = schedule.race(0.0, ["captured"])
-    assert few == schedule.race(0.0) and asked == replace(Cell("gpu", 0, num_workers=2), device_engine="captured")
-    names = [cell.name for cell in schedule.race(1e6, ["captured"])]
+    *few, asked = schedule.race(0.0, ["cuda_graph"])
+    assert few == schedule.race(0.0) and asked == replace(Cell("gpu", 0, num_workers=2), device_engine="cuda_graph")
+    names = [cell.name for cell in schedule.race(1e6, ["cuda_graph"])]
     assert names.count(asked.name) == 1 and len(names) == len(set(names)) + 1  # the favourite against itself
     schedule.most_workers = 4
-    assert schedule.race(1e6, ["captured"]) == few
+    assert schedule.race(1e6, ["cuda_graph"]) == few
 
 
 def test_what_is_not_measured_takes_as_much_more_than_predicted_as_today_does(schedule) -> None:

@@ -38,7 +38,7 @@ def test_what_is_asked_for_is_read() -> None:
     [
         ("bf61", "Did you mean bf16?"),
         ("batch=3", "Did you mean batch_size?"),
-        ("compile", "Did you mean compiled?"),
+        ("compile", "Did you mean torch_compile?"),
         ("batch_size=0", "at least 1"),
         ("batch_size=x", "at least 1"),
     ],
@@ -80,48 +80,48 @@ NO_GPU = torch.device("cpu")
 
 
 def test_an_engine_that_records_is_raced(advise, model, here, monkeypatch) -> None:
-    monkeypatch.setattr("audioaug.advise.variants.why_not_recorded", lambda engine, device: "")
-    monkeypatch.setattr("audioaug.advise.survey.why_not_recorded", lambda engine, device: "")
+    monkeypatch.setattr("audioaug.advise.variants.why_no_graph", lambda engine, device: "")
+    monkeypatch.setattr("audioaug.advise.survey.why_no_graph", lambda engine, device: "")
     monkeypatch.setattr("audioaug.advise.racing.MET", 4)
-    options = ("--budget", "2", "--workers", "0", "--also", "captured", "--json", "report.json")
+    options = ("--budget", "2", "--workers", "0", "--also", "cuda_graph", "--json", "report.json")
     ran = advise("--model", model(SLOW + IN_MEMORY), *options)
     assert ran.code == 0, ran.err
     report = read_record(here / "report.json", Report)
     (found,) = report.variants
-    assert found.name == "device_engine='captured'" and not found.changes_training and found.step_ms is not None
-    assert "device_engine='captured': a step takes" in ran.out and "changes training" not in ran.out
-    (twin,) = (cell for cell in report.cells if cell.device_engine == "captured")
+    assert found.name == "device_engine='cuda_graph'" and not found.changes_training and found.step_ms is not None
+    assert "device_engine='cuda_graph': a step takes" in ran.out and "changes training" not in ran.out
+    (twin,) = (cell for cell in report.cells if cell.device_engine == "cuda_graph")
     assert twin.status == "raced" and twin.name in {it.cell for it in report.measurements}
 
 
 def test_an_engine_that_cannot_record_here_is_not_raced(advise, model, here) -> None:
-    options = ("--budget", "1", "--workers", "0", "--also", "captured", "--json", "report.json")
+    options = ("--budget", "1", "--workers", "0", "--also", "cuda_graph", "--json", "report.json")
     assert advise("--model", model(SLOW + IN_MEMORY), *options).code == 0
     report = read_record(here / "report.json", Report)
     assert [it.reason for it in report.variants] == ["CUDA graphs need an NVIDIA GPU."]
-    assert not [cell for cell in report.cells if cell.device_engine == "captured"]
+    assert not [cell for cell in report.cells if cell.device_engine == "cuda_graph"]
 
 
 def test_an_engine_that_fails_in_the_race_says_why() -> None:
-    failed = {"all on the device (compiled), 0 workers": "no compiler"}
-    (found,) = raced_engines(planted_report(), NO_GPU, ["compiled"], failed)
+    failed = {"all on the device (torch_compile), 0 workers": "no compiler"}
+    (found,) = raced_engines(planted_report(), NO_GPU, ["torch_compile"], failed)
     assert (found.step_ms, found.reason) == (None, "no compiler")
-    (found,) = raced_engines(planted_report(), NO_GPU, ["compiled"], {})
+    (found,) = raced_engines(planted_report(), NO_GPU, ["torch_compile"], {})
     assert found.reason == "nothing was raced that has our ops on the device."
 
 
 def test_a_race_has_the_best_with_our_ops_on_the_device_and_its_twins() -> None:
     slower, best = raced(0, 2, 12.0, predicted_ms=12.0), raced(1, 4, 10.0, predicted_ms=10.0)
     cells = [slower, best, raced(3, 4, 9.0, predicted_ms=9.0)]
-    ours, twin = with_engines(cells, ["captured"])
+    ours, twin = with_engines(cells, ["cuda_graph"])
     assert ours == best
-    assert twin.name == replace(best, device_engine="captured").name and twin.measured_ms is None
-    assert with_engines(cells, []) == [] == with_engines(cells[2:], ["captured"])
+    assert twin.name == replace(best, device_engine="cuda_graph").name and twin.measured_ms is None
+    assert with_engines(cells, []) == [] == with_engines(cells[2:], ["cuda_graph"])
 
 
 def test_an_engine_is_in_the_plan_where_it_wins() -> None:
-    found = Variant("device_engine='captured'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
-    for engine, words in (("captured", "it is in the plan."), ("batched", "it does not win here.")):
+    found = Variant("device_engine='cuda_graph'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
+    for engine, words in (("cuda_graph", "it is in the plan."), ("batched", "it does not win here.")):
         plan = Recommendation("gpu", 0, device_engine=engine)
         (said,) = variant_sentences(replace(planted_report(), variants=(found,), recommendation=plan))
         assert said.endswith(words)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from audioaug import build_cpu, ops
-from audioaug.core import REGISTRY, YOURS, Chain
+from audioaug.core import CUSTOM_OPS, REGISTRY, Chain
 from audioaug.errors import ChainError
 from audioaug.verify import material
 from tests.core.examples import DEMO, OPS, example
@@ -148,7 +148,7 @@ def test_every_op_comes_back_from_its_reference(kind: Any) -> None:
 
 def test_every_op_of_the_registry_or_yours_is_one_or_the_other() -> None:
     """Nothing hides from the tests of all ops: what is not in the registry is for code of yours, and named here."""
-    assert set(YOURS) == {"Custom"} and not set(YOURS) & set(REGISTRY)
+    assert set(CUSTOM_OPS) == {"Custom"} and not set(CUSTOM_OPS) & set(REGISTRY)
 
 
 WITH_CODE = {

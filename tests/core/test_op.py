@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from audioaug import ops
-from audioaug.core import REGISTRY, YOURS, Contract, Op
+from audioaug.core import CUSTOM_OPS, REGISTRY, Contract, Op
 from audioaug.errors import ChainError
 from tests.core.examples import DEMO, OPS, example, variants
 
@@ -169,7 +169,7 @@ def test_numbers_are_kept_as_plain_numbers():
 
 
 def test_the_registry_is_what_ops_offers():
-    assert dir(ops) == sorted([*REGISTRY, *YOURS]) and all(issubclass(kind, Op) for kind in OPS)
-    assert ops.Gain is REGISTRY["Gain"] and ops.Custom is YOURS["Custom"]
+    assert dir(ops) == sorted([*REGISTRY, *CUSTOM_OPS]) and all(issubclass(kind, Op) for kind in OPS)
+    assert ops.Gain is REGISTRY["Gain"] and ops.Custom is CUSTOM_OPS["Custom"]
     with pytest.raises(AttributeError, match=r"no transform 'Gian'\. Did you mean Gain\?"):
         _ = ops.Gian

@@ -51,7 +51,7 @@ def test_how_far_a_plan_is_from_itself_is_said_where_it_decides() -> None:
 @pytest.mark.parametrize(
     ("worse", "better"),
     [
-        (raced(0, 1, 20.0, device_engine="captured"), raced(0, 2, 20.0)),  # less simple
+        (raced(0, 1, 20.0, device_engine="cuda_graph"), raced(0, 2, 20.0)),  # less simple
         (raced(0, 1, 10.0, device_engine="torch-audiomentations"), raced(0, 2, 20.0)),  # inexact, though faster
         (raced(0, 4, 20.0, cpu_seconds_per_step=0.01), raced(0, 2, 20.0, cpu_seconds_per_step=0.5)),
         (raced(0, 2, 20.0, cpu_seconds_per_step=0.5), raced(1, 2, 20.0, cpu_seconds_per_step=0.01)),
@@ -160,7 +160,7 @@ def test_an_undecided_arm_is_a_tie_but_not_the_advice() -> None:
 
 
 def test_an_engine_that_records_is_not_the_advice_where_the_same_without_is_a_tie() -> None:
-    today, ours, twin = raced(3, 0, 40.0), raced(0, 2, 22.0), raced(0, 2, 20.0, device_engine="captured")
+    today, ours, twin = raced(3, 0, 40.0), raced(0, 2, 22.0), raced(0, 2, 20.0, device_engine="cuda_graph")
     report = replace(planted_report(), cells=(today, ours, twin), current=today, cost_seconds=60.0)
     noisy = blocks(ours.name, [16.0, 22.0, 28.0, 22.0, 16.0, 28.0])
     found = recommend(report, {**steady((today, twin)), ours.name: noisy}).recommendation

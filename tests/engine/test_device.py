@@ -34,8 +34,10 @@ def unlike(one, other):
 def fits(module, result, x):
     """Whether the result has the batch's shape, but for the length where the op changes it."""
     draws = module.chain.draw(range(len(x)))
-    resizes = module.prepare(draws, (len(x), *([1] if x.ndim == 2 else x.shape[1:2]), x.shape[-1])).resizes
-    return result.shape[:-1] == x.shape[:-1] and (resizes or result.shape[-1] == x.shape[-1])
+    changes_length = module.prepare(
+        draws, (len(x), *([1] if x.ndim == 2 else x.shape[1:2]), x.shape[-1])
+    ).changes_length
+    return result.shape[:-1] == x.shape[:-1] and (changes_length or result.shape[-1] == x.shape[-1])
 
 
 # Shapes, types, places

@@ -10,7 +10,7 @@ from audioaug import Chain, build_device, ops
 from audioaug.core import Op
 from audioaug.engine import Prepared, Preparer
 from audioaug.engine.fuse import Fused
-from audioaug.engine.stock import why_unavailable
+from audioaug.engine.torch_audiomentations import why_unavailable
 
 RATE, BATCH, SAMPLES = 16000, 24, 12000
 LENGTHS = [SAMPLES - 400 * row for row in range(BATCH)]

@@ -8,7 +8,7 @@ import torch
 
 from audioaug.core import Chain
 from audioaug.engine import build_cpu, build_device
-from audioaug.engine.stock import has_counterpart, why_unavailable
+from audioaug.engine.torch_audiomentations import has_counterpart, why_unavailable
 from tests.core.examples import OPS, example
 
 RATE = 16000

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, de
 
 from audioaug import Chain, Loader, Plan, build_cpu, ops
 from audioaug.audio import bank
-from audioaug.engine.stock import why_unavailable
+from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import AudioaugWarning, ChainError, DataError, PlanError, UsageError
 from audioaug.loader.examples import get_wave
 from tests.loader.material import DEMO, RATE, Words, assert_same_audio, by_index, exact_chain
@@ -538,20 +538,20 @@ def test_the_other_device_engine(workers):
         assert_same_audio(stock, {k: alone(wave.numpy(), index=k, epoch=epoch) for k, wave in enumerate(waves)}, 1e-5)
 
 
-STOCK = Plan(cut=0, device_engine="torch-audiomentations")
-STOCK_NOISE = Chain([ops.AddGaussianSNR(min_snr_db=10.0, max_snr_db=10.0, p=1.0)], RATE)
+LIBRARY = Plan(cut=0, device_engine="torch-audiomentations")
+LIBRARY_NOISE = Chain([ops.AddGaussianSNR(min_snr_db=10.0, max_snr_db=10.0, p=1.0)], RATE)
 
 
 @pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 def test_the_other_engine_leaves_the_global_random_state_alone():
-    loader, state = loader_of(Words(4), STOCK_NOISE, STOCK), torch.get_rng_state()
+    loader, state = loader_of(Words(4), LIBRARY_NOISE, LIBRARY), torch.get_rng_state()
     assert len(list(loader)) == 2
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 def test_the_other_engine_adds_other_noise_to_every_batch():
-    first, second = loader_of([torch.ones(1, 400)] * 4, STOCK_NOISE, STOCK, batch_size=2)
+    first, second = loader_of([torch.ones(1, 400)] * 4, LIBRARY_NOISE, LIBRARY, batch_size=2)
     assert not torch.allclose(first, second)
 
 

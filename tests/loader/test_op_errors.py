@@ -67,10 +67,10 @@ def test_the_line_reproduces_it_alone(op, workers):
 def test_the_draw_is_told(monkeypatch):
     chain = Chain([ops.Gain(min_gain_db=-3.0, max_gain_db=3.0, p=1.0)], RATE)
 
-    def play(self: Any, *_: Any) -> Any:
+    def apply_reference(self: Any, *_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(ops.Gain, "play", play)
+    monkeypatch.setattr(ops.Gain, "apply_reference", apply_reference)
     with pytest.raises(OpError) as caught:
         list(Loader(tones(), chain, Plan(cut=1), device="cpu", sampler=[7], seed=SEED))
     drawn = chain.draw([7], 0, SEED)["0:gain_db"][0].item()

@@ -40,8 +40,8 @@ def test_fewer_than_two_taps_are_refused(n_fft: int) -> None:
 
 
 def test_there_is_a_counterpart_only_without_weighting() -> None:
-    assert ops.AddColorNoise().stock() is not None
-    assert ops.AddColorNoise(p_apply_a_weighting=0.1).stock() is None
+    assert ops.AddColorNoise().torch_audiomentations() is not None
+    assert ops.AddColorNoise(p_apply_a_weighting=0.1).torch_audiomentations() is None
 
 
 def test_the_phases_are_random() -> None:

@@ -23,7 +23,7 @@ import scipy.stats
 import torch
 
 from audioaug import ops
-from audioaug.core import REGISTRY, Chain, HostClips, Op
+from audioaug.core import REGISTRY, BatchInfo, Chain, Op
 from audioaug.ops.add_short_noises import Sound
 from audioaug.ops.room_simulator import simulated
 from audioaug.verify import material
@@ -89,7 +89,7 @@ def ours(op: Op, samples: np.ndarray) -> Table:
             "should_apply": applied.tolist(),
             "order": [str([k for k in order if k >= 0]) for order in orders.tolist()],
         }
-    params = op.resolve(draw, HostClips(RATE, np.full(DRAWS, samples.shape[-1])))
+    params = op.resolve(draw, BatchInfo(RATE, np.full(DRAWS, samples.shape[-1])))
     rows = (
         {
             name: value[row].item() if isinstance(value, np.ndarray) else value

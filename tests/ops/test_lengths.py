@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from audioaug import build_device, ops
-from audioaug.core import REGISTRY, Chain, Contract, HostClips, Op
+from audioaug.core import REGISTRY, BatchInfo, Chain, Contract, Op
 from audioaug.errors import PlanError
 from audioaug.verify import material
 from audioaug.verify.contracts import check
@@ -83,12 +83,12 @@ EVERY = [variant for _, kind in sorted(REGISTRY.items()) for variant in material
 def test_an_op_says_beforehand_whether_clips_may_change_their_lengths(op: Op) -> None:
     node = Chain([op], RATE).nodes[0]
     drawn = node.drawn(Chain([op], RATE).draw(range(4)), np.arange(4))
-    found = op.measures or "length_out" in op.resolve(drawn, HostClips(RATE, np.full(4, RATE // 2), 1))
-    assert op.resizes == found
+    found = op.length_depends_on_audio or "length_out" in op.resolve(drawn, BatchInfo(RATE, np.full(4, RATE // 2), 1))
+    assert op.changes_length == found
 
 
 def test_there_are_ops_of_both_kinds() -> None:
-    assert {op.name for op in EVERY if op.resizes} == {
+    assert {op.name for op in EVERY if op.changes_length} == {
         "AdjustDuration",
         "ApplyImpulseResponse",
         "RepeatPart",
@@ -97,7 +97,7 @@ def test_there_are_ops_of_both_kinds() -> None:
         "TimeStretch",
         "Trim",
     }
-    assert {op.name for op in EVERY if not op.resizes} > {
+    assert {op.name for op in EVERY if not op.changes_length} > {
         "ApplyImpulseResponse",
         "RepeatPart",
         "Reverse",

@@ -120,7 +120,7 @@ def test_clips_get_longer_by_the_response(monkeypatch: pytest.MonkeyPatch) -> No
     built = replay(chain, clips, RATE).built
     params = QUICK.resolve(
         {name: chain.draw(range(len(clips)))[f"0:{name}"] for name in chain.nodes[0].distributions},
-        room_simulator.HostClips(RATE, np.asarray([clip.shape[1] for clip in clips])),
+        room_simulator.BatchInfo(RATE, np.asarray([clip.shape[1] for clip in clips])),
     )
     assert [clip.shape[1] for clip in built] == params["length_out"].tolist()
     assert all(wet.shape[1] > dry.shape[1] for wet, dry in zip(built, clips))

@@ -25,7 +25,7 @@ def certain(op: Op, **changes: Any) -> Op:
 
 
 VARIANTS = [certain(op) for _, kind in sorted(REGISTRY.items()) for op in material.variants(kind)]
-MOVING = [op for op in VARIANTS if op.moves]
+MOVING = [op for op in VARIANTS if op.changes_timing]
 
 
 def told(op: Op) -> str:

@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 
 from audioaug import build_cpu, build_device, ops
-from audioaug.core import Chain, HostClips, Op
+from audioaug.core import BatchInfo, Chain, Op
 from audioaug.decide.shortlist import all_cells
 from audioaug.errors import ChainError, PlanError, UsageError
 from audioaug.ops import _torch_reference
@@ -52,7 +52,7 @@ def test_a_transform_of_the_library_is_none_of_audiomentations() -> None:
 
 def test_every_order_of_the_channels_is_equally_likely() -> None:
     op = ops.ShuffleChannels(p=1.0)
-    chain, host = Chain([op], RATE), HostClips(RATE, np.full(6000, 8), channels=3)
+    chain, host = Chain([op], RATE), BatchInfo(RATE, np.full(6000, 8), channels=3)
     orders = op.resolve({"order_key": chain.draw(range(6000))["0:order_key"]}, host)["orders"].reshape(-1, 3)
     counts = [int((orders == order).all(axis=1).sum()) for order in itertools.permutations(range(3))]
     assert sum(counts) == 6000 and scipy.stats.chisquare(counts).pvalue > 1e-4
@@ -73,7 +73,7 @@ def spliced(samples: int, **changes: Any) -> tuple[ops.SpliceOut, dict[str, Any]
     op = ops.SpliceOut(p=1.0, **changes)
     chain = Chain([op], RATE)
     draw = {name: chain.draw(range(200))[f"0:{name}"] for name in chain.nodes[0].distributions}
-    return op, dict(op.resolve(draw, HostClips(RATE, np.full(200, samples))))
+    return op, dict(op.resolve(draw, BatchInfo(RATE, np.full(200, samples))))
 
 
 def test_a_splice_that_does_not_fit_is_left_out() -> None:
@@ -135,7 +135,7 @@ def test_a_batch_is_mixed_as_the_library_mixes_its_touched_rows() -> None:
 def test_every_touched_example_is_an_equally_likely_partner() -> None:
     draws = Chain([MIX], RATE).draw(range(8000))
     partners = MIX.resolve(
-        {name: draws[f"0:{name}"] for name in ("snr_in_db", "partner_share")}, HostClips(RATE, np.full(8000, 9))
+        {name: draws[f"0:{name}"] for name in ("snr_in_db", "partner_share")}, BatchInfo(RATE, np.full(8000, 9))
     )["partner"]
     counts = np.histogram(partners, bins=8, range=(0, 8000))[0]
     assert partners.min() >= 0 and partners.max() < 8000 and scipy.stats.chisquare(counts).pvalue > 1e-4

@@ -69,7 +69,7 @@ def fused_words(report, **changes):
 def test_what_is_fused_is_told_by_the_side_that_it_runs_on(race):
     everything = ["On the device, A + B", "On the device, D + E + F"]
     assert fused_words(race, cut=0) == everything
-    assert fused_words(race, cut=0, device_engine="captured") == everything
+    assert fused_words(race, cut=0, device_engine="cuda_graph") == everything
     assert fused_words(race, cut=0, device_engine="torch-audiomentations") == []
     assert fused_words(race, cut=4) == ["On the device, E + F"]
     both = fused_words(race, cut=5, worker_engine="batched")

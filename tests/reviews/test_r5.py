@@ -74,7 +74,7 @@ def loss(output, batch):
 EVERY_KNOB = Plan(
     cut=2,
     worker_engine="batched",
-    device_engine="captured",
+    device_engine="cuda_graph",
     num_workers=3,
     prefetch_factor=5,
     pin_memory=True,

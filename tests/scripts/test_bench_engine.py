@@ -36,8 +36,8 @@ from engine_bench.records import (
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
-from audioaug.core import REGISTRY, YOURS, Uniform
-from audioaug.engine.stock import why_unavailable
+from audioaug.core import CUSTOM_OPS, REGISTRY, Uniform
+from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.measure import host_facts
 from audioaug.ops import Identity
 from audioaug.records import Timing, from_json, read_record, to_json
@@ -177,7 +177,7 @@ def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.Monk
 
 def test_what_a_size_takes_grows_with_its_samples() -> None:
     row, twice = planted("Gain", 1.0, ta=3.0, am=100.0), replace(TINY, batch=4)
-    row.times[RECORDED["compiled"]] = Timing((100.0,))
+    row.times[RECORDED["torch_compile"]] = Timing((100.0,))
     assert fitting.expected_seconds(row, twice, 3) == pytest.approx((3 + fitting.CALLS_BESIDE) * 2 * 2 * (1 + 1 + 3))
     assert fitting.why_not("Gain", twice, CPU, [row], 1e6, 3) == ""
     far = replace(row, size=replace(TINY, seconds=1e-3))  # of which much does not grow
@@ -207,12 +207,12 @@ def test_the_bound_is_torch_audiomentations_over_the_least() -> None:
     assert "geometric mean 8.00 x" in summary(row) and "would reach 16.0 x" in summary(row)
 
 
-@pytest.mark.parametrize("engine", ["captured", "compiled"])
+@pytest.mark.parametrize("engine", ["cuda_graph", "torch_compile"])
 def test_recorded_engines_take_part(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "BATCHES", 5)
     chain = Chain(list(engines.declared_ops(["Gain", "Reverse"], 16000).values()), 16000)
     row = measuring.measure("light", chain, TINY, CPU, 1e9, 0.0, 2, (engine,))
-    assert row.replayed == {RECORDED[engine]: 1.0 if engine == "compiled" else 0.0}
+    assert row.replayed == {RECORDED[engine]: 1.0 if engine == "torch_compile" else 0.0}
     assert f"audioaug, {engine}: light, 2 x 0.5 s" in summary(row)
 
 
@@ -225,19 +225,19 @@ def test_recorded_engines_take_no_part_at_other_sizes_of_a_sweep(monkeypatch: py
 
     monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4)})
     monkeypatch.setattr(measuring, "measure", note)
-    options = bench_engine.Options(TINY, CPU, (), True, True, 0.0, 1, also=("compiled",))
+    options = bench_engine.Options(TINY, CPU, (), True, True, 0.0, 1, also=("torch_compile",))
     steps = bench_engine.run(options, Progress(quiet=True))
     rows = next(result.rows for result in steps if len(result.rows) == len(REGISTRY) + 6)
     assert [(row.name, row.size.batch) for row in rows] == [entry[:2] for entry in asked]
     chains = ("light", "speech", "music")
-    assert asked[-6:] == [*((name, 2, ("compiled",)) for name in chains), *((name, 4, ()) for name in chains)]
+    assert asked[-6:] == [*((name, 2, ("torch_compile",)) for name in chains), *((name, 4, ()) for name in chains)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--ops", "Gian"), "error: There is no op 'Gian'. Did you mean Gain?"),
-        (("--also", "compile"), "error: --also knows no 'compile'. Did you mean compiled?"),
+        (("--also", "compile"), "error: --also knows no 'compile'. Did you mean torch_compile?"),
         (("--load", "missing.json"), "error: Cannot read missing.json: No such file or directory."),
         (("--batch", "1"), "Invalid value for '--batch'"),
     ],
@@ -285,7 +285,7 @@ def test_waiting_costs_nothing() -> None:
 
 
 def test_the_wrappers_op_is_in_no_list_of_ops() -> None:
-    assert wrapper.Nothing not in [*REGISTRY.values(), *YOURS.values()]
+    assert wrapper.Nothing not in [*REGISTRY.values(), *CUSTOM_OPS.values()]
 
 
 def test_every_op_of_the_device_is_asked_what_preparing_costs(spins, monkeypatch: pytest.MonkeyPatch) -> None:

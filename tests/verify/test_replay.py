@@ -111,7 +111,7 @@ class TestStock:
 
     def test_one_that_raises_differs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("torch_audiomentations", exc_type=ImportError)
-        broken = replace(ops.Gain().stock(), arguments={"no_such_argument": 1})
-        monkeypatch.setattr(ops.Gain, "stock", lambda self: broken)
+        broken = replace(ops.Gain().torch_audiomentations(), arguments={"no_such_argument": 1})
+        monkeypatch.setattr(ops.Gain, "torch_audiomentations", lambda self: broken)
         verdict = verify_op(ops.Gain, "torch-audiomentations", sample_rates=(RATE,))
         assert verdict.status == "differs" and "raises TypeError" in verdict.reason

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from audioaug import Chain, ops
-from audioaug.engine.stock import why_unavailable
+from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.records import Cell
 from audioaug.units import format_bytes, format_interval, format_ms, format_percent, plural, significant
 from experiments.claims import Claim, Finding, judge

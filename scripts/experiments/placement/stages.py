@@ -12,7 +12,7 @@ from audioaug.advise.pieces import CLIPS, device_works, worker_works
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
-from audioaug.engine.stock import why_unavailable
+from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.loader.examples import get_wave
 from audioaug.loader.threads import torch_threads
 from audioaug.measure import clock_for, interleave, measure_steps, race

@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from audioaug.core import DeviceClips, Op, Params
+from audioaug.core import DeviceBatchInfo, Op, Params
 from audioaug.errors import UsageError
 from audioaug.ops._torch_reference import transform_class
 from audioaug.ops._torch_reference import why_unavailable as why_unavailable
 
-Batched = Callable[[torch.Tensor, Params, DeviceClips], torch.Tensor]
+Batched = Callable[[torch.Tensor, Params, DeviceBatchInfo], torch.Tensor]
 
 
 def has_counterpart(op: Op) -> bool:
     """Return whether torch-audiomentations has something in the op's place, or in one of its children's."""
-    return op.stock() is not None or any(has_counterpart(child) for child in op.children)
+    return op.torch_audiomentations() is not None or any(has_counterpart(child) for child in op.children)
 
 
-class StockEngine:
+class TorchAudiomentationsEngine:
     """One torch-audiomentations transform for each op that has a counterpart.
 
     Raises:
@@ -30,9 +30,9 @@ class StockEngine:
     def __init__(self, ops: Sequence[Op], sample_rate: int) -> None:
         if reason := why_unavailable():
             raise UsageError(reason, "Install torch 2.11.0 with torchaudio 2.11.0, or use the batched engine.")
-        if not any(op.stock() for op in ops):
+        if not any(op.torch_audiomentations() for op in ops):
             raise UsageError("torch-audiomentations has no counterpart for any of these ops.", "Use engine='batched'.")
-        self._batched = {place: _batched(op, sample_rate) for place, op in enumerate(ops) if op.stock()}
+        self._batched = {place: _batched(op, sample_rate) for place, op in enumerate(ops) if op.torch_audiomentations()}
 
     def get(self, place: int, ours: Batched) -> Batched:
         """Return what to call for the op at that place: the counterpart, or our own where there is none."""
@@ -40,17 +40,19 @@ class StockEngine:
 
 
 def _batched(op: Op, sample_rate: int) -> Batched:
-    stock = op.stock()
-    assert stock is not None
-    kind = transform_class(stock.name)
+    counterpart = op.torch_audiomentations()
+    assert counterpart is not None
+    kind = transform_class(counterpart.name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        transform = kind(**stock.arguments, p=1.0, mode="per_example", sample_rate=sample_rate, output_type="dict")
+        transform = kind(
+            **counterpart.arguments, p=1.0, mode="per_example", sample_rate=sample_rate, output_type="dict"
+        )
     transform.freeze_parameters()
 
-    def apply(x_RCT: torch.Tensor, params: Params, clips: DeviceClips) -> torch.Tensor:
+    def apply(x_RCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         every = torch.ones(len(x_RCT), dtype=torch.bool, device=x_RCT.device)
-        transform.transform_parameters = {"should_apply": every, **stock.parameters(x_RCT, params, clips)}
+        transform.transform_parameters = {"should_apply": every, **counterpart.parameters(x_RCT, params, clips)}
         with _seeded(x_RCT.device, params.get("noise_key")), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of mono, where channels are shuffled
             result: Any = transform(x_RCT, clips.sample_rate)

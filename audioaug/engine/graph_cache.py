@@ -1,4 +1,4 @@
-"""Recording: what batches of one layout make the device do is recorded once, and repeated for later ones by one call.
+"""GraphCache: the kernels that batches of one layout need are kept as a graph, which later batches replay in one call.
 
 The device part is a function of two tensors: the batch and its packed numbers. All else that Python decides by is in
 the batch's layout. So of each layout that comes back the kernels can be recorded.
@@ -22,7 +22,7 @@ from audioaug.engine.prepare import Prepared
 Work = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From a batch (B, C, T) and its packed numbers to a batch of the same shape."""
 
-RECORDED_AT = 3
+CAPTURED_AT = 3
 """The time a layout is seen at which it is recorded. Before, it runs as ever: FFT plans are made then, banks copied."""
 
 WATCHED = 256
@@ -31,7 +31,7 @@ WATCHED = 256
 log = logging.getLogger("audioaug")
 
 
-class Recorder(Protocol):
+class GraphBackend(Protocol):
     """Records work; ``most`` is how many layouts it is worth doing that for."""
 
     most: int
@@ -43,17 +43,17 @@ class Recorder(Protocol):
         """Return what does the same work, on tensors of these shapes."""
 
 
-class Recording:
+class GraphCache:
     """Does work, recorded where its layout came often enough. Copied or unpickled, it begins anew."""
 
-    def __init__(self, make_recorder: Callable[[], Recorder]) -> None:
-        self._make_recorder = make_recorder
-        self._recorder: Recorder | None = make_recorder()
+    def __init__(self, make_backend: Callable[[], GraphBackend]) -> None:
+        self._make_backend = make_backend
+        self._backend: GraphBackend | None = make_backend()
         self._known: dict[Hashable, Work] = {}
         self._seen: OrderedDict[Hashable, int] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Recording, (self._make_recorder,)
+        return GraphCache, (self._make_backend,)
 
     def __len__(self) -> int:
         """How many layouts are recorded."""
@@ -64,12 +64,12 @@ class Recording:
 
         What changes the clips' lengths, and what gradients go through, never is.
         """
-        if self._recorder is None or not prepared.steps or prepared.resizes or not self._recorder.takes(x_BCT):
+        if self._backend is None or not prepared.steps or prepared.changes_length or not self._backend.takes(x_BCT):
             return None
         if x_BCT.requires_grad and torch.is_grad_enabled():
             return None
         key = _key(x_BCT, prepared)
-        if key not in self._known and len(self._known) < self._recorder.most and self._count(key) >= RECORDED_AT:
+        if key not in self._known and len(self._known) < self._backend.most and self._count(key) >= CAPTURED_AT:
             self._record(key, work, x_BCT, numbers)
         return self._known.get(key)
 
@@ -84,13 +84,13 @@ class Recording:
         return self._seen[key]
 
     def _record(self, key: Hashable, work: Work, *tensors: torch.Tensor) -> None:
-        assert self._recorder is not None
+        assert self._backend is not None
         try:
             with torch.inference_mode(False), torch.no_grad():
-                self._known[key] = self._recorder(work, *tensors)
+                self._known[key] = self._backend(work, *tensors)
         except Exception as error:  # whatever a compiler raises: the work has run before, and goes on as ever
             log.warning("The device part cannot be recorded and runs as ever: %s: %s", type(error).__name__, error)
-            self._recorder = None
+            self._backend = None
             self._known.clear()
 
 

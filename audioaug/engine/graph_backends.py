@@ -1,6 +1,6 @@
-"""Recorders: work as a CUDA graph, or compiled by ``torch.compile``.
+"""What ``GraphCache`` can keep of work: a CUDA graph, or what ``torch.compile`` makes of it.
 
-Either repeats the kernels, and nothing of what Python did between them.
+Either runs the same kernels again, without the Python code between them.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from audioaug.engine.recording import Work, log
+from audioaug.engine.graph_cache import Work, log
 from audioaug.internals import DispatchMode
 
 MOST_OF_PEAK = 1e-3
 """By how much compiled work may differ, as a share of the peak: rounding alone is 1e-6."""
 
 
-class Compiler:
+class TorchCompile:
     """Traces the operators, which leaves no Python to break the graph or to recompile for, and compiles them.
 
     That takes some 10 s for each layout, so few are worth it. On a CPU it takes the place of loops (``dsp.compiled``),

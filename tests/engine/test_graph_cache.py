@@ -21,9 +21,9 @@ from audioaug import Chain, Loader, Plan, build_device, ops, split
 from audioaug.advise.demo import demo_chain
 from audioaug.core import REGISTRY
 from audioaug.engine import device as device_build
-from audioaug.engine import recorders
-from audioaug.engine.recorders import CudaGraphs, Outside, traced
-from audioaug.engine.recording import RECORDED_AT
+from audioaug.engine import graph_backends
+from audioaug.engine.graph_backends import CudaGraphs, Outside, traced
+from audioaug.engine.graph_cache import CAPTURED_AT
 from audioaug.measure import trace
 from audioaug.verify.material import demo_arguments
 
@@ -57,7 +57,7 @@ class Failing(Tracer):
 @pytest.fixture(autouse=True)
 def recorder(monkeypatch, as_on_a_gpu):
     if not CUDA:
-        monkeypatch.setitem(device_build.RECORDERS, "captured", Tracer)
+        monkeypatch.setitem(device_build.GRAPH_BACKENDS, "cuda_graph", Tracer)
     monkeypatch.chdir(CHAINS.parents[1])
 
 
@@ -71,7 +71,7 @@ def prepared_batch(module, number, batch=8, lengths=None):
     return prepared.pin_memory() if CUDA else prepared
 
 
-def differences(chain, batches, batch=8, lengths=None, engine="captured"):
+def differences(chain, batches, batch=8, lengths=None, engine="cuda_graph"):
     """Return by how much recorded results differ from those of the ops, as shares of the peak, and the module."""
     recorded, ours = build_device(chain, engine=engine), build_device(chain)
     found = []
@@ -89,13 +89,13 @@ def differences(chain, batches, batch=8, lengths=None, engine="captured"):
 @pytest.mark.parametrize("lengths", [None, [12000, 9000, 12000, 700]], ids=["all as long", "of their own lengths"])
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_an_op_that_is_recorded_does_the_same(name, lengths, monkeypatch):
-    monkeypatch.setattr("audioaug.engine.recording.RECORDED_AT", 1)  # so that more batches meet what others recorded
+    monkeypatch.setattr("audioaug.engine.graph_cache.CAPTURED_AT", 1)  # so that more batches meet what others recorded
     op = REGISTRY[name](**{**demo_arguments(REGISTRY[name]), "p": 0.5})
     if op.why_not_on_device():
         pytest.skip(f"{name} has no device build")
     found, module = differences(Chain([op], RATE), 12, batch=4, lengths=lengths)
     assert max(found) <= (1e-5 if CUDA else 0.0)
-    assert module._recording or any(prepared_batch(module, number, 4).resizes for number in range(12))
+    assert module._graphs or any(prepared_batch(module, number, 4).changes_length for number in range(12))
 
 
 @pytest.mark.parametrize("name", ["demo", "speech", "music", "light"])
@@ -103,12 +103,12 @@ def test_a_chain_that_is_recorded_does_the_same(name):
     chain = demo_chain(RATE) if name == "demo" else Chain.from_yaml(CHAINS / f"{name}.yaml")
     found, module = differences(chain, 40, batch=8)
     assert max(found) <= (1e-5 if CUDA else 0.0)
-    assert module._recording
+    assert module._graphs
 
 
 def test_recorded_audio_is_the_same_wherever_it_is_trained_with():
     chain, clips = Chain(HALF, RATE), [wave(number, 1)[0].cpu() for number in range(40)]
-    plans = [Plan(device_engine=engine) for engine in ("batched", "captured")]
+    plans = [Plan(device_engine=engine) for engine in ("batched", "cuda_graph")]
     ours, recorded = (list(Loader(clips, chain, plan, batch_size=4, device=DEVICE)) for plan in plans)
     assert all(torch.equal(a, b) for a, b in zip(ours, recorded, strict=True)) and len(ours) == 10
 
@@ -116,18 +116,18 @@ def test_recorded_audio_is_the_same_wherever_it_is_trained_with():
 def test_compiled_work_is_the_same_and_compiled_once_for_a_layout():
     counters.clear()
     with torch._dynamo.config.patch(error_on_recompile=True):
-        found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 8, engine="compiled")
+        found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 8, engine="torch_compile")
     assert max(found) <= 1e-6
     if torch.__version__.startswith("2.4."):
         pytest.skip("torch 2.4 compiles noise wrongly, which was found: it ran without")
-    assert len(module._recording) == 1
+    assert len(module._graphs) == 1
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
 
 
 def test_work_that_is_compiled_wrongly_runs_without(monkeypatch, caplog):
     monkeypatch.setattr(torch, "compile", lambda work, **options: lambda *given: 0.9 * work(*given))
-    found, module = differences(Chain(HALF, RATE), 8, engine="compiled")
-    assert max(found) == 0.0 and not len(module._recording)
+    found, module = differences(Chain(HALF, RATE), 8, engine="torch_compile")
+    assert max(found) == 0.0 and not len(module._graphs)
     [said] = [record.getMessage() for record in caplog.records]
     assert "torch.compile gives a result that is off by" in said
 
@@ -146,7 +146,7 @@ def test_the_kernels_are_those_of_other_rows_too():
 
 def test_layouts_of_the_demo_chain_are_few():
     chain = demo_chain(RATE)
-    alike, ours = (build_device(chain, engine=engine) for engine in ("captured", "batched"))
+    alike, ours = (build_device(chain, engine=engine) for engine in ("cuda_graph", "batched"))
     count = {
         name: {prepared_batch(each, n, 32).layout for n in range(100)}
         for name, each in (("alike", alike), ("ours", ours))
@@ -156,17 +156,17 @@ def test_layouts_of_the_demo_chain_are_few():
 
 def test_no_more_is_recorded_than_is_worth_it_and_no_more_counted(monkeypatch):
     monkeypatch.setattr(Tracer, "most", 2)
-    monkeypatch.setattr("audioaug.engine.recording.WATCHED", 3)
-    module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="captured")
+    monkeypatch.setattr("audioaug.engine.graph_cache.WATCHED", 3)
+    module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="cuda_graph")
     for samples in range(100, 110):
-        for _ in range(RECORDED_AT):
+        for _ in range(CAPTURED_AT):
             module(wave(0, samples=samples))
-    assert len(module._recording) <= 2 and len(module._recording._seen) <= 3
+    assert len(module._graphs) <= 2 and len(module._graphs._seen) <= 3
 
 
 def test_a_layout_is_recorded_when_it_comes_back():
-    module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="captured")
-    counts = [len(module._recording) for _ in range(RECORDED_AT) if module(wave(0)) is not None]
+    module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="cuda_graph")
+    counts = [len(module._graphs) for _ in range(CAPTURED_AT) if module(wave(0)) is not None]
     assert counts == [0, 0, 1]
 
 
@@ -174,7 +174,7 @@ def test_a_layout_is_recorded_when_it_comes_back():
 
 
 def test_gradients_are_those_of_the_ops():
-    recorded, ours = (build_device(Chain(HALF, RATE), engine=engine) for engine in ("captured", "batched"))
+    recorded, ours = (build_device(Chain(HALF, RATE), engine=engine) for engine in ("cuda_graph", "batched"))
     for number in range(5):
         prepared, gradients = prepared_batch(recorded, number), []
         for module in (recorded, ours):
@@ -183,21 +183,21 @@ def test_gradients_are_those_of_the_ops():
             gradients.append(x.grad)
         assert any(step.examples < step.rows[2] - step.rows[1] for step in prepared.steps if step.rows)
         assert torch.allclose(*gradients, atol=1e-6)
-    assert not recorded._recording
+    assert not recorded._graphs
 
 
 @pytest.mark.parametrize("op", [ops.Padding(p=1.0), ops.Trim(p=1.0)], ids=lambda op: op.name)
 def test_what_changes_lengths_runs_as_ever(op):
     found, module = differences(Chain([op, ops.Gain(p=1.0)], RATE), 5)
     assert max(found) == 0.0 or CUDA
-    assert module._recording is not None
+    assert module._graphs is not None
 
 
 def test_a_recorder_that_fails_is_told_once_and_the_ops_go_on(monkeypatch, caplog):
-    monkeypatch.setitem(device_build.RECORDERS, "captured", Failing)
+    monkeypatch.setitem(device_build.GRAPH_BACKENDS, "cuda_graph", Failing)
     with caplog.at_level(logging.WARNING, "audioaug"):
         found, module = differences(Chain([ops.Gain(p=1.0)], RATE), 8)
-    assert max(found) == 0.0 and not module._recording
+    assert max(found) == 0.0 and not module._graphs
     assert [record.getMessage() for record in caplog.records] == [
         "The device part cannot be recorded and runs as ever: RuntimeError: no compiler"
     ]
@@ -207,24 +207,24 @@ def test_a_recorder_that_fails_is_told_once_and_the_ops_go_on(monkeypatch, caplo
 def test_a_copy_of_the_module_begins_anew(copied):
     _, module = differences(Chain(HALF, RATE), 8)
     other = copied(module)
-    assert module._recording and not other._recording
+    assert module._graphs and not other._graphs
     assert torch.equal(
         other.augment(wave(1), prepared_batch(other, 1))[0], module.augment(wave(1), prepared_batch(module, 1))[0]
     )
 
 
 def test_inference_mode_comes_and_goes():
-    module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="captured")
+    module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="cuda_graph")
     for number in range(8):
         with torch.inference_mode(number % 2 == 0):
             module(wave(number))
-    assert module._recording
+    assert module._graphs
 
 
 def test_what_was_recorded_does_not_wait():
     _, module = differences(Chain(HALF, RATE), 8)
     x, prepared = wave(1), prepared_batch(module, 1)
-    assert module.is_recorded(x, prepared)
+    assert module.has_graph(x, prepared)
     if CUDA:
         torch.cuda.set_sync_debug_mode("error")
         try:
@@ -279,7 +279,7 @@ def capturing(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: entered("stream", stream))
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool, stream, **_: entered("graph", stream))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
-    monkeypatch.setattr(recorders, "_stream_of", lambda device: f"one of {device}")
+    monkeypatch.setattr(graph_backends, "_stream_of", lambda device: f"one of {device}")
     return steps
 
 
@@ -300,5 +300,5 @@ def test_graphs_of_batches_that_lie_alike_share_them():
 
 
 def test_a_plan_may_ask_for_it():
-    _, module = split(Chain(HALF, RATE), Plan(device_engine="captured"))
-    assert "engine='captured'" in repr(module)
+    _, module = split(Chain(HALF, RATE), Plan(device_engine="cuda_graph"))
+    assert "engine='cuda_graph'" in repr(module)
