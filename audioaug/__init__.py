@@ -59,10 +59,10 @@ __all__ = [
 
 _MODULES = {
     "audio.folder": ("AudioFolder",),
-    "build": ("build_cpu", "build_device", "split"),
+    "engine": ("build_cpu", "build_device", "split"),
     "core": ("Chain", "Draws"),
     "records": ("Plan", "Report"),
-    "train": ("Frames", "Label", "Loader", "Monitor", "Segments", "Stamps", "prefetch"),
+    "loader": ("Frames", "Label", "Loader", "Monitor", "Segments", "Stamps", "prefetch"),
 }
 """The public names by the module that defines them; ``errors`` and ``ops`` are modules themselves."""
 
