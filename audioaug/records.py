@@ -17,7 +17,7 @@ from audioaug.errors import PlanError, UsageError, did_you_mean
 from audioaug.units import plural
 from audioaug.writing import read_file, write_file
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Placement = Literal["cpu", "gpu", "split"]
 WorkerEngine = Literal["audiomentations", "batched"]
@@ -29,8 +29,8 @@ GRAPH_ENGINES: tuple[DeviceEngine, ...] = ("cuda_graph", "torch_compile")
 
 Precision = Literal["fp32", "bf16", "fp16"]
 AugmentForm = Literal["demo", "chain", "op", "ops", "audiomentations", "yaml"]
-CellStatus = Literal["raced", "predicted", "infeasible"]
-Where = Literal["worker", "device", "transfer", "model"]
+CandidateStatus = Literal["raced", "predicted", "infeasible"]
+Location = Literal["worker", "device", "transfer", "model"]
 """Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself."""
 
 START_METHODS = ("fork", "spawn", "forkserver")
@@ -135,7 +135,7 @@ class StageCost:
     """
 
     name: str
-    where: Where
+    where: Location
     ms_per_batch: float | None
     ci_ms: Interval | None = None
     op: int | None = None
@@ -145,7 +145,7 @@ class StageCost:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Candidate:
     """One way to run the chain, with what is predicted and what was measured of it. Step times in milliseconds.
 
     ``predicted_ci_ms`` is a 90 % interval; once there were races, predictions of the others were corrected by them
@@ -172,12 +172,12 @@ class Cell:
     stall: float | None = None
     vram_bytes: int | None = None
     cpu_seconds_per_step: float | None = None
-    status: CellStatus = "predicted"
+    status: CandidateStatus = "predicted"
     reason: str = ""
 
     @property
     def name(self) -> str:
-        """What this cell is, in words: ``split at 3, 2 workers``. Two cells of the same name are the same."""
+        """What this candidate is, in words: ``split at 3, 2 workers``. Two candidates of the same name are the same."""
         where = {"cpu": "all in the loader", "gpu": "all on the device", "split": f"split at {self.cut}"}[
             self.placement
         ]
@@ -199,8 +199,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Recommendation(Cell):
-    """The cell to use, the names of those it cannot be told apart from, and the sentence that says why.
+class Recommendation(Candidate):
+    """The candidate to use, the names of those it cannot be told apart from, and the sentence that says why.
 
     ``margin``: the share of a step below which differences did not count.
     """
@@ -212,9 +212,9 @@ class Recommendation(Cell):
 
 @dataclass(frozen=True)
 class Measurement:
-    """The raw race results of one arm: seconds a step, one entry a block, and what else was seen meanwhile."""
+    """The raw race results of one candidate: seconds a step, one entry a block, and what else was seen meanwhile."""
 
-    cell: str
+    candidate: str
     step: Timing
     wait: Timing
     steps_per_block: int
@@ -261,7 +261,7 @@ class PartCost:
     in the same rounds, where that was measured: what both together are more than each alone is what sharing costs.
     """
 
-    where: Where
+    where: Location
     cut: int
     threads: int
     ms_per_batch: float
@@ -272,7 +272,7 @@ class PartCost:
 
 
 @dataclass(frozen=True)
-class StealCost:
+class ContentionCost:
     """Training steps on cached batches beside workers that never stop and whose batches are thrown away.
 
     ``alone_ms`` and ``step_ms``: a step without and beside them; ``batch_ms``: between two of their batches meanwhile.
@@ -520,13 +520,13 @@ class Plan:
         return read_record(path, cls)
 
 
-KNOBS = tuple(field.name for field in fields(Plan) if field.name in {field.name for field in fields(Cell)})
-"""The fields that a plan and the cell it runs have in common."""
+SHARED_FIELDS = tuple(field.name for field in fields(Plan) if field.name in {field.name for field in fields(Candidate)})
+"""The fields that a plan and the candidate it runs have in common."""
 
 
-def plan_of(cell: Cell, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
-    """Return the plan that runs a cell of that chain."""
-    knobs = {name: getattr(cell, name) for name in KNOBS}
+def plan_of(candidate: Candidate, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
+    """Return the plan that runs a candidate of that chain."""
+    knobs = {name: getattr(candidate, name) for name in SHARED_FIELDS}
     return Plan(**knobs, chain_hash=chain_hash, precision=precision)
 
 
@@ -545,10 +545,10 @@ class Report:
     stages: tuple[StageCost, ...] = ()
     loader_costs: tuple[LoaderCost, ...] = ()
     parts: tuple[PartCost, ...] = ()
-    steals: tuple[StealCost, ...] = ()
-    cells: tuple[Cell, ...] = ()
+    contention: tuple[ContentionCost, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     measurements: tuple[Measurement, ...] = ()
-    current: Cell | None = None
+    current: Candidate | None = None
     recommendation: Recommendation | None = None
     before: Allocation | None = None
     after: Allocation | None = None
@@ -566,7 +566,7 @@ class Window:
 
     ``seconds`` and ``step`` count from the start of the run to the end of the window. ``ready`` is how many batches lay
     ready when one was asked for, on average. CPU use is a share of the cores that this process may use, for each
-    worker a share of one core. ``said`` is set when the bottleneck has moved.
+    worker a share of one core. ``message`` is set when the bottleneck has moved.
     """
 
     seconds: float
@@ -575,7 +575,7 @@ class Window:
     step_ms: float
     wait_ms: float
     clips_per_second: float | None = None
-    of_ceiling: float | None = None
+    ceiling_share: float | None = None
     ready: float | None = None
     cpu_percent: float | None = None
     worker_percent: tuple[float, ...] = ()
@@ -585,7 +585,7 @@ class Window:
     gpu_percent: float | None = None
     vram_bytes: int | None = None
     bottleneck: str = ""
-    said: str = ""
+    message: str = ""
 
     @property
     def stall(self) -> float:
@@ -603,7 +603,7 @@ class MonitoredRun:
     capacity: int | None = None
 
 
-TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (0.0, 80.0)}
+USAGE_TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (0.0, 80.0)}
 """Where the use of GPU, CPU and RAM should be while training, in percent: the bands that a monitor draws."""
 
 BOTTLENECKS = {
@@ -640,12 +640,13 @@ def from_json(text: str | bytes, kind: type[Record]) -> Record:
 
 
 def _check_version(content: Mapping[str, Any], kind: type[Any]) -> None:
-    """Raise ``UsageError`` for a record of a later version, whose fields may mean something else."""
-    version = content.get("schema_version")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    """Raise ``UsageError`` for a record of another schema version, whose fields have other names or meanings."""
+    current = getattr(kind, "schema_version", SCHEMA_VERSION)
+    version = content.get("schema_version", current)
+    if isinstance(version, int) and version != current:
         raise UsageError(
-            f"This {kind.__name__} has schema version {version}, but this audioaug reads up to {SCHEMA_VERSION}.",
-            "Update audioaug.",
+            f"This {kind.__name__} has schema version {version}, but this audioaug reads version {current}.",
+            "Update audioaug." if version > current else "Run the advisor again to write a new one.",
         )
 
 

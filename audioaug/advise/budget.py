@@ -5,7 +5,7 @@ from collections.abc import Container
 from audioaug.measure import Clock
 from audioaug.units import Seconds
 
-SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "heats": 0.33, "race": 0.28}
+SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "screening": 0.33, "race": 0.28}
 """The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
 
 RESERVE = 0.04
@@ -44,5 +44,5 @@ class Budget:
         """Return how long a stage may take: its part of the time that is left, but never nothing."""
         names = list(SHARES)
         left = self.total * (1 - self._left_out) * (1 - RESERVE) - self.spent
-        rest = sum(SHARES[name] for name in names[names.index(stage) :])
-        return max(left, 0.2 * self.total) * SHARES[stage] / rest
+        remaining_shares = sum(SHARES[name] for name in names[names.index(stage) :])
+        return max(left, 0.2 * self.total) * SHARES[stage] / remaining_shares

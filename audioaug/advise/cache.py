@@ -1,4 +1,4 @@
-"""Cache: what stages and heats have shown, kept for the next run by a fingerprint of all that they depend on."""
+"""Cache: what stages and screening have shown, kept for the next run by a fingerprint of all that they depend on."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from audioaug.advise.target import Target
+from audioaug.advise.training_job import TrainingJob
 from audioaug.errors import AudioaugError
 from audioaug.records import Report, read_record, write_record
 from audioaug.units import Seconds
@@ -19,19 +19,19 @@ CHANGING = ("ram_available_bytes", "effective_cores")
 """What differs from run to run on the same machine."""
 
 
-def fingerprint(target: Target, report: Report, asked: Any) -> str | None:
-    """Return a name for all that the stages of this survey depend on; ``None`` if the target has no file to look into.
+def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
+    """Return a name for all that the stages of this survey depend on; ``None`` if the job has no file to look into.
 
     That is the chain, the model file and the model's structure, the data's name, size and shape, the machine with its
     versions, and what was ``asked`` of the survey.
     """
     host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
-    shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in target.model.named_parameters()]
+    shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in job.model.named_parameters()]
     try:
-        source = hashlib.sha256(Path(target.path).read_bytes()).hexdigest()
+        source = hashlib.sha256(Path(job.path).read_bytes()).hexdigest()
     except OSError:
         return None
-    facts = (report.chain, report.workload, host, str(target.model), shapes, source, asked)
+    facts = (report.chain, report.workload, host, str(job.model), shapes, source, asked)
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
 
 
@@ -50,7 +50,7 @@ class Cache:
         return None
 
     def save(self, report: Report) -> None:
-        """Keep the stages and the cells measured so far; where that cannot be, the next run measures again."""
+        """Keep the stages and the candidates measured so far; where that cannot be, the next run measures again."""
         if self.path is None:
             return
         kept = replace(report, notices=(), complete=False)
@@ -61,8 +61,8 @@ class Cache:
 
 def _folder() -> Path | None:
     """Return where to keep files; ``None`` for a user without a home folder."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
+    configured = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "audioaug"
+        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
     except RuntimeError:
         return None

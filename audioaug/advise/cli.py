@@ -94,11 +94,11 @@ def show(report: Report, json: str | None = None) -> None:
 
 
 def _measure(options: dict[str, Any]) -> None:
-    """Load the target, survey it, and write what was found, also when interrupted. stdout gets only the report."""
+    """Load the job, survey it, and write what was found, also when interrupted. stdout gets only the report."""
     from audioaug.advise.interrupt import Interrupt
     from audioaug.advise.progress import Progress
     from audioaug.advise.survey import Options, Survey
-    from audioaug.advise.target import load_target
+    from audioaug.advise.training_job import load_training_job
     from audioaug.advise.user_output import printed_to_stderr
     from audioaug.advise.variants import parse_also
     from audioaug.decide.what_if import parse
@@ -117,19 +117,19 @@ def _measure(options: dict[str, Any]) -> None:
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
     with printed_to_stderr():
-        target = load_target(options["model"], as_device(options["device"]), **named)
-        for notice in target.notices:  # now, since they may explain why the run fails
+        job = load_training_job(options["model"], as_device(options["device"]), **named)
+        for notice in job.notices:  # now, since they may explain why the run fails
             click.echo(f"note: {notice.text}", err=True)
         if verify is not None:
-            check_plan(target.chain, verify)
+            check_plan(job.chain, verify)
         with Interrupt() as interrupt, Progress(interrupt.check) as progress:
-            survey = Survey(target, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
+            survey = Survey(job, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
             report = survey.run()
             if outputs.has_page:
                 from audioaug.advise.listen import listen  # a second of imports, which only a page needs
 
                 with progress.stage("examples to listen to", LISTENING_SECONDS):
-                    outputs.listening = listen(target)
+                    outputs.listening = listen(job)
     _conclude(report, outputs, options)
 
 

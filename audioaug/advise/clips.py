@@ -39,7 +39,7 @@ class Clips:
         return (min(self.samples) / sample_rate, max(self.samples) / sample_rate) if self.samples else None
 
 
-def look_at_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengths: Where | None) -> Clips:
+def inspect_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengths: Where | None) -> Clips:
     """Read some examples; unreadable ones are ignored.
 
     Args:
@@ -73,7 +73,7 @@ def resizing_op(chain: Chain, samples: int) -> str:
 
 
 def loader_setup(
-    dataset: Any, chain: Chain, audio_key: Where | None, given: Mapping[str, Any]
+    dataset: Any, chain: Chain, audio_key: Where | None, defined: Mapping[str, Any]
 ) -> tuple[LoaderSetup, Interval | None, dict[str, str]]:
     """Return what Loader is given besides a plan, the shortest and longest clip in seconds, and where that is from.
 
@@ -81,12 +81,12 @@ def loader_setup(
         dataset: map-style or a stream.
         chain: the augmentation.
         audio_key: where the audio is, if the user says so.
-        given: what the model file defines.
+        defined: what the model file defines.
     """
-    lengths, sources = given.get("lengths"), dict[str, str]()
-    clips = look_at_clips(dataset, chain.sample_rate, audio_key, lengths)
-    op = "" if given.get("collate_fn") else resizing_op(chain, max(clips.samples, default=0))
-    pad = given.get("pad")
+    lengths, sources = defined.get("lengths"), dict[str, str]()
+    clips = inspect_clips(dataset, chain.sample_rate, audio_key, lengths)
+    op = "" if defined.get("collate_fn") else resizing_op(chain, max(clips.samples, default=0))
+    pad = defined.get("pad")
     if pad is not None:
         sources["pad"] = "model file"
     elif pad := clips.differ or bool(op):
@@ -98,7 +98,7 @@ def loader_setup(
         audio_key=clips.audio_key if audio_key is None else audio_key,
         pad=bool(pad),
         lengths=lengths,
-        collate_fn=given.get("collate_fn") is not None,
-        targets=bool(given.get("targets")),
+        collate_fn=defined.get("collate_fn") is not None,
+        targets=bool(defined.get("targets")),
     )
     return setup, clips.seconds(chain.sample_rate), sources

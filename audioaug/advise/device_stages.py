@@ -8,7 +8,7 @@ import torch
 
 from audioaug.advise.bench import Bench
 from audioaug.advise.costs import op_stage, part_cost
-from audioaug.advise.pieces import device_parts, device_works, step_behind
+from audioaug.advise.pieces import device_parts, device_works, step_with_part
 from audioaug.decide.predict import best_threads, threads_beside
 from audioaug.loader.threads import torch_threads
 from audioaug.measure import measure_transfer
@@ -52,7 +52,7 @@ def ceiling_on_fewer_threads(report: Report) -> Ceiling | None:
 
 def parts_to_time(bench: Bench, counts: Sequence[int]) -> dict[int, Parts]:
     """Return what to time on each number of threads: all parts on the middle one, only the longest on the others."""
-    parts = device_parts(bench.target, bench.wave)
+    parts = device_parts(bench.job, bench.wave)
     longest = dict(list(parts.items())[:1])
     return {count: parts if count == counts[(len(counts) - 1) // 2] else longest for count in counts}
 
@@ -60,8 +60,8 @@ def parts_to_time(bench: Bench, counts: Sequence[int]) -> dict[int, Parts]:
 def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -> tuple[PartCost, ...]:
     """Time these device parts on so many threads, and the longest of them with the step and the copy."""
     works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
-    if parts and not bench.target.pad:  # padded batches would have to tell their new lengths
-        behind = step_behind(bench.target, parts[min(parts)], bench.typical)
+    if parts and not bench.job.pad:  # padded batches would have to tell their new lengths
+        behind = step_with_part(bench.job, parts[min(parts)], bench.typical)
         works |= {"step": bench.step(), "both": behind}
     with torch_threads(count):
         times = bench.interleave(works, seconds)
@@ -73,15 +73,15 @@ def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -
 
 def ops_on_device(bench: Bench, threads: int, seconds: Seconds, tick: Callable[..., None]) -> tuple[StageCost, ...]:
     """Time every op alone on that many threads."""
-    works = {f"batched {op}": work for op, work in device_works(bench.target, bench.wave).items()}
+    works = {f"batched {op}": work for op, work in device_works(bench.job, bench.wave).items()}
     with torch_threads(threads):
         times = bench.interleave(works, seconds, tick)
-    return tuple(op_stage(bench.target.chain, "device", name, timing) for name, timing in times.items())
+    return tuple(op_stage(bench.job.chain, "device", name, timing) for name, timing in times.items())
 
 
 def copies(bench: Bench, seconds: Seconds) -> tuple[StageCost, ...]:
     """Time the copy of a batch to the device, from either kind of memory."""
-    found = measure_transfer(bench.wave.cpu(), bench.target.device, bench.clock, seconds=seconds)
+    found = measure_transfer(bench.wave.cpu(), bench.job.device, bench.clock, seconds=seconds)
     return tuple(StageCost(f"copy, {kind}", "transfer", it.ms, it.ci_ms) for kind, it in found.items())
 
 

@@ -13,7 +13,7 @@ POOL = 4096
 """Examples that loaders are measured with: all of a smaller dataset."""
 
 
-def drawn(size: int, count: int, seed: int = 0) -> list[int]:
+def sample_indices(size: int, count: int, seed: int = 0) -> list[int]:
     """Return so many of the indices below ``size``, all if there are fewer, in an order that the seed draws.
 
     Fewer are the first of more, at most ``POOL``. Nothing is as long as the dataset: of ten million examples it takes
@@ -57,7 +57,7 @@ class Reader:
 
     def numbers(self, count: int) -> Sequence[int]:
         """Return the numbers of up to this many examples that stand for all."""
-        return range(count) if self._stream is not None else drawn(len(self._dataset), count)
+        return range(count) if self._stream is not None else sample_indices(len(self._dataset), count)
 
     def __call__(self, number: int) -> Any:
         """Return an example; raise what reading it raises, and ``StopIteration`` for an empty stream."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from audioaug.advise.drawn import Reader
-from audioaug.advise.target import Target
+from audioaug.advise.training_job import TrainingJob
 from audioaug.engine import WorkerChain
 from audioaug.measure import Clock, delayed_seconds
 from audioaug.records import Examples
@@ -19,20 +19,20 @@ PATIENCE = 1.5
 """Seconds for the fewest, whatever the budget is."""
 
 
-def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
+def time_examples(job: TrainingJob, clock: Clock, seconds: float) -> Examples:
     """Read drawn examples twice and augment them as a worker would, warm, one by one, for about so many seconds.
 
     A stream cannot read an example again: there the second is the next one.
     Times are those on a free core: what was spent waiting for one is taken off.
     """
-    worker = WorkerChain(target.chain, target.chain.worker_until, seed=0)
+    worker = WorkerChain(job.chain, job.chain.worker_until, seed=0)
     rows: list[tuple[float, float, float, float, int]] = []
-    read = Reader(target.dataset)
+    read = Reader(job.dataset)
     begin = clock.now()
     for index in read.numbers(2 * MOST):
         try:
-            first, _, wave = _read(target, clock, partial(read, index))
-            again, on_core, _ = _read(target, clock, partial(read, index))
+            first, _, wave = _read(job, clock, partial(read, index))
+            again, on_core, _ = _read(job, clock, partial(read, index))
         except Exception:  # what cannot be read stands for nothing
             continue
         if not rows:
@@ -48,10 +48,10 @@ def look_at_examples(target: Target, clock: Clock, seconds: float) -> Examples:
     return Examples(*columns)
 
 
-def _read(target: Target, clock: Clock, read: Callable[[], Any]) -> tuple[float, float, Any]:
+def _read(job: TrainingJob, clock: Clock, read: Callable[[], Any]) -> tuple[float, float, Any]:
     """Return how long reading takes, what of that is spent on a core, and the wave."""
     seconds, on_core, example = _timed(clock, read)
-    return seconds, on_core, target.clip_of(example)
+    return seconds, on_core, job.clip_of(example)
 
 
 def _timed(clock: Clock, work: Callable[[], Any]) -> tuple[float, float, Any]:

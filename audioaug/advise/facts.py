@@ -3,15 +3,15 @@
 from itertools import accumulate
 from typing import Any
 
-from audioaug.advise.target import Target
+from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain
 from audioaug.engine.fuse import Fused, grouped
 from audioaug.records import ChainFacts, Workload
 
 
-def chain_facts(target: Target) -> ChainFacts:
+def chain_facts(job: TrainingJob) -> ChainFacts:
     """Return the chain's ops and where it may be cut, with the reasons."""
-    chain, first, last = target.chain, target.least_cut, target.chain.worker_until
+    chain, first, last = job.chain, job.least_cut, job.chain.worker_until
     return ChainFacts(
         ops=tuple(op.name for op in chain.ops),
         sample_rate=int(chain.sample_rate),
@@ -39,21 +39,21 @@ def _why_not_before(chain: Chain, first: int) -> str:
     return f"{resizing} changes the lengths of clips, which collate_fn has to see."
 
 
-def workload(target: Target) -> Workload:
+def workload(job: TrainingJob) -> Workload:
     """Return what is trained on what."""
-    shortest, longest = target.clip_seconds
+    shortest, longest = job.clip_seconds
     return Workload(
-        model=target.name,
-        parameters=sum(parameter.numel() for parameter in target.model.parameters()),
-        batch_size=target.batch_size,
+        model=job.name,
+        parameters=sum(parameter.numel() for parameter in job.model.parameters()),
+        batch_size=job.batch_size,
         clip_seconds=longest,
-        sample_rate=int(target.chain.sample_rate),
-        precision=target.precision,
-        dataset=target.data_name,
-        clips=_length(target.dataset),
-        sources=target.sources,
+        sample_rate=int(job.chain.sample_rate),
+        precision=job.precision,
+        dataset=job.data_name,
+        clips=_length(job.dataset),
+        sources=job.sources,
         shortest_seconds=shortest if shortest < longest else None,
-        setup=target.setup,
+        setup=job.setup,
     )
 
 

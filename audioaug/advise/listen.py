@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from audioaug.advise.drawn import Reader
-from audioaug.advise.target import Target, in_one_line
+from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Contract, Draws, Op
 from audioaug.report.parts import NOTHING, Column, Line, Row, Table
-from audioaug.report.sounds import Example, Listening, Sound, heard
+from audioaug.report.sounds import Example, Listening, Sound, rendered_sounds
 from audioaug.verify.contracts import Clips, check
 from audioaug.verify.replay import on_cpu, on_device
 
@@ -27,7 +27,7 @@ AUDIO_BYTES = 800_000
 MOST_EXAMPLES = 4
 SHORTEST_SECONDS = 1.5
 LONGEST_SECONDS = 4.0
-CANDIDATES = 64
+EXAMPLES_TRIED = 64
 """Examples whose draws are looked at, to find those that show the most transforms."""
 
 FLAC_RATIO = 0.7
@@ -47,23 +47,23 @@ COLUMNS = (
 )
 
 
-def listen(target: Target) -> Listening:
-    """Augment a few examples of the target's data both ways; where that fails, say why instead."""
-    whole = target.chain
+def listen(job: TrainingJob) -> Listening:
+    """Augment a few examples of the job's data both ways; where that fails, say why instead."""
+    whole = job.chain
     chain = Chain(whole.ops[: whole.worker_until], whole.sample_rate)
     if chain.device_from >= len(chain):
         return Listening((Line("No transform of this chain runs in a worker and on the device: nothing to compare."),))
     try:
-        return _listen(target, chain)
+        return _listen(job, chain)
     except Exception as error:
-        return Listening((Line(f"Nothing to listen to: {in_one_line(error, target.path)}", "warning"),))
+        return Listening((Line(f"Nothing to listen to: {in_one_line(error, job.path)}", "warning"),))
 
 
-def _listen(target: Target, chain: Chain) -> Listening:
-    names, clips, draws, longest = examples(target, chain)
+def _listen(job: TrainingJob, chain: Chain) -> Listening:
+    names, clips, draws, longest = examples(job, chain)
     if not clips:
         return Listening((Line("Nothing to listen to: none of the first examples could be read.", "warning"),))
-    rate, device, cut = chain.sample_rate, str(target.device), chain.device_from
+    rate, device, cut = chain.sample_rate, str(job.device), chain.device_from
     reference = on_cpu(chain, clips, rate, draws, cut)
     built = on_device(chain, reference, rate, draws, cut, device=device)
     rows = []
@@ -72,7 +72,7 @@ def _listen(target: Target, chain: Chain) -> Listening:
         before, reference = reference, on_cpu(alone, reference, rate, own)
         rows.append(judge(alone, before, reference, own, device))
     found = [
-        Example(name, example_words(chain, draw, *pair), heard(named(dry, *pair), rate))
+        Example(name, example_words(chain, draw, *pair), rendered_sounds(named(dry, *pair), rate))
         for name, draw, dry, pair in zip(names, draws, clips, zip(reference, built))
     ]
     played = max(x_CT.shape[1] for x_CT in clips)
@@ -93,24 +93,24 @@ def named(dry: Sound, reference: Sound, built: Sound) -> dict[str, Sound]:
     return {"dry": dry, "reference build": reference, "device build": built}
 
 
-def examples(target: Target, chain: Chain) -> tuple[list[str], Clips, Draws, int]:
+def examples(job: TrainingJob, chain: Chain) -> tuple[list[str], Clips, Draws, int]:
     """Choose examples whose draws show the most.
 
     Return their names, the starts of their clips, their draws, and the length of the longest clip, in samples.
     """
-    dataset, read = target.dataset, Reader(target.dataset)
-    last = CANDIDATES if target.is_stream else len(dataset)
-    indices = np.unique(np.linspace(0, last - 1, CANDIDATES).astype(int))
+    dataset, read = job.dataset, Reader(job.dataset)
+    last = EXAMPLES_TRIED if job.is_stream else len(dataset)
+    indices = np.unique(np.linspace(0, last - 1, EXAMPLES_TRIED).astype(int))
     draws = chain.draw(indices)
-    order = telling_first([frozenset(applied(chain, draw)) for draw in draws])
+    order = by_new_transforms([frozenset(applied(chain, draw)) for draw in draws])
     found: dict[int, Sound] = {}
     for row in order:
         if len(found) < MOST_EXAMPLES:
             with suppress(Exception):  # a broken file is no example
-                wave = target.clip_of(read(int(indices[row])))
+                wave = job.clip_of(read(int(indices[row])))
                 clip = np.atleast_2d(wave).astype(np.float32)
                 found |= {row: clip} if clip.size else {}
-    count, samples = that_fit(list(found.values()), chain.sample_rate)
+    count, samples = size_that_fits(list(found.values()), chain.sample_rate)
     rows = list(found)[:count]
     names = [name_of(dataset, int(indices[row])) for row in rows]
     longest = max((found[row].shape[1] for row in rows), default=0)
@@ -122,7 +122,7 @@ def applied(chain: Chain, draw: Draws) -> list[str]:
     return [op.name for place, op in enumerate(chain.ops) if draw[f"{place}:apply"][0]]
 
 
-def telling_first(applied: Sequence[frozenset[str]]) -> list[int]:
+def by_new_transforms(applied: Sequence[frozenset[str]]) -> list[int]:
     """Order examples so that each adds the most transforms that were not among those before it."""
     order, left, seen = list[int](), list(range(len(applied))), frozenset[str]()
     while left:
@@ -132,7 +132,7 @@ def telling_first(applied: Sequence[frozenset[str]]) -> list[int]:
     return order
 
 
-def that_fit(clips: Sequence[Sound], sample_rate: int) -> tuple[int, int]:
+def size_that_fits(clips: Sequence[Sound], sample_rate: int) -> tuple[int, int]:
     """How many examples, each of how many samples, may be played: three sounds each, as FLAC in base 64."""
     if not clips:
         return 0, 0

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from audioaug.advise.drawn import Reader
-from audioaug.advise.target import Target
+from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain, Op
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
@@ -30,65 +30,65 @@ MOST_TRIED = 512
 """Examples that are tried to find so many that can be read."""
 
 
-def worker_works(target: Target) -> dict[str, Callable[[], object]]:
+def worker_works(job: TrainingJob) -> dict[str, Callable[[], object]]:
     """Return what a worker does, piece by piece, each for ``CLIPS`` clips: decode, every op always applied, collate."""
-    chain, read = target.chain, Reader(target.dataset)
-    examples = readable(read, target.clip_of)
-    clips = [target.clip_of(example) for _, example in examples]
+    chain, read = job.chain, Reader(job.dataset)
+    examples = readable(read, job.clip_of)
+    clips = [job.clip_of(example) for _, example in examples]
     works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
         if not op.why_not_in_worker():
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
-    worker = WorkerChain(chain, target.least_cut, seed=0)
-    followers = Followers(target.targets, chain, worker.cut)
-    fetcher = Fetcher(dict(examples), worker, "raise", bool(followers), target.lengths, target.audio_key)
-    preparer = Preparer(chain, target.least_cut)
-    collate = Collate(preparer, target.collate_fn, target.pad, None, followers, target.lengths)
+    worker = WorkerChain(chain, job.least_cut, seed=0)
+    followers = Followers(job.targets, chain, worker.cut)
+    fetcher = Fetcher(dict(examples), worker, "raise", bool(followers), job.lengths, job.audio_key)
+    preparer = Preparer(chain, job.least_cut)
+    collate = Collate(preparer, job.collate_fn, job.pad, None, followers, job.lengths)
     fetched = fetcher.__getitems__([(0, number) for number, _ in examples])
     works["collate"] = lambda: collate(fetched)
     return works
 
 
 def device_works(
-    target: Target, wave: torch.Tensor, engine: DeviceEngine = "batched"
+    job: TrainingJob, wave: torch.Tensor, engine: DeviceEngine = "batched"
 ) -> dict[str, Callable[[], object]]:
     """Return every op that has a build for the engine, each on a batch that is on the device."""
     works: dict[str, Callable[[], object]] = {}
-    for place, op in enumerate(target.chain.ops):
+    for place, op in enumerate(job.chain.ops):
         if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
             continue
-        works[str(place)] = _on_batches(Chain([op], target.chain.sample_rate), 0, None, wave, engine)
+        works[str(place)] = _on_batches(Chain([op], job.chain.sample_rate), 0, None, wave, engine)
     return works
 
 
-def device_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
+def device_parts(job: TrainingJob, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
     """Return for each cut, from the first on, all of our engine's that comes behind it, as it is built."""
-    chain = target.chain
-    cuts = range(target.least_cut, min(len(chain), chain.worker_until + 1))
+    chain = job.chain
+    cuts = range(job.least_cut, min(len(chain), chain.worker_until + 1))
     return {cut: _on_batches(chain, cut, None, wave) for cut in cuts}
 
 
-def worker_parts(target: Target, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
+def worker_parts(job: TrainingJob, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
     """Return for each cut what batched workers do with a batch that lies in main memory, as it is built."""
-    chain, first = target.chain, target.least_cut
+    chain, first = job.chain, job.least_cut
     cuts = range(first + 1, chain.worker_until + 1)
     return {cut: _on_batches(chain, first, cut, wave) for cut in cuts}
 
 
-def step_behind(target: Target, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
+def step_with_part(job: TrainingJob, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
     """Return a training step on the batch that the part was made for, with all that a loader does for it on the device.
 
     The batch is copied there and the part runs, on a side stream where there is one, as the step before it goes on.
     """
     on_host = to_device(batch, torch.device("cpu"))
-    if target.device.type == "cuda":
-        on_host = with_wave(on_host, target.wave_of(on_host).pin_memory(), target.audio_key)
+    if job.device.type == "cuda":
+        on_host = with_wave(on_host, job.wave_of(on_host).pin_memory(), job.audio_key)
 
     def finish(batch: Any) -> Any:
-        return with_wave(to_device(batch, target.device), part(), target.audio_key)
+        return with_wave(to_device(batch, job.device), part(), job.audio_key)
 
-    feeder = run_ahead(repeat(on_host), target.device, finish)
-    return lambda: target.step(next(feeder))
+    feeder = run_ahead(repeat(on_host), job.device, finish)
+    return lambda: job.step(next(feeder))
 
 
 def readable(read: Reader, clip_of: Callable[[Any], object]) -> list[tuple[int, Any]]:

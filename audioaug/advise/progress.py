@@ -53,17 +53,17 @@ class Progress:
 
 
 @contextmanager
-def told_once(tell: Callable[[str], None]) -> Iterator[None]:
+def warnings_once(tell: Callable[[str], None]) -> Iterator[None]:
     """Pass the text of each of our own warnings on, once, instead of printing them; others are shown as ever."""
-    told: set[str] = set()
+    reported: set[str] = set()
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def on_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if not issubclass(category, AudioaugWarning):
                 show(message, category, *where, **more)
-            elif str(message) not in told:
-                told.add(str(message))
+            elif str(message) not in reported:
+                reported.add(str(message))
                 tell(str(message))
 
         warnings.simplefilter("always", AudioaugWarning)

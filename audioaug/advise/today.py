@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
-from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
+from audioaug.advise.candidates import candidate_at, open_loader
 from audioaug.advise.limits import needs_of
 from audioaug.advise.racing import CEILING, Racer
-from audioaug.advise.signals import look_at_step, look_beside
+from audioaug.advise.signals import example_and_worker_signals, step_signals
 from audioaug.advise.worker_counts import WorkerCounts
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK
-from audioaug.decide.race import in_the_middle
+from audioaug.decide.race import typical_ms
 from audioaug.decide.recommend import may_leave, without_waiting
 from audioaug.measure import Watch
-from audioaug.records import Ceiling, Cell, Measurement, Notice, Signals
+from audioaug.records import Candidate, Ceiling, Measurement, Notice, Signals
 from audioaug.units import Seconds
 
 FEWEST_STEPS = 3
@@ -34,9 +34,9 @@ LOOKING = 0.016
 
 @dataclass(frozen=True)
 class Today:
-    """What was found: by name what the race measured, of it the cell and the ceiling; signals; what workers need."""
+    """What was found: by name what the race measured, of it the candidate and the ceiling; signals; what workers need."""
 
-    cell: Cell
+    candidate: Candidate
     ceiling: Ceiling
     measurements: dict[str, Measurement]
     signals: Signals
@@ -45,48 +45,48 @@ class Today:
 
 def measure_today(
     bench: Bench,
-    cell: Cell,
+    candidate: Candidate,
     counts: WorkerCounts,
     racer: Racer,
     seconds: Seconds,
     tick: Callable[..., None],
-    beside: Sequence[Cell] = (),
+    rivals: Sequence[Candidate] = (),
 ) -> Today:
-    """Race this cell, with fewer workers if there is no room for all of them, the ceiling, and others beside them."""
-    target = bench.target
-    target.try_step(bench.batches[0])
-    signals = look_at_step(bench, seconds / 20)
-    message = next(open_loader(target, replace(cell, num_workers=0)).messages())
-    counts = replace(counts, needs=needs_of(target, message, counts.host.start_method))
+    """Race this candidate, with fewer workers if there is no room for all of them, the ceiling, and others beside them."""
+    job = bench.job
+    job.try_step(bench.batches[0])
+    signals = step_signals(bench, seconds / 20)
+    message = next(open_loader(job, replace(candidate, num_workers=0)).messages())
+    counts = replace(counts, needs=needs_of(job, message, counts.host.start_method))
     signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
-    cell, refused = _within_limits(bench, cell, counts)
+    candidate, refused = _within_limits(bench, candidate, counts)
     watch = Watch(bench.clock)
-    arms = [cell, *(other for other in beside if other.name != cell.name)]
-    result = _raced(bench, arms, racer, seconds, tick)
-    signals = _with_race(replace(signals, refused=refused), watch, racer, result[cell.name])
-    signals = look_beside(bench, cell, message, signals, LOOKING * racer.budget)
-    step_ms, ci_ms = in_the_middle(CEILING, result)
-    rate, samples_ms = 1e3 * target.batch_size / step_ms, result[CEILING].step.samples_ms
+    candidates = [candidate, *(other for other in rivals if other.name != candidate.name)]
+    result = _raced(bench, candidates, racer, seconds, tick)
+    signals = _with_race(replace(signals, refused=refused), watch, racer, result[candidate.name])
+    signals = example_and_worker_signals(bench, candidate, message, signals, LOOKING * racer.budget)
+    step_ms, ci_ms = typical_ms(CEILING, result)
+    rate, samples_ms = 1e3 * job.batch_size / step_ms, result[CEILING].step.samples_ms
     ceiling = Ceiling(step_ms, ci_ms, rate, counts.host.torch_threads, samples_ms)
-    counts = replace(counts, today=cell.num_workers)
-    return Today(racer.measured(cell, result), ceiling, result, signals, counts)
+    counts = replace(counts, today=candidate.num_workers)
+    return Today(racer.measured(candidate, result), ceiling, result, signals, counts)
 
 
-def _within_limits(bench: Bench, cell: Cell, counts: WorkerCounts) -> tuple[Cell, Notice | None]:
-    """Return the cell with as many workers as there is room for, and the limit where these are fewer."""
+def _within_limits(bench: Bench, candidate: Candidate, counts: WorkerCounts) -> tuple[Candidate, Notice | None]:
+    """Return the candidate with as many workers as there is room for, and the limit where these are fewer."""
     limit = counts.why_no_more()
-    if limit is None or cell.num_workers <= counts.most:
-        return cell, None
-    text = f"{limit.text} What you do today was measured with so many instead of {cell.num_workers}."
-    return cell_at(bench.target.chain, cell.cut, counts.most), Notice(limit.id, text)
+    if limit is None or candidate.num_workers <= counts.most:
+        return candidate, None
+    text = f"{limit.text} What you do today was measured with so many instead of {candidate.num_workers}."
+    return candidate_at(bench.job.chain, candidate.cut, counts.most), Notice(limit.id, text)
 
 
 def _raced(
-    bench: Bench, arms: Sequence[Cell], racer: Racer, seconds: Seconds, tick: Callable[..., None]
+    bench: Bench, candidates: Sequence[Candidate], racer: Racer, seconds: Seconds, tick: Callable[..., None]
 ) -> dict[str, Measurement]:
-    """Measure the arms and the ceiling beside each other; of one step if it is all there is, and hardly any waiting."""
-    first = arms[0]
-    alone = len(arms) == 1 and first.num_workers == 0 and bench.target.device.type == "cpu"
+    """Measure the candidates and the ceiling beside each other; of one step if it is all there is, and hardly any waiting."""
+    first = candidates[0]
+    alone = len(candidates) == 1 and first.num_workers == 0 and bench.job.device.type == "cpu"
     for look in LOOKS:
         found = racer.pilot(first, look * seconds, partial(_is_over, alone, first.num_workers))
         model = without_waiting(found, CEILING)
@@ -94,8 +94,10 @@ def _raced(
             break
         if may_leave(found, model):
             return {first.name: found, CEILING: model}
-    expected = {arm.name: fmean(found.step.seconds) for arm in arms} | {CEILING: fmean(model.step.seconds)}
-    return racer.run(arms, expected, seconds / 2, tick, cached=bench.batches)
+    expected = {candidate.name: fmean(found.step.seconds) for candidate in candidates} | {
+        CEILING: fmean(model.step.seconds)
+    }
+    return racer.run(candidates, expected, seconds / 2, tick, cached=bench.batches)
 
 
 def _is_over(alone: bool, workers: int, found: Measurement) -> bool:
@@ -115,7 +117,7 @@ def _hardly_waits(found: Measurement) -> bool:
 
 def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement) -> Signals:
     """Return the signals with what was seen while today's configuration was raced."""
-    others, usage, name = watch.others(), racer.usage, today.cell
+    others, usage, name = watch.interference(), racer.usage, today.candidate
     return replace(
         signals,
         watched_cores=others.cores,

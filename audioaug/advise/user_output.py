@@ -13,16 +13,16 @@ def printed_to_stderr() -> Iterator[None]:
     This holds for this process and those that it starts meanwhile, and for output that does not come from Python.
     """
     sys.stdout.flush()
-    with redirect_stdout(sys.stderr), _file_descriptor(1, instead=2):
+    with redirect_stdout(sys.stderr), _file_descriptor(1, replacement=2):
         yield
 
 
 @contextmanager
-def _file_descriptor(number: int, instead: int) -> Iterator[None]:
+def _file_descriptor(number: int, replacement: int) -> Iterator[None]:
     """Let a file descriptor be a copy of another one; where either is closed, leave it as it is."""
     try:
         saved = os.dup(number)
-        os.dup2(instead, number)
+        os.dup2(replacement, number)
     except OSError:
         yield
         return

@@ -7,10 +7,10 @@ from itertools import islice
 
 import torch
 
-from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import Bench
+from audioaug.advise.candidates import candidate_at, open_loader
 from audioaug.advise.start_methods import METHODS, StartMethod
-from audioaug.advise.target import in_one_line
+from audioaug.advise.training_job import in_one_line
 from audioaug.decide.recommend import NEVER_RECOMMENDED
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import UsageError, did_you_mean
@@ -43,7 +43,7 @@ def parse_also(text: str) -> tuple[Wanted, ...]:
 
 def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tuple[Variant, ...]:
     """Time the training step on batches that lie on the device, as it is and in each way that was asked for."""
-    target = bench.target
+    job = bench.job
     works: dict[str, Callable[[], object]] = {NOW: bench.step()}
     failed = dict[str, str]()
     for one in wanted:
@@ -52,9 +52,9 @@ def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tu
             works[one.name]()
         except Exception as error:
             works.pop(one.name, None)
-            failed[one.name] = in_one_line(error, target.path)
+            failed[one.name] = in_one_line(error, job.path)
     times = bench.interleave(works, seconds)
-    return tuple(_variant(one, target.batch_size, times, failed.get(one.name, "")) for one in wanted)
+    return tuple(_variant(one, job.batch_size, times, failed.get(one.name, "")) for one in wanted)
 
 
 def raced_engines(
@@ -70,12 +70,15 @@ def why_no_graph(engine: DeviceEngine, device: torch.device) -> str:
 
 
 def _raced_engine(report: Report, engine: DeviceEngine, reason: str, failed: Mapping[str, str]) -> Variant:
-    size, raced = report.workload.batch_size, {cell.name: cell for cell in report.cells if cell.status == "raced"}
+    size, raced = (
+        report.workload.batch_size,
+        {candidate.name: candidate for candidate in report.candidates if candidate.status == "raced"},
+    )
     known = Variant(f"device_engine={engine!r}", size, 0.0, size, changes_training=False)
-    twin = next((cell for cell in raced.values() if cell.device_engine == engine), None)
+    twin = next((candidate for candidate in raced.values() if candidate.device_engine == engine), None)
     ours = raced.get(replace(twin, device_engine="batched").name) if twin else None
     if twin is None or ours is None or ours.measured_ms is None:
-        why = (told for name, told in failed.items() if f"({engine})" in name)
+        why = (reason for name, reason in failed.items() if f"({engine})" in name)
         return replace(known, reason=reason or next(why, "nothing was raced that has our ops on the device."))
     return replace(known, now_ms=ours.measured_ms, step_ms=twin.measured_ms, ci_ms=twin.measured_ci_ms)
 
@@ -103,13 +106,13 @@ def _wanted(part: str) -> Wanted:
 
 
 def _step(bench: Bench, wanted: Wanted) -> Callable[[], object]:
-    target = bench.target
+    job = bench.job
     if wanted.precision is not None:
-        if target.own_step is not None:
+        if job.own_step is not None:
             raise UsageError("`train_step` chooses the precision itself.", "Change it there.")
-        return replace(bench, target=replace(target, precision=wanted.precision)).step()
-    other = replace(target, batch_size=wanted.batch_size or target.batch_size)
-    feeder = iter(open_loader(other, cell_at(target.chain, target.chain.worker_until, workers=0)))
+        return replace(bench, job=replace(job, precision=wanted.precision)).step()
+    other = replace(job, batch_size=wanted.batch_size or job.batch_size)
+    feeder = iter(open_loader(other, candidate_at(job.chain, job.chain.worker_until, workers=0)))
     return Bench(other, bench.clock, list(islice(feeder, BATCHES))).step()
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from audioaug.advise.arms import cell_at
+from audioaug.advise.candidates import candidate_at
 from audioaug.core import Chain
 from audioaug.decide.limits import Needs, most_workers
 from audioaug.errors import MeasurementError
-from audioaug.records import Cell, HostFacts, Notice
+from audioaug.records import Candidate, HostFacts, Notice
 from audioaug.units import plural
 
 MOST_PROCESSES = 32
@@ -57,10 +57,10 @@ class WorkerCounts:
         """Those of them that there is room for."""
         return tuple(count for count in self.wanted if count <= self.most) or (0,)
 
-    def impossible(self, chain: Chain, cuts: range) -> Iterator[Cell]:
-        """Yield a cell with the reason for each of the others, at the first and the last cut there can be."""
+    def impossible(self, chain: Chain, cuts: range) -> Iterator[Candidate]:
+        """Yield a candidate with the reason for each of the others, at the first and the last cut there can be."""
         limit = self.why_no_more()
         for cut in {cuts[0], cuts[-1]}:
             for count in self.wanted:
                 if count > self.most:
-                    yield cell_at(chain, cut, count, status="infeasible", reason=limit.text if limit else "")
+                    yield candidate_at(chain, cut, count, status="infeasible", reason=limit.text if limit else "")

@@ -8,11 +8,11 @@ import psutil
 import torch
 from torch.utils.data import DataLoader
 
-from audioaug.advise.arms import open_brief_loader
-from audioaug.advise.target import Target
+from audioaug.advise.candidates import open_brief_loader
+from audioaug.advise.training_job import TrainingJob
 from audioaug.loader.device_prefetch import map_tensors
 from audioaug.measure import Clock, measure_loader
-from audioaug.records import Cell
+from audioaug.records import Candidate
 from audioaug.units import Seconds
 
 LEAST_LOOKS = 5
@@ -55,9 +55,9 @@ def receive_ms(message: Any, workers: int, clock: Clock, seconds: float) -> floa
     return found.per_batch.ms
 
 
-def start_and_gap(target: Target, cell: Cell, clock: Clock) -> tuple[float, float]:
+def start_and_gap(job: TrainingJob, candidate: Candidate, clock: Clock) -> tuple[float, float]:
     """Return the seconds to the first batch of a run, and to the first of another epoch with the same workers."""
-    loader = open_brief_loader(target, cell)
+    loader = open_brief_loader(job, candidate)
     first = []
     for number in range(2):
         begin = clock.now()

@@ -17,17 +17,17 @@ def worker_stages(
 
     On one thread, as in a worker.
     """
-    target, wave = bench.target, bench.wave.cpu()
-    on_clips = worker_works(target)
+    job, wave = bench.job, bench.wave.cpu()
+    on_clips = worker_works(job)
     on_batches = {
         f"batched {op}": work
-        for op, work in device_works(target, wave).items()
-        if target.least_cut <= int(op) < target.chain.worker_until
+        for op, work in device_works(job, wave).items()
+        if job.least_cut <= int(op) < job.chain.worker_until
     }
-    parts = {f"until {cut}": work for cut, work in worker_parts(target, wave).items()}
+    parts = {f"until {cut}": work for cut, work in worker_parts(job, wave).items()}
     with torch_threads(1):
         times = bench.interleave(on_clips | on_batches | parts, seconds, tick)
-    stages = [worker_stage(target, name, times[name]) for name in on_clips]
-    stages += [op_stage(target.chain, "worker", name, times[name]) for name in on_batches]
+    stages = [worker_stage(job, name, times[name]) for name in on_clips]
+    stages += [op_stage(job.chain, "worker", name, times[name]) for name in on_batches]
     built = [part_cost("worker", int(name.split()[1]), 1, times[name]) for name in parts]
     return tuple(stages), tuple(built)

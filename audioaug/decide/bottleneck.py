@@ -39,19 +39,19 @@ class Bottlenecks:
 
     def __init__(self) -> None:
         self.settled = ""
-        self._candidate, self._seen = "", 0
-        self._said: Counter[tuple[str, str]] = Counter()
+        self._pending, self._seen = "", 0
+        self._reported: Counter[tuple[str, str]] = Counter()
 
     def follow(self, window: Window) -> str:
         """Take the next window in; return a sentence if the bottleneck has moved and that was not said before."""
         found = bottleneck(window)
-        self._seen = self._seen + 1 if found == self._candidate else 1
-        self._candidate = found
+        self._seen = self._seen + 1 if found == self._pending else 1
+        self._pending = found
         if found == self.settled or self._seen < SETTLED:
             return ""
         moved, self.settled = (self.settled, found), found
-        self._said[moved] += 1
-        return _sentence(*moved, window) if moved[0] and self._said[moved] == 1 else ""
+        self._reported[moved] += 1
+        return _sentence(*moved, window) if moved[0] and self._reported[moved] == 1 else ""
 
 
 def _sentence(before: str, now: str, window: Window) -> str:

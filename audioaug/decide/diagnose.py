@@ -5,13 +5,13 @@ from functools import partial
 
 from audioaug.decide.causes import advice, loading, machine, model
 from audioaug.decide.causes.case import NOT_THE_BOTTLENECK, Case, stall
-from audioaug.records import Cell, Notice, Report
+from audioaug.records import Candidate, Notice, Report
 
-__all__ = ["BESIDE", "FIRST", "NOT_THE_BOTTLENECK", "causes", "diagnose", "stall"]
+__all__ = ["SECONDARY", "PRIMARY", "NOT_THE_BOTTLENECK", "causes", "diagnose", "stall"]
 
 Cause = Callable[[Case], str]
 
-FIRST: Mapping[str, Cause] = {
+PRIMARY: Mapping[str, Cause] = {
     # what keeps workers from running, or would end the run
     "not_picklable": partial(machine.refused, limit="not_picklable"),
     "shm_too_small": partial(machine.refused, limit="shm_too_small"),
@@ -48,8 +48,11 @@ FIRST: Mapping[str, Cause] = {
 }
 """The causes that can be the answer, in order of precedence. One of them holds of every case."""
 
-BESIDE: Mapping[str, Cause] = {
-    **{name: FIRST[name] for name in ("foreign_load", "too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")},
+SECONDARY: Mapping[str, Cause] = {
+    **{
+        name: PRIMARY[name]
+        for name in ("foreign_load", "too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")
+    },
     "noisy_neighbour": machine.noisy_neighbour,
     "step_syncs": model.step_syncs,
     "page_faults": model.page_faults,
@@ -62,14 +65,14 @@ BESIDE: Mapping[str, Cause] = {
 """The causes that are told of even where another one is the answer."""
 
 
-def diagnose(report: Report, current: Cell, best: Cell | None = None) -> Notice:
-    """Say what bounds the user's own configuration; ``best`` is the cell that is recommended."""
+def diagnose(report: Report, current: Candidate, best: Candidate | None = None) -> Notice:
+    """Say what bounds the user's own configuration; ``best`` is the candidate that is recommended."""
     case = Case(report, current, best)
-    return next(Notice(name, text) for name, cause in FIRST.items() if (text := cause(case)))
+    return next(Notice(name, text) for name, cause in PRIMARY.items() if (text := cause(case)))
 
 
-def causes(report: Report, current: Cell, best: Cell | None = None) -> tuple[Notice, ...]:
+def causes(report: Report, current: Candidate, best: Candidate | None = None) -> tuple[Notice, ...]:
     """Return the first cause and, behind it, whatever else holds and should be known."""
     case, first = Case(report, current, best), diagnose(report, current, best)
-    rest = (Notice(name, text) for name, cause in BESIDE.items() if name != first.id and (text := cause(case)))
-    return (first, *rest)
+    others = (Notice(name, text) for name, cause in SECONDARY.items() if name != first.id and (text := cause(case)))
+    return (first, *others)

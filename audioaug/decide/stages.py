@@ -1,7 +1,7 @@
 """Stages: what was measured of each of them, as arrays that hold the measurement and what it might have been.
 
 Entry 0 of an array is the time that was measured, in milliseconds. The others are bootstrap replicates: the same found
-from repetitions drawn again, the same rounds of all stages at once, since what was measured in one round met the same
+from repetitions resampled again, the same rounds of all stages at once, since what was measured in one round met the same
 conditions. Whatever is computed from such arrays has its interval by that.
 
 Shapes: R replicates, the first of them what was measured.
@@ -19,10 +19,10 @@ from audioaug.records import (
     DeviceEngine,
     Interval,
     LoaderCost,
+    Location,
     PartCost,
     Report,
     StageCost,
-    Where,
     WorkerEngine,
 )
 from audioaug.units import plural
@@ -80,10 +80,10 @@ class Stages:
         low, high = (self._once(("rate", *end, workers), partial(self._rate, *end, workers)) for end in ends)
         if low is None or high is None:
             return None
-        cheap, dear, ours = (self.worker(*place)[0] for place in (*ends, (cut, engine)))
-        share = (ours - cheap) / (dear - cheap) if dear > cheap else 0.0
+        cheap, expensive, ours = (self.worker(*place)[0] for place in (*ends, (cut, engine)))
+        share = (ours - cheap) / (expensive - cheap) if expensive > cheap else 0.0
         between = low + min(1.0, max(0.0, share)) * (high - low)
-        return between if by == engine else between * max(1.0, ours / dear)
+        return between if by == engine else between * max(1.0, ours / expensive)
 
     def _rate(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
         """Return the rate that was measured with so many workers, or one between (beyond) the nearest counts.
@@ -193,12 +193,12 @@ class Stages:
 
     # Both at once
 
-    def steal(self, engine: WorkerEngine, workers: int, threads: int) -> tuple[Array, Array] | None:
+    def contention(self, engine: WorkerEngine, workers: int, threads: int) -> tuple[Array, Array] | None:
         """Return how many times slower steps and batches are where neither ever waits for the other; at least 1.
 
         With so many workers; for threads or an engine that this was not measured with, it is that of the nearest.
         """
-        same = [it for it in self.report.steals if it.num_workers == workers]
+        same = [it for it in self.report.contention if it.num_workers == workers]
         found = min(same, key=lambda it: (abs(it.threads - threads), it.worker_engine != engine), default=None)
         if found is None:
             return None
@@ -219,13 +219,13 @@ class Stages:
     def unsteadiness(self) -> float:
         """How far what is done today is from itself, from block to block: a share of it, from its middle half."""
         today = self.report.current
-        blocks = next((it.step.seconds for it in self.report.measurements if today and it.cell == today.name), ())
+        blocks = next((it.step.seconds for it in self.report.measurements if today and it.candidate == today.name), ())
         if len(blocks) < 2:
             return 0.0
         quarter, middle, three = np.quantile(blocks, [0.25, 0.5, 0.75])
         return float((three - quarter) / 1.35 / middle)
 
-    def _op(self, where: Where, op: int, engine: str, otherwise: str) -> StageCost | None:
+    def _op(self, where: Location, op: int, engine: str, otherwise: str) -> StageCost | None:
         """Return an op's cost there with an engine, or with the other one where that has nothing in its place."""
         return self._ops.get((where, op, engine)) or self._ops.get((where, op, otherwise))
 
@@ -249,8 +249,8 @@ class Stages:
             return np.array([ms])
         if len(samples_ms) > 1:
             samples = np.asarray(samples_ms[:KEPT_SAMPLES])
-            drawn = samples[(self._rounds[:, : len(samples)] * len(samples)).astype(np.int64)]
-            return np.concatenate([[ms], average(drawn, axis=1) * (ms / average(samples))])
+            resampled = samples[(self._rounds[:, : len(samples)] * len(samples)).astype(np.int64)]
+            return np.concatenate([[ms], average(resampled, axis=1) * (ms / average(samples))])
         low, high = ci_ms or (ms, ms)
         return np.asarray(ms + np.maximum((high - low) / (2 * NORMAL_95) * self.normal_R, -ms / 2))
 

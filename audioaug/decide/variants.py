@@ -48,11 +48,11 @@ def _engine_sentence(report: Report, variant: Variant, step_ms: float, ci_ms: In
 def _loading(report: Report, variant: Variant) -> str:
     """Say whether the loader of the advice delivers a batch as quickly (predicted)."""
     assert variant.step_ms is not None
-    cell = report.recommendation or report.current
-    loader = loader_ms(report, cell) if cell is not None and report.loader_costs else None
-    if cell is None or loader is None or not cell.num_workers:
+    candidate = report.recommendation or report.current
+    loader = loader_ms(report, candidate) if candidate is not None and report.loader_costs else None
+    if candidate is None or loader is None or not candidate.num_workers:
         return ""
     needs = loader[1] * variant.batch_size / variant.now_batch
     if needs <= variant.step_ms:
         return ""
-    return f" Loading ({cell.name}) would then be the bottleneck, with {format_ms(needs)} a batch (predicted)."
+    return f" Loading ({candidate.name}) would then be the bottleneck, with {format_ms(needs)} a batch (predicted)."

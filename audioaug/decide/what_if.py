@@ -10,7 +10,7 @@ from audioaug.decide.predict import mean_ms, predict, threads_beside, worker_eng
 from audioaug.decide.shortlist import placement_of
 from audioaug.decide.stages import Stages
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.records import Ceiling, Cell, LoaderCost, PartCost, Report, StageCost, Where
+from audioaug.records import Candidate, Ceiling, LoaderCost, Location, PartCost, Report, StageCost
 from audioaug.units import format_interval, format_ms, format_percent, format_rate, format_seconds, plural
 
 NUMBERS = ("cores", "step_ms", "batch_size", "clips")
@@ -57,7 +57,7 @@ def _number(name: str, value: str) -> float:
 
 
 def what_if(report: Report, values: Mapping[str, float], profile: Report | None = None) -> tuple[str, ...]:
-    """Predict the best cell of each placement where these facts were different, with 90 % intervals.
+    """Predict the best candidate of each placement where these facts were different, with 90 % intervals.
 
     Args:
         report: what was measured here.
@@ -74,26 +74,29 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     best = _best_of_each(machine)
     if not best:
         return (f"With {asked}: nothing can be predicted, since not every stage was measured.",)
-    lines = [f"With {asked}, {cell.name} would take {_spread(machine, cell, ms)} (predicted)." for ms, cell in best]
+    lines = [
+        f"With {asked}, {candidate.name} would take {_spread(machine, candidate, ms)} (predicted)."
+        for ms, candidate in best
+    ]
     if "clips" in values:
         lines.append(_epoch(machine, best[0][1], best[0][0], values["clips"]))
     return (*lines, *(crossovers(machine) if profile is not None else ()))
 
 
-def _spread(report: Report, cell: Cell, ms: float) -> str:
+def _spread(report: Report, candidate: Candidate, ms: float) -> str:
     """Say how long a step takes, with its interval: ``12.0 ms a step (11.0 .. 13.5)``."""
-    found = predict(report, cell)
+    found = predict(report, candidate)
     if found is None:
         return f"{format_ms(ms)} a step"
     return f"{format_ms(found.ms)} a step ({format_interval(*found.ci_ms)})"
 
 
-def _epoch(report: Report, cell: Cell, ms: float, clips: float) -> str:
+def _epoch(report: Report, candidate: Candidate, ms: float, clips: float) -> str:
     """Say how long an epoch of so many clips takes, and what starting the workers adds to it."""
     seconds = clips / report.workload.batch_size * ms / 1e3
     first = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers]
-    start = max(first, default=0.0) if cell.num_workers else 0.0
-    words = f"An epoch of {clips:,.0f} clips would take {format_seconds(seconds)} with {cell.name} (predicted)"
+    start = max(first, default=0.0) if candidate.num_workers else 0.0
+    words = f"An epoch of {clips:,.0f} clips would take {format_seconds(seconds)} with {candidate.name} (predicted)"
     if not start:
         return f"{words}."
     return f"{words}; starting its workers anew each time would add {format_percent(start / seconds)}."
@@ -123,11 +126,11 @@ def _with_device(report: Report, profile: Report) -> Report:
         ceiling=theirs.ceiling,
         stages=(*mine, *(stage for stage in theirs.stages if stage.where != "worker")),
         parts=(*_parts(report, "worker"), *_parts(theirs, "device")),
-        steals=(),
+        contention=(),
     )
 
 
-def _parts(report: Report, where: Where) -> Iterable[PartCost]:
+def _parts(report: Report, where: Location) -> Iterable[PartCost]:
     return (part for part in report.parts if part.where == where)
 
 
@@ -164,10 +167,10 @@ def _axis(name: str, label: str, values: Sequence[float], texts: list[str], star
     return {"name": name, "label": label, "values": texts, "start": values.index(start)}
 
 
-def _answers(best: list[tuple[float, Cell]], clips: int, factor: float) -> list[str]:
+def _answers(best: list[tuple[float, Candidate]], clips: int, factor: float) -> list[str]:
     """Return a sentence for each placement; all times grow in proportion, so each sum and bound of them does too."""
-    times = [(ms * factor, cell) for ms, cell in best]
-    return [f"{cell.name}: {format_ms(ms)} a step, {format_rate(clips / ms * 1e3)}" for ms, cell in times]
+    times = [(ms * factor, candidate) for ms, candidate in best]
+    return [f"{candidate.name}: {format_ms(ms)} a step, {format_rate(clips / ms * 1e3)}" for ms, candidate in times]
 
 
 def _changed(report: Report, values: Mapping[str, float]) -> Report:
@@ -181,8 +184,8 @@ def _changed(report: Report, values: Mapping[str, float]) -> Report:
     return report
 
 
-def _best_of_each(report: Report) -> list[tuple[float, Cell]]:
-    """Return the best cell of each placement with its time, the fastest first."""
+def _best_of_each(report: Report) -> list[tuple[float, Candidate]]:
+    """Return the best candidate of each placement with its time, the fastest first."""
     if report.ceiling is None:
         return []
     best = _best(report, max(1, int(min(MOST_WORKERS, report.host.usable_cores))))
@@ -208,9 +211,9 @@ def _with_batch(report: Report, batch_size: float) -> Report:
         stages=tuple(map(scaled, report.stages)),
         loader_costs=tuple(map(scaled, report.loader_costs)),
         parts=tuple(map(part, report.parts)),
-        steals=tuple(
+        contention=tuple(
             replace(it, alone_ms=it.alone_ms * factor, step_ms=it.step_ms * factor, batch_ms=it.batch_ms * factor)
-            for it in report.steals
+            for it in report.contention
         ),
         ceiling=report.ceiling and _ceiling(report.ceiling, report.ceiling.step_ms * factor),
     )
@@ -266,8 +269,8 @@ def _least(holds: Callable[[float], bool], low: float, high: float) -> float | N
 def _loader_keeps_up(machine: Report) -> bool:
     """Return whether the whole chain in workers is about as fast as anything."""
     best = _best(machine, max(1, int(min(MOST_WORKERS, machine.host.usable_cores))))
-    rest = [ms for kind, (ms, _) in best.items() if kind != "cpu"]
-    return "cpu" in best and bool(rest) and best["cpu"][0] <= CLOSE * min(rest)
+    others = [ms for kind, (ms, _) in best.items() if kind != "cpu"]
+    return "cpu" in best and bool(others) and best["cpu"][0] <= CLOSE * min(others)
 
 
 def _with_cores(report: Report, cores: float) -> Report:
@@ -276,21 +279,23 @@ def _with_cores(report: Report, cores: float) -> Report:
     Steps were timed on threads of this machine; more cores do not change these.
     """
     host = replace(report.host, usable_cores=cores, effective_cores=None)
-    return replace(report, host=host, steals=report.steals if cores == report.host.usable_cores else ())
+    return replace(report, host=host, contention=report.contention if cores == report.host.usable_cores else ())
 
 
-def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Cell]]:
-    """Return the best cell of each placement with its mean step time, by placement."""
+def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Candidate]]:
+    """Return the best candidate of each placement with its mean step time, by placement."""
     stages, ops = Stages(report, replicates=1), len(report.chain.ops)
-    found: dict[str, list[tuple[float, Cell]]] = {}
+    found: dict[str, list[tuple[float, Candidate]]] = {}
     for cut in report.chain.cuts:
         kind = placement_of(cut, ops)
         for engine, workers in product(worker_engines(report, cut, stages), range(1, most_workers + 1)):
-            cell = Cell(kind, cut, engine, num_workers=workers, threads=threads_beside(report, workers))
-            ms = mean_ms(stages, cell)
+            candidate = Candidate(kind, cut, engine, num_workers=workers, threads=threads_beside(report, workers))
+            ms = mean_ms(stages, candidate)
             if ms is not None:
-                found.setdefault(kind, []).append((ms, cell))
-    return {kind: min(cells, key=lambda it: (round(it[0], 2), it[1].num_workers)) for kind, cells in found.items()}
+                found.setdefault(kind, []).append((ms, candidate))
+    return {
+        kind: min(candidates, key=lambda it: (round(it[0], 2), it[1].num_workers)) for kind, candidates in found.items()
+    }
 
 
 def _ceiling(ceiling: Ceiling, step_ms: float) -> Ceiling:

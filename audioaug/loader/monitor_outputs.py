@@ -138,8 +138,8 @@ class Board:
         for name, value in values.items():
             if isinstance(value, int | float) and name not in ("step", "seconds"):
                 self._writer.add_scalar(f"audioaug/{name}", value, window.step)
-        if window.said:
-            self._writer.add_text("audioaug/bottleneck", window.said, window.step)
+        if window.message:
+            self._writer.add_text("audioaug/bottleneck", window.message, window.step)
 
     def close(self) -> None:
         """Write what is left."""
@@ -159,9 +159,9 @@ class View:
 
     def add(self, window: Window) -> None:
         """Show it."""
-        from audioaug.report.monitor_text import drawn
+        from audioaug.report.monitor_text import renderable
 
-        self._live.update(drawn(self._run, window), refresh=True)
+        self._live.update(renderable(self._run, window), refresh=True)
 
     def close(self) -> None:
         """Leave the last of it on the terminal."""

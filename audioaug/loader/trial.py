@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from audioaug.core import Chain
-from audioaug.decide.race import hopeless, leader, paired_ratio, ties
+from audioaug.decide.race import clearly_slower, leader, paired_ratio, ties
 from audioaug.decide.shortlist import placement_of
 from audioaug.loader.processes import local_size, share_of
 from audioaug.measure.clock import Clock
-from audioaug.records import Cell, Measurement, Plan, Timing, WorkerEngine
+from audioaug.records import Candidate, Measurement, Plan, Timing, WorkerEngine
 from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
@@ -156,7 +156,7 @@ class Trial:
         arm.seconds.append(step)
         if self._turn:
             return
-        given_up = hopeless(self._measurements())
+        given_up = clearly_slower(self._measurements())
         self._running = [arm for arm in self._running if arm.name not in given_up]
         rounds = len(self._running[0].seconds)
         enough = rounds >= FEWEST_ROUNDS and self._spent > LONGEST_TRIAL
@@ -185,7 +185,7 @@ class Trial:
 
 
 def _name(plan: Plan, ops: int) -> str:
-    cell = Cell(
+    candidate = Candidate(
         placement_of(plan.cut, ops),
         plan.cut,
         plan.worker_engine,
@@ -193,4 +193,4 @@ def _name(plan: Plan, ops: int) -> str:
         num_workers=plan.num_workers,
         threads=plan.threads,
     )
-    return cell.name
+    return candidate.name

@@ -1,4 +1,4 @@
-"""The room that measures. It times callables and looks at the machine; it has never heard of augmentation.
+"""The room that measures. It times callables and looks at the machine; it has never rendered_sounds of augmentation.
 
 ========== ===================================================================================================
 clock      ``WallClock``, ``CudaClock``, ``MpsClock``, ``FakeClock``: what time it is, and waiting for the device
@@ -6,7 +6,7 @@ rounds     when to measure once more, and when to stop: the rule that all measur
 repeat     ``repeat`` one thing many times; ``interleave`` several things
 step       ``measure_steps``: training steps on batches that are already on the device, the ceiling
 loader     ``measure_loader``: a loader alone, its first batch and its pace
-steal      ``measure_steal``: how much training and a loader slow each other down
+contention ``measure_contention``: how much training and a loader slow each other down
 transfer   ``measure_transfer``: copying a batch to the device
 feeders    ``race``: one training loop that swaps feeders
 cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
@@ -25,15 +25,15 @@ it is overrun. Nothing here reads the time but through a ``Clock``.
 
 from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit, throttled_seconds
 from audioaug.measure.clock import Clock, CudaClock, FakeClock, MpsClock, WallClock, clock_for
+from audioaug.measure.contention import Contention, measure_contention
 from audioaug.measure.cores import effective_cores
 from audioaug.measure.faults import PageFaults, page_faults
 from audioaug.measure.feeders import RaceResult, race
 from audioaug.measure.host import allowed_cores, files_open, free_shared_memory, host_facts, usable_cores
+from audioaug.measure.interference import Interference, Watch, delayed_seconds
 from audioaug.measure.loader import LoaderRate, measure_loader
-from audioaug.measure.others import Others, Watch, delayed_seconds
 from audioaug.measure.pauses import GcPauses
 from audioaug.measure.repeat import interleave, repeat
-from audioaug.measure.steal import Steal, measure_steal
 from audioaug.measure.step import measure_steps
 from audioaug.measure.trace import Trace, trace
 from audioaug.measure.transfer import measure_transfer
@@ -47,10 +47,10 @@ __all__ = [
     "LoaderRate",
     "MemoryLimit",
     "MpsClock",
-    "Others",
+    "Interference",
     "PageFaults",
     "RaceResult",
-    "Steal",
+    "Contention",
     "Trace",
     "UsageSample",
     "WallClock",
@@ -66,7 +66,7 @@ __all__ = [
     "host_facts",
     "interleave",
     "measure_loader",
-    "measure_steal",
+    "measure_contention",
     "measure_steps",
     "measure_transfer",
     "memory_limit",

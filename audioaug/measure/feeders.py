@@ -1,8 +1,8 @@
 """The race: one uninterrupted training loop whose feeder is swapped, so that all feeders meet the same conditions.
 
-In a round every arm that is still running feeds one block of training steps, in random order. What an arm had prepared
+In a round every candidate that is still running feeds one block of training steps, in random order. What an candidate had prepared
 while others ran is trained on but not timed (``discard``), and a block counts for as many steps as batches were made in
-it (``ready``), or a deep prefetch would sell its stock as speed.
+it (``ready``), or a deep prefetch would sell its queued as speed.
 """
 
 import random
@@ -17,20 +17,20 @@ from audioaug.units import Seconds
 
 Step = Callable[[Any], object]
 
-UNDER_WAY = 1
-"""Batches by which a stock may be smaller after a block than before it, and yet be what it was: one is being made."""
+IN_PROGRESS = 1
+"""Batches by which a queued may be smaller after a block than before it, and yet be what it was: one is being made."""
 
 
 @dataclass(frozen=True)
 class RaceResult:
-    """All blocks that were made, also those of arms that were dropped, and why the arms that failed did."""
+    """All blocks that were made, also those of candidates that were dropped, and why the candidates that failed did."""
 
     measurements: dict[str, Measurement]
     failures: dict[str, str]
 
 
 def race(
-    arms: Mapping[str, Iterator[Any]],
+    candidates: Mapping[str, Iterator[Any]],
     step: Step,
     clock: Clock,
     *,
@@ -47,47 +47,49 @@ def race(
 ) -> RaceResult:
     """Train with several feeders in turn and time each of them, until one is left or the time is up.
 
-    An arm whose feeder or step raises is out of the race, which goes on. ``KeyboardInterrupt`` ends it, and what was
-    measured until then is what ``on_block`` was given. Entry i of a measurement is from round i, so arms can be
-    compared in pairs. A race of one arm runs as long as it may.
+    An candidate whose feeder or step raises is out of the race, which goes on. ``KeyboardInterrupt`` ends it, and what was
+    measured until then is what ``on_block`` was given. Entry i of a measurement is from round i, so candidates can be
+    compared in pairs. A race of one candidate runs as long as it may.
 
     Args:
-        arms: endless feeders by name, started and warm. One feeder may race against itself under two names.
+        candidates: endless feeders by name, started and warm. One feeder may race against itself under two names.
         step: trains on one batch.
         clock: says what time it is and waits for the device.
         block_steps: steps in a block, for all or by name.
         discard: batches by name that are trained on before each block without being timed.
         rounds: rounds that are enough.
         seconds: how long all this may take; a round that will not fit is not started.
-        at_least_rounds: rounds that are made however long they take, and even when only one arm is left.
+        at_least_rounds: rounds that are made however long they take, and even when only one candidate is left.
         seed: of the order within each round.
-        on_block: called after each block with all that was measured of that arm so far.
-        drop: called after each round with the measurements of the arms still running; names those to take out.
+        on_block: called after each block with all that was measured of that candidate so far.
+        drop: called after each round with the measurements of the candidates still running; names those to take out.
         void: called after each round: whether something disturbed it. Then its blocks are taken back and it is made
-            again, where the time allows that and all rounds that are still due, and half as often as
+            retries, where the time allows that and all rounds that are still due, and half as often as
             ``at_least_rounds`` at most: what is always there belongs to what is measured.
-        ready: how many batches lie ready for that arm. Those that a block takes of them without their being made anew
+        ready: how many batches lie ready for that candidate. Those that a block takes of them without their being made anew
             do not count as its steps.
     """
     deadline = clock.now() + seconds
     entered = {
-        name: _Arm(name, feeder, block_steps if isinstance(block_steps, int) else block_steps[name], discard[name])
-        for name, feeder in arms.items()
+        name: _Candidate(
+            name, feeder, block_steps if isinstance(block_steps, int) else block_steps[name], discard[name]
+        )
+        for name, feeder in candidates.items()
     }
     running, failures, draw = dict(entered), dict[str, str](), random.Random(seed)
-    again = at_least_rounds // 2
+    retries = at_least_rounds // 2
 
     def make_round() -> None:
         for name in draw.sample(list(running), len(running)):
-            arm = running[name]
+            candidate = running[name]
             try:
-                arm.run_block(step, clock, ready)
+                candidate.run_block(step, clock, ready)
             except Exception as error:
                 failures[name] = _reason(error)
                 del running[name]
             else:
                 if on_block is not None:
-                    on_block(arm.measurement)
+                    on_block(candidate.measurement)
 
     for index in rounds_until(clock, deadline, at_least=at_least_rounds, at_most=rounds):
         if not running or (len(running) == 1 < len(entered) and index >= at_least_rounds):
@@ -95,10 +97,10 @@ def race(
         due, began = max(1, at_least_rounds - index), clock.now()
         make_round()
         latest = deadline - due * (clock.now() - began)
-        while void is not None and void() and again and clock.now() <= latest:
-            again -= 1
-            for arm in running.values():
-                arm.forget_block()
+        while void is not None and void() and retries and clock.now() <= latest:
+            retries -= 1
+            for candidate in running.values():
+                candidate.forget_block()
             make_round()
         if drop is not None and running:
             for name in drop(_measurements(running)):
@@ -107,7 +109,7 @@ def race(
 
 
 @dataclass
-class _Arm:
+class _Candidate:
     """One feeder and what was measured of it."""
 
     name: str
@@ -121,12 +123,12 @@ class _Arm:
         """Train on what lies ready, then train on one block more and time it; nothing is kept of half a block."""
         self._train(self.discard, step, clock)
         clock.synchronize()
-        stock, start = ready(self.name), clock.now()
+        queued, start = ready(self.name), clock.now()
         waited = self._train(self.block_steps, step, clock)
         clock.synchronize()
         seconds = clock.now() - start
-        sold = max(0, stock - ready(self.name) - UNDER_WAY)
-        self.step_seconds.append(seconds / (self.block_steps - sold))
+        from_queue = max(0, queued - ready(self.name) - IN_PROGRESS)
+        self.step_seconds.append(seconds / (self.block_steps - from_queue))
         self.wait_seconds.append(self.step_seconds[-1] - (seconds - waited) / self.block_steps)
 
     def forget_block(self) -> None:
@@ -150,8 +152,8 @@ class _Arm:
         return Measurement(self.name, step, wait, self.block_steps)
 
 
-def _measurements(arms: Mapping[str, _Arm]) -> dict[str, Measurement]:
-    return {name: arm.measurement for name, arm in arms.items() if arm.step_seconds}
+def _measurements(candidates: Mapping[str, _Candidate]) -> dict[str, Measurement]:
+    return {name: candidate.measurement for name, candidate in candidates.items() if candidate.step_seconds}
 
 
 def _reason(error: Exception) -> str:

@@ -49,7 +49,7 @@ def interleave(
 ) -> dict[str, Timing]:
     """Time several works under the same conditions: all of them once a round, in random order but in the first.
 
-    Whatever drifts (clock rates, heat, the neighbours) then falls on all alike. Entry i of every timing is from
+    Whatever drifts (clock rates, temperature, the neighbours) then falls on all alike. Entry i of every timing is from
     round i, so they can be compared in pairs.
 
     Args:

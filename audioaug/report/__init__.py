@@ -20,7 +20,7 @@ What the renderers of a report agree on:
 
     page.py         the report as sections of parts, in reading order
     parts.py        what a page is made of: Line, Table, Facts, Bars, Code
-    cells.py        the table of cells; measured and predicted never share a column
+    candidates.py        the table of candidates; measured and predicted never share a column
     costs.py        the tables of what each transform and each other stage costs
     bars.py         where a step's time goes, before and after, to one scale
     snippet.py      the code to paste

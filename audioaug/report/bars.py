@@ -27,12 +27,12 @@ def shares(allocation: Allocation) -> dict[Share, float]:
 
 def runs(allocation: Allocation, longest_ms: float, width: int) -> list[tuple[Share, str]]:
     """The bar as runs of one character each, ``width`` characters for ``longest_ms``; ends are rounded, not lengths."""
-    drawn, end_ms, end = [], 0.0, 0
+    found, end_ms, end = [], 0.0, 0
     for share, ms in shares(allocation).items():
         end_ms += max(0.0, ms)
         start, end = end, round(end_ms / longest_ms * width) if longest_ms > 0 else 0
-        drawn.append((share, CHARACTERS[share] * (end - start)))
-    return drawn
+        found.append((share, CHARACTERS[share] * (end - start)))
+    return found
 
 
 def longest_ms(bars: Bars) -> float:
@@ -50,6 +50,6 @@ def plain(bars: Bars, width: int) -> str:
     """The legend, and each bar under its label and numbers, as lines of plain characters."""
     lines = [LEGEND]
     for label, allocation in bars.items:
-        drawn = "".join(characters for _, characters in runs(allocation, longest_ms(bars), width))
-        lines += ["", f"{label}: {caption(allocation)}", drawn]
+        bar = "".join(characters for _, characters in runs(allocation, longest_ms(bars), width))
+        lines += ["", f"{label}: {caption(allocation)}", bar]
     return "\n".join(lines)

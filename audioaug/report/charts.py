@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from audioaug.records import Ceiling, Cell, Interval
+from audioaug.records import Candidate, Ceiling, Interval
 from audioaug.report.bars import Share, caption, longest_ms, shares
 from audioaug.report.costs import OpCost
 from audioaug.report.parts import Bars
@@ -58,10 +58,10 @@ def places_in_time(moments: Sequence[float], times: Sequence[float]) -> list[flo
 
 
 @dataclass(frozen=True)
-class CellMarks:
-    """A cell on the axis: where its predicted and measured times and their intervals are; ``None`` where unknown."""
+class CandidateMarks:
+    """A candidate on the axis: where its predicted and measured times and their intervals are; ``None`` where unknown."""
 
-    axis: "CellAxis"
+    axis: "CandidateAxis"
     predicted: float | None
     predicted_span: Interval | None
     measured: float | None
@@ -69,8 +69,8 @@ class CellMarks:
 
 
 @dataclass(frozen=True)
-class CellAxis:
-    """The common axis of all cells, milliseconds on a logarithmic scale."""
+class CandidateAxis:
+    """The common axis of all candidates, milliseconds on a logarithmic scale."""
 
     low_ms: float
     high_ms: float
@@ -95,27 +95,29 @@ class CellAxis:
         inside = [value for value in values if self.low_ms <= value <= self.high_ms]
         return [(self.place(value), f"{value:g}") for value in inside[:: -(-len(inside) // 6) or 1]]
 
-    def marks(self, cell: Cell) -> CellMarks:
-        """Return where a cell's times are."""
-        return CellMarks(
+    def marks(self, candidate: Candidate) -> CandidateMarks:
+        """Return where a candidate's times are."""
+        return CandidateMarks(
             self,
-            None if cell.predicted_ms is None else self.place(cell.predicted_ms),
-            self._span(cell.predicted_ci_ms),
-            None if cell.measured_ms is None else self.place(cell.measured_ms),
-            self._span(cell.measured_ci_ms),
+            None if candidate.predicted_ms is None else self.place(candidate.predicted_ms),
+            self._span(candidate.predicted_ci_ms),
+            None if candidate.measured_ms is None else self.place(candidate.measured_ms),
+            self._span(candidate.measured_ci_ms),
         )
 
     def _span(self, interval: Interval | None) -> Interval | None:
         return None if interval is None else (self.place(interval[0]), self.place(interval[1]))
 
 
-def cell_axis(ceiling: Ceiling | None, cells: Sequence[Cell]) -> CellAxis:
-    """Return the axis that holds all these cells and the ceiling."""
-    intervals = [it for cell in cells for it in (cell.predicted_ci_ms, cell.measured_ci_ms) if it is not None]
-    times = [ms for cell in cells for ms in (cell.predicted_ms, cell.measured_ms) if ms is not None]
+def candidate_axis(ceiling: Ceiling | None, candidates: Sequence[Candidate]) -> CandidateAxis:
+    """Return the axis that holds all these candidates and the ceiling."""
+    intervals = [
+        it for candidate in candidates for it in (candidate.predicted_ci_ms, candidate.measured_ci_ms) if it is not None
+    ]
+    times = [ms for candidate in candidates for ms in (candidate.predicted_ms, candidate.measured_ms) if ms is not None]
     times += [ms for interval in intervals for ms in interval] + ([ceiling.step_ms] if ceiling else [])
     known = [ms for ms in times if ms > 0] or [1.0]
-    return CellAxis(min(known) * 0.93, max(known) * 1.07, ceiling.step_ms if ceiling else None)
+    return CandidateAxis(min(known) * 0.93, max(known) * 1.07, ceiling.step_ms if ceiling else None)
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class OpBar:
 
 
 def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
-    """Return the bars of all transforms, the dearest as long as its half of the drawing, none too short to be seen."""
+    """Return the bars of all transforms, the slowest as long as its half of the drawing, none too short to be seen."""
     longest = max((ms for cost in costs for ms in (cost.worker_ms, cost.device_ms) if ms is not None), default=0.0)
     scale = OpBar.half / longest if longest > 0 else 0.0
 
@@ -151,12 +153,12 @@ class StepBar:
 def step_bars(bars: Bars, width: float) -> list[StepBar]:
     """Return all bars to one scale, ``width`` for the longest."""
     scale = width / (longest_ms(bars) or 1.0)
-    drawn = []
+    found = []
     for label, allocation in bars.items:
         pieces, begin = [], 0.0
         for share, ms in shares(allocation).items():
             size = max(0.0, ms) * scale
             pieces += [(share, round(begin, 1), round(size, 1))] if size else []
             begin += size
-        drawn.append(StepBar(label, caption(allocation), tuple(pieces)))
-    return drawn
+        found.append(StepBar(label, caption(allocation), tuple(pieces)))
+    return found

@@ -59,7 +59,7 @@ def op_parts(report: Report) -> tuple[Part, ...]:
         Row((str(op + 1), name, *(cost(costs.get((op, it))) for it in sides), runs_in(report, op)))
         for op, name in enumerate(op_names(report))
     )
-    return Table(columns, rows).without_empty(), *pass_lines(report), *reasons(stages)
+    return Table(columns, rows).without_empty(), *fused_lines(report), *reasons(stages)
 
 
 def side(stage: StageCost) -> Side:
@@ -84,7 +84,7 @@ def runs_in(report: Report, op: int) -> str:
     return "worker" if op < report.recommendation.cut else "device"
 
 
-def pass_lines(report: Report) -> tuple[Line, ...]:
+def fused_lines(report: Report) -> tuple[Line, ...]:
     """Which neighbours are one pass where our engine runs them under the recommendation, a line each."""
     advice, names = report.recommendation, op_names(report)
     if advice is None:
@@ -117,13 +117,13 @@ def stage_parts(report: Report) -> tuple[Part, ...]:
     words, ms = [Column("stage"), Column("runs in"), Column("engine")], Column("ms per batch", number=True)
     rows = tuple(Row((stage.name, stage.where, stage.engine, cost(stage), stage.reason)) for stage in stages)
     table = (Table((*words, ms, Column("note")), rows).without_empty(),) if rows else ()
-    return *table, *crowd_lines(report)
+    return *table, *contention_lines(report)
 
 
-def crowd_lines(report: Report) -> tuple[Line, ...]:
+def contention_lines(report: Report) -> tuple[Line, ...]:
     """How much workers and training slow each other down, a line for each number of workers."""
     alone = {(it.cut, it.worker_engine, it.num_workers): it.ms_per_batch for it in report.loader_costs}
-    found = ((it, alone.get((it.cut, it.worker_engine, it.num_workers))) for it in report.steals)
+    found = ((it, alone.get((it.cut, it.worker_engine, it.num_workers))) for it in report.contention)
     return tuple(
         Line(
             f"Beside {plural(it.num_workers, 'worker')} at full speed, a step on {plural(it.threads, 'thread')} "

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from audioaug.records import TARGETS, Interval, MonitoredRun, Window
+from audioaug.records import USAGE_TARGETS, Interval, MonitoredRun, Window
 from audioaug.units import format_bytes, format_ms, format_percent, format_rate
 
 
@@ -24,7 +24,7 @@ def meters(run: MonitoredRun, workers: int, fastest: float | None) -> Iterator[M
     """
     yield Meter("waiting", lambda it: it.stall, lambda it: f"{format_percent(it.stall)} of a step", (0.0, 0.05))
     if run.ceiling_ms is not None:
-        yield Meter("throughput", lambda it: it.of_ceiling, _throughput, (0.95, 1.0))
+        yield Meter("throughput", lambda it: it.ceiling_share, _throughput, (0.95, 1.0))
     else:
         yield Meter("throughput", lambda it: _part(it.clips_per_second, fastest), _throughput)
     yield _use("GPU", "gpu_percent")
@@ -52,7 +52,7 @@ def pace(window: Window) -> str:
     return f"step {window.step:,}: {format_ms(window.step_ms)}{rate}"
 
 
-def met(meter: Meter, windows: list[Window]) -> float | None:
+def share_on_target(meter: Meter, windows: list[Window]) -> float | None:
     """The share of the steps in which a meter was where it should be; ``None`` without a target or a number."""
     if meter.target is None:
         return None
@@ -64,11 +64,11 @@ def met(meter: Meter, windows: list[Window]) -> float | None:
 
 def _throughput(window: Window) -> str | None:
     rate = None if window.clips_per_second is None else format_rate(window.clips_per_second)
-    return ", ".join(filter(None, (rate, _percent(window.of_ceiling, 1, " of the ceiling")))) or None
+    return ", ".join(filter(None, (rate, _percent(window.ceiling_share, 1, " of the ceiling")))) or None
 
 
 def _use(name: str, field: str, more: Callable[[Window], str | None] = lambda _: None) -> Meter:
-    low, high = TARGETS[field]
+    low, high = USAGE_TARGETS[field]
 
     def text(window: Window) -> str | None:
         return ", ".join(filter(None, (_percent(getattr(window, field), 100), more(window)))) or None

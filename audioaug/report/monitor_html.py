@@ -7,7 +7,7 @@ from statistics import median
 
 from audioaug.records import BOTTLENECKS, MonitoredRun, Window
 from audioaug.report.charts import TimeChart, time_chart
-from audioaug.report.meters import Meter, known_meters, met
+from audioaug.report.meters import Meter, known_meters, share_on_target
 from audioaug.report.parts import Column, Facts, Row, Table
 from audioaug.report.sentences import host_words
 from audioaug.report.templating import page_from
@@ -26,7 +26,7 @@ def render(run: MonitoredRun, windows: Sequence[Window]) -> str:
         summary=Facts(summary(run, windows)),
         phases=phases(windows),
         charts=[chart(meter, windows) for meter in known_meters(run, windows)],
-        said=[(window.step, window.said) for window in windows if window.said],
+        moves=[(window.step, window.message) for window in windows if window.message],
         lasted=format_seconds(windows[-1].seconds) if windows else "",
         machine=Facts((("machine", host_words(run.host)),)),
     )
@@ -81,11 +81,11 @@ def phases(windows: list[Window]) -> Table:
 
 def chart(meter: Meter, windows: list[Window]) -> TimeChart:
     """One meter over the whole run."""
-    drawn = windows[:: -(-len(windows) // POINTS)]
+    plotted = windows[:: -(-len(windows) // POINTS)]
     texts = [text for window in windows if (text := meter.text(window)) is not None]
-    times = [window.seconds for window in drawn]
-    moves = [window.seconds for window in windows if window.said]
-    lines = [meter.share(it) for it in drawn]
+    times = [window.seconds for window in plotted]
+    moves = [window.seconds for window in windows if window.message]
+    lines = [meter.share(it) for it in plotted]
     return time_chart(
         meter.name, texts[-1] if texts else "", times, lines, moves, target_words(meter, windows), meter.target
     )
@@ -93,7 +93,7 @@ def chart(meter: Meter, windows: list[Window]) -> TimeChart:
 
 def target_words(meter: Meter, windows: list[Window]) -> str:
     """Where a meter should be, and how often it was: ``target 60 % to 80 %, met in 12 % of the steps``."""
-    share = met(meter, windows)
+    share = share_on_target(meter, windows)
     if meter.target is None or share is None:
         return ""
     low, high = (f"{bound:.0%}".replace("%", " %") for bound in meter.target)

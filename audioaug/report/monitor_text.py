@@ -16,7 +16,7 @@ USED, FREE, TARGET, BOTH = "#", ".", "=", "+"
 WORKERS_SHOWN = 8
 
 
-def drawn(run: MonitoredRun, window: Window) -> RenderableType:
+def renderable(run: MonitoredRun, window: Window) -> RenderableType:
     """The pace, the meters and the bottleneck as something that rich prints."""
     from rich.console import Group
     from rich.table import Table

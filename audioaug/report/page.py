@@ -2,7 +2,7 @@
 
 from audioaug.records import Report
 from audioaug.report.bars import bar_parts
-from audioaug.report.cells import cell_parts
+from audioaug.report.candidates import candidate_parts
 from audioaug.report.costs import op_parts, stage_parts
 from audioaug.report.parts import Section
 from audioaug.report.sentences import headline_parts, setting_parts, trust_parts, what_if_parts
@@ -14,7 +14,7 @@ def page(report: Report) -> tuple[Section, ...]:
     batch = report.workload.batch_size
     sections = (
         Section("", headline_parts(report)),
-        Section("Ways to run this chain, fastest first (times of one training step)", cell_parts(report)),
+        Section("Ways to run this chain, fastest first (times of one training step)", candidate_parts(report)),
         Section(f"What each transform costs alone (ms for a batch of {batch})", op_parts(report)),
         Section("What else a step is made of, each alone", stage_parts(report)),
         Section("Where the time of one step goes", bar_parts(report)),

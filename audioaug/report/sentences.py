@@ -1,7 +1,7 @@
 """What the report says in words."""
 
 from audioaug.records import HostFacts, Report, Workload
-from audioaug.report.cells import runnable_cells
+from audioaug.report.candidates import runnable_candidates
 from audioaug.report.parts import Facts, Line, Part
 from audioaug.units import format_bytes, format_hz, format_seconds, plural
 
@@ -26,8 +26,8 @@ def cause(report: Report) -> str:
 
 def trust_parts(report: Report) -> tuple[Part, ...]:
     """What was measured, what the advice cost, and what the reader should know besides."""
-    said = cause(report)
-    notices = tuple((notice.id, notice.text) for notice in report.notices if notice.text != said)
+    because = cause(report)
+    notices = tuple((notice.id, notice.text) for notice in report.notices if notice.text != because)
     return Line(evidence(report)), *price_lines(report), *([Facts(notices)] if notices else [])
 
 
@@ -39,21 +39,21 @@ def what_if_parts(report: Report) -> tuple[Part, ...]:
 def evidence(report: Report) -> str:
     """What was measured and what only predicted, in one sentence."""
     stages = sum(stage.ms_per_batch is not None for stage in report.stages)
-    cells = runnable_cells(report)
-    raced = sum(cell.measured_ms is not None for cell in cells)
-    guessed = sum(cell.measured_ms is None and cell.predicted_ms is not None for cell in cells)
+    candidates = runnable_candidates(report)
+    raced = sum(candidate.measured_ms is not None for candidate in candidates)
+    guessed = sum(candidate.measured_ms is None and candidate.predicted_ms is not None for candidate in candidates)
     measured = {
         "the ceiling": report.ceiling is not None,
         f"{plural(stages, 'stage')} alone": stages > 0,
-        f"{plural(raced, 'cell')} end to end{race_size(report)}": raced > 0,
+        f"{plural(raced, 'candidate')} end to end{race_size(report)}": raced > 0,
     }
     found = ", ".join(text for text, holds in measured.items() if holds)
-    return f"Measured: {found or 'nothing'}; only predicted: {plural(guessed, 'cell') if guessed else 'nothing'}."
+    return f"Measured: {found or 'nothing'}; only predicted: {plural(guessed, 'candidate') if guessed else 'nothing'}."
 
 
 def race_size(report: Report) -> str:
     """How much was raced: `` (120 blocks, 2,400 steps)``."""
-    blocks = [(len(arm.step.seconds), arm.steps_per_block) for arm in report.measurements]
+    blocks = [(len(candidate.step.seconds), candidate.steps_per_block) for candidate in report.measurements]
     if not blocks:
         return ""
     steps = sum(count * size for count, size in blocks)

@@ -71,7 +71,7 @@ def dataset_lines(work: Workload) -> tuple[str, ...]:
 
 
 def plan_arguments(report: Report, advice: Recommendation) -> list[str]:
-    """The arguments of ``Plan`` for this cell: where and how many always, the rest where it is not the default."""
+    """The arguments of ``Plan`` for this candidate: where and how many always, the rest where it is not the default."""
     chain_hash = "" if report.workload.setup.augment == "demo" else report.chain.hash
     plan, usual = plan_of(advice, chain_hash, report.workload.precision), Plan()
     chosen = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}

@@ -29,7 +29,7 @@ SHADES = ((0, 0, 4), (60, 15, 110), (160, 45, 125), (240, 95, 90), (252, 180, 11
 
 
 @dataclass(frozen=True)
-class Heard:
+class RenderedSound:
     """One sound: what it is, its FLAC and its spectrogram as ``data:`` addresses, and that in words."""
 
     label: str
@@ -44,7 +44,7 @@ class Example:
 
     name: str
     words: str
-    sounds: tuple[Heard, ...]
+    sounds: tuple[RenderedSound, ...]
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Listening:
     verdicts: Table | None = None
 
 
-def heard(sounds: dict[str, Sound], sample_rate: int) -> tuple[Heard, ...]:
+def rendered_sounds(sounds: dict[str, Sound], sample_rate: int) -> tuple[RenderedSound, ...]:
     """Make sounds (C, T), by their labels, playable and visible: at one volume, and to one scale of levels."""
     softer = 1 / max(1.0, *(float(np.abs(x_CT).max(initial=0.0)) for x_CT in sounds.values()))
     pictures = spectrograms(list(sounds.values()), sample_rate)
     return tuple(
-        Heard(
+        RenderedSound(
             label,
             _data("audio/flac", flac(softer * x_CT, sample_rate)),
             _data("image/png", png(picture_HW)),
@@ -72,7 +72,7 @@ def heard(sounds: dict[str, Sound], sample_rate: int) -> tuple[Heard, ...]:
 
 
 def flac(x_CT: Sound, sample_rate: int) -> bytes:
-    """Write the first two channels as 16-bit FLAC, which every browser plays and which loses nothing that is heard."""
+    """Write the first two channels as 16-bit FLAC, which every browser plays and which loses nothing that is rendered_sounds."""
     import soundfile
 
     file = io.BytesIO()

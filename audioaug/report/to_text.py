@@ -35,7 +35,7 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
             if section.title:
                 console.print(text(section.title, "bold underline"))
             for part, before in zip(section.parts, (None, *section.parts)):
-                console.print(*([""] if isinstance(before, parts.Table) else []), drawn(part, console), sep="\n")
+                console.print(*([""] if isinstance(before, parts.Table) else []), renderable(part, console), sep="\n")
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
@@ -62,7 +62,7 @@ def text(content: str, style: str = "", overflow: OverflowMethod = "fold") -> Te
     return Text(printable(content), style=style, overflow=overflow)
 
 
-def drawn(part: parts.Part, console: Console) -> RenderableType:
+def renderable(part: parts.Part, console: Console) -> RenderableType:
     """One part of the page as something that rich prints."""
     match part:
         case parts.Line():

@@ -37,9 +37,15 @@ def test_a_second_run_takes_the_stages_over_and_races(advise, model, here) -> No
     text = notices(here / "report.json")["cached"]
     assert " ago (" in text and str(here / "cache") in text and "--fresh measures all of it again." in text
     after = read_record(here / "report.json", Report)
-    assert (after.stages, after.loader_costs, after.steals) == (before.stages, before.loader_costs, before.steals)
+    assert (after.stages, after.loader_costs, after.contention) == (
+        before.stages,
+        before.loader_costs,
+        before.contention,
+    )
     assert after.complete and after.current.measured_ms != before.current.measured_ms
-    assert {arm.cell for arm in after.measurements} == {it.name for it in after.cells if it.measured_ms is not None}
+    assert {candidate.candidate for candidate in after.measurements} == {
+        it.name for it in after.candidates if it.measured_ms is not None
+    }
 
     third = advise("--model", path, *BRIEF, "--fresh")
     assert third.code == 0 and all(stage in third.err.splitlines() for stage in STAGES)

@@ -127,7 +127,9 @@ def test_in_the_middle(advisor) -> None:
     report = interrupted(process, said, False, wait_for_workers(process, 2))
     assert report.ceiling is not None and report.current.measured_ms > 0
     assert {stage.name for stage in report.stages} >= {"decode", "Gain", "collate"}
-    assert report.cells == () and [arm.cell for arm in report.measurements] == [report.current.name]
+    assert report.candidates == () and [candidate.candidate for candidate in report.measurements] == [
+        report.current.name
+    ]
 
 
 @NO_SIGINT
@@ -136,7 +138,10 @@ def test_in_a_race_with_many_workers(advisor) -> None:
     said = wait_for_stage(process, "race of")
     report = interrupted(process, said, True, wait_for_workers(process, 8))
     assert len({cost.cut for cost in report.loader_costs}) == 2
-    assert {cell.status for cell in report.cells} <= {"predicted", "raced"} and report.cells  # some had their heat
+    assert {candidate.status for candidate in report.candidates} <= {
+        "predicted",
+        "raced",
+    } and report.candidates  # some had their screening
 
 
 def test_an_interruption_that_python_dropped_is_raised_at_the_next_occasion() -> None:

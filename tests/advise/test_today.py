@@ -7,7 +7,7 @@ from audioaug.advise.bench import Bench
 from audioaug.advise.racing import CEILING
 from audioaug.advise.today import FEWEST_STEPS, TELLING_STEPS, _is_over, _raced
 from audioaug.errors import MeasurementError
-from audioaug.records import Cell, Measurement, Timing
+from audioaug.records import Candidate, Measurement, Timing
 from tests.decide.planted import blocks
 
 
@@ -41,31 +41,31 @@ def test_a_pilot_goes_on_where_it_may_be_all_there_is(alone, workers, share, ms,
     ],
 )
 def test_hardly_any_waiting_gets_a_second_look_where_one_step_of_the_first_hides_it(racer_with, waits, did) -> None:
-    cell, seen, racer = Cell("cpu", 1), [], racer_with(lambda batch: None)
+    candidate, seen, racer = Candidate("cpu", 1), [], racer_with(lambda batch: None)
 
-    def pilot(cell, seconds, is_over):
+    def pilot(candidate, seconds, is_over):
         shares = waits[len(seen)]
         seen.append(seconds)
-        return Measurement(cell.name, Timing((0.05,) * len(shares)), Timing(tuple(0.05 * it for it in shares)), 1)
+        return Measurement(candidate.name, Timing((0.05,) * len(shares)), Timing(tuple(0.05 * it for it in shares)), 1)
 
-    def run(arms, expected, seconds, tick, cached):
+    def run(candidates, expected, seconds, tick, cached):
         seen.append("race")
         return {}
 
     racer.pilot, racer.run = pilot, run
-    found = _raced(Bench(racer.target, racer.clock), [cell], racer, 8.0, tick=lambda: None)
+    found = _raced(Bench(racer.job, racer.clock), [candidate], racer, 8.0, tick=lambda: None)
     assert seen == did
-    assert set(found) == (set() if "race" in did else {cell.name, CEILING})
+    assert set(found) == (set() if "race" in did else {candidate.name, CEILING})
 
 
 def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(racer_with) -> None:
-    cell, seen = Cell("cpu", 1), []
+    candidate, seen = Candidate("cpu", 1), []
     racer = racer_with(seen.append)
-    found = racer.pilot(cell, 60.0, lambda found: len(found.step.seconds) == 5)
-    assert found.cell == cell.name and found.steps_per_block == 1
+    found = racer.pilot(candidate, 60.0, lambda found: len(found.step.seconds) == 5)
+    assert found.candidate == candidate.name and found.steps_per_block == 1
     assert len(found.step.seconds) == len(found.wait.seconds) == 5
     assert len(seen) == 6  # a first one, which is not timed
-    assert racer.usage.cpu_per_step(cell.name) is not None
+    assert racer.usage.cpu_per_step(candidate.name) is not None
 
     def fails_the_third_time(batch) -> None:
         seen.append(batch)
@@ -73,4 +73,4 @@ def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(r
             raise ValueError("no more")
 
     with pytest.raises(MeasurementError, match=r"Training failed .*ValueError: no more"):
-        racer_with(fails_the_third_time).pilot(cell, 60.0, lambda _: False)
+        racer_with(fails_the_third_time).pilot(candidate, 60.0, lambda _: False)

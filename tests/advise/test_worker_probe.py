@@ -10,12 +10,12 @@ import torch
 
 from audioaug import Chain, ops
 from audioaug.advise import example_probe, worker_probe
-from audioaug.advise.arms import open_loader, stock_of
-from audioaug.advise.example_probe import FEWEST, look_at_examples
+from audioaug.advise.candidates import open_loader, queued_batches
+from audioaug.advise.example_probe import FEWEST, time_examples
 from audioaug.advise.worker_probe import Memory, Ready, receive_ms, start_and_gap
 from audioaug.loader.device_prefetch import tensors
 from audioaug.measure import FakeClock
-from audioaug.records import Cell
+from audioaug.records import Candidate
 from tests.advise.planted import CLOCK, LOOK
 
 
@@ -35,7 +35,7 @@ class Data:
 
 
 def trained(**planted):
-    """A target of such data."""
+    """A job of such data."""
     return SimpleNamespace(
         dataset=Data(**planted),
         chain=Chain([ops.Gain(p=1.0)], 16000),
@@ -61,12 +61,12 @@ def test_the_start_and_the_gap_are_the_first_batches_of_two_epochs(monkeypatch) 
             yield "batch"
 
     monkeypatch.setattr(worker_probe, "open_brief_loader", lambda *_: SimpleNamespace(messages=messages))
-    assert start_and_gap(trained(), Cell("cpu", 1, num_workers=2), clock) == (3.0, 0.5)
+    assert start_and_gap(trained(), Candidate("cpu", 1, num_workers=2), clock) == (3.0, 0.5)
 
 
 def test_the_same_workers_serve_both_epochs(tmp_path: Path) -> None:
-    target = trained(read=lambda index: (tmp_path / str(os.getpid())).touch())
-    assert min(start_and_gap(target, Cell("cpu", 1, num_workers=2), CLOCK)) > 0
+    job = trained(read=lambda index: (tmp_path / str(os.getpid())).touch())
+    assert min(start_and_gap(job, Candidate("cpu", 1, num_workers=2), CLOCK)) > 0
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -78,11 +78,11 @@ def test_a_message_is_sent_anew_for_every_batch_that_is_timed() -> None:
 
 
 def test_workers_that_keep_what_they_read_grow() -> None:
-    cell = Cell("cpu", 1, num_workers=1)
+    candidate = Candidate("cpu", 1, num_workers=1)
     found = {}
     for keeps in (0, 1_000_000):
-        loader, memory = open_loader(trained(keeps=keeps), cell), Memory()
-        memory.watch(loader.messages(), stock_of(cell), FakeClock(), 1.0)  # the deadline never passes
+        loader, memory = open_loader(trained(keeps=keeps), candidate), Memory()
+        memory.watch(loader.messages(), queued_batches(candidate), FakeClock(), 1.0)  # the deadline never passes
         found[keeps] = memory.growth_bytes
         assert memory.worker_bytes > 1_000_000
     assert found[1_000_000] == pytest.approx(4 * 1_000_000, rel=0.5) and found[0] < 1_000_000
@@ -98,7 +98,7 @@ def test_examples_are_looked_at_one_by_one(monkeypatch) -> None:
 
     monkeypatch.setattr(example_probe, "delayed_seconds", delay.now)
     monkeypatch.setattr(example_probe, "time", SimpleNamespace(thread_time=core.now))
-    found = look_at_examples(trained(read=read), clock, 0.05)
+    found = time_examples(trained(read=read), clock, 0.05)
     assert len(found.samples) == FEWEST and set(found.samples) == {400, 401}
     read_ms = pytest.approx([4 if samples == 400 else 12 for samples in found.samples])
     assert found.first_ms == read_ms == found.again_ms and found.cpu_ms == pytest.approx([1] * FEWEST)

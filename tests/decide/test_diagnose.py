@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from audioaug.decide.diagnose import diagnose, stall
-from tests.decide.planted import CPU, cell, planted_report, raced
+from tests.decide.planted import CPU, candidate, planted_report, raced
 
 
 def test_stall_is_the_share_that_the_model_does_not_need() -> None:
@@ -89,7 +89,7 @@ def test_what_is_not_augmentation(stage, cause) -> None:
 
 
 def test_where_no_stage_was_measured_nothing_is_blamed() -> None:
-    found = diagnose(replace(planted_report(), stages=()), raced(3, 2, 40.0), cell(0, 2))
+    found = diagnose(replace(planted_report(), stages=()), raced(3, 2, 40.0), candidate(0, 2))
     assert found.id == "unverified" and "75 %" in found.text
 
 

@@ -136,7 +136,7 @@ def test_log_and_page(tmp_path):
         train(monitor, clock, 0.5)
     run, windows = read_log(log)
     assert (run, windows) == (monitor.run, monitor.windows) and run.capacity == 8
-    assert json.loads(log.read_text().splitlines()[0])["schema_version"] == 1
+    assert json.loads(log.read_text().splitlines()[0])["schema_version"] == 2
     log.write_bytes(log.read_bytes()[:-5])  # as of a run that was killed
     assert read_log(log)[1] == windows[:-1]
     assert "17 % of the training was spent waiting for data" in page.read_text() and "http:" not in page.read_text()

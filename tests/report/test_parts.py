@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from audioaug.errors import printable
-from audioaug.records import Allocation, Cell, Plan
-from audioaug.report import bars, cells, charts, costs, sentences, snippet
+from audioaug.records import Allocation, Candidate, Plan
+from audioaug.report import bars, candidates, charts, costs, sentences, snippet
 from audioaug.report.page import page
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
 
 
 def rows_of(report):
-    """The cell table as one dict a row, keyed by header."""
-    table = cells.cell_parts(report)[0]
+    """The candidate table as one dict a row, keyed by header."""
+    table = candidates.candidate_parts(report)[0]
     headers = [column.header.replace("\n", " ") for column in table.columns]
     return [dict(zip(headers, row.values, strict=True)) for row in table.rows]
 
@@ -49,9 +49,9 @@ def test_printable_leaves_no_way_to_steer_a_terminal():
     assert printable("a\x1b[31m\r\nb\u202ec") == r"a\x1b[31m\r\nb\u202ec"
 
 
-def test_cells_are_sorted_by_the_best_known_time_after_the_ceiling(race):
+def test_candidates_are_sorted_by_the_best_known_time_after_the_ceiling(race):
     rows = rows_of(race)
-    assert rows[0]["cell"] == "(ceiling)"
+    assert rows[0]["candidate"] == "(ceiling)"
     times = [row["measured ms"] if row["measured ms"] != "-" else row["predicted ms"] for row in rows[1:]]
     numbers = [float(time.split()[0]) for time in times]
     assert numbers == sorted(numbers)
@@ -62,7 +62,8 @@ def fused_words(report, **changes):
     chain = replace(report.chain, ops=tuple("ABCDEF"), fused=((0, 2), (3, 6)))
     advice = replace(report.recommendation, **changes)
     return [
-        line.text.partition(" are")[0] for line in costs.pass_lines(replace(report, chain=chain, recommendation=advice))
+        line.text.partition(" are")[0]
+        for line in costs.fused_lines(replace(report, chain=chain, recommendation=advice))
     ]
 
 
@@ -74,16 +75,18 @@ def test_what_is_fused_is_told_by_the_side_that_it_runs_on(race):
     assert fused_words(race, cut=4) == ["On the device, E + F"]
     both = fused_words(race, cut=5, worker_engine="batched")
     assert both == ["In the workers, A + B", "In the workers, D + E"]
-    assert costs.pass_lines(replace(race, recommendation=None)) == ()
+    assert costs.fused_lines(replace(race, recommendation=None)) == ()
 
 
-def test_each_mark_stands_at_its_own_cell(race, early_exit):
-    assert {row[""]: row["cell"] for row in rows_of(race) if row[""]} == {
+def test_each_mark_stands_at_its_own_candidate(race, early_exit):
+    assert {row[""]: row["candidate"] for row in rows_of(race) if row[""]} == {
         "use": "split at 2, 4 workers, prefetch 4, pinned",
         "tie": "split at 1, 4 workers",
         "today": "all in the loader, 2 workers",
     }
-    assert [row["cell"] for row in rows_of(early_exit) if row[""] == "use, today"] == ["all in the loader, 2 workers"]
+    assert [row["candidate"] for row in rows_of(early_exit) if row[""] == "use, today"] == [
+        "all in the loader, 2 workers"
+    ]
 
 
 def test_a_prediction_never_stands_in_the_measured_column_and_is_labelled(race):
@@ -107,9 +110,9 @@ def test_vram_has_a_column_only_if_any_is_known(race, early_exit):
     assert "VRAM" not in rows_of(early_exit)[0]
 
 
-def test_infeasible_cells_leave_the_table_and_keep_their_reason(race):
-    assert not any(row["cell"].startswith("all on the device") for row in rows_of(race))
-    assert cells.infeasible_parts(race) == (
+def test_infeasible_candidates_leave_the_table_and_keep_their_reason(race):
+    assert not any(row["candidate"].startswith("all on the device") for row in rows_of(race))
+    assert candidates.infeasible_parts(race) == (
         Facts(
             (
                 (
@@ -123,30 +126,32 @@ def test_infeasible_cells_leave_the_table_and_keep_their_reason(race):
 
 def test_a_long_table_leaves_out_predictions_only_and_says_how_many(race):
     rows = rows_of(race)
-    assert len(rows) == cells.ROWS_SHOWN + 1
-    assert sum(row["status"] == "raced" for row in rows) == sum(cell.status == "raced" for cell in race.cells)
-    assert "Left out: 2 cells, only predicted" in cells.cell_parts(race)[2].text
+    assert len(rows) == candidates.ROWS_SHOWN + 1
+    assert sum(row["status"] == "raced" for row in rows) == sum(
+        candidate.status == "raced" for candidate in race.candidates
+    )
+    assert "Left out: 2 candidates, only predicted" in candidates.candidate_parts(race)[2].text
 
 
-def test_a_measured_cell_wins_over_the_same_one_predicted(race):
+def test_a_measured_candidate_wins_over_the_same_one_predicted(race):
     predicted = replace(race.current, measured_ms=None, measured_ci_ms=None, status="predicted")
-    rows = rows_of(replace(race, cells=(predicted,), recommendation=None))
+    rows = rows_of(replace(race, candidates=(predicted,), recommendation=None))
     assert [(row[""], row["measured ms"]) for row in rows[1:]] == [("today", "284.0 (282.0 .. 285.5)")]
 
 
-def test_cells_that_differ_in_a_knob_have_different_names(race):
-    two = Cell("cpu", 4, num_workers=2, predicted_ms=9.0)
+def test_candidates_that_differ_in_a_knob_have_different_names(race):
+    two = Candidate("cpu", 4, num_workers=2, predicted_ms=9.0)
     one = replace(two, prefetch_factor=8, pin_memory=True, predicted_ms=8.0)
-    rows = rows_of(replace(race, cells=(one, two), current=None, recommendation=None))
-    assert [row["cell"] for row in rows[1:]] == [
+    rows = rows_of(replace(race, candidates=(one, two), current=None, recommendation=None))
+    assert [row["candidate"] for row in rows[1:]] == [
         "all in the loader, 2 workers, prefetch 8, pinned",
         "all in the loader, 2 workers",
     ]
 
 
-def test_knobs_that_are_not_in_use_do_not_make_two_cells():
-    one = Cell("gpu", 0, worker_engine="batched", prefetch_factor=None)
-    two = Cell("gpu", 0, worker_engine="audiomentations", prefetch_factor=4)
+def test_knobs_that_are_not_in_use_do_not_make_two_candidates():
+    one = Candidate("gpu", 0, worker_engine="batched", prefetch_factor=None)
+    two = Candidate("gpu", 0, worker_engine="audiomentations", prefetch_factor=4)
     assert one.name == two.name
     assert replace(one, num_workers=1).name != replace(two, num_workers=1).name
 
@@ -255,9 +260,9 @@ def test_the_price_and_when_it_is_paid(race, early_exit, bare):
 
 def test_the_evidence_counts_what_was_measured_and_what_only_predicted(race, early_exit, bare):
     assert sentences.evidence(race) == (
-        "Measured: the ceiling, 14 stages alone, 5 cells end to end (6 blocks, 150 steps); only predicted: 9 cells."
+        "Measured: the ceiling, 14 stages alone, 5 candidates end to end (6 blocks, 150 steps); only predicted: 9 candidates."
     )
-    assert sentences.evidence(early_exit) == "Measured: the ceiling, 1 cell end to end; only predicted: nothing."
+    assert sentences.evidence(early_exit) == "Measured: the ceiling, 1 candidate end to end; only predicted: nothing."
     assert sentences.evidence(bare) == "Measured: nothing; only predicted: nothing."
 
 

@@ -22,7 +22,7 @@ import torch
 from audioaug import Chain, Loader, Monitor, Plan, ops
 from audioaug.advise.cache import Cache
 from audioaug.advise.cli import main
-from audioaug.advise.target import load_target
+from audioaug.advise.training_job import load_training_job
 from audioaug.audio import files
 from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
@@ -668,9 +668,9 @@ def test_r6_11_data_may_have_a_name_that_is_no_utf_8(tmp_path):
     os.mkdir(folder)
     soundfile.write(folder + b"/x.wav", np.full(1000, 0.5), 16000, format="WAV")
     (tmp_path / "mymodel.py").write_text("import torch\nmodel = torch.nn.Linear(1, 1)\n")
-    target = load_target(str(tmp_path / "mymodel.py"), torch.device("cpu"), data=os.fsdecode(folder))
-    assert target.data_name == f"{tmp_path}/sp\\udce9ech" and target.dataset[0][0].any()
-    assert to_json(target.data_name)
+    job = load_training_job(str(tmp_path / "mymodel.py"), torch.device("cpu"), data=os.fsdecode(folder))
+    assert job.data_name == f"{tmp_path}/sp\\udce9ech" and job.dataset[0][0].any()
+    assert to_json(job.data_name)
 
 
 class WithItsOwnQueue:

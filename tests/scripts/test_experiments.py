@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from audioaug.advise.target import load_target
 from click.testing import CliRunner
 from experiment_crossover import judged
 from experiment_knobs import CHAIN
@@ -32,7 +33,6 @@ from experiments.throughput.records import Choice, Way
 from experiments.throughput.scaling_worker import counts
 
 from audioaug import Chain, ops
-from audioaug.advise.target import load_target
 from audioaug.errors import MeasurementError
 from audioaug.measure import FakeClock, WallClock, host_facts
 from audioaug.records import Cell, Timing, write_record

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from audioaug.decide.predict import worker_ms, worker_stages
 from audioaug.decide.race import Ratio, paired_ratio
-from audioaug.records import Cell, Examples, Measurement, Report, Signals, StageCost
+from audioaug.records import Candidate, Examples, Measurement, Report, Signals, StageCost
 
 NOT_THE_BOTTLENECK = 0.02
 """A stall of at most this share is not worth anybody's time."""
@@ -21,7 +21,7 @@ NOISE = 0.25
 """Half the interval of a step, as a share of it: with more, little can be said."""
 
 FEWEST_ROUNDS = 4
-"""Of a race; a heat has fewer, and who leaves earlier is plainly slower."""
+"""Of a race; a screening has fewer, and who leaves earlier is plainly slower."""
 
 PROBE = 16
 """The first examples that were drawn: all stages of a worker are timed with them."""
@@ -35,11 +35,11 @@ def stall(report: Report, step_ms: float) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """What is to be explained: ``current``, which was measured; ``best`` is the cell that is recommended."""
+    """What is to be explained: ``current``, which was measured; ``best`` is the candidate that is recommended."""
 
     report: Report
-    current: Cell
-    best: Cell | None = None
+    current: Candidate
+    best: Candidate | None = None
 
     @property
     def signals(self) -> Signals:
@@ -75,7 +75,7 @@ class Case:
         batches and neighbours, in the middle; else its own. At least what the model alone seems to need more than it.
         """
         low, high = self.current.measured_ci_ms or (self.step_ms, self.step_ms)
-        shares = [(it.high - it.low) / 2 / it.value for it in self.beside] or [(high - low) / 2 / self.step_ms]
+        shares = [(it.high - it.low) / 2 / it.value for it in self.ratios] or [(high - low) / 2 / self.step_ms]
         return max(median(shares), self.model_ms / self.step_ms - 1)
 
     @property
@@ -84,8 +84,8 @@ class Case:
         return not self.waits and (self.best is None or self.noise < NOISE)
 
     @property
-    def same_way(self) -> Cell | None:
-        """The recommended cell, if it differs from today's in its workers and threads only."""
+    def same_way(self) -> Candidate | None:
+        """The recommended candidate, if it differs from today's in its workers and threads only."""
         best, current = self.best, self.current
         same = best is not None and (best.cut, best.worker_engine) == (current.cut, current.worker_engine)
         return best if same and best is not None and best.name != current.name else None
@@ -98,12 +98,12 @@ class Case:
     @cached_property
     def measured(self) -> Measurement | None:
         """Today's blocks."""
-        return next((one for one in self.report.measurements if one.cell == self.current.name), None)
+        return next((one for one in self.report.measurements if one.candidate == self.current.name), None)
 
     @property
-    def beside(self) -> list[Ratio]:
+    def ratios(self) -> list[Ratio]:
         """How today's blocks compare with those of all that ran in as many rounds of a race at least."""
-        mine, others = self.measured, [one for one in self.report.measurements if one.cell != self.current.name]
+        mine, others = self.measured, [one for one in self.report.measurements if one.candidate != self.current.name]
         if mine is None or len(mine.step.seconds) < FEWEST_ROUNDS:
             return []
         return [paired_ratio(mine, it) for it in others if len(it.step.seconds) >= len(mine.step.seconds)]
@@ -116,7 +116,7 @@ class Case:
 
     @cached_property
     def stages(self) -> list[StageCost]:
-        """What is done today to load a batch, the dearest first."""
+        """What is done today to load a batch, the slowest first."""
         found = worker_stages(self.report, self.current.cut, self.current.worker_engine)
         return sorted((stage for stage in found if stage.ms_per_batch), key=lambda stage: -(stage.ms_per_batch or 0.0))
 

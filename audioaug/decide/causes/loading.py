@@ -128,10 +128,10 @@ def transport_bound(case: Case) -> str:
             f"A batch takes {format_ms(receive)} from a worker to the training process, of a {format_ms(case.step_ms)} "
             "step, and no number of workers makes that less. Send less: cut clips before they are sent, or float16."
         )
-    dearest = case.stages[0] if case.stages else None
-    if not case.waits or dearest is None or dearest.name != "collate" or not case.matters(dearest.ms_per_batch or 0.0):
+    slowest = case.stages[0] if case.stages else None
+    if not case.waits or slowest is None or slowest.name != "collate" or not case.matters(slowest.ms_per_batch or 0.0):
         return ""
-    return f"{_share(case, dearest)} goes into collate ({_cost(dearest)}). Simplify collate_fn, or send fewer fields."
+    return f"{_share(case, slowest)} goes into collate ({_cost(slowest)}). Simplify collate_fn, or send fewer fields."
 
 
 def main_thread_bound(case: Case) -> str:
@@ -164,40 +164,42 @@ def sandbagged_wait(case: Case) -> str:
 
 def order_blocks_split(case: Case) -> str:
     """An op could run on the device, but stands before one that cannot."""
-    dearest, last = _dearest_op(case), case.report.chain.device_from - 1  # the op that has to run in a worker
-    if dearest is None or dearest.op is None or dearest.op >= last or case.device_stage(dearest.op) is None:
+    slowest, last = _slowest_op(case), case.report.chain.device_from - 1  # the op that has to run in a worker
+    if slowest is None or slowest.op is None or slowest.op >= last or case.device_stage(slowest.op) is None:
         return ""
     reason = case.report.chain.device_from_reason.rstrip(".")
     return (
-        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which could run on the device but for "
+        f"{_share(case, slowest)} goes into {slowest.name} ({_cost(slowest)}), which could run on the device but for "
         f"the order ({reason}). Put it behind, if that order is as good for your data."
     )
 
 
 def cpu_only_transform(case: Case) -> str:
-    """The dearest op has no device build."""
-    dearest = _dearest_op(case)
-    if dearest is None or dearest.op is None or case.device_stage(dearest.op) is not None:
+    """The slowest op has no device build."""
+    slowest = _slowest_op(case)
+    if slowest is None or slowest.op is None or case.device_stage(slowest.op) is not None:
         return ""
     return (
-        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which has no device build. Apply it "
+        f"{_share(case, slowest)} goes into {slowest.name} ({_cost(slowest)}), which has no device build. Apply it "
         "less often (p), apply it once to the files, or add workers."
     )
 
 
 def augment_cpu_bound(case: Case) -> str:
     """An op takes most of a worker's time."""
-    dearest = _dearest_op(case)
-    return "" if dearest is None else f"{_share(case, dearest)} goes into {dearest.name}{_elsewhere(case, dearest)}."
+    slowest = _slowest_op(case)
+    return (
+        "" if slowest is None else f"{_share(case, slowest)} goes into {slowest.name}{_cost_on_device(case, slowest)}."
+    )
 
 
 def decode_bound(case: Case) -> str:
     """Decoding takes most of a worker's time."""
-    dearest = case.stages[0] if case.stages else None
-    if not case.waits or dearest is None or dearest.op is not None or dearest.name == "collate":
+    slowest = case.stages[0] if case.stages else None
+    if not case.waits or slowest is None or slowest.op is not None or slowest.name == "collate":
         return ""
     return (
-        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}). Store clips at the length and rate that "
+        f"{_share(case, slowest)} goes into {slowest.name} ({_cost(slowest)}). Store clips at the length and rate that "
         "are trained with, in a format that decodes quickly (WAV)."
     )
 
@@ -212,10 +214,10 @@ def unverified(case: Case) -> str:
     return f"{format_percent(case.stall)} of a step is more than the model alone needs; {why}"
 
 
-def _dearest_op(case: Case) -> StageCost | None:
-    """Return the dearest stage of loading a batch, if it is an op."""
-    dearest = case.stages[0] if case.stages and case.waits else None
-    return dearest if dearest is not None and dearest.op is not None else None
+def _slowest_op(case: Case) -> StageCost | None:
+    """Return the slowest stage of loading a batch, if it is an op."""
+    slowest = case.stages[0] if case.stages and case.waits else None
+    return slowest if slowest is not None and slowest.op is not None else None
 
 
 def _share(case: Case, stage: StageCost) -> str:
@@ -227,8 +229,8 @@ def _cost(stage: StageCost) -> str:
     return f"{format_ms(stage.ms_per_batch or 0.0)} a batch"
 
 
-def _elsewhere(case: Case, stage: StageCost) -> str:
-    """Say what the same op costs where the best cell runs it: on whole batches in the worker, or on the device."""
+def _cost_on_device(case: Case, stage: StageCost) -> str:
+    """Say what the same op costs where the best candidate runs it: on whole batches in the worker, or on the device."""
     best, batch = case.best, f" ({_cost(stage)})"
     there = worker_stages(case.report, best.cut, best.worker_engine) if best is not None else []
     ours = next((other.ms_per_batch for other in there if (other.op, other.engine) == (stage.op, "batched")), None)

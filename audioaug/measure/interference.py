@@ -14,7 +14,7 @@ from audioaug.measure.usage import cpu_seconds
 
 
 @dataclass(frozen=True)
-class Others:
+class Interference:
     """What was used and wanted, in cores on average: by other programs, by the hypervisor, by us without getting it.
 
     ``cores`` is how many were watched, ``throttled`` the share of the time in which a quota stopped us, ``swapped_in``
@@ -30,7 +30,7 @@ class Others:
 
 
 class Watch:
-    """Begins to watch when it is made; ``others`` says what happened since. Looks only then, by no thread of its own.
+    """Begins to watch when it is made; ``interference`` says what happened since. Looks only then, by no thread of its own.
 
     It sees the cores that this process may run on. What its own processes used, also those that have ended, is taken
     off; what the kernel counts in hundredths of a second is good for a second and more.
@@ -40,21 +40,21 @@ class Watch:
         self._clock = clock
         self._began = self._look()
 
-    def others(self) -> Others:
+    def interference(self) -> Interference:
         """Return what others took since the watch began."""
         return self._since_began(self._look())
 
-    def lap(self) -> Others:
+    def lap(self) -> Interference:
         """Return the same, and begin anew."""
         seen = self._look()
         found, self._began = self._since_began(seen), seen
         return found
 
-    def _since_began(self, seen: tuple[float, ...]) -> Others:
+    def _since_began(self, seen: tuple[float, ...]) -> Interference:
         changes = (after - before for before, after in zip(self._began, seen, strict=True))
         now, busy, stolen, ours, delay, throttled, swapped = changes
         seconds = max(now, 1e-9)
-        return Others(
+        return Interference(
             len(allowed_cores()),
             max(0.0, busy - ours) / seconds,
             stolen / seconds,

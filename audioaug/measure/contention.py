@@ -13,7 +13,7 @@ from audioaug.units import Seconds
 
 
 @dataclass(frozen=True)
-class Steal:
+class Contention:
     """Seconds a step beside the loader, and seconds between two of its batches meanwhile."""
 
     step: Timing
@@ -57,7 +57,7 @@ class Drain:
             self._error.append(error)
 
 
-def measure_steal(
+def measure_contention(
     step: Callable[[], object],
     feeder: Iterator[object],
     clock: Clock,
@@ -67,7 +67,7 @@ def measure_steal(
     block_steps: int = 1,
     block_batches: int = 1,
     at_least: int = 3,
-) -> Steal:
+) -> Contention:
     """Train on ready batches while a loader works as fast as it can.
 
     Args:
@@ -90,4 +90,4 @@ def measure_steal(
         while len(drain.arrivals) - first <= at_least * block_batches and not drain.ended:
             times.append(seconds_per_call(step, clock, block_steps))
         came = drain.arrivals[max(0, first - 1) :: block_batches]
-    return Steal(Timing(tuple(times)), Timing(tuple((b - a) / block_batches for a, b in pairwise(came))))
+    return Contention(Timing(tuple(times)), Timing(tuple((b - a) / block_batches for a, b in pairwise(came))))

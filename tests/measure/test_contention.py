@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from audioaug.measure import FakeClock, WallClock, measure_steal, steal
-from audioaug.measure.steal import Drain
+from audioaug.measure import FakeClock, WallClock, contention, measure_contention
+from audioaug.measure.contention import Drain
 
 
 class PlantedDrain:
@@ -32,10 +32,10 @@ class PlantedDrain:
 @pytest.fixture
 def measured(monkeypatch, clock: FakeClock):
     """Measure a step and a feeder of planted times, in seconds, on one clock."""
-    monkeypatch.setattr(steal, "Drain", PlantedDrain)
+    monkeypatch.setattr(contention, "Drain", PlantedDrain)
 
     def measure(step, batch, ready=0, **options):
-        return measure_steal(lambda: clock.advance(step), (ready, batch), clock, **options)
+        return measure_contention(lambda: clock.advance(step), (ready, batch), clock, **options)
 
     return measure
 
@@ -57,7 +57,7 @@ def test_enough_is_made_however_long_it_takes(measured) -> None:
 
 
 def test_a_real_feeder_and_step() -> None:
-    found = measure_steal(lambda: time.sleep(0.001), count(), WallClock(), seconds=0.0, discard=3, at_least=4)
+    found = measure_contention(lambda: time.sleep(0.001), count(), WallClock(), seconds=0.0, discard=3, at_least=4)
     assert len(found.step.seconds) >= 4 and len(found.batch.seconds) >= 4 and min(found.step.seconds) >= 0.001
 
 
@@ -67,7 +67,7 @@ def test_what_the_feeder_raises_is_raised_here() -> None:
         raise ValueError("no more")
 
     with pytest.raises(ValueError, match="no more"):
-        measure_steal(lambda: None, breaks(), WallClock(), seconds=0.1, discard=5)
+        measure_contention(lambda: None, breaks(), WallClock(), seconds=0.1, discard=5)
 
 
 def test_nothing_is_taken_once_it_is_left() -> None:

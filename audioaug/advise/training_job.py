@@ -1,4 +1,4 @@
-"""Target: the model file, the command line and the demo data, made into what is to be trained."""
+"""TrainingJob: the model file, the command line and the demo data, made into what is to be trained."""
 
 import importlib.util
 import inspect
@@ -44,11 +44,11 @@ from audioaug.units import format_hz
 MODULE_NAME = "audioaug_model_file"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-Given = Mapping[str, Any]
+Definitions = Mapping[str, Any]
 
 
 @dataclass
-class Target:
+class TrainingJob:
     """What is to be trained, and where each part of it came from.
 
     ``pad``, ``lengths``, ``targets`` and ``audio_key`` are Loader's; ``audio_key`` is where the audio was found if the
@@ -162,7 +162,7 @@ class Target:
         return next((f"The model's parameter {name} is not finite" for name in broken), "")
 
 
-def load_target(
+def load_training_job(
     model: str,
     device: torch.device,
     *,
@@ -174,7 +174,7 @@ def load_target(
     clip_seconds: float | None = None,
     audio_key: str | None = None,
     precision: Precision = "fp32",
-) -> Target:
+) -> TrainingJob:
     """Read the model file and fill in what it leaves open.
 
     Raises:
@@ -185,40 +185,40 @@ def load_target(
     path, _, name = model.partition(".py:")
     path = path + ".py" if name else path
     module = load_module(path)
-    given = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    defined = {key: value for key, value in vars(module).items() if not key.startswith("_")}
     sources: dict[str, str] = {}
-    rate = _pick("sample_rate", sample_rate, given, None, sources)
-    chain, form = _chain(augment, allow_code, given, rate, sources)
+    rate = _pick("sample_rate", sample_rate, defined, None, sources)
+    chain, form = _chain(augment, allow_code, defined, rate, sources)
     if rate is None:
         sources["sample_rate"] = sources["augment"]
-    seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, given, CLIP_SECONDS, sources))
-    dataset, data_name = _dataset(data, given, chain.sample_rate, seconds, sources)
+    seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, defined, CLIP_SECONDS, sources))
+    dataset, data_name = _dataset(data, defined, chain.sample_rate, seconds, sources)
     is_folder = data_name != type(dataset).__name__
     if not is_folder:
         del sources["clip_seconds"]  # clips have their own lengths
     is_position = audio_key is not None and audio_key.removeprefix("-").isdecimal()
     option = int(audio_key) if audio_key is not None and is_position else audio_key
-    key = _pick("audio_key", option, given, None, sources)
-    setup, clip_lengths, reasons = loader_setup(dataset, chain, key, given)
+    key = _pick("audio_key", option, defined, None, sources)
+    setup, clip_lengths, reasons = loader_setup(dataset, chain, key, defined)
     if key is None:
         del sources["audio_key"]  # or as the examples show it
     sources |= reasons
     network = _model(module, path, name).to(device).train()
-    own_step = given.get("train_step")
+    own_step = defined.get("train_step")
     sources |= {} if own_step is None else {"train_step": "model file"}
-    return Target(
+    return TrainingJob(
         path=path,
         model=network,
         chain=chain,
         dataset=dataset,
-        batch_size=int(_number("batch_size", _pick("batch_size", batch_size, given, 32, sources), least=1)),
+        batch_size=int(_number("batch_size", _pick("batch_size", batch_size, defined, 32, sources), least=1)),
         clip_seconds=clip_lengths or (seconds, seconds),
         device=device,
         precision=precision,
-        num_workers=int(_number("num_workers", _pick("num_workers", None, given, 0, sources), least=0)),
-        collate_fn=given.get("collate_fn"),
-        loss=_pick("loss", None, given, UsualLoss(), sources if own_step is None else {}),
-        optimizer=_optimizer(given, network, path, sources),
+        num_workers=int(_number("num_workers", _pick("num_workers", None, defined, 0, sources), least=0)),
+        collate_fn=defined.get("collate_fn"),
+        loss=_pick("loss", None, defined, UsualLoss(), sources if own_step is None else {}),
+        optimizer=_optimizer(defined, network, path, sources),
         own_step=own_step,
         setup=replace(
             setup,
@@ -227,13 +227,13 @@ def load_target(
             allow_code=allow_code,
             dataset_path=data_name if is_folder and sources["dataset"] != "demo data" else "",
         ),
-        targets=given.get("targets"),
+        targets=defined.get("targets"),
         data_name=data_name,
         sources=sources,
         threads=tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads)),
         notices=tuple(
             Notice("unknown_name", f"{path} defines {name!r}, which is not used. Did you mean {known!r}?")
-            for name, known in misspelt(given)
+            for name, known in misspelt(defined)
         ),
     )
 
@@ -327,14 +327,14 @@ def _are_scores_of(output: torch.Tensor, labels: torch.Tensor) -> bool:
     return int(labels.max()) < output.shape[1]
 
 
-def _pick(name: str, option: Any, given: Given, default: Any, sources: dict[str, str]) -> Any:
+def _pick(name: str, option: Any, defined: Definitions, default: Any, sources: dict[str, str]) -> Any:
     """Return the command line's value, the model file's, or the default, and note which it was."""
     if option is not None:
         sources[name] = "command line"
         return option
-    if given.get(name) is not None:
+    if defined.get(name) is not None:
         sources[name] = "model file"
-        return given[name]
+        return defined[name]
     sources[name] = "default"
     return default
 
@@ -405,10 +405,10 @@ def _needs_no_arguments(kind: type) -> bool:
 
 
 def _chain(
-    augment: str | None, allow_code: bool, given: Given, sample_rate: int | None, sources: dict[str, str]
+    augment: str | None, allow_code: bool, defined: Definitions, sample_rate: int | None, sources: dict[str, str]
 ) -> tuple[Chain, AugmentForm]:
     """Return the chain, and what it was made of."""
-    declared = given.get("augment")
+    declared = defined.get("augment")
     sources["augment"] = "model file"
     if augment is not None:
         sources["augment"] = f"command line ({augment})"
@@ -454,9 +454,9 @@ def _augment_option(augment: str, allow_code: bool) -> Any:
 
 
 def _dataset(
-    data: str | None, given: Given, sample_rate: int, seconds: float, sources: dict[str, str]
+    data: str | None, defined: Definitions, sample_rate: int, seconds: float, sources: dict[str, str]
 ) -> tuple[Any, str]:
-    declared = _pick("dataset", data, given, None, sources)
+    declared = _pick("dataset", data, defined, None, sources)
     if declared is None:
         sources["dataset"] = "demo data"
         declared = demo_folder("speech")
@@ -471,8 +471,10 @@ def _dataset(
     return declared, type(declared).__name__
 
 
-def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[str, str]) -> torch.optim.Optimizer:
-    made = _pick("optimizer", None, given, None, sources)
+def _optimizer(
+    defined: Definitions, model: torch.nn.Module, path: str, sources: dict[str, str]
+) -> torch.optim.Optimizer:
+    made = _pick("optimizer", None, defined, None, sources)
     if isinstance(made, torch.optim.Optimizer):
         return made
     if made is not None:
@@ -490,11 +492,11 @@ def _optimizer(given: Given, model: torch.nn.Module, path: str, sources: dict[st
 def in_one_line(error: BaseException, path: str) -> str:
     """Say what was raised in one line, and on which line of the model file."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    said = (text.strip().splitlines() or [""])[-1 if "Original Traceback" in text else 0]  # in a DataLoader worker
+    message = (text.strip().splitlines() or [""])[-1 if "Original Traceback" in text else 0]  # in a DataLoader worker
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
     if isinstance(error, SyntaxError) and error.lineno:
         lines = [error.lineno]
-    kind = "" if said.startswith(type(error).__name__) else f"{type(error).__name__}: "
+    kind = "" if message.startswith(type(error).__name__) else f"{type(error).__name__}: "
     where = f" (line {lines[-1]} of {Path(path).name})" if lines else ""
-    return f"{kind}{said.rstrip('.')}".removesuffix(": ") + where + "."
+    return f"{kind}{message.rstrip('.')}".removesuffix(": ") + where + "."

@@ -1,0 +1,132 @@
+"""Candidates: a candidate of the report as a running Loader, and as the plan that users get."""
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from audioaug.advise.drawn import POOL, Restarting, sample_indices
+from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.core import Chain
+from audioaug.decide.shortlist import placement_of
+from audioaug.errors import AudioaugError, DataError
+from audioaug.loader import Loader
+from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, Plan, plan_of
+
+CACHED, FEW_CACHED = 8, 4
+"""Batches kept on the device to measure the ceiling with; fewer under a small budget."""
+
+
+class EndlessBatches:
+    """Shuffled indices of a dataset in batches, pass after pass without end, so that no epoch's end is timed.
+
+    Of a large dataset they are some that the seed draws: files that are read again and again are warm for all alike.
+    """
+
+    def __init__(self, size: int, batch_size: int, seed: int = 0) -> None:
+        self.pool, self.batch_size, self.seed = sample_indices(size, POOL, seed), batch_size, seed
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __iter__(self) -> Iterator[list[int]]:
+        draw, pending = random.Random(self.seed), list[int]()
+        while True:
+            while len(pending) < self.batch_size:
+                pending += draw.sample(self.pool, len(self.pool))
+            batch, pending = pending[: self.batch_size], pending[self.batch_size :]
+            yield batch
+
+
+class RaceBatches(EndlessBatches):
+    """The same, in the order in which an candidate of a race takes them: a first one, then what lies ready and a block, again
+    and again. The blocks of a round are the same batches for every candidate, those of a shorter one the first of a longer's.
+    With ``cached`` they are so many in every round: those that the ceiling has on the device. ``met``: first ones.
+    """
+
+    def __init__(
+        self, size: int, batch_size: int, discard: int, block: int, seed: int = 0, cached: int = 0, warm_up: int = 1
+    ) -> None:
+        super().__init__(size, batch_size, seed)
+        self.discard, self.block, self.cached, self.warm_up = discard, block, cached, warm_up
+
+    def __iter__(self) -> Iterator[list[int]]:
+        others = super().__iter__()
+        yield from itertools.islice(others, self.warm_up)
+        for number in itertools.count():
+            yield from itertools.islice(others, self.discard)
+            yield from itertools.islice(self._of_round(number), self.block)
+
+    def _of_round(self, number: int) -> Iterator[list[int]]:
+        if self.cached:
+            return itertools.cycle(itertools.islice(super().__iter__(), self.cached))
+        draw = random.Random(f"{self.seed} {number}")
+        return (draw.choices(self.pool, k=self.batch_size) for _ in itertools.count())
+
+
+def candidate_of(plan: Plan, chain: Chain) -> Candidate:
+    """Return the candidate that a plan for this chain runs."""
+    knobs = {name: getattr(plan, name) for name in SHARED_FIELDS}
+    return Candidate(placement_of(plan.cut, len(chain)), **knobs)
+
+
+def candidate_at(
+    chain: Chain, cut: int, workers: int, status: CandidateStatus = "predicted", reason: str = ""
+) -> Candidate:
+    """Return the candidate with the chain cut there and so many workers, all else as it is without a plan."""
+    return Candidate(placement_of(cut, len(chain)), cut, num_workers=workers, status=status, reason=reason)
+
+
+def open_loader(job: TrainingJob, candidate: Candidate, batches: Iterable[list[int]] | None = None) -> Loader:
+    """Return the Loader that users would train with under this candidate's plan, on endless batches or on these.
+
+    A stream has an order of its own: it starts over whenever it ends.
+    """
+    if job.is_stream:
+        return _loader(job, candidate, Restarting(job.dataset), batch_size=job.batch_size)
+    batches = EndlessBatches(len(job.dataset), job.batch_size) if batches is None else batches
+    return _loader(job, candidate, job.dataset, batch_sampler=batches)
+
+
+def open_brief_loader(job: TrainingJob, candidate: Candidate) -> Loader:
+    """Return such a Loader with epochs of one batch for each worker."""
+    if job.is_stream:
+        return _loader(job, candidate, Restarting(job.dataset, job.batch_size), batch_size=job.batch_size)
+    indices = sample_indices(len(job.dataset), job.batch_size)
+    return _loader(job, candidate, job.dataset, batch_sampler=[indices for _ in range(candidate.num_workers)])
+
+
+def _loader(job: TrainingJob, candidate: Candidate, dataset: Any, **order: Any) -> Loader:
+    return Loader(
+        dataset,
+        job.chain,
+        plan_of(candidate, job.chain.hash, job.precision),
+        device=job.device,
+        collate_fn=job.collate_fn,
+        pad=job.pad,
+        on_error="skip",
+        lengths=job.lengths,
+        targets=job.targets,
+        audio_key=job.audio_key,
+        **order,
+    )
+
+
+def queued_batches(candidate: Candidate) -> int:
+    """Return how many steps of a candidate must not be timed: the batches that workers may hold ready, or a first one."""
+    return candidate.queue + 2 if candidate.num_workers else 1
+
+
+def cached_batches(job: TrainingJob, candidate: Candidate, count: int = CACHED) -> list[Any]:
+    """Return so many batches that lie on the device; raise ``DataError`` if they cannot be loaded."""
+    try:
+        feeder = iter(open_loader(job, replace(candidate, num_workers=0)))
+        return [next(feeder) for _ in range(count)]
+    except AudioaugError:
+        raise
+    except StopIteration:
+        raise DataError(f"{job.name}: the dataset is empty.", "It must have at least one example.") from None
+    except Exception as error:
+        reason = in_one_line(error, job.path)
+        raise DataError(f"{job.name}: a batch cannot be loaded: {reason}", "See `dataset` and `collate_fn`.") from None
