@@ -16,9 +16,9 @@ from audioaug.writing import read_file, write_file
 @click.option("--html", metavar="FILE", required=True, help="Write the page there.")
 def monitor(log: str, html: str) -> None:
     """Make the page of LOG, the JSON lines that Monitor(log=...) wrote; a run that still goes on will do."""
-    from audioaug.report import monitor_html
+    from audioaug.report.monitor import render
 
-    write_file(monitor_html.render(*read_log(log)), html)
+    write_file(render(*read_log(log)), html)
 
 
 def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:

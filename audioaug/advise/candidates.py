@@ -1,18 +1,24 @@
-"""Candidates: a candidate of the report as a running Loader, and as the plan that users get."""
+"""Candidates as running Loaders, and how many workers this machine has room for."""
 
 import itertools
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from audioaug.advise.drawn import POOL, Restarting, sample_indices
+from audioaug.advise.clips import POOL, Restarting, sample_indices
 from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.core import Chain
+from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.shortlist import placement_of
-from audioaug.errors import AudioaugError, DataError
+from audioaug.errors import AudioaugError, DataError, MeasurementError
 from audioaug.loader import Loader
-from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, Plan, plan_of
+from audioaug.loader.device_prefetch import tensors
+from audioaug.loader.fetch import Message
+from audioaug.loader.pickling import why_not_picklable
+from audioaug.measure import files_open, free_shared_memory
+from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFacts, Notice, Plan, plan_of
+from audioaug.units import plural
 
 CACHED, FEW_CACHED = 8, 4
 """Batches kept on the device to measure the ceiling with; fewer under a small budget."""
@@ -130,3 +136,77 @@ def cached_batches(job: TrainingJob, candidate: Candidate, count: int = CACHED) 
     except Exception as error:
         reason = in_one_line(error, job.path)
         raise DataError(f"{job.name}: a batch cannot be loaded: {reason}", "See `dataset` and `collate_fn`.") from None
+
+
+def needs_of(job: TrainingJob, message: Message, start_method: str) -> Needs:
+    """Return what a worker needs that sends such messages."""
+    assert message.prepared is not None
+    sent = [*tensors(message.batch), message.prepared.numbers]
+    return Needs(
+        batch_bytes=sum(tensor.nbytes for tensor in sent),
+        batch_tensors=len(sent),
+        files_open=files_open(),
+        shared_free_bytes=free_shared_memory(),
+        unpicklable="" if start_method == "fork" else why_unpicklable(job),
+    )
+
+
+def why_unpicklable(job: TrainingJob) -> str:
+    """Name what cannot be sent to a worker that is not forked, and why; nothing if all can be."""
+    return why_not_picklable({"dataset": job.dataset, "collate_fn": job.collate_fn, "augment": job.chain})
+
+
+MOST_PROCESSES = 32
+"""Workers that are alive at once, most of them waiting."""
+
+
+@dataclass(frozen=True)
+class WorkerCounts:
+    """The counts that were asked for (``None``: by the cores), beside what workers need and what there is of it."""
+
+    host: HostFacts
+    asked: tuple[int, ...] | None
+    today: int
+    needs: Needs = field(default_factory=Needs)
+
+    @property
+    def most(self) -> int:
+        """As many as can be alive at once."""
+        return most_workers(self.host, self.needs, MOST_PROCESSES)[0]
+
+    def why_no_more(self, count: int = MOST_PROCESSES) -> Notice | None:
+        """Return the limit that leaves no room for so many, if there is one."""
+        return most_workers(self.host, self.needs, count)[1]
+
+    def check(self, count: int) -> None:
+        """Raise ``MeasurementError`` if there is no room for so many."""
+        if count > self.most:
+            limit = self.why_no_more(count)
+            raise MeasurementError(f"The plan's {plural(count, 'worker')} cannot be run.", limit.text if limit else "")
+
+    def with_memory(self, worker_bytes: int) -> "WorkerCounts":
+        """Return the counts, knowing of a worker that takes so much memory for itself."""
+        largest = max(worker_bytes, self.needs.worker_bytes or 0)
+        return replace(self, needs=replace(self.needs, worker_bytes=largest))
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """What was asked for, else none, powers of two, all usable cores, and today's."""
+        if self.asked is not None:
+            return self.asked
+        most = max(1, int(self.host.usable_cores))
+        counts = {0, most, self.today} | {2**k for k in range(10) if 2**k <= most}
+        return tuple(sorted(counts))
+
+    @property
+    def possible(self) -> tuple[int, ...]:
+        """Those of them that there is room for."""
+        return tuple(count for count in self.wanted if count <= self.most) or (0,)
+
+    def impossible(self, chain: Chain, cuts: range) -> Iterator[Candidate]:
+        """Yield a candidate with the reason for each of the others, at the first and the last cut there can be."""
+        limit = self.why_no_more()
+        for cut in {cuts[0], cuts[-1]}:
+            for count in self.wanted:
+                if count > self.most:
+                    yield candidate_at(chain, cut, count, status="infeasible", reason=limit.text if limit else "")

@@ -1,13 +1,22 @@
-"""Progress on stderr while the advisor measures (bars on a terminal, else a line a stage), and what it warns of."""
+"""Progress on stderr, Ctrl-C, and the files that a report is written to."""
 
+import os
+import signal
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from types import FrameType
 from typing import Any
 
+from audioaug.decide.what_if import grid
 from audioaug.errors import AudioaugWarning
+from audioaug.records import Plan, Report, to_json
+from audioaug.report import to_html, to_markdown
+from audioaug.report.sounds import Listening
+from audioaug.writing import check_writable, write_file
 
 
 class Progress:
@@ -69,3 +78,112 @@ def warnings_once(tell: Callable[[str], None]) -> Iterator[None]:
         warnings.simplefilter("always", AudioaugWarning)
         warnings.showwarning = on_warning
         yield
+
+
+class Interrupt:
+    """While it is entered, Ctrl-C raises ``KeyboardInterrupt``, and ``check`` raises it again.
+
+    Python drops what is raised while it forks a process or deletes an object, and prints a traceback instead; where
+    workers come and go that is often the case. And workers that were only just forked would each print one, too.
+    """
+
+    def __init__(self) -> None:
+        self._pid, self._pressed = os.getpid(), False
+        self._handler: Any = None
+        self._hook = sys.unraisablehook
+
+    def __enter__(self) -> "Interrupt":
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._on_signal)
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._on_dropped
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.unraisablehook = self._hook
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if Ctrl-C was pressed."""
+        if self._pressed:
+            raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._pid:
+            self._pressed = True
+            raise KeyboardInterrupt
+
+    def _on_dropped(self, dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            self._hook(dropped)
+
+
+@contextmanager
+def printed_to_stderr() -> Iterator[None]:
+    """Send what is printed to stderr, since stdout is for the report.
+
+    This holds for this process and those that it starts meanwhile, and for output that does not come from Python.
+    """
+    sys.stdout.flush()
+    with redirect_stdout(sys.stderr), _file_descriptor(1, replacement=2):
+        yield
+
+
+@contextmanager
+def _file_descriptor(number: int, replacement: int) -> Iterator[None]:
+    """Let a file descriptor be a copy of another one; where either is closed, leave it as it is."""
+    try:
+        saved = os.dup(number)
+        os.dup2(replacement, number)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()
+        os.dup2(saved, number)
+        os.close(saved)
+
+
+class Outputs:
+    """Where to write what. ``-`` is stdout and is left to the command line.
+
+    ``listening`` is what the page lets one listen to, once there is something.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+
+    def __init__(self, plan: str | None = None, **paths: str | None) -> None:
+        self._plan = plan
+        self._paths = {kind: path for kind, path in paths.items() if path not in (None, "-")}
+        self.listening: Listening | None = None
+        self._renderers: Mapping[str, Callable[[Report], str]] = {
+            "json": to_json,
+            "markdown": to_markdown.render,
+            "html": self._page,
+        }
+        for path in filter(None, (plan, *self._paths.values())):
+            check_writable(path)
+
+    @property
+    def has_page(self) -> bool:
+        """Whether a page was asked for."""
+        return "html" in self._paths
+
+    def update(self, report: Report) -> None:
+        """Write the report as it is now."""
+        for kind, path in self._paths.items():
+            assert path is not None
+            text = self._renderers[kind](report)
+            write_file(text if text.endswith("\n") else text + "\n", path)
+
+    def _page(self, report: Report) -> str:
+        return to_html.render(report, grid(report) if report.complete else None, self.listening)
+
+    def save_plan(self, plan: Plan) -> None:
+        """Write the plan, if it was asked for."""
+        if self._plan is not None:
+            plan.save(self._plan)

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from audioaug.advise.budget import SMALL
 from audioaug.advise.candidates import RaceBatches, open_loader, queued_batches
 from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.decide.race import MARGIN, clearly_slower, margin_of, non_finalists, typical_ms
@@ -19,11 +18,15 @@ from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader import Loader
 from audioaug.loader.threads import torch_threads
 from audioaug.measure import Clock, GcPauses, Interference, Watch, cpu_seconds, race
-from audioaug.measure.rounds import ENOUGH
+from audioaug.measure.repeat import ENOUGH
 from audioaug.records import GRAPH_ENGINES, Candidate, Measurement, Timing
 from audioaug.units import Seconds
 
 CEILING = "ceiling"
+
+SMALL = 60.0
+"""Seconds of a small budget: fewer batches are kept on the device, and blocks of long steps are shorter."""
+
 LONGEST_BLOCK = 50
 SHORTEST_BLOCK, HURRIED_BLOCK = 3, 2
 """Steps of a block at least, and under a small budget: long steps take its time, and fewer rounds would tell less."""

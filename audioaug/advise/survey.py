@@ -4,37 +4,122 @@ The ceiling comes first, together with what the user does today; if these are eq
 what each stage costs alone, a prediction for every candidate, and a race of the promising ones with real training steps.
 """
 
+import hashlib
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from audioaug.advise import device_stages, loader_stages
-from audioaug.advise.bench import Bench
-from audioaug.advise.budget import ALSO, ALSO_RACED, SHARES, Budget
-from audioaug.advise.cache import Cache, fingerprint
-from audioaug.advise.candidates import CACHED, FEW_CACHED, cached_batches, candidate_at, candidate_of, queued_batches
-from audioaug.advise.facts import chain_facts, workload
+import msgspec
+
+from audioaug.advise.candidates import (
+    CACHED,
+    FEW_CACHED,
+    WorkerCounts,
+    cached_batches,
+    candidate_at,
+    candidate_of,
+    queued_batches,
+)
 from audioaug.advise.progress import Progress, warnings_once
 from audioaug.advise.racing import CEILING, SCREENING_ROUNDS, Racer
-from audioaug.advise.results import after_earlier_screening, after_race, after_screening, predicted, with_stall
-from audioaug.advise.schedule import Schedule
-from audioaug.advise.start_methods import race_starts
-from audioaug.advise.today import measure_today
-from audioaug.advise.training_job import TrainingJob, in_one_line
-from audioaug.advise.variants import Wanted, measure_also, raced_engines, why_no_graph
-from audioaug.advise.worker_counts import WorkerCounts
-from audioaug.advise.worker_probe import Memory
-from audioaug.advise.worker_stages import worker_stages
+from audioaug.advise.schedule import (
+    ALSO,
+    ALSO_RACED,
+    SHARES,
+    Budget,
+    Schedule,
+    after_earlier_screening,
+    after_race,
+    after_screening,
+    predicted,
+    with_stall,
+)
+from audioaug.advise.stages import (
+    Bench,
+    ceiling_on_fewer_threads,
+    contention_cost,
+    contention_names,
+    copies,
+    loader_cost,
+    loaders_to_time,
+    open_messages,
+    ops_on_device,
+    parts_on_threads,
+    parts_to_time,
+    steps_alone,
+    steps_on_threads,
+    thread_counts,
+    worker_stages,
+)
+from audioaug.advise.today import Memory, measure_today
+from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, workload
+from audioaug.advise.variants import Wanted, measure_also, race_starts, raced_engines, why_no_graph
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
-from audioaug.decide.variants import variant_sentences
-from audioaug.decide.what_if import crossovers
+from audioaug.decide.what_if import crossovers, variant_sentences
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader.device_prefetch import tensors
 from audioaug.measure import clock_for, effective_cores, host_facts
-from audioaug.records import Candidate, DeviceEngine, Measurement, Notice, Plan, Report
+from audioaug.records import Candidate, DeviceEngine, Measurement, Notice, Plan, Report, read_record, write_record
 from audioaug.units import Seconds, format_seconds
+
+CHANGING = ("ram_available_bytes", "effective_cores")
+"""What differs from run to run on the same machine."""
+
+
+def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
+    """Return a name for all that the stages of this survey depend on; ``None`` if the job has no file to look into.
+
+    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine with its
+    versions, and what was ``asked`` of the survey.
+    """
+    host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
+    shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in job.model.named_parameters()]
+    try:
+        source = hashlib.sha256(Path(job.path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+    facts = (report.chain, report.workload, host, str(job.model), shapes, source, asked)
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
+
+
+class Cache:
+    """The file for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``; without one, none."""
+
+    def __init__(self, fingerprint: str | None) -> None:
+        folder = _folder()
+        self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
+
+    def load(self) -> tuple[Report, Seconds] | None:
+        """Return what was kept and how long ago; ``None`` where there is nothing that can be read."""
+        if self.path is not None:
+            with suppress(OSError, AudioaugError):
+                return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
+        return None
+
+    def save(self, report: Report) -> None:
+        """Keep the stages and the candidates measured so far; where that cannot be, the next run measures again."""
+        if self.path is None:
+            return
+        kept = replace(report, notices=(), complete=False)
+        with suppress(OSError, AudioaugError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_record(kept, self.path)
+
+
+def _folder() -> Path | None:
+    """Return where to keep files; ``None`` for a user without a home folder."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
+    except RuntimeError:
+        return None
+
 
 CPU_TRAINING = (
     'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
@@ -177,28 +262,28 @@ class Survey:
         """Time the step on any threads it may get, all behind each cut as it is built, every op, and the copy."""
         seconds, bench, usual = self.budget.seconds_for("device"), self.bench, self.report.host.torch_threads
         with self.progress.stage("each transform on the device", seconds) as tick:
-            counts = device_stages.thread_counts(self.report, self.counts.possible)
-            self._add(stages=device_stages.steps_on_threads(bench, {usual, *counts}, 0.1 * seconds))
+            counts = thread_counts(self.report, self.counts.possible)
+            self._add(stages=steps_on_threads(bench, {usual, *counts}, 0.1 * seconds))
             self._lower_ceiling()
-            counts = device_stages.thread_counts(self.report, self.counts.possible)
-            parts = device_stages.parts_to_time(bench, counts)
+            counts = thread_counts(self.report, self.counts.possible)
+            parts = parts_to_time(bench, counts)
             for count, ours in parts.items():
                 tick()
-                self._add(parts=device_stages.parts_on_threads(bench, count, ours, 0.4 * seconds / len(parts)))
+                self._add(parts=parts_on_threads(bench, count, ours, 0.4 * seconds / len(parts)))
             assert self.report.ceiling is not None
-            self._add(stages=device_stages.ops_on_device(bench, self.report.ceiling.threads, 0.4 * seconds, tick))
-            self._add(stages=device_stages.copies(bench, 0.1 * seconds))
+            self._add(stages=ops_on_device(bench, self.report.ceiling.threads, 0.4 * seconds, tick))
+            self._add(stages=copies(bench, 0.1 * seconds))
 
     def _lower_ceiling(self) -> None:
         """Take the step on fewer threads for the ceiling if it is faster so, as those of small models are."""
-        if ceiling := device_stages.ceiling_on_fewer_threads(self.report):
+        if ceiling := ceiling_on_fewer_threads(self.report):
             self._grow(ceiling=ceiling)
             self._grow(current=with_stall(self.report, self.today))
 
     def _measure_loaders(self) -> None:
         """Time loaders without the device part, and how they and training steps slow each other down."""
-        needed, others = loader_stages.loaders(self.report, self.job.chain, self.counts.possible)
-        contended, seconds = loader_stages.contention_names(self.report, needed), self.budget.seconds_for("loader")
+        needed, others = loaders_to_time(self.report, self.job.chain, self.counts.possible)
+        contended, seconds = contention_names(self.report, needed), self.budget.seconds_for("loader")
         share, end = seconds / (len(needed) + len(others) + len(contended)), self.budget.spent + seconds
         with self.progress.stage("the loader alone, and beside training", seconds) as tick:
             for candidate in (*needed, *others):
@@ -210,13 +295,11 @@ class Survey:
     def _measure_loader(self, candidate: Candidate, seconds: float, contention: bool) -> None:
         """Time a loader alone and, if asked, beside training steps."""
         bench, threads = self.bench, candidate.threads or self.report.host.torch_threads
-        alone = loader_stages.steps_alone(bench, threads, seconds / 4) if contention else None
-        messages = loader_stages.open_messages(bench, candidate)
-        self._add(loader_costs=(loader_stages.loader_cost(bench, candidate, messages, seconds),))
+        alone = steps_alone(bench, threads, seconds / 4) if contention else None
+        messages = open_messages(bench, candidate)
+        self._add(loader_costs=(loader_cost(bench, candidate, messages, seconds),))
         if alone is not None:
-            self._add(
-                contention=(loader_stages.contention_cost(bench, candidate, threads, messages, alone, seconds * 3 / 4),)
-            )
+            self._add(contention=(contention_cost(bench, candidate, threads, messages, alone, seconds * 3 / 4),))
         self._look_at_memory(candidate, messages, seconds / 4)
 
     def _look_at_memory(self, candidate: Candidate, messages: Iterator[Any], seconds: float) -> None:

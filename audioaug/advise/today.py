@@ -1,34 +1,44 @@
-"""Today: what the user does now, raced against batches that already lie on the device, and what is seen beside it."""
+"""Today: what the user does now, raced against the ceiling, and the signals that a diagnosis reads."""
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
+from typing import Any
 
-from audioaug.advise.bench import Bench
-from audioaug.advise.candidates import candidate_at, open_loader
-from audioaug.advise.limits import needs_of
+import psutil
+import torch
+from torch.utils.data import DataLoader
+
+from audioaug.advise.candidates import WorkerCounts, candidate_at, needs_of, open_brief_loader, open_loader
+from audioaug.advise.clips import Reader
 from audioaug.advise.racing import CEILING, Racer
-from audioaug.advise.signals import example_and_worker_signals, step_signals
-from audioaug.advise.worker_counts import WorkerCounts
+from audioaug.advise.stages import Bench
+from audioaug.advise.training_job import TrainingJob
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK
 from audioaug.decide.race import typical_ms
 from audioaug.decide.recommend import may_leave, without_waiting
-from audioaug.measure import Watch
-from audioaug.records import Candidate, Ceiling, Measurement, Notice, Signals
+from audioaug.engine import WorkerChain
+from audioaug.loader.device_prefetch import map_tensors
+from audioaug.loader.fetch import Message
+from audioaug.measure import Clock, Watch, delayed_seconds, measure_loader, page_faults, trace
+from audioaug.measure.repeat import seconds_per_call
+from audioaug.records import Candidate, Ceiling, Examples, Measurement, Notice, Signals
 from audioaug.units import Seconds
 
 FEWEST_STEPS = 3
 """That tell how long one takes."""
 
-TELLING_STEPS, TELLING_SECONDS = 24, 1.0
+ENOUGH_STEPS, ENOUGH_SECONDS = 24, 1.0
 """That tell a wait of 1 % of a step from one of 2 %, on a machine where one of ten waits three times as long."""
 
-LOOKS = (0.5, 0.25)
+PILOT_SHARES = (0.5, 0.25)
 """Of the time for today's configuration, for pilots: one step of twenty that others disturb hides that hardly any of
 them wait, and looking once more costs less than all the stages that follow."""
 
-LOOKING = 0.016
+SIGNALS_SHARE = 0.016
 """Of the budget, for what examples and workers tell."""
 
 
@@ -64,7 +74,7 @@ def measure_today(
     candidates = [candidate, *(other for other in rivals if other.name != candidate.name)]
     result = _raced(bench, candidates, racer, seconds, tick)
     signals = _with_race(replace(signals, refused=refused), watch, racer, result[candidate.name])
-    signals = example_and_worker_signals(bench, candidate, message, signals, LOOKING * racer.budget)
+    signals = example_and_worker_signals(bench, candidate, message, signals, SIGNALS_SHARE * racer.budget)
     step_ms, ci_ms = typical_ms(CEILING, result)
     rate, samples_ms = 1e3 * job.batch_size / step_ms, result[CEILING].step.samples_ms
     ceiling = Ceiling(step_ms, ci_ms, rate, counts.host.torch_threads, samples_ms)
@@ -87,8 +97,8 @@ def _raced(
     """Measure the candidates and the ceiling beside each other; of one step if it is all there is, and hardly any waiting."""
     first = candidates[0]
     alone = len(candidates) == 1 and first.num_workers == 0 and bench.job.device.type == "cpu"
-    for look in LOOKS:
-        found = racer.pilot(first, look * seconds, partial(_is_over, alone, first.num_workers))
+    for share in PILOT_SHARES:
+        found = racer.pilot(first, share * seconds, partial(_is_over, alone, first.num_workers))
         model = without_waiting(found, CEILING)
         if not (alone and _hardly_waits(found)):
             break
@@ -107,7 +117,7 @@ def _is_over(alone: bool, workers: int, found: Measurement) -> bool:
     """
     steps = len(found.step.seconds)
     if alone and _hardly_waits(found):
-        return steps >= TELLING_STEPS and sum(found.step.seconds) >= TELLING_SECONDS
+        return steps >= ENOUGH_STEPS and sum(found.step.seconds) >= ENOUGH_SECONDS
     return steps >= max(FEWEST_STEPS, 2 * workers)
 
 
@@ -128,3 +138,192 @@ def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement)
         gc_share=(usage.gc_per_step(name) or 0.0) / today.step.median,
         ready=usage.ready(name),
     )
+
+
+def example_and_worker_signals(
+    bench: Bench, today: Candidate, message: Message, signals: Signals, seconds: float
+) -> Signals:
+    """Return the signals with what examples and today's workers tell, in about so many seconds."""
+    job, clock = bench.job, bench.clock
+    signals = replace(signals, examples=time_examples(job, clock, seconds / 2), threads_alive=job.threads)
+    if not today.num_workers:
+        return signals
+    start, gap = start_and_gap(job, today, clock)
+    received = receive_ms(message, today.num_workers, clock, seconds / 4)
+    return replace(signals, start_seconds=start, epoch_gap_ms=gap * 1e3, receive_ms=received)
+
+
+def step_signals(bench: Bench, seconds: float) -> Signals:
+    """Return what the training step does on batches whose shapes, but for the first batch's, it has not seen yet."""
+    job, clock, batches = bench.job, bench.clock, bench.batches
+    end = clock.now() + seconds
+    seen, first, again = {tuple(job.wave_of(batches[0]).shape)}, list[float](), list[float]()
+    for batch in batches[1:]:
+        shape = tuple(job.wave_of(batch).shape)
+        if shape not in seen and clock.now() < end:
+            seen.add(shape)
+            times = [seconds_per_call(partial(job.step, batch), clock, 1) * 1e3 for _ in range(2)]
+            first.append(times[0])
+            again.append(times[1])
+    on_cpu = job.device.type == "cpu"
+    fresh = page_faults(partial(job.step, batches[0]), clock, seconds) if on_cpu else None
+    waits = trace(lambda: job.step(batches[0]), job.device).waits if job.device.type == "cuda" else ()
+    return Signals(
+        batch_shapes=len({tuple(job.wave_of(batch).shape) for batch in batches}),
+        first_step_ms=median(first) if first else None,
+        again_step_ms=median(again) if again else None,
+        step_waits=waits,
+        page_faults=fresh.per_call if fresh else None,
+        kernel_share=fresh.kernel_share if fresh else None,
+    )
+
+
+MOST_EXAMPLES, FEWEST_EXAMPLES = 256, 32
+"""Examples that are looked at one by one."""
+
+
+PATIENCE = 1.5
+"""Seconds for the fewest, whatever the budget is."""
+
+
+def time_examples(job: TrainingJob, clock: Clock, seconds: float) -> Examples:
+    """Read drawn examples twice and augment them as a worker would, warm, one by one, for about so many seconds.
+
+    A stream cannot read an example again: there the second is the next one.
+    Times are those on a free core: what was spent waiting for one is taken off.
+    """
+    worker = WorkerChain(job.chain, job.chain.worker_until, seed=0)
+    rows: list[tuple[float, float, float, float, int]] = []
+    read = Reader(job.dataset)
+    begin = clock.now()
+    for index in read.numbers(2 * MOST_EXAMPLES):
+        try:
+            first, _, wave = _read(job, clock, partial(read, index))
+            again, on_core, _ = _read(job, clock, partial(read, index))
+        except Exception:  # what cannot be read stands for nothing
+            continue
+        if not rows:
+            worker(wave, index=index)  # which builds all transforms
+            begin = clock.now()
+        # The first of two may read a noise or a room for the first time.
+        augment = min(_timed(clock, partial(worker, wave, index=index))[0] for _ in range(2))
+        rows.append((first * 1e3, again * 1e3, on_core * 1e3, augment * 1e3, wave.shape[-1]))
+        spent = clock.now() - begin
+        if (
+            len(rows) >= MOST_EXAMPLES
+            or spent > max(PATIENCE, 2 * seconds)
+            or (len(rows) >= FEWEST_EXAMPLES and spent > seconds)
+        ):
+            break
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    return Examples(*columns)
+
+
+def _read(job: TrainingJob, clock: Clock, read: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return how long reading takes, what of that is spent on a core, and the wave."""
+    seconds, on_core, example = _timed(clock, read)
+    return seconds, on_core, job.clip_of(example)
+
+
+def _timed(clock: Clock, work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return how long some work takes where cores are free, what of that is spent on one, and its result."""
+    begin, delayed, on_core = clock.now(), delayed_seconds(), time.thread_time()
+    result = work()
+    on_core, delayed = time.thread_time() - on_core, delayed_seconds() - delayed
+    return max(on_core, clock.now() - begin - delayed), on_core, result
+
+
+LEAST_LOOKS = 5
+"""Fewer tell nothing of growth: workers may be a batch further at one look than at the next."""
+
+LOOK_AFTER = (0.75, 1, 1.25, 1.5, 1.75, 2, 3, 4, 6, 8, 12, 16)
+"""Memory is looked at after so many times the batches that a loader holds ready."""
+
+STEADY = 2.0
+"""Growths in the first half and the second that differ by no more than this are growth; warming up slows down."""
+
+
+class Ready:
+    """A dataset of one finished message, to be sent again and again."""
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, index: int) -> Any:
+        return map_tensors(torch.Tensor.clone, self.message)
+
+
+def _unchanged(message: Any) -> Any:
+    return message
+
+
+def receive_ms(message: Any, workers: int, clock: Clock, seconds: float) -> float:
+    """Return how long a batch takes from so many workers to this process when there is nothing else to do."""
+    loader: DataLoader[Any] = DataLoader(
+        Ready(message),  # type: ignore[arg-type]
+        batch_size=None,
+        collate_fn=_unchanged,
+        shuffle=False,
+        num_workers=workers,
+    )
+    found = measure_loader(loader, clock, seconds=seconds, discard=2 * workers + 2, block_batches=max(2, workers))
+    return found.per_batch.ms
+
+
+def start_and_gap(job: TrainingJob, candidate: Candidate, clock: Clock) -> tuple[float, float]:
+    """Return the seconds to the first batch of a run, and to the first of another epoch with the same workers."""
+    loader = open_brief_loader(job, candidate)
+    first = []
+    for number in range(2):
+        begin = clock.now()
+        messages = loader.messages(number)
+        next(messages)
+        first.append(clock.now() - begin)
+        for _ in messages:
+            pass
+    return first[0], first[1]
+
+
+class Memory:
+    """Looks at what workers keep in memory for themselves: never while they are timed, since a look takes milliseconds.
+
+    ``worker_bytes`` is the most that one of them had, ``growth_bytes`` what all of them grow by with a batch, 0 unless
+    that is steady; ``None`` before it is known.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[int, int]] = []
+        self.worker_bytes: int | None = None
+
+    def watch(self, messages: Iterator[Any], stock: int, clock: Clock, seconds: Seconds) -> None:
+        """Take batches of a loader that holds so many ready for so long, but until there is something to compare."""
+        deadline, looks = clock.now() + seconds, sorted({round(stock * times) for times in LOOK_AFTER})
+        for number, _ in enumerate(messages):
+            if number in looks:
+                self.look(number)
+            if number >= looks[-1] or (clock.now() > deadline and number >= looks[LEAST_LOOKS - 1]):
+                return
+
+    def look(self, number: int = 0) -> None:
+        """Look at the workers that run now, after so many batches."""
+        own = []
+        for worker in multiprocessing.active_children():
+            try:
+                own.append(psutil.Process(worker.pid).memory_full_info().uss)
+            except (psutil.Error, OSError):
+                continue
+        if own:
+            self._seen.append((number, sum(own)))
+            self.worker_bytes = max(self.worker_bytes or 0, *own)
+
+    @property
+    def growth_bytes(self) -> float | None:
+        """Bytes a batch, over all workers."""
+        if len(self._seen) < LEAST_LOOKS:
+            return None
+        (n0, b0), (n1, b1), (n2, b2) = self._seen[0], self._seen[len(self._seen) // 2], self._seen[-1]
+        before, now = (b1 - b0) / (n1 - n0), (b2 - b1) / (n2 - n1)
+        return now if now > 0 and before > 0 and 1 / STEADY <= now / before <= STEADY else 0.0

@@ -1,24 +1,31 @@
-"""Variants (``--also bf16,batch_size=64,cuda_graph,spawn``): what a step costs in other ways than the plan's."""
+"""Variants (``--also bf16,batch_size=64,cuda_graph,spawn``): the step with one setting changed."""
 
+import multiprocessing
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Literal
 
 import torch
 
-from audioaug.advise.bench import Bench
-from audioaug.advise.candidates import candidate_at, open_loader
-from audioaug.advise.start_methods import METHODS, StartMethod
-from audioaug.advise.training_job import in_one_line
+from audioaug.advise.candidates import candidate_at, open_loader, why_unpicklable
+from audioaug.advise.racing import Racer
+from audioaug.advise.stages import Bench
+from audioaug.advise.today import start_and_gap
+from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.decide.race import Ratio, paired_ratio
 from audioaug.decide.recommend import NEVER_RECOMMENDED
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.records import GRAPH_ENGINES, DeviceEngine, Precision, Report, Timing, Variant
+from audioaug.records import GRAPH_ENGINES, Candidate, DeviceEngine, Precision, Report, Timing, Variant
 from audioaug.units import Seconds
 
 PRECISIONS: tuple[Precision, ...] = typing.get_args(Precision)
 ENGINES: tuple[DeviceEngine, ...] = (*GRAPH_ENGINES, *NEVER_RECOMMENDED)
+StartMethod = Literal["fork", "spawn", "forkserver"]
+METHODS: tuple[StartMethod, ...] = typing.get_args(StartMethod)
+
 BATCHES = 2
 """Batches of another size that are loaded."""
 
@@ -121,3 +128,63 @@ def _variant(wanted: Wanted, batch_size: int, times: dict[str, Timing], reason: 
     found = times.get(wanted.name)
     known = Variant(wanted.name, size, times[NOW].ms, batch_size, reason=reason)
     return known if found is None else replace(known, step_ms=found.ms, ci_ms=found.ci_ms)
+
+
+def race_starts(
+    racer: Racer,
+    candidate: Candidate,
+    usual: str,
+    methods: Sequence[StartMethod],
+    seconds: Seconds,
+    tick: Callable[..., None],
+) -> tuple[Variant, ...]:
+    """Race a measured plan against itself with its workers started in these ways; ``usual`` is how they are anyway."""
+    assert candidate.measured_ms is not None
+    size, now_ms = racer.job.batch_size, candidate.measured_ms
+    reasons = {method: _why_not(racer.job, candidate, usual, method) for method in methods}
+    twins = {method: replace(candidate, start_method=method) for method in methods if not reasons[method]}
+    found = _race(racer, [candidate, *twins.values()], now_ms / 1e3, seconds, tick) if twins else {}
+
+    def variant(method: StartMethod) -> Variant:
+        known = Variant(f"workers by {method}", size, now_ms, size, reason=reasons[method], changes_training=False)
+        if method not in twins:
+            return known
+        name = twins[method].name
+        if name not in found:
+            return replace(known, reason=racer.failed.get(name) or racer.failed[candidate.name])
+        ratio, start_seconds = found[name]
+        return replace(
+            known,
+            step_ms=now_ms * ratio.value,
+            ci_ms=(now_ms * ratio.low, now_ms * ratio.high),
+            start_seconds=start_seconds,
+            now_start_seconds=found[candidate.name][1],
+        )
+
+    return tuple(variant(method) for method in methods)
+
+
+def _race(
+    racer: Racer, candidates: Sequence[Candidate], expected: Seconds, seconds: Seconds, tick: Callable[..., None]
+) -> dict[str, tuple[Ratio, Seconds]]:
+    """Return by name how an candidate compares with the first, and its seconds to the first batch; nothing if that failed."""
+    found = racer.run(candidates, {candidate.name: expected for candidate in candidates}, seconds, tick)
+    ran = [candidate for candidate in candidates if candidate.name in found] if candidates[0].name in found else []
+    return {
+        candidate.name: (
+            paired_ratio(found[candidate.name], found[candidates[0].name]),
+            start_and_gap(racer.job, candidate, racer.clock)[0],
+        )
+        for candidate in ran
+    }
+
+
+def _why_not(job: TrainingJob, candidate: Candidate, usual: str, method: StartMethod) -> str:
+    if not candidate.num_workers:
+        return "the plan has no workers."
+    if method == (candidate.start_method or usual):
+        return "that is how they are started anyway."
+    if method not in multiprocessing.get_all_start_methods():
+        return "this system has no such way."
+    unpicklable = "" if method == "fork" else why_unpicklable(job)
+    return f"{unpicklable}." if unpicklable else ""

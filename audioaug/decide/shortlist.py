@@ -64,6 +64,14 @@ def all_candidates(report: Report, workers: Sequence[int], *, pin_memory: bool |
     return candidates + impossible
 
 
+def pinning_wins(report: Report) -> bool | None:
+    """Return whether page-locked memory won where copies were measured; ``None`` where they were not."""
+    times = {stage.name: stage.ms_per_batch or 0.0 for stage in report.stages if stage.where == "transfer"}
+    if "copy, pinned" not in times or "copy, pageable" not in times:
+        return None
+    return times["copy, pinned"] < times["copy, pageable"]
+
+
 def best_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return one candidate for every cut and its engines, fastest first; those that were measured before the others.
 

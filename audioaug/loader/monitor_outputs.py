@@ -113,7 +113,7 @@ class Page:
 
     def close(self) -> None:
         """Write the page."""
-        from audioaug.report.monitor_html import render
+        from audioaug.report.monitor import render
 
         write_file(render(self._run, self._windows), self._path)
 
@@ -159,7 +159,7 @@ class View:
 
     def add(self, window: Window) -> None:
         """Show it."""
-        from audioaug.report.monitor_text import renderable
+        from audioaug.report.monitor import renderable
 
         self._live.update(renderable(self._run, window), refresh=True)
 

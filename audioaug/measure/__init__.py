@@ -25,18 +25,19 @@ it is overrun. Nothing here reads the time but through a ``Clock``.
 
 from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit, throttled_seconds
 from audioaug.measure.clock import Clock, CudaClock, FakeClock, MpsClock, WallClock, clock_for
-from audioaug.measure.contention import Contention, measure_contention
-from audioaug.measure.cores import effective_cores
-from audioaug.measure.faults import PageFaults, page_faults
 from audioaug.measure.feeders import RaceResult, race
-from audioaug.measure.host import allowed_cores, files_open, free_shared_memory, host_facts, usable_cores
-from audioaug.measure.interference import Interference, Watch, delayed_seconds
-from audioaug.measure.loader import LoaderRate, measure_loader
-from audioaug.measure.pauses import GcPauses
-from audioaug.measure.repeat import interleave, repeat
-from audioaug.measure.step import measure_steps
+from audioaug.measure.host import (
+    allowed_cores,
+    effective_cores,
+    files_open,
+    free_shared_memory,
+    host_facts,
+    usable_cores,
+)
+from audioaug.measure.interference import GcPauses, Interference, PageFaults, Watch, delayed_seconds, page_faults
+from audioaug.measure.loader import Contention, LoaderRate, measure_contention, measure_loader
+from audioaug.measure.repeat import interleave, measure_steps, measure_transfer, repeat
 from audioaug.measure.trace import Trace, trace
-from audioaug.measure.transfer import measure_transfer
 from audioaug.measure.usage import UsageSample, cpu_seconds, peak_extra_bytes, peak_vram, sample
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audioaug.measure.clock import Clock
-from audioaug.measure.rounds import rounds as rounds_until
+from audioaug.measure.repeat import rounds as rounds_until
 from audioaug.records import Measurement, Timing
 from audioaug.units import Seconds
 

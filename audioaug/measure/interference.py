@@ -1,16 +1,21 @@
-"""What others took meanwhile: of our cores other programs, the machine below this one, a quota; memory, swapping."""
+"""What takes time from a measurement: other programs, the hypervisor, a quota, swapping, page faults, garbage collection."""
 
+import gc
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from audioaug.measure.cgroup import throttled_seconds
 from audioaug.measure.clock import Clock
 from audioaug.measure.host import allowed_cores
+from audioaug.measure.repeat import rounds
 from audioaug.measure.usage import cpu_seconds
+from audioaug.units import Seconds
 
 
 @dataclass(frozen=True)
@@ -99,3 +104,56 @@ def _swapped_in(root: Path = Path("/")) -> float:
         counts = dict(line.split() for line in (root / "proc/vmstat").read_text().splitlines())
         return int(counts["pswpin"]) * os.sysconf("SC_PAGE_SIZE")
     return 0.0
+
+
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class PageFaults:
+    """Fresh pages that a call asks for, and the share of this process's CPU time that the kernel takes meanwhile."""
+
+    per_call: float
+    kernel_share: float
+
+
+def page_faults(work: Callable[[], object], clock: Clock, seconds: Seconds) -> PageFaults | None:
+    """Call ``work``, which is warm, for so many seconds, once at least; ``None`` where the system does not count.
+
+    All threads of this process are counted, as are those of others that run in it meanwhile.
+    """
+    if resource is None:
+        return None
+    before, calls = resource.getrusage(resource.RUSAGE_SELF), 0
+    for _ in rounds(clock, clock.now() + seconds):
+        work()
+        calls += 1
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    kernel, user = after.ru_stime - before.ru_stime, after.ru_utime - before.ru_utime
+    return PageFaults((after.ru_minflt - before.ru_minflt) / calls, kernel / max(1e-9, kernel + user))
+
+
+class GcPauses:
+    """While it is entered, ``seconds`` adds up what garbage collections of this process take."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: Seconds = 0.0
+        self.seconds: Seconds = 0.0
+
+    def __enter__(self) -> "GcPauses":
+        gc.callbacks.append(self._on_collection)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
+        now = self._clock.now()
+        if phase == "start":
+            self._since = now
+        else:
+            self.seconds += now - self._since

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from audioaug.records import Candidate, Report
-from audioaug.report.bars import WORDS, bar_parts
 from audioaug.report.candidates import (
     COLUMNS,
     best_known_ms,
@@ -18,10 +17,10 @@ from audioaug.report.candidates import (
     legend,
     runnable_candidates,
 )
-from audioaug.report.charts import CandidateAxis, candidate_axis, op_bars, step_bars
+from audioaug.report.charts import WORDS, CandidateAxis, bar_parts, candidate_axis, op_bars, step_bars
 from audioaug.report.costs import op_costs, op_parts, stage_parts
+from audioaug.report.page import headline_parts, setting_parts, trust_parts, what_if_parts
 from audioaug.report.parts import NOTHING, Bars, Column, Row, Table
-from audioaug.report.sentences import headline_parts, setting_parts, trust_parts, what_if_parts
 from audioaug.report.snippet import snippet_parts
 from audioaug.report.sounds import Listening
 from audioaug.report.templating import page_from

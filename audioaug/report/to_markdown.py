@@ -4,7 +4,7 @@ import re
 
 from audioaug.errors import printable
 from audioaug.records import Report
-from audioaug.report import bars, parts
+from audioaug.report import charts, parts
 from audioaug.report.page import page
 
 BAR_WIDTH = 72
@@ -35,7 +35,7 @@ def block(part: parts.Part) -> str:
         case parts.Facts():
             return "\n".join(f"- **{escape(label)}**: {escape(content)}" for label, content in part.items)
         case parts.Bars():
-            return fenced(bars.plain(part, BAR_WIDTH))
+            return fenced(charts.plain(part, BAR_WIDTH))
         case parts.Code():
             return fenced(part.text, "python")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from audioaug.errors import printable
 from audioaug.records import Report
-from audioaug.report import bars, parts
+from audioaug.report import charts, parts
 from audioaug.report.page import page
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LINE_STYLES: dict[parts.LineKind, str] = {"verdict": "bold", "plain": "", "warning": "bold yellow", "note": "dim"}
 ROW_STYLES: dict[parts.RowKind, str] = {"plain": "", "best": "bold green", "guess": "dim"}
-BAR_STYLES: dict[bars.Share, str] = {"model": "green", "augment": "yellow", "wait": "red"}
+BAR_STYLES: dict[charts.Share, str] = {"model": "green", "augment": "yellow", "wait": "red"}
 
 
 LEAST_WORDS = 22
@@ -140,13 +140,13 @@ def facts(part: parts.Facts, width: int) -> RenderableType:
 def bar_lines(part: parts.Bars, width: int) -> Text:
     """The legend, then for each bar its label, the bar, and its numbers below."""
     indent = max(len(label) for label, _ in part.items) + 2
-    longest = bars.longest_ms(part)
-    lines = [text(f"{'':{indent}}{bars.LEGEND}", "dim")]
+    longest = charts.longest_ms(part)
+    lines = [text(f"{'':{indent}}{charts.LEGEND}", "dim")]
     for label, allocation in part.items:
         bar = text(f"{label:{indent}}")
-        for share, characters in bars.runs(allocation, longest, width - indent):
+        for share, characters in charts.runs(allocation, longest, width - indent):
             bar.append(characters, BAR_STYLES[share])
-        lines += [bar, text(f"{'':{indent}}{bars.caption(allocation)}")]
+        lines += [bar, text(f"{'':{indent}}{charts.caption(allocation)}")]
     return text_lines(lines)
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.cli import main
+from audioaug.advise.__main__ import main
+from audioaug.advise.model_file import MODULE_NAME
 from audioaug.advise.racing import Racer
 from audioaug.advise.survey import Survey
-from audioaug.advise.training_job import MODULE_NAME
 from audioaug.decide.recommend import recommend
 from audioaug.measure import Clock, Watch
 from audioaug.records import Report, write_record
@@ -94,7 +94,7 @@ def planted_time(monkeypatch) -> None:
     monkeypatch.setattr(CLOCK, "_now", 0.0)
     monkeypatch.setattr("audioaug.advise.survey.clock_for", lambda device: CLOCK)
     monkeypatch.setattr("audioaug.advise.survey.effective_cores", lambda cores, clock: float(cores))
-    monkeypatch.setattr("audioaug.advise.example_probe.delayed_seconds", lambda: 0.0)
+    monkeypatch.setattr("audioaug.advise.today.delayed_seconds", lambda: 0.0)
     monkeypatch.setattr("audioaug.advise.candidates.Loader", PlantedLoader)
     monkeypatch.setattr(Watch, "_look", lambda self: (CLOCK.now(), *[0.0] * 6))
 

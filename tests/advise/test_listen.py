@@ -11,7 +11,8 @@ import torch
 from audioaug import ops
 from audioaug.advise import listen as listening
 from audioaug.advise.listen import AUDIO_BYTES, apart, by_new_transforms, listen, own_draws, size_that_fits
-from audioaug.advise.training_job import TrainingJob, load_training_job
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain, Op
 from audioaug.verify.contracts import Clips
 from audioaug.verify.replay import on_cpu

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from audioaug.advise.candidates import EndlessBatches, RaceBatches, _on_other_batches
-from audioaug.advise.drawn import Reader
-from audioaug.advise.pieces import CLIPS, readable
+from audioaug.advise.clips import Reader
 from audioaug.advise.progress import warnings_once
 from audioaug.advise.racing import CEILING, DUPLICATE, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer
+from audioaug.advise.stages import CLIPS, readable
 from audioaug.decide.race import MARGIN
 from audioaug.errors import AudioaugWarning
 from audioaug.measure import FakeClock, Interference

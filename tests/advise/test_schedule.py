@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.budget import RESERVE, SHARES, Budget
+from audioaug.advise.candidates import WorkerCounts
 from audioaug.advise.racing import Racer
-from audioaug.advise.schedule import FEWEST_RACED, Schedule
-from audioaug.advise.worker_counts import WorkerCounts
+from audioaug.advise.schedule import FEWEST_RACED, RESERVE, SHARES, Budget, Schedule
 from audioaug.decide.limits import Needs
 from audioaug.errors import MeasurementError
 from audioaug.measure import FakeClock

@@ -1,4 +1,7 @@
+"""The model file becomes a training job; the facts that a report states about it."""
+
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,10 +9,11 @@ import soundfile
 import torch
 from torch.nn.functional import cross_entropy
 
-from audioaug.advise.training_job import UsualLoss, in_one_line, load_module, load_training_job
+from audioaug import Chain, build_device, ops
+from audioaug.advise.model_file import load_module, load_training_job
+from audioaug.advise.training_job import UsualLoss, chain_facts, in_one_line
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
 
 HEAD = "import torch\nfrom torch import nn\n"
@@ -333,3 +337,14 @@ def test_an_error_is_placed_in_the_model_file(here) -> None:
         with pytest.raises(IndexError) as caught:
             fail()
         assert in_one_line(caught.value, path) == "IndexError: pop from empty list (line 4 of m.py)."
+
+
+def test_what_is_one_pass_is_what_the_module_prints() -> None:
+    gain, mask = ops.Gain(p=1.0), ops.TimeMask(p=1.0)
+    chain = Chain([mask, gain, ops.LowPassFilter(p=1.0), mask, gain, ops.PolarityInversion(p=1.0), gain], 16000)
+    facts = chain_facts(SimpleNamespace(chain=chain, least_cut=0))
+    assert facts.fused == ((1, 3), (4, 7))
+    printed = str(build_device(chain))
+    for start, stop in facts.fused:
+        assert " + ".join(facts.ops[start:stop]) in printed
+    assert chain_facts(SimpleNamespace(chain=Chain([mask, gain], 16000), least_cut=0)).fused == ()

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from audioaug.advise.model_file import load_training_job
 from audioaug.advise.racing import Racer
-from audioaug.advise.start_methods import race_starts
-from audioaug.advise.training_job import load_training_job
-from audioaug.advise.variants import Wanted, parse_also, raced_engines
+from audioaug.advise.variants import Wanted, parse_also, race_starts, raced_engines
 from audioaug.decide.shortlist import with_engines
-from audioaug.decide.variants import variant_sentences
+from audioaug.decide.what_if import variant_sentences
 from audioaug.errors import UsageError
 from audioaug.measure import clock_for
 from audioaug.records import Candidate, Recommendation, Report, Variant, read_record
@@ -130,7 +129,7 @@ def test_an_engine_is_in_the_plan_where_it_wins() -> None:
 def test_workers_are_raced_as_they_start_in_other_ways(model, monkeypatch) -> None:
     starts = {None: (0.1, 0.01), "spawn": (4.0, 0.02)}  # planted: how long is the machine's
     monkeypatch.setattr(
-        "audioaug.advise.start_methods.start_and_gap", lambda job, candidate, clock: starts[candidate.start_method]
+        "audioaug.advise.variants.start_and_gap", lambda job, candidate, clock: starts[candidate.start_method]
     )
     job = load_training_job(model(CHEAP + IN_MEMORY), torch.device("cpu"))
     racer = Racer(job, clock_for(job.device), 1.0, notice=lambda *_: None)

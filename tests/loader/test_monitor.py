@@ -17,8 +17,7 @@ from audioaug.internals import batches_ready
 from audioaug.measure import FakeClock, host_facts
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Window
-from audioaug.report.meters import known_meters
-from audioaug.report.monitor_text import bar
+from audioaug.report.monitor import bar, known_meters
 from tests.loader.material import Words, exact_chain
 
 

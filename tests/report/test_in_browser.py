@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 from audioaug.decide.what_if import grid
 from audioaug.errors import printable
 from audioaug.records import MonitoredRun, Notice, Window
-from audioaug.report import monitor_html
+from audioaug.report import monitor
 from audioaug.report.parts import Line
 from audioaug.report.sounds import Example, Listening, rendered_sounds
 from audioaug.report.to_html import render
@@ -97,7 +97,7 @@ def windows(message=""):
 
 def monitor_page(name="The bottleneck moved from the model's own step to the cores."):
     run = MonitoredRun(replace(HOST, cpu=name), ceiling_ms=40.0, capacity=8)
-    return monitor_html.render(run, list(windows(name)))
+    return monitor.render(run, list(windows(name)))
 
 
 def hostile_page(race, name):

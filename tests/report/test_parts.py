@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from audioaug.errors import printable
-from audioaug.records import Allocation, Candidate, Plan
-from audioaug.report import bars, candidates, charts, costs, sentences, snippet
-from audioaug.report.page import page
+from audioaug.records import Allocation, Candidate, Plan, Report, from_json, to_json
+from audioaug.report import candidates, charts, costs, snippet
+from audioaug.report.page import evidence, headline_parts, page, price_lines, trust_parts
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
 
 
@@ -200,21 +200,21 @@ def test_other_stages_have_their_own_table(race, bare):
 @pytest.mark.parametrize("width", [20, 71, 200])
 def test_bars_are_proportional_and_share_one_scale(width):
     before, after = Allocation(20.0, 0.0, 60.0), Allocation(20.0, 5.0, 15.0)
-    longest = bars.longest_ms(Bars((("today", before), ("advised", after))))
+    longest = charts.longest_ms(Bars((("today", before), ("advised", after))))
     for allocation in (before, after):
-        drawn = bars.runs(allocation, longest, width)
+        drawn = charts.runs(allocation, longest, width)
         assert abs(sum(len(run) for _, run in drawn) - allocation.total_ms / 80 * width) <= 0.5
         for (share, run), ms in zip(
             drawn, (allocation.model_ms, allocation.augment_ms, allocation.wait_ms), strict=True
         ):
-            assert set(run) <= {bars.CHARACTERS[share]}
+            assert set(run) <= {charts.CHARACTERS[share]}
             assert abs(len(run) - ms / 80 * width) <= 1
-    assert len(set(bars.CHARACTERS.values())) == 3
+    assert len(set(charts.CHARACTERS.values())) == 3
 
 
 def test_bars_survive_nothing_and_less_than_nothing():
-    assert bars.plain(Bars((("today", Allocation(0.0, 0.0, 0.0)),)), 20).endswith("today: 0 ms\n")
-    runs = dict(bars.runs(Allocation(10.0, 0.0, -1.0), 10.0, 20))
+    assert charts.plain(Bars((("today", Allocation(0.0, 0.0, 0.0)),)), 20).endswith("today: 0 ms\n")
+    runs = dict(charts.runs(Allocation(10.0, 0.0, -1.0), 10.0, 20))
     assert runs == {"model": "#" * 20, "augment": "", "wait": ""}
 
 
@@ -246,28 +246,28 @@ def test_there_is_nothing_to_paste_where_there_is_nothing_to_change(early_exit, 
 
 
 def test_the_second_line_is_the_cause_in_words(race, early_exit, bare):
-    assert sentences.headline_parts(race)[1] == Line(race.recommendation.because, aside="augment_cpu_bound")
-    assert sentences.headline_parts(early_exit)[1] == Line("The model takes 99 % of each step.", aside="model_bound")
-    assert [part.kind for part in sentences.headline_parts(bare)] == ["verdict", "warning"]
+    assert headline_parts(race)[1] == Line(race.recommendation.because, aside="augment_cpu_bound")
+    assert headline_parts(early_exit)[1] == Line("The model takes 99 % of each step.", aside="model_bound")
+    assert [part.kind for part in headline_parts(bare)] == ["verdict", "warning"]
 
 
 def test_the_price_and_when_it_is_paid(race, early_exit, bare):
-    (paid,) = sentences.price_lines(race)
+    (paid,) = price_lines(race)
     assert paid.text == ("This advice took 58 s; it has paid for itself after 2,494 steps (1 min 40 s of training).")
-    assert sentences.price_lines(early_exit)[0].text == "This advice took 11 s."
-    assert sentences.price_lines(bare) == ()
+    assert price_lines(early_exit)[0].text == "This advice took 11 s."
+    assert price_lines(bare) == ()
 
 
 def test_the_evidence_counts_what_was_measured_and_what_only_predicted(race, early_exit, bare):
-    assert sentences.evidence(race) == (
+    assert evidence(race) == (
         "Measured: the ceiling, 14 stages alone, 5 candidates end to end (6 blocks, 150 steps); only predicted: 9 candidates."
     )
-    assert sentences.evidence(early_exit) == "Measured: the ceiling, 1 candidate end to end; only predicted: nothing."
-    assert sentences.evidence(bare) == "Measured: nothing; only predicted: nothing."
+    assert evidence(early_exit) == "Measured: the ceiling, 1 candidate end to end; only predicted: nothing."
+    assert evidence(bare) == "Measured: nothing; only predicted: nothing."
 
 
 def test_a_notice_that_is_the_cause_is_not_said_twice(early_exit):
-    assert not any(isinstance(part, Facts) for part in sentences.trust_parts(early_exit))
+    assert not any(isinstance(part, Facts) for part in trust_parts(early_exit))
 
 
 def test_a_page_has_no_empty_section_and_its_tables_are_rectangular(report):
@@ -277,3 +277,7 @@ def test_a_page_has_no_empty_section_and_its_tables_are_rectangular(report):
             if isinstance(part, Table):
                 assert {len(row.values) for row in part.rows} == {len(part.columns)}
     assert sum(isinstance(part, Code) for section in page(report) for part in section.parts) <= 1
+
+
+def test_the_record_comes_back_whole_from_json(report):
+    assert from_json(to_json(report), Report) == report

@@ -11,7 +11,7 @@ import pytest
 from audioaug.decide.what_if import grid, what_if
 from audioaug.errors import printable
 from audioaug.records import MonitoredRun, Notice, Window
-from audioaug.report import monitor_html
+from audioaug.report import monitor
 from audioaug.report.parts import Line
 from audioaug.report.sounds import Example, Listening, rendered_sounds
 from audioaug.report.templating import page_from
@@ -211,28 +211,28 @@ def test_a_monitored_run_is_as_safe():
     run = MonitoredRun(replace(HOST, cpu=evil), ceiling_ms=40.0, capacity=4)
     seen = Window(1.0, 5, 5, 50.0, 10.0, 640.0, 0.8, 1.5, 50.0, (70.0, 80.0), 1 << 30, 30.0, 1 << 20, 90.0, 1 << 33)
     seen = replace(seen, bottleneck="fetch_bound", message=evil)
-    page = monitor_html.render(run, [replace(seen, seconds=float(n), step=5 * n) for n in range(2000)])
+    page = monitor.render(run, [replace(seen, seconds=float(n), step=5 * n) for n in range(2000)])
     assert_safe(page, scripts=1)
     assert evil in text_of(page) and "20 % of the training was spent waiting for data" in text_of(page)
     assert page.count("<polyline") == page.count("<figcaption>") == 10 and page.count('class="band"') == 5
-    assert_safe(monitor_html.render(run, []), scripts=1)
+    assert_safe(monitor.render(run, []), scripts=1)
 
 
 def test_a_monitored_run_tells_how_often_its_targets_were_met():
     run = MonitoredRun(HOST, ceiling_ms=40.0)
     slow, fast = Window(1.0, 30, 30, 50.0, 0.0, 640.0, 0.8), Window(2.0, 40, 10, 39.0, 0.0, 820.0, 1.03)
-    page = text_of(monitor_html.render(run, [slow, fast]))
+    page = text_of(monitor.render(run, [slow, fast]))
     assert "throughput , at the end 820 clips/s, 103 % of the ceiling target 95 % to 100 %, met in 25 % of" in page
-    free = monitor_html.render(MonitoredRun(HOST), [replace(it, ceiling_share=None) for it in (slow, fast)])
+    free = monitor.render(MonitoredRun(HOST), [replace(it, ceiling_share=None) for it in (slow, fast)])
     assert "throughput , at the end 820 clips/s" in text_of(free) and "ceiling" not in text_of(free)
     assert "0.0,15.8 480.0,0.0" in free  # to the scale of the fastest
 
 
 def test_a_move_of_the_bottleneck_is_marked_in_every_chart():
     seen = [Window(float(n), n, 1, 50.0, 10.0, 640.0, cpu_percent=50.0) for n in range(1, 6)]
-    page = monitor_html.render(MonitoredRun(HOST), [*seen[:2], replace(seen[2], message="It moved."), *seen[3:]])
+    page = monitor.render(MonitoredRun(HOST), [*seen[:2], replace(seen[2], message="It moved."), *seen[3:]])
     assert page.count('class="move" x1="240.0"') == page.count("<figcaption>") == 3
-    assert "dashed" in page and "dashed" not in text_of(monitor_html.render(MonitoredRun(HOST), seen))
+    assert "dashed" in page and "dashed" not in text_of(monitor.render(MonitoredRun(HOST), seen))
 
 
 def test_templates_know_all_they_use():

@@ -18,14 +18,13 @@ import torch
 
 import audioaug
 from audioaug import AudioFolder, Chain, Frames, Loader, Plan, ops
+from audioaug.advise.__main__ import advise as command
+from audioaug.advise.__main__ import main
 from audioaug.advise.candidates import cached_batches, candidate_at, open_loader
-from audioaug.advise.cli import advise as command
-from audioaug.advise.cli import main
 from audioaug.advise.clips import resizing_op
-from audioaug.advise.facts import workload
 from audioaug.advise.listen import listen
-from audioaug.advise.names import misspelt
-from audioaug.advise.training_job import TrainingJob, UsualLoss, load_training_job
+from audioaug.advise.model_file import load_training_job, misspelt
+from audioaug.advise.training_job import TrainingJob, UsualLoss, workload
 from audioaug.decide.causes.case import Case
 from audioaug.decide.causes.loading import augment_cpu_bound
 from audioaug.decide.what_if import NUMBERS, PROFILE
@@ -41,9 +40,9 @@ from audioaug.records import (
     plan_of,
     to_json,
 )
-from audioaug.report.meters import known_meters, met
+from audioaug.report.monitor import known_meters, met
+from audioaug.report.page import training
 from audioaug.report.parts import spread
-from audioaug.report.sentences import training
 from audioaug.report.snippet import chain_lines, plan_arguments, snippet
 from audioaug.units import format_seconds
 from tests.advise.conftest import TINY

@@ -20,9 +20,9 @@ import soundfile
 import torch
 
 from audioaug import Chain, Loader, Monitor, Plan, ops
-from audioaug.advise.cache import Cache
-from audioaug.advise.cli import main
-from audioaug.advise.training_job import load_training_job
+from audioaug.advise.__main__ import main
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.survey import Cache
 from audioaug.audio import files
 from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
@@ -32,7 +32,7 @@ from audioaug.loader.processes import local_size, share_of
 from audioaug.loader.skipped import Skipped
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Report, Window, read_record, to_json
-from audioaug.report import monitor_html, to_text
+from audioaug.report import monitor, to_text
 from audioaug.units import parse_bytes
 from audioaug.writing import write_file
 from tests.decide.planted import planted_report
@@ -621,7 +621,7 @@ def test_r6_10_impossible_numbers_in_a_report_get_one_sentence(field, planted, r
 @pytest.mark.parametrize("changes", [{"bottleneck": "unheard_of"}, {"step_ms": 0.0, "steps": 0}])
 def test_r6_10_a_log_with_odd_windows_has_a_page(changes, planted):
     window = Window(**{"seconds": 1.0, "step": 5, "steps": 5, "step_ms": 10.0, "wait_ms": 1.0, **changes})
-    page = monitor_html.render(MonitoredRun(planted.host), [window, window])
+    page = monitor.render(MonitoredRun(planted.host), [window, window])
     assert changes.get("bottleneck", "0.0 %") in page
 
 

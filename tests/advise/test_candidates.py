@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import audioaug.advise.limits
-from audioaug.advise.candidates import EndlessBatches
-from audioaug.advise.drawn import POOL, Reader, sample_indices
-from audioaug.advise.limits import why_unpicklable
-from audioaug.advise.pieces import readable
-from audioaug.advise.training_job import load_training_job
-from audioaug.advise.worker_probe import Memory
+import audioaug.advise.candidates
+from audioaug.advise.candidates import EndlessBatches, why_unpicklable
+from audioaug.advise.clips import POOL, Reader, sample_indices
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.stages import readable
+from audioaug.advise.today import Memory
 from audioaug.records import Candidate, Report, read_record
 
 pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
@@ -126,7 +125,7 @@ def test_few_open_files_are_told_before_workers_start(advise, model, here, allow
 
 @pytest.mark.usefixtures("planted_time")
 def test_little_shared_memory_is_told_before_workers_start(advise, model, here, monkeypatch) -> None:
-    monkeypatch.setattr(audioaug.advise.limits, "free_shared_memory", lambda: 100_000)  # injected; mounted below
+    monkeypatch.setattr(audioaug.advise.candidates, "free_shared_memory", lambda: 100_000)  # injected; mounted below
     assert advise("--model", model(CHEAP + PLANTED + TWO_WORKERS), *BRIEF).code == 0
     report = found(here)
     assert report.cause == "shm_too_small" and report.current.num_workers == 0

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.budget import Budget
 from audioaug.advise.candidates import CACHED, FEW_CACHED
-from audioaug.advise.loader_stages import contention_names, loaders
+from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
+from audioaug.advise.schedule import Budget
+from audioaug.advise.stages import contention_names, loaders_to_time
 from audioaug.advise.survey import Options, Survey
-from audioaug.advise.training_job import load_training_job
 from audioaug.errors import DataError
 from audioaug.measure import FakeClock
 from tests.decide.planted import planted_report
@@ -41,10 +41,10 @@ def survey_of(name: str, budget: float) -> Survey:
 
 def test_the_loaders_that_predictions_need_come_first() -> None:
     chain = Chain([ops.Gain()] * 3, 16000)
-    needed, others = loaders(FAST, chain, (0, 1, 2))
+    needed, others = loaders_to_time(FAST, chain, (0, 1, 2))
     assert (places(needed), places(others)) == (NEEDED, OTHERS)
     assert contention_names(FAST, [*needed, *others]) == {it.name for it in needed[-2:]}
-    needed, others = loaders(planted_report(), chain, (0, 1, 2))
+    needed, others = loaders_to_time(planted_report(), chain, (0, 1, 2))
     assert {it.worker_engine for it in (*needed, *others)} == {"audiomentations"}
     assert places(others) == OTHERS[:1]
 

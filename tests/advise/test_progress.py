@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from audioaug.advise.interrupt import Interrupt
-from audioaug.advise.progress import Progress
+from audioaug.advise.progress import Interrupt, Progress
 from audioaug.records import Report, read_record
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from audioaug.advise.cache import Cache
+from audioaug.advise.survey import Cache
 from audioaug.records import Report, read_record
 from tests.decide.planted import planted_report
 
