@@ -24,28 +24,30 @@ PRECISIONS = typing.get_args(Precision)
 DEFAULT_BUDGET = 112.0
 QUICK_BUDGET = 20.0
 VERIFY_BUDGET = 6.0
-"""Seconds to measure, so that with starting and ending Python it is about two minutes, half of one, and 15 seconds."""
+"""Seconds of measuring. With the start and the end of Python that is about two minutes, 30 seconds, and 15 seconds."""
 LISTENING_SECONDS = 3.0
 NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "audio_key", "precision"
-"""The options that say what is trained."""
+"""The options that determine what is trained."""
 
 
 @click.command(short_help="Measure where your augmentation should run.", context_settings={"max_content_width": 100})
-@click.option("--model", metavar="FILE.py[:NAME]", help="What to train. Alone it is enough.")
+@click.option("--model", metavar="FILE.py[:NAME]", help="What to train; the only required option.")
 @click.option("--augment", metavar="FILE", help="A chain: FILE.yaml or FILE.py:NAME.")
-@click.option("--allow-code", is_flag=True, help="Let the YAML of --augment name functions to import (Lambda).")
+@click.option("--allow-code", is_flag=True, help="Allow the YAML of --augment to import functions (Lambda).")
 @click.option("--data", metavar="PATH", help="A folder of audio, or a manifest (CSV, TSV, JSON lines).")
 @click.option("--batch-size", type=click.IntRange(1), help="Examples in a batch.")
-@click.option("--sample-rate", type=click.IntRange(1), help="Of the audio, in Hz.")
+@click.option("--sample-rate", type=click.IntRange(1), help="Sample rate of the audio, in Hz.")
 @click.option("--clip-seconds", type=click.FloatRange(0, min_open=True), help="Length of a clip, in seconds.")
-@click.option("--audio-key", metavar="KEY", help="Where an example has its audio: a key or a position.")
+@click.option("--audio-key", metavar="KEY", help="Key or position of the audio in an example.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="To train with.")
+@click.option(
+    "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="Precision to train with."
+)
 @click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
-@click.option("--fresh", is_flag=True, help="Measure all of it, also what is known from an earlier run.")
-@click.option("--verify", metavar="PLAN", help="Race this plan against what you do today only.")
+@click.option("--fresh", is_flag=True, help="Ignore cached results of earlier runs.")
+@click.option("--verify", metavar="PLAN", help="Only compare this plan with your current configuration.")
 @click.option(
     "--what-if",
     metavar="K=V,...",
@@ -59,21 +61,21 @@ NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seco
 )
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
-@click.option("--html", metavar="FILE", help="Write the report as a page.")
+@click.option("--html", metavar="FILE", help="Write the report as an HTML page.")
 @click.option("--plan", metavar="FILE", help="Write the recommended plan, for audioaug.Loader.")
 @click.option("--load", metavar="FILE", help="Show the JSON of an earlier run instead of measuring.")
 def advise(**options: Any) -> None:
-    """Find out where your augmentation should run, and with how many workers, by measuring your own training step."""
+    """Find where your augmentation should run, and with how many workers, by measuring your training step."""
     if options["load"]:
         report = read_record(options["load"], Report)
         _conclude(report, _outputs(options), options)
         return
     if not options["model"]:
-        raise UsageError("There is no --model.", "Name a Python file that defines one: --model FILE.py.")
+        raise UsageError("Missing option --model.", "Give a Python file that defines a model: --model FILE.py.")
     try:
         _measure(options)
     except KeyboardInterrupt:
-        raise click.Abort("what was measured so far is in the files that were asked for, if any") from None
+        raise click.Abort("partial results are in the output files, if any were requested") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show(report: Report, json: str | None = None) -> None:
-    """Print the report, or its JSON if that was asked for on stdout."""
+    """Print the report, or its JSON if ``json`` is ``-``."""
     from audioaug.report import to_text
 
     if json == "-":
@@ -94,7 +96,9 @@ def show(report: Report, json: str | None = None) -> None:
 
 
 def _measure(options: dict[str, Any]) -> None:
-    """Load the job, survey it, and write what was found, also when interrupted. stdout gets only the report."""
+    """Load the model file, run the survey, and write its results, also when interrupted. Only the report goes to
+    stdout.
+    """
     from audioaug.advise.model_file import load_training_job
     from audioaug.advise.progress import Interrupt, Progress, printed_to_stderr
     from audioaug.advise.survey import Options, Survey
@@ -104,7 +108,7 @@ def _measure(options: dict[str, Any]) -> None:
     from audioaug.loader.device_prefetch import as_device
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
-    _, profile = parse(options["what_if"] or "")  # what is wrong with it is told before anything is measured
+    _, profile = parse(options["what_if"] or "")  # report mistakes before measuring
     if profile:
         read_record(profile, Report)
     also = parse_also(options["also"] or "")
@@ -116,7 +120,7 @@ def _measure(options: dict[str, Any]) -> None:
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
     with printed_to_stderr():
         job = load_training_job(options["model"], as_device(options["device"]), **named)
-        for notice in job.notices:  # now, since they may explain why the run fails
+        for notice in job.notices:  # early: they may explain why the run fails
             click.echo(f"note: {notice.text}", err=True)
         if verify is not None:
             check_plan(job.chain, verify)
@@ -124,7 +128,7 @@ def _measure(options: dict[str, Any]) -> None:
             survey = Survey(job, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
             report = survey.run()
             if outputs.has_page:
-                from audioaug.advise.listen import listen  # a second of imports, which only a page needs
+                from audioaug.advise.listen import listen  # imports that take a second, only needed for a page
 
                 with progress.stage("examples to listen to", LISTENING_SECONDS):
                     outputs.listening = listen(job)
@@ -132,14 +136,14 @@ def _measure(options: dict[str, Any]) -> None:
 
 
 def _outputs(options: dict[str, Any]) -> "Outputs":
-    """Open what was asked for."""
+    """Open the requested output files."""
     from audioaug.advise.progress import Outputs
 
     return Outputs(plan=options["plan"], json=options["json_"], markdown=options["markdown"], html=options["html"])
 
 
 def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> None:
-    """Answer what-if, write the files and show the report."""
+    """Add the what-if predictions, write the files and show the report."""
     report = _with_what_if(report, options["what_if"])
     outputs.update(report)
     if report.recommendation is not None:
@@ -155,7 +159,7 @@ def _workers(text: str) -> tuple[int, ...] | None:
     except ValueError:
         counts = (-1,)
     if counts[0] < 0:
-        raise UsageError(f"--workers is {text!r}, but it must be auto or whole numbers such as 0,2,4.")
+        raise UsageError(f"--workers is {text!r}, but must be auto or integers such as 0,2,4.")
     return counts
 
 

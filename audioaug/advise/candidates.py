@@ -21,13 +21,13 @@ from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFact
 from audioaug.units import plural
 
 CACHED, FEW_CACHED = 8, 4
-"""Batches kept on the device to measure the ceiling with; fewer under a small budget."""
+"""Batches kept on the device for the ceiling; fewer with a small budget."""
 
 
 class EndlessBatches:
-    """Shuffled indices of a dataset in batches, pass after pass without end, so that no epoch's end is timed.
+    """Shuffled batches of indices without end, so that no end of an epoch is timed.
 
-    Of a large dataset they are some that the seed draws: files that are read again and again are warm for all alike.
+    A large dataset is sampled: its files are then in the page cache for all candidates.
     """
 
     def __init__(self, size: int, batch_size: int, seed: int = 0) -> None:
@@ -46,9 +46,10 @@ class EndlessBatches:
 
 
 class RaceBatches(EndlessBatches):
-    """The same, in the order in which an candidate of a race takes them: a first one, then what lies ready and a block, again
-    and again. The blocks of a round are the same batches for every candidate, those of a shorter one the first of a longer's.
-    With ``cached`` they are so many in every round: those that the ceiling has on the device. ``met``: first ones.
+    """Endless batches in the order of a race: ``warm_up`` batches, then ``discard`` and ``block`` batches in turn.
+
+    The blocks of a round hold the same batches for every candidate; a shorter block is a prefix of a longer one. With
+    ``cached`` every block cycles through that many batches, those that the ceiling has on the device.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class RaceBatches(EndlessBatches):
 
 
 def candidate_of(plan: Plan, chain: Chain) -> Candidate:
-    """Return the candidate that a plan for this chain runs."""
+    """Return the candidate that a plan for this chain describes."""
     knobs = {name: getattr(plan, name) for name in SHARED_FIELDS}
     return Candidate(placement_of(plan.cut, len(chain)), **knobs)
 
@@ -80,14 +81,14 @@ def candidate_of(plan: Plan, chain: Chain) -> Candidate:
 def candidate_at(
     chain: Chain, cut: int, workers: int, status: CandidateStatus = "predicted", reason: str = ""
 ) -> Candidate:
-    """Return the candidate with the chain cut there and so many workers, all else as it is without a plan."""
+    """Return the candidate with that cut and number of workers, and defaults otherwise."""
     return Candidate(placement_of(cut, len(chain)), cut, num_workers=workers, status=status, reason=reason)
 
 
 def open_loader(job: TrainingJob, candidate: Candidate, batches: Iterable[list[int]] | None = None) -> Loader:
-    """Return the Loader that users would train with under this candidate's plan, on endless batches or on these.
+    """Return the Loader that users would train with under this candidate's plan, on ``batches`` or endless ones.
 
-    A stream has an order of its own: it starts over whenever it ends.
+    A stream keeps its own order and restarts when it ends.
     """
     if job.is_stream:
         return _loader(job, candidate, Restarting(job.dataset), batch_size=job.batch_size)
@@ -96,7 +97,7 @@ def open_loader(job: TrainingJob, candidate: Candidate, batches: Iterable[list[i
 
 
 def open_brief_loader(job: TrainingJob, candidate: Candidate) -> Loader:
-    """Return such a Loader with epochs of one batch for each worker."""
+    """Return a Loader whose epochs have one batch for each worker."""
     if job.is_stream:
         return _loader(job, candidate, Restarting(job.dataset, job.batch_size), batch_size=job.batch_size)
     indices = sample_indices(len(job.dataset), job.batch_size)
@@ -120,26 +121,28 @@ def _loader(job: TrainingJob, candidate: Candidate, dataset: Any, **order: Any) 
 
 
 def queued_batches(candidate: Candidate) -> int:
-    """Return how many steps of a candidate must not be timed: the batches that workers may hold ready, or a first one."""
+    """Return how many steps to leave untimed: the batches that workers may have queued, or the first one."""
     return candidate.queue + 2 if candidate.num_workers else 1
 
 
 def cached_batches(job: TrainingJob, candidate: Candidate, count: int = CACHED) -> list[Any]:
-    """Return so many batches that lie on the device; raise ``DataError`` if they cannot be loaded."""
+    """Return ``count`` batches on the device; raise ``DataError`` if they cannot be loaded."""
     try:
         feeder = iter(open_loader(job, replace(candidate, num_workers=0)))
         return [next(feeder) for _ in range(count)]
     except AudioaugError:
         raise
     except StopIteration:
-        raise DataError(f"{job.name}: the dataset is empty.", "It must have at least one example.") from None
+        raise DataError(f"{job.name}: the dataset is empty.", "It needs at least one example.") from None
     except Exception as error:
         reason = in_one_line(error, job.path)
-        raise DataError(f"{job.name}: a batch cannot be loaded: {reason}", "See `dataset` and `collate_fn`.") from None
+        raise DataError(
+            f"{job.name}: a batch cannot be loaded: {reason}", "Check `dataset` and `collate_fn`."
+        ) from None
 
 
 def needs_of(job: TrainingJob, message: Message, start_method: str) -> Needs:
-    """Return what a worker needs that sends such messages."""
+    """Return the resources that a worker sending such messages needs."""
     assert message.prepared is not None
     sent = [*tensors(message.batch), message.prepared.numbers]
     return Needs(
@@ -152,17 +155,17 @@ def needs_of(job: TrainingJob, message: Message, start_method: str) -> Needs:
 
 
 def why_unpicklable(job: TrainingJob) -> str:
-    """Name what cannot be sent to a worker that is not forked, and why; nothing if all can be."""
+    """Return what cannot be pickled for a worker that is not forked, and why; an empty string if everything can."""
     return why_not_picklable({"dataset": job.dataset, "collate_fn": job.collate_fn, "augment": job.chain})
 
 
 MOST_PROCESSES = 32
-"""Workers that are alive at once, most of them waiting."""
+"""Most workers alive at the same time, over all loaders."""
 
 
 @dataclass(frozen=True)
 class WorkerCounts:
-    """The counts that were asked for (``None``: by the cores), beside what workers need and what there is of it."""
+    """The requested worker counts (``None``: from the number of cores), and the limits of this machine."""
 
     host: HostFacts
     asked: tuple[int, ...] | None
@@ -171,27 +174,27 @@ class WorkerCounts:
 
     @property
     def most(self) -> int:
-        """As many as can be alive at once."""
+        """The most workers that can be alive at the same time."""
         return most_workers(self.host, self.needs, MOST_PROCESSES)[0]
 
     def why_no_more(self, count: int = MOST_PROCESSES) -> Notice | None:
-        """Return the limit that leaves no room for so many, if there is one."""
+        """Return the limit that rules out ``count`` workers, if there is one."""
         return most_workers(self.host, self.needs, count)[1]
 
     def check(self, count: int) -> None:
-        """Raise ``MeasurementError`` if there is no room for so many."""
+        """Raise ``MeasurementError`` if this machine cannot run ``count`` workers."""
         if count > self.most:
             limit = self.why_no_more(count)
             raise MeasurementError(f"The plan's {plural(count, 'worker')} cannot be run.", limit.text if limit else "")
 
     def with_memory(self, worker_bytes: int) -> "WorkerCounts":
-        """Return the counts, knowing of a worker that takes so much memory for itself."""
+        """Return the counts given a worker that uses this much memory of its own."""
         largest = max(worker_bytes, self.needs.worker_bytes or 0)
         return replace(self, needs=replace(self.needs, worker_bytes=largest))
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """What was asked for, else none, powers of two, all usable cores, and today's."""
+        """The requested counts, else 0, powers of two, the number of usable cores, and today's."""
         if self.asked is not None:
             return self.asked
         most = max(1, int(self.host.usable_cores))
@@ -200,11 +203,13 @@ class WorkerCounts:
 
     @property
     def possible(self) -> tuple[int, ...]:
-        """Those of them that there is room for."""
+        """The wanted counts that this machine can run."""
         return tuple(count for count in self.wanted if count <= self.most) or (0,)
 
     def impossible(self, chain: Chain, cuts: range) -> Iterator[Candidate]:
-        """Yield a candidate with the reason for each of the others, at the first and the last cut there can be."""
+        """Yield an infeasible candidate, with the reason, for each other count at the first and the last possible
+        cut.
+        """
         limit = self.why_no_more()
         for cut in {cuts[0], cuts[-1]}:
             for count in self.wanted:

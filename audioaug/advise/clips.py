@@ -18,24 +18,23 @@ from audioaug.ops import AdjustDuration
 from audioaug.records import Interval, LoaderSetup
 
 POOL = 4096
-"""Examples that loaders are measured with: all of a smaller dataset."""
+"""Most examples that loaders are measured with."""
 
 
 def sample_indices(size: int, count: int, seed: int = 0) -> list[int]:
-    """Return so many of the indices below ``size``, all if there are fewer, in an order that the seed draws.
+    """Return up to ``count`` random indices below ``size``, at most ``POOL``.
 
-    Fewer are the first of more, at most ``POOL``. Nothing is as long as the dataset: of ten million examples it takes
-    no longer than of ten thousand.
+    A smaller count is a prefix of a larger one. The cost does not depend on the size of the dataset.
     """
     return random.Random(seed).sample(range(size), min(size, POOL))[:count]
 
 
 class Restarting(IterableDataset[Any]):
-    """A stream that starts over when it ends, so that measuring sees no end of an epoch.
+    """A stream that restarts when it ends, so that a measurement never sees the end of an epoch.
 
     Args:
-        dataset: the user's stream. If it has ``set_epoch``, that is called with each pass.
-        most: examples that one iteration, in each worker, yields; without end by default.
+        dataset: the user's stream. Its ``set_epoch``, if it has one, is called before each pass.
+        most: examples that an iteration yields in each worker; unlimited by default.
     """
 
     def __init__(self, dataset: Any, most: int | None = None) -> None:
@@ -57,32 +56,33 @@ class Restarting(IterableDataset[Any]):
 
 
 class Reader:
-    """Reads examples of a dataset by number. A stream gives its next example, whatever the number."""
+    """Read examples of a dataset by number. A stream returns its next example, whatever the number."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self._stream = iter(Restarting(dataset)) if is_stream(dataset) else None
 
     def numbers(self, count: int) -> Sequence[int]:
-        """Return the numbers of up to this many examples that stand for all."""
+        """Return the numbers of a sample of at most ``count`` examples."""
         return range(count) if self._stream is not None else sample_indices(len(self._dataset), count)
 
     def __call__(self, number: int) -> Any:
-        """Return an example; raise what reading it raises, and ``StopIteration`` for an empty stream."""
+        """Return an example. Exceptions of the dataset pass through; an empty stream raises ``StopIteration``."""
         return self._dataset[number] if self._stream is None else next(self._stream)
 
 
 PROBED = 32
-"""Examples that are read to see whether clips differ in length."""
+"""Examples that are read to detect clips of different lengths."""
 
 DRAWS = (2, 16, 128)
-"""Examples whose draws are looked at, in steps, to see whether the chain makes clips differ in length."""
+"""Numbers of examples, in steps, whose draws are inspected for ops that change the length of clips."""
 
 
 @dataclass(frozen=True)
 class Clips:
-    """What some examples of a dataset show: where their audio is (``None``: unknown, or they are the audio themselves),
-    and the lengths of their clips in samples."""
+    """The audio field of a dataset's examples (``None``: unknown, or they are audio themselves), and clip lengths in
+    samples.
+    """
 
     audio_key: Where | None
     samples: tuple[int, ...]
@@ -98,13 +98,13 @@ class Clips:
 
 
 def inspect_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengths: Where | None) -> Clips:
-    """Read some examples; unreadable ones are ignored.
+    """Read some examples and return their audio field and lengths; unreadable ones are ignored.
 
     Args:
         dataset: map-style or a stream.
         sample_rate: of the chain, in Hz.
-        audio_key: where the audio is, if the user says so.
-        lengths: where in an example its own length is, if its wave is padded.
+        audio_key: field of the audio, if the user gives it.
+        lengths: field of an example's own length, if its wave is padded.
     """
     if isinstance(dataset, AudioFolder) and dataset.seconds is not None:
         return Clips(0, (round(dataset.seconds * sample_rate),))
@@ -119,7 +119,9 @@ def inspect_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengt
 
 
 def resizing_op(chain: Chain, samples: int) -> str:
-    """Return the name of an op that gives clips of one length, in samples, different ones; empty if there is none."""
+    """Return the name of an op that makes clips of equal length, in samples, unequal; an empty string if there is
+    none.
+    """
     fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
     start = max(fixed, default=0)
     names = [leaf.name for op in chain.ops[start:] for leaf in op.leaves() if leaf.changes_length]
@@ -133,13 +135,13 @@ def resizing_op(chain: Chain, samples: int) -> str:
 def loader_setup(
     dataset: Any, chain: Chain, audio_key: Where | None, defined: Mapping[str, Any]
 ) -> tuple[LoaderSetup, Interval | None, dict[str, str]]:
-    """Return what Loader is given besides a plan, the shortest and longest clip in seconds, and where that is from.
+    """Return Loader's arguments other than the plan, the shortest and longest clip in seconds, and their sources.
 
     Args:
         dataset: map-style or a stream.
         chain: the augmentation.
-        audio_key: where the audio is, if the user says so.
-        defined: what the model file defines.
+        audio_key: field of the audio, if the user gives it.
+        defined: public names of the model file.
     """
     lengths, sources = defined.get("lengths"), dict[str, str]()
     clips = inspect_clips(dataset, chain.sample_rate, audio_key, lengths)

@@ -31,6 +31,7 @@ from audioaug.errors import (
     printable,
 )
 from audioaug.loader.checks import check_dataset
+from audioaug.loader.targets import Followers
 from audioaug.records import AugmentForm, Notice, Precision
 from audioaug.units import format_hz
 
@@ -38,18 +39,18 @@ CALLABLE = ("build_model", "train_step", "collate_fn")
 NUMBERS = ("batch_size", "num_workers", "clip_seconds", "sample_rate")
 OTHERS = ("model", "optimizer", "loss", "dataset", "augment", "pad", "lengths", "targets", "audio_key")
 KNOWN = (*CALLABLE, *NUMBERS, *OTHERS)
-"""What the advisor reads from a model file."""
+"""The names that the advisor reads from a model file."""
 
 SHORTEST_COMPARED = 7
-"""Letters of a name that is compared: too many ordinary names are one letter from ``pad``, ``loss`` or ``model``."""
+"""Shortest name that is checked for typos: too many ordinary names are one edit from ``pad``, ``loss`` or ``model``."""
 
 
 def misspelt(defined: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each public name that is probably misspelt, with the one that was probably meant.
+    """Yield each public name that is probably misspelt, with the name that was probably meant.
 
-    These are names one edit from a known one that the file does not define: a letter more, less or other, or two
-    neighbours swapped. A plural and a numbered name (``target``, ``dataset2``) are names of their own, as are classes
-    and modules, and what cannot be what the known name holds.
+    These are one edit (insertion, deletion, substitution or swap of neighbours) from a known name that the file does
+    not define. A plural and a numbered name (``target``, ``dataset2``) do not count, nor do classes, modules, and
+    values of a type that the known name cannot have.
     """
     missing = [name for name in KNOWN if name not in defined and len(name) >= SHORTEST_COMPARED]
     for name, value in defined.items():
@@ -67,7 +68,7 @@ def _may_hold(known: str, value: Any) -> bool:
 
 
 def _is_near(name: str, known: str) -> bool:
-    """Return whether a name is at most one edit from a known one, and not its plural, singular or numbered form."""
+    """Return whether a name is at most one edit from a known one, but not its plural, singular or numbered form."""
     is_variant = name.rstrip("_0123456789") == known and name != known
     is_plural = "_" not in known and known in (name + "s", name.removesuffix("s"))
     return not is_variant and not (is_plural and name != known) and _one_edit_apart(name, known)
@@ -117,11 +118,11 @@ def load_training_job(
     audio_key: str | None = None,
     precision: Precision = "fp32",
 ) -> TrainingJob:
-    """Read the model file and fill in what it leaves open.
+    """Read the model file and fill in defaults.
 
     Raises:
-        ModelFileError: the file is missing, raises, or has no model that can be trained.
-        ChainError, DataError: the augmentation or the dataset it names is faulty.
+        ModelFileError: the file is missing, raises, or has no trainable model.
+        ChainError, DataError: the augmentation or the dataset is invalid.
     """
     threads = set(threading.enumerate())
     path, _, name = model.partition(".py:")
@@ -137,13 +138,14 @@ def load_training_job(
     dataset, data_name = _dataset(data, defined, chain.sample_rate, seconds, sources)
     is_folder = data_name != type(dataset).__name__
     if not is_folder:
-        del sources["clip_seconds"]  # clips have their own lengths
+        del sources["clip_seconds"]  # lengths come from the dataset
     is_position = audio_key is not None and audio_key.removeprefix("-").isdecimal()
     option = int(audio_key) if audio_key is not None and is_position else audio_key
     key = _pick("audio_key", option, defined, None, sources)
+    _check_loader_arguments(path, defined, chain)
     setup, clip_lengths, reasons = loader_setup(dataset, chain, key, defined)
     if key is None:
-        del sources["audio_key"]  # or as the examples show it
+        del sources["audio_key"]  # detected from the examples, if at all
     sources |= reasons
     network = _model(module, path, name).to(device).train()
     own_step = defined.get("train_step")
@@ -174,26 +176,36 @@ def load_training_job(
         sources=sources,
         threads=tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads)),
         notices=tuple(
-            Notice("unknown_name", f"{path} defines {name!r}, which is not used. Did you mean {known!r}?")
+            Notice("unknown_name", f"{path} defines {name!r}, which the advisor does not use. Did you mean {known!r}?")
             for name, known in misspelt(defined)
         ),
     )
 
 
+def _check_loader_arguments(path: str, defined: Definitions, chain: Chain) -> None:
+    """Raise ``ModelFileError`` if ``pad`` or ``targets`` has a wrong type."""
+    if not isinstance(defined.get("pad"), bool | None):
+        raise ModelFileError(f"{path}: pad is {defined['pad']!r}, but must be True or False.")
+    try:
+        Followers(defined.get("targets"), chain, 0)
+    except UsageError as error:
+        raise ModelFileError(f"{path}: {error.message}", error.next_step) from None
+
+
 def load_module(path: str) -> ModuleType:
-    """Run a Python file as a module; raise ``ModelFileError`` with one sentence if that cannot be."""
+    """Import a Python file as a module; raise ``ModelFileError`` if that fails."""
     if not Path(path).is_file():
         near = (
             did_you_mean(Path(path).name, (p.name for p in Path(path).parent.glob("*.py")))
             if Path(path).parent.is_dir()
             else ""
         )
-        raise ModelFileError(f"There is no model file {path}.", near if "mean" in near else "Name a Python file.")
+        raise ModelFileError(f"No such model file: {path}.", near if "mean" in near else "Give a Python file.")
     sys.path.insert(0, str(Path(path).resolve().parent))
     name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ModelFileError(f"{path} is not a Python file.", "Name one that ends in .py.")
+        raise ModelFileError(f"{path} is not a Python file.", "Give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -202,13 +214,13 @@ def load_module(path: str) -> ModuleType:
         raise type(error)(f"{path}: {error.message}", error.next_step) from None
     except (Exception, SystemExit) as error:
         raise ModelFileError(
-            f"{path} cannot be run: {in_one_line(error, path)}", "Run it with python to see more."
+            f"{path} cannot be imported: {in_one_line(error, path)}", "Run it with python for the full traceback."
         ) from None
     return module
 
 
 def _module_name(path: str) -> str:
-    """Return the name by which workers that are not forked find the file on the path too, if there is one."""
+    """Return a module name that workers can import when they are not forked, if there is one."""
     name, file = Path(path).stem, str(Path(path).resolve())
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) != file:
@@ -221,7 +233,7 @@ def _module_name(path: str) -> str:
 
 
 def _pick(name: str, option: Any, defined: Definitions, default: Any, sources: dict[str, str]) -> Any:
-    """Return the command line's value, the model file's, or the default, and note which it was."""
+    """Return the value from the command line, the model file, or the default, and record the source."""
     if option is not None:
         sources[name] = "command line"
         return option
@@ -233,12 +245,12 @@ def _pick(name: str, option: Any, defined: Definitions, default: Any, sources: d
 
 
 def _number(name: str, value: Any, least: int | None = None) -> float:
-    """Return a number above 0 or, where there is a least one, a whole number; raise ``UsageError`` if it is neither."""
+    """Return a number above 0 or, with ``least``, an integer of at least that; raise ``UsageError`` otherwise."""
     real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if least is None and not (real and value > 0):
-        raise UsageError(f"{name} is {value!r}, but it must be a number above 0.")
+        raise UsageError(f"{name} is {value!r}, but must be a number above 0.")
     if least is not None and not (real and value >= least and value == int(value)):
-        raise UsageError(f"{name} is {value!r}, but it must be a whole number of at least {least}.")
+        raise UsageError(f"{name} is {value!r}, but must be an integer of at least {least}.")
     return float(value)
 
 
@@ -250,11 +262,11 @@ def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
         except Exception as error:
             raise ModelFileError(f"{path}: the model cannot be built: {in_one_line(error, path)}") from None
     if not isinstance(found, torch.nn.Module):
-        raise ModelFileError(f"{path}: the model is {found!r}, but it must be a torch.nn.Module.")
+        raise ModelFileError(f"{path}: the model is {found!r}, but must be a torch.nn.Module.")
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in found.parameters()):
         raise ModelFileError(
-            f"{path}: the model has lazy layers, which do not know their sizes yet.",
-            "Call it once on a batch of zeros in the model file.",
+            f"{path}: the model has uninitialized lazy layers.",
+            "Run it once on a batch of zeros in the model file.",
         )
     return found
 
@@ -262,7 +274,7 @@ def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
 def _named(module: ModuleType, path: str, name: str) -> Any:
     if not hasattr(module, name):
         known = [key for key in vars(module) if not key.startswith("_")]
-        raise ModelFileError(f"{path} defines no {name!r}.", did_you_mean(name, known))
+        raise ModelFileError(f"{path} does not define {name!r}.", did_you_mean(name, known))
     return getattr(module, name)
 
 
@@ -281,11 +293,11 @@ def _any_model(module: ModuleType, path: str) -> Any:
     if ready:
         names = ", ".join(kind.__name__ for kind in ready)
         raise ModelFileError(
-            f"{path} defines several models ({names}).", f"Name one: --model {path}:{ready[0].__name__}."
+            f"{path} defines several models ({names}).", f"Choose one: --model {path}:{ready[0].__name__}."
         )
     raise ModelFileError(
-        f"{path} defines no model.",
-        "Define `model`, `build_model()`, or one torch.nn.Module class that needs no arguments.",
+        f"{path} does not define a model.",
+        "Define `model`, `build_model()`, or one torch.nn.Module class without required arguments.",
     )
 
 
@@ -300,7 +312,7 @@ def _needs_no_arguments(kind: type) -> bool:
 def _chain(
     augment: str | None, allow_code: bool, defined: Definitions, sample_rate: int | None, sources: dict[str, str]
 ) -> tuple[Chain, AugmentForm]:
-    """Return the chain, and what it was made of."""
+    """Return the chain, and the form it was declared in."""
     declared = defined.get("augment")
     sources["augment"] = "model file"
     if augment is not None:
@@ -313,9 +325,7 @@ def _chain(
         form: AugmentForm = "yaml" if augment and ".py:" not in augment else "chain"
         return _at_rate(declared, sample_rate, sources), form
     if sample_rate is None:
-        raise ChainError(
-            "The augmentation does not say its sample rate.", "Define `sample_rate` or give --sample-rate."
-        )
+        raise ChainError("The augmentation has no sample rate.", "Define `sample_rate` or use --sample-rate.")
     return as_chain(declared, sample_rate), _form_of(declared)
 
 
@@ -326,13 +336,14 @@ def _form_of(declared: Any) -> AugmentForm:
 
 
 def _at_rate(chain: Chain, sample_rate: int | None, sources: dict[str, str]) -> Chain:
-    """Return the chain at the rate that was asked for; raise ``ChainError`` if the model file says two."""
+    """Return the chain at the requested rate; raise ``ChainError`` if the model file contradicts itself."""
     if sample_rate in (None, chain.sample_rate):
         return chain
     if sources["sample_rate"] != "command line":
         raise ChainError(
-            f"The chain is for {format_hz(chain.sample_rate)}, but `sample_rate` of the model file is {sample_rate!r}.",
-            "Remove `sample_rate`, or make the chain for the same rate.",
+            f"The chain's rate is {format_hz(chain.sample_rate)}, but `sample_rate` in the model file is "
+            f"{sample_rate!r}.",
+            "Remove `sample_rate`, or use the same rate for the chain.",
         )
     return Chain(chain.ops, sample_rate)
 
@@ -343,7 +354,7 @@ def _augment_option(augment: str, allow_code: bool) -> Any:
         return _named(load_module(path), path, name)
     if augment.endswith((".yaml", ".yml")):
         return Chain.from_yaml(augment, code=allow_code)
-    raise UsageError(f"--augment {augment} is neither FILE.yaml nor FILE.py:NAME.")
+    raise UsageError(f"--augment {augment} must be FILE.yaml or FILE.py:NAME.")
 
 
 def _dataset(
@@ -357,7 +368,7 @@ def _dataset(
         return AudioFolder(declared, sample_rate, seconds), printable(str(declared))
     if isinstance(declared, Iterator) and not isinstance(declared, IterableDataset):
         raise DataError(
-            f"`dataset` ({type(declared).__name__}) is an iterator, which can be read only once.",
+            f"`dataset` ({type(declared).__name__}) is an iterator, which can only be read once.",
             "Define a class with __iter__ (torch's IterableDataset), or one with __getitem__ and __len__.",
         )
     check_dataset(declared)

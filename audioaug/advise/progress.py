@@ -20,7 +20,10 @@ from audioaug.writing import check_writable, write_file
 
 
 class Progress:
-    """Shows which stage is being measured, and calls ``check`` as it goes on. ``quiet`` shows nothing."""
+    """Show the current stage on stderr (bars on a terminal, else a line a stage) and call ``check`` regularly.
+
+    ``quiet`` shows nothing.
+    """
 
     def __init__(self, check: Callable[[], None] = lambda: None, quiet: bool = False) -> None:
         self._bars: Any = None
@@ -44,7 +47,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str, seconds: float) -> Iterator[Callable[..., None]]:
-        """Show a stage that may take so many seconds; call what is yielded whenever some of it is done."""
+        """Show a stage that takes about ``seconds``; call the yielded function as it advances."""
         begin = time.monotonic()
         task = None if self._bars is None else self._bars.add_task(name, total=seconds)
         if task is None and not self._quiet:
@@ -62,8 +65,8 @@ class Progress:
 
 
 @contextmanager
-def warnings_once(tell: Callable[[str], None]) -> Iterator[None]:
-    """Pass the text of each of our own warnings on, once, instead of printing them; others are shown as ever."""
+def warnings_once(report: Callable[[str], None]) -> Iterator[None]:
+    """Pass each distinct ``AudioaugWarning`` to ``report`` instead of printing it; other warnings are unchanged."""
     reported: set[str] = set()
     with warnings.catch_warnings():
         show = warnings.showwarning
@@ -73,7 +76,7 @@ def warnings_once(tell: Callable[[str], None]) -> Iterator[None]:
                 show(message, category, *where, **more)
             elif str(message) not in reported:
                 reported.add(str(message))
-                tell(str(message))
+                report(str(message))
 
         warnings.simplefilter("always", AudioaugWarning)
         warnings.showwarning = on_warning
@@ -81,10 +84,10 @@ def warnings_once(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 class Interrupt:
-    """While it is entered, Ctrl-C raises ``KeyboardInterrupt``, and ``check`` raises it again.
+    """While active, Ctrl-C raises ``KeyboardInterrupt``, and ``check`` raises it again if it was lost.
 
-    Python drops what is raised while it forks a process or deletes an object, and prints a traceback instead; where
-    workers come and go that is often the case. And workers that were only just forked would each print one, too.
+    Python drops exceptions raised while it forks a process or deletes an object, and prints a traceback instead; this
+    happens often when workers start and stop. Freshly forked workers would print one each, too.
     """
 
     def __init__(self) -> None:
@@ -120,9 +123,9 @@ class Interrupt:
 
 @contextmanager
 def printed_to_stderr() -> Iterator[None]:
-    """Send what is printed to stderr, since stdout is for the report.
+    """Redirect stdout to stderr while the context is active: stdout is for the report.
 
-    This holds for this process and those that it starts meanwhile, and for output that does not come from Python.
+    This includes child processes and output that does not come from Python.
     """
     sys.stdout.flush()
     with redirect_stdout(sys.stderr), _file_descriptor(1, replacement=2):
@@ -131,7 +134,7 @@ def printed_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _file_descriptor(number: int, replacement: int) -> Iterator[None]:
-    """Let a file descriptor be a copy of another one; where either is closed, leave it as it is."""
+    """Make a file descriptor a copy of another one; no effect if either is closed."""
     try:
         saved = os.dup(number)
         os.dup2(replacement, number)
@@ -148,9 +151,9 @@ def _file_descriptor(number: int, replacement: int) -> Iterator[None]:
 
 
 class Outputs:
-    """Where to write what. ``-`` is stdout and is left to the command line.
+    """The output files, by kind. ``-`` (stdout) is left to the command line.
 
-    ``listening`` is what the page lets one listen to, once there is something.
+    ``listening``: the audio examples of the page, once they exist.
 
     Raises:
         OutputError: a file cannot be written.
@@ -170,11 +173,11 @@ class Outputs:
 
     @property
     def has_page(self) -> bool:
-        """Whether a page was asked for."""
+        """Whether an HTML page was requested."""
         return "html" in self._paths
 
     def update(self, report: Report) -> None:
-        """Write the report as it is now."""
+        """Write the current report to all files."""
         for kind, path in self._paths.items():
             assert path is not None
             text = self._renderers[kind](report)
@@ -184,6 +187,6 @@ class Outputs:
         return to_html.render(report, grid(report) if report.complete else None, self.listening)
 
     def save_plan(self, plan: Plan) -> None:
-        """Write the plan, if it was asked for."""
+        """Write the plan, if requested."""
         if self._plan is not None:
             plan.save(self._plan)

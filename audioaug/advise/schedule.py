@@ -16,17 +16,17 @@ from audioaug.records import Candidate, Ceiling, DeviceEngine, Measurement, Repo
 from audioaug.units import Seconds
 
 SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "screening": 0.33, "race": 0.28}
-"""The stages in order, and how they share the time: what one leaves over or overdraws is shared by those after it."""
+"""The stages in order, with their shares of the time; what a stage leaves or overdraws is shared by the later ones."""
 
 RESERVE = 0.04
-"""Of the time, kept back: the last stage ends with a whole round."""
+"""Share of the time kept in reserve: the last stage ends with a whole round."""
 
 ALSO, ALSO_RACED = 0.04, 0.1
-"""Of the budget, besides it, for each other precision or batch size; for each other way to start workers."""
+"""Shares of the budget, in addition to it, for each precision or batch size and for each start method."""
 
 
 class Budget:
-    """The seconds that all stages share, counted by ``clock`` from the moment this is made."""
+    """The seconds that all stages share, counted by ``clock`` from the construction on."""
 
     def __init__(self, total: Seconds, clock: Clock) -> None:
         self.total, self._clock = total, clock
@@ -35,20 +35,20 @@ class Budget:
 
     @property
     def is_small(self) -> bool:
-        """Whether to spare what no share of the time makes shorter."""
+        """Whether to skip work that does not scale with the budget."""
         return self.total < SMALL
 
     @property
     def spent(self) -> Seconds:
-        """The seconds since the beginning."""
+        """Seconds since the start."""
         return self._clock.now() - self._began
 
     def leave_out(self, stages: Container[str]) -> None:
-        """Do without these stages, and without their time."""
+        """Skip these stages and their shares."""
         self._left_out = sum(share for name, share in SHARES.items() if name in stages)
 
     def seconds_for(self, stage: str) -> Seconds:
-        """Return how long a stage may take: its part of the time that is left, but never nothing."""
+        """Return the seconds of a stage: its share of the remaining time, with a minimum."""
         names = list(SHARES)
         left = self.total * (1 - self._left_out) * (1 - RESERVE) - self.spent
         remaining_shares = sum(SHARES[name] for name in names[names.index(stage) :])
@@ -56,27 +56,27 @@ class Budget:
 
 
 FEWEST_RACED, MOST_RACED = 3, 9
-"""Candidates in the race, today's and the favourite among them."""
+"""Fewest and most candidates of a race, today's and the favourite included."""
 
 PLANNED_ROUNDS = 6
-"""Of a race, which has no more candidates than get so many; what is done today often leaves after ``ROUNDS``."""
+"""Rounds that a race is planned for; today's configuration often leaves after ``ROUNDS``."""
 
 MOST_SCREENED = 16
-"""All there are of most chains: what one screening shows of its candidates, the machine has drifted from by the next."""
+"""Most candidates of one screening round: all of most chains. Between rounds the machine drifts."""
 
 MOST_SCREENING_ROUNDS = 3
 
 STARTING = 0.5
-"""Seconds that a loader takes to start, about."""
+"""Seconds that a loader takes to start."""
 
 
 class Schedule:
-    """The choice of candidates for a racer, once today's configuration was measured.
+    """Select candidates to screen and to race, after today's configuration was measured.
 
     Args:
-        report: what is known, of which today's configuration is part.
-        racer: says how long its blocks are.
-        most_workers: that can be alive at once, those of all candidates of a screening or race together.
+        report: the results so far, today's configuration included.
+        racer: determines the length of blocks.
+        most_workers: most workers alive at the same time, over all candidates of a race.
     """
 
     def __init__(self, report: Report, racer: Racer, most_workers: int) -> None:
@@ -85,9 +85,9 @@ class Schedule:
         self.today = report.current
 
     def expected(self, candidates: Sequence[Candidate]) -> dict[str, Seconds]:
-        """Return by name how many seconds a step takes, as well as it is known.
+        """Return the expected seconds of a step by name: measured, else predicted.
 
-        Predictions are taken to be as far below the truth as that of today's configuration is.
+        Predictions are scaled by how much that of today's configuration was too low.
         """
         measured = self.today.measured_ms or 0.0
         factor = max(1.0, measured / (self.today.predicted_ms or measured or 1.0))
@@ -97,7 +97,7 @@ class Schedule:
         }
 
     def screening(self, waiting: Sequence[Candidate], seconds: Seconds) -> list[Candidate]:
-        """Return the first of the candidates that a screening beside today's configuration has time and processes for."""
+        """Return the candidates of the next screening round, within its time and number of processes."""
         seconds -= self._candidate_seconds(self.today, SCREENING_ROUNDS, SCREENING_BLOCK)
         processes, screening = self.most_workers, list[Candidate]()
         for candidate in waiting[:MOST_SCREENED]:
@@ -109,17 +109,17 @@ class Schedule:
         return screening
 
     def screening_rounds(self, candidates: Sequence[Candidate], seconds: Seconds) -> int:
-        """Return how many rounds a screening of these candidates has time for."""
+        """Return how many rounds of these candidates fit into the time."""
         for rounds in range(MOST_SCREENING_ROUNDS, SCREENING_ROUNDS, -1):
             if sum(self._candidate_seconds(candidate, rounds, SCREENING_BLOCK) for candidate in candidates) <= seconds:
                 return rounds
         return SCREENING_ROUNDS
 
     def race(self, seconds: Seconds, engines: Sequence[DeviceEngine] = ()) -> list[Candidate]:
-        """Return the candidates to race: as many as get ``PLANNED_ROUNDS`` rounds in the time.
+        """Return the candidates to race: as many as fit ``PLANNED_ROUNDS`` rounds into the time.
 
-        Behind the fewest come, where there is room, these engines with what they are to be compared with; then the
-        favourite once more: how far a plan may be from itself tells what differences mean.
+        After the first three come, if there is room, the requested engines with what they are compared with, and the
+        favourite a second time: how much a plan differs from itself is the resolution of the race.
         """
         left, processes = seconds, self.most_workers
         candidates = shortlist(self.report.candidates, self.today, MOST_RACED)
@@ -134,7 +134,7 @@ class Schedule:
         return chosen
 
     def _candidate_seconds(self, candidate: Candidate, rounds: int, block: float) -> Seconds:
-        """Return about how long an candidate takes."""
+        """Return the estimated seconds of a candidate."""
         step = self.expected([candidate])[candidate.name]
         steps = (
             queued_batches(candidate) + self.racer.block_steps(step, candidate.num_workers, block) + candidate.queue
@@ -148,12 +148,12 @@ def _not_among(known: Sequence[Candidate], candidates: Sequence[Candidate]) -> l
 
 
 def with_stall(report: Report, candidate: Candidate) -> Candidate:
-    """Return a candidate that was measured with how long its steps wait for data."""
+    """Return a measured candidate with its stall filled in."""
     return replace(candidate, stall=stall(report, candidate.measured_ms)) if candidate.measured_ms else candidate
 
 
 def predicted(report: Report, chain: Chain, counts: WorkerCounts) -> dict[str, Any]:
-    """Predict every candidate there is, and today's; those that there is no room for have the reason instead."""
+    """Predict every candidate and today's configuration; those this machine cannot run get the reason instead."""
     candidates = all_candidates(report, counts.possible, pin_memory=pinning_wins(report))
     assert report.current is not None
     return {
@@ -165,7 +165,7 @@ def predicted(report: Report, chain: Chain, counts: WorkerCounts) -> dict[str, A
 def after_screening(
     report: Report, racer: Racer, screening: Sequence[Candidate], measurements: Mapping[str, Measurement]
 ) -> dict[str, Any]:
-    """Replace the candidates of a screening by what was measured of them; those that failed cannot be run."""
+    """Update the screened candidates with their measurements; those that failed become infeasible."""
     found = {candidate.name: _judged(report, racer, candidate, measurements) for candidate in screening}
     candidates = tuple(found.get(candidate.name, candidate) for candidate in report.candidates)
     blocks = tuple(measurements[name] for name in found if name in measurements)
@@ -175,7 +175,7 @@ def after_screening(
 def after_race(
     report: Report, racer: Racer, candidates: Sequence[Candidate], measurements: Mapping[str, Measurement]
 ) -> dict[str, Any]:
-    """Put the candidates that were raced before the others; raise ``MeasurementError`` if today's failed."""
+    """Update the raced candidates and list them first; raise ``MeasurementError`` if today's configuration failed."""
     raced = {
         candidate.name: racer.measured(candidate, measurements)
         for candidate in candidates
@@ -184,7 +184,7 @@ def after_race(
     assert report.current is not None
     if report.current.name not in raced:
         failed = (notice.text for notice in report.notices if notice.id == "candidate_failed")
-        raise MeasurementError("What you do today failed in the race.", " ".join(failed))
+        raise MeasurementError("Your current configuration failed in the race.", " ".join(failed))
     ceiling = _on_other_batches(report, raced[report.current.name]) if racer.job.pad else report.ceiling
     candidates = tuple(with_stall(replace(report, ceiling=ceiling), candidate) for candidate in raced.values())
     others = tuple(candidate for candidate in report.candidates if candidate.name not in raced)
@@ -198,7 +198,7 @@ def after_race(
 
 
 def after_earlier_screening(report: Report, earlier: Report) -> dict[str, Any]:
-    """Take over what the screening of an earlier run have shown of the candidates, which are predicted anew."""
+    """Add the screening results of an earlier run to the candidates, whose predictions are new."""
     known = {candidate.name: candidate for candidate in earlier.candidates if candidate.status == "raced"}
     candidates = tuple(_remeasured(report, candidate, known.get(candidate.name)) for candidate in report.candidates)
     names = {candidate.name for candidate in candidates} & set(known)
@@ -209,15 +209,13 @@ def after_earlier_screening(report: Report, earlier: Report) -> dict[str, Any]:
 def _judged(report: Report, racer: Racer, candidate: Candidate, measurements: Mapping[str, Measurement]) -> Candidate:
     if candidate.name in measurements:
         return with_stall(report, racer.measured(candidate, measurements))
-    return replace(
-        candidate, status="infeasible", reason=f"It failed when it was tried: {racer.failed[candidate.name]}"
-    )
+    return replace(candidate, status="infeasible", reason=f"It failed: {racer.failed[candidate.name]}")
 
 
 def _on_other_batches(report: Report, today: Candidate) -> Ceiling:
-    """Return the ceiling as it would be on the batches of the race, by what today's step takes there and took before.
+    """Scale the ceiling to the batches of the race by the change of today's step.
 
-    Batches of many lengths differ; those that lie on the device were the same for today's step and the ceiling.
+    Batches of many lengths differ; today's step and the ceiling were first timed on the same cached batches.
     """
     before, ceiling = report.current, report.ceiling
     assert ceiling is not None and before is not None and before.measured_ms and today.measured_ms
@@ -233,7 +231,7 @@ def _on_other_batches(report: Report, today: Candidate) -> Ceiling:
 
 
 def _remeasured(report: Report, candidate: Candidate, known: Candidate | None) -> Candidate:
-    """Return the candidate with what an earlier run measured of it."""
+    """Return the candidate with the measurement of an earlier run."""
     if known is None:
         return candidate
     predicted = {name: getattr(candidate, name) for name in ("predicted_ms", "predicted_ci_ms", "bound_by")}

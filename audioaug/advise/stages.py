@@ -39,12 +39,12 @@ from audioaug.records import (
 from audioaug.units import Seconds, plural
 
 ROUNDS = 3
-"""The fewest in which works take turns, however long they take."""
+"""Fewest rounds of an interleaved measurement."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The job with a clock for its device; its batches are loaded as the first thing that is measured."""
+    """A training job, the clock of its device, and batches cached on the device."""
 
     job: TrainingJob
     clock: Clock
@@ -52,38 +52,38 @@ class Bench:
 
     @property
     def typical(self) -> Any:
-        """The batch whose audio is of the middle length, since what is timed on one batch is to hold for all."""
+        """The batch of median audio length, which represents all of them."""
         return sorted(self.batches, key=lambda batch: self.job.wave_of(batch).shape[-1])[len(self.batches) // 2]
 
     @property
     def wave(self) -> torch.Tensor:
-        """The audio of that batch, on the device."""
+        """The audio of the typical batch, on the device."""
         return self.job.wave_of(self.typical)
 
     def step(self) -> Callable[[], None]:
-        """Return training steps on these batches, in turn and without end."""
+        """Return a training step that cycles through the batches."""
         batches = cycle(self.batches)
         return lambda: self.job.step(next(batches))
 
     def interleave(
         self, works: Mapping[str, Callable[[], object]], seconds: Seconds, tick: Callable[..., None] | None = None
     ) -> dict[str, Timing]:
-        """Time several works under the same conditions, in about so many seconds; ``tick`` is called every round."""
+        """Time several works under the same conditions for about ``seconds``; ``tick`` is called every round."""
         return interleave(works, self.clock, seconds=seconds, at_least=ROUNDS, on_round=tick)
 
 
 CLIPS = 16
-"""Clips that an op is timed on in a worker."""
+"""Clips that an op in a worker is timed on."""
 
 DRAWS = 8
-"""Batches of draws that an op on the device is timed with, in turn."""
+"""Batches of draws that an op on the device cycles through."""
 
 MOST_TRIED = 512
-"""Examples that are tried to find so many that can be read."""
+"""Most examples that are tried to find enough readable ones."""
 
 
 def worker_works(job: TrainingJob) -> dict[str, Callable[[], object]]:
-    """Return what a worker does, piece by piece, each for ``CLIPS`` clips: decode, every op always applied, collate."""
+    """Return the parts of a worker's work, each for ``CLIPS`` clips: decode, every op (always applied), collate."""
     chain, read = job.chain, Reader(job.dataset)
     examples = readable(read, job.clip_of)
     clips = [job.clip_of(example) for _, example in examples]
@@ -104,7 +104,7 @@ def worker_works(job: TrainingJob) -> dict[str, Callable[[], object]]:
 def device_works(
     job: TrainingJob, wave: torch.Tensor, engine: DeviceEngine = "batched"
 ) -> dict[str, Callable[[], object]]:
-    """Return every op that has a build for the engine, each on a batch that is on the device."""
+    """Return every op that the engine supports, each on a batch on the device."""
     works: dict[str, Callable[[], object]] = {}
     for place, op in enumerate(job.chain.ops):
         if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
@@ -114,23 +114,23 @@ def device_works(
 
 
 def device_parts(job: TrainingJob, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
-    """Return for each cut, from the first on, all of our engine's that comes behind it, as it is built."""
+    """Return, for each cut, our ops after it as they are built for the device."""
     chain = job.chain
     cuts = range(job.least_cut, min(len(chain), chain.worker_until + 1))
     return {cut: _on_batches(chain, cut, None, wave) for cut in cuts}
 
 
 def worker_parts(job: TrainingJob, wave: torch.Tensor) -> dict[int, Callable[[], torch.Tensor]]:
-    """Return for each cut what batched workers do with a batch that lies in main memory, as it is built."""
+    """Return, for each cut, our ops before it as batched workers run them, on a batch in main memory."""
     chain, first = job.chain, job.least_cut
     cuts = range(first + 1, chain.worker_until + 1)
     return {cut: _on_batches(chain, first, cut, wave) for cut in cuts}
 
 
 def step_with_part(job: TrainingJob, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
-    """Return a training step on the batch that the part was made for, with all that a loader does for it on the device.
+    """Return a training step with everything that a Loader does on the device: the copy and the device part.
 
-    The batch is copied there and the part runs, on a side stream where there is one, as the step before it goes on.
+    Both run on a side stream, if there is one, during the previous step.
     """
     on_host = to_device(batch, torch.device("cpu"))
     if job.device.type == "cuda":
@@ -144,7 +144,7 @@ def step_with_part(job: TrainingJob, part: Callable[[], torch.Tensor], batch: An
 
 
 def readable(read: Reader, clip_of: Callable[[Any], object]) -> list[tuple[int, Any]]:
-    """Return numbers and content of ``CLIPS`` examples that can be read and have a clip, in turn if there are fewer."""
+    """Return ``CLIPS`` readable examples with their numbers, repeated if there are fewer."""
     found: dict[int, Any] = {}
     for number in read.numbers(MOST_TRIED):
         with suppress(Exception):
@@ -165,7 +165,7 @@ def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], o
 def _on_batches(
     chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine = "batched"
 ) -> Callable[[], torch.Tensor]:
-    """Return the ops from ``start`` to ``stop`` on this batch, wherever it lies, with other draws each time."""
+    """Return the ops from ``start`` to ``stop`` on this batch, on its device, with different draws each time."""
     module = build_device(chain, start, engine, stop=stop)
     shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
     prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(DRAWS)]
@@ -174,7 +174,7 @@ def _on_batches(
 
 
 def worker_stage(job: TrainingJob, name: str, timing: Timing) -> StageCost:
-    """Scale a time for ``CLIPS`` clips to a batch, and an op's to how often it is applied."""
+    """Return a worker's stage: the time of ``CLIPS`` clips scaled to a batch, and an op's to its probability."""
     op = int(name) if name.isdigit() else None
     factor = job.batch_size / CLIPS * (1.0 if op is None else job.chain.ops[op].p)
     low, high = timing.ci_ms
@@ -185,24 +185,21 @@ def worker_stage(job: TrainingJob, name: str, timing: Timing) -> StageCost:
 
 
 def op_stage(chain: Chain, where: Location, name: str, timing: Timing) -> StageCost:
-    """Return the cost of an op for a whole batch; the name is engine and place in the chain: ``batched 3``."""
+    """Return the cost of an op for a whole batch; ``name`` is the engine and the position: ``batched 3``."""
     engine, op = name.split()
     label = chain.ops[int(op)].name
     return StageCost(label, where, timing.ms, timing.ci_ms, int(op), engine, samples_ms=timing.samples_ms)
 
 
 def part_cost(where: Location, cut: int, threads: int, timing: Timing) -> PartCost:
-    """Return the cost of all of our ops on one side of a cut."""
+    """Return the cost of our ops on one side of a cut."""
     return PartCost(where, cut, threads, timing.ms, timing.ci_ms, timing.samples_ms)
 
 
 def worker_stages(
     bench: Bench, seconds: Seconds, tick: Callable[..., None]
 ) -> tuple[tuple[StageCost, ...], tuple[PartCost, ...]]:
-    """Time decoding, collating and every op, with either engine; then all up to each cut as batched workers run it.
-
-    On one thread, as in a worker.
-    """
+    """Time decoding, collating and every op with either engine, and the batched part before each cut, on one thread."""
     job, wave = bench.job, bench.wave.cpu()
     on_clips = worker_works(job)
     on_batches = {
@@ -220,17 +217,17 @@ def worker_stages(
 
 
 Parts = dict[int, Callable[[], torch.Tensor]]
-"""What comes behind each cut on the device, the longest first."""
+"""The device part of each cut, the longest first."""
 
 
 def thread_counts(report: Report, workers: Iterable[int]) -> tuple[int, ...]:
-    """Return how many threads training steps get beside so many workers, as far as is known."""
+    """Return how many threads training steps get beside these numbers of workers."""
     usual = report.host.torch_threads
     return tuple(sorted({threads_beside(report, count) or usual for count in workers}))
 
 
 def steps_on_threads(bench: Bench, counts: Iterable[int], seconds: Seconds) -> tuple[StageCost, ...]:
-    """Time the training step on each number of threads."""
+    """Time the training step with each number of threads."""
     step = bench.step()
 
     def on_threads(count: int) -> None:
@@ -245,7 +242,7 @@ def steps_on_threads(bench: Bench, counts: Iterable[int], seconds: Seconds) -> t
 
 
 def ceiling_on_fewer_threads(report: Report) -> Ceiling | None:
-    """Return the step on fewer threads than torch has as the ceiling, if it is faster so, as small models' are."""
+    """Return the ceiling with fewer threads than torch's default, if the step is faster with them (small models)."""
     usual, best = report.host.torch_threads, best_threads(report)
     step = next(it for it in report.stages if (it.where, it.engine) == ("model", plural(best, "thread")))
     if best == usual or not step.ms_per_batch or not step.ci_ms:
@@ -255,16 +252,18 @@ def ceiling_on_fewer_threads(report: Report) -> Ceiling | None:
 
 
 def parts_to_time(bench: Bench, counts: Sequence[int]) -> dict[int, Parts]:
-    """Return what to time on each number of threads: all parts on the middle one, only the longest on the others."""
+    """Return the parts to time with each number of threads: all with the middle one, only the longest with the
+    others.
+    """
     parts = device_parts(bench.job, bench.wave)
     longest = dict(list(parts.items())[:1])
     return {count: parts if count == counts[(len(counts) - 1) // 2] else longest for count in counts}
 
 
 def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -> tuple[PartCost, ...]:
-    """Time these device parts on so many threads, and the longest of them with the step and the copy."""
+    """Time device parts with ``count`` threads, and the longest one together with the copy and the step."""
     works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
-    if parts and not bench.job.pad:  # padded batches would have to tell their new lengths
+    if parts and not bench.job.pad:  # padded batches would need their new lengths
         behind = step_with_part(bench.job, parts[min(parts)], bench.typical)
         works |= {"step": bench.step(), "both": behind}
     with torch_threads(count):
@@ -276,7 +275,7 @@ def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -
 
 
 def ops_on_device(bench: Bench, threads: int, seconds: Seconds, tick: Callable[..., None]) -> tuple[StageCost, ...]:
-    """Time every op alone on that many threads."""
+    """Time every op alone, with that many threads."""
     works = {f"batched {op}": work for op, work in device_works(bench.job, bench.wave).items()}
     with torch_threads(threads):
         times = bench.interleave(works, seconds, tick)
@@ -284,19 +283,19 @@ def ops_on_device(bench: Bench, threads: int, seconds: Seconds, tick: Callable[.
 
 
 def copies(bench: Bench, seconds: Seconds) -> tuple[StageCost, ...]:
-    """Time the copy of a batch to the device, from either kind of memory."""
+    """Time the copy of a batch to the device, from pageable and from pinned memory."""
     found = measure_transfer(bench.wave.cpu(), bench.job.device, bench.clock, seconds=seconds)
     return tuple(StageCost(f"copy, {kind}", "transfer", it.ms, it.ci_ms) for kind, it in found.items())
 
 
 CONTENTION_BLOCK = 0.05
-"""Seconds of training steps that are timed as one where workers run beside them."""
+"""Seconds of a block of training steps beside workers."""
 
 
 def loaders_to_time(report: Report, chain: Chain, counts: Sequence[int]) -> tuple[list[Candidate], list[Candidate]]:
-    """Return the loaders to time, with the whole chain and with as little of it as can be.
+    """Return the loaders to time: those that predictions need, then those that improve them if there is time.
 
-    First those that predictions need, then those that make predictions more exact, where there is time.
+    Loaders run the whole chain, or as little of it as possible.
     """
     first, last = report.chain.cuts[0], report.chain.cuts[-1]
     engines = worker_engines(report, last)
@@ -311,25 +310,25 @@ def loaders_to_time(report: Report, chain: Chain, counts: Sequence[int]) -> tupl
 
 
 def contention_names(report: Report, candidates: Sequence[Candidate]) -> set[str]:
-    """Return the names of those to time beside training: the whole chain, with the better engine for it."""
+    """Return the names of the loaders to time beside training: the whole chain, with the faster engine."""
     last = report.chain.cuts[-1]
-    engine = worker_engines(report, last)[-1]  # that which takes less of a worker's time
+    engine = worker_engines(report, last)[-1]  # the faster one
     return {it.name for it in candidates if it.num_workers and (it.cut, it.worker_engine) == (last, engine)}
 
 
 def open_messages(bench: Bench, candidate: Candidate) -> Iterator[Any]:
-    """Start a candidate's loader and return what it delivers before the device part."""
+    """Open a candidate's loader and return its messages, before the device part."""
     return open_loader(bench.job, replace(candidate, threads=None)).messages()
 
 
 def loader_cost(bench: Bench, candidate: Candidate, messages: Iterator[Any], seconds: Seconds) -> LoaderCost:
-    """Time a loader that nobody disturbs."""
+    """Time a loader alone."""
     block = max(1, candidate.num_workers)
     result = measure_loader(
         messages,
         bench.clock,
         seconds=seconds,
-        discard=1 + candidate.num_workers,  # the others come as they are made: there is never a stock
+        discard=1 + candidate.num_workers,  # later batches are taken as they are made: none is queued
         block_batches=block,
         at_least=max(4, 3 * block),
     )
@@ -348,7 +347,7 @@ def loader_cost(bench: Bench, candidate: Candidate, messages: Iterator[Any], sec
 
 
 def steps_alone(bench: Bench, threads: int, seconds: Seconds) -> Timing:
-    """Time training steps on so many threads with no loader beside them."""
+    """Time training steps with this many threads and no loader."""
     with torch_threads(threads):
         return repeat(bench.step(), bench.clock, seconds=seconds, at_least=ROUNDS)
 
@@ -356,7 +355,7 @@ def steps_alone(bench: Bench, threads: int, seconds: Seconds) -> Timing:
 def contention_cost(
     bench: Bench, candidate: Candidate, threads: int, messages: Iterator[Any], alone: Timing, seconds: Seconds
 ) -> ContentionCost:
-    """Time training steps while this candidate's workers never stop."""
+    """Time training steps while this candidate's workers run at full speed."""
     with torch_threads(threads):
         found = measure_contention(
             bench.step(),

@@ -1,7 +1,8 @@
 """Survey: which measurements, in which order. Each stage adds to the report, so that an interruption loses nothing.
 
 The ceiling comes first, together with what the user does today; if these are equally fast, that is the answer. Then
-what each stage costs alone, a prediction for every candidate, and a race of the promising ones with real training steps.
+what each stage costs alone, a prediction for every candidate, and a race of the promising ones with real training
+steps.
 """
 
 import hashlib
@@ -69,14 +70,14 @@ from audioaug.records import Candidate, DeviceEngine, Measurement, Notice, Plan,
 from audioaug.units import Seconds, format_seconds
 
 CHANGING = ("ram_available_bytes", "effective_cores")
-"""What differs from run to run on the same machine."""
+"""Host facts that differ between runs on the same machine."""
 
 
 def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
-    """Return a name for all that the stages of this survey depend on; ``None`` if the job has no file to look into.
+    """Return a hash of everything that the stages depend on; ``None`` if the model file cannot be read.
 
-    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine with its
-    versions, and what was ``asked`` of the survey.
+    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine and its
+    versions, and the options (``asked``).
     """
     host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
     shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in job.model.named_parameters()]
@@ -89,21 +90,21 @@ def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
 
 
 class Cache:
-    """The file for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``; without one, none."""
+    """The cached results for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``."""
 
     def __init__(self, fingerprint: str | None) -> None:
         folder = _folder()
         self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
 
     def load(self) -> tuple[Report, Seconds] | None:
-        """Return what was kept and how long ago; ``None`` where there is nothing that can be read."""
+        """Return the cached report and its age; ``None`` if there is none or it cannot be read."""
         if self.path is not None:
             with suppress(OSError, AudioaugError):
                 return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
         return None
 
     def save(self, report: Report) -> None:
-        """Keep the stages and the candidates measured so far; where that cannot be, the next run measures again."""
+        """Save the stages and candidates measured so far; failures are ignored."""
         if self.path is None:
             return
         kept = replace(report, notices=(), complete=False)
@@ -113,7 +114,7 @@ class Cache:
 
 
 def _folder() -> Path | None:
-    """Return where to keep files; ``None`` for a user without a home folder."""
+    """Return the cache folder; ``None`` if the user has no home folder."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
@@ -122,24 +123,25 @@ def _folder() -> Path | None:
 
 
 CPU_TRAINING = (
-    'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
+    'No GPU: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
     "means whole batches in the training process."
 )
 
 NOT_FINITE = (
-    " after today's training steps. Their times hold, but nothing is learned: look at the learning rate, the labels "
-    "and the precision."
+    " after today's training steps. The times are valid, but the model does not learn: check the learning rate, the "
+    "labels and the precision."
 )
 
 TWO_CANDIDATES = 2
-"""Blocks can be so many times as long where only a plan and what is done today race."""
+"""Factor on the budget if only a plan and today's configuration race: blocks can be longer."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify, rows.
+    """Options of a survey: budget in seconds, worker counts to consider (``None``: from the cores), a plan to verify,
+    variants.
 
-    ``fresh``: measure all of it, also what is known from an earlier run.
+    ``fresh``: ignore cached results.
     """
 
     budget: float
@@ -150,7 +152,7 @@ class Options:
 
 
 class Survey:
-    """One run of the advisor. ``report`` holds what is known so far; ``on_update`` is called whenever it grows."""
+    """One run of the advisor. ``report`` holds the results so far; ``on_update`` is called after each change."""
 
     def __init__(
         self, job: TrainingJob, options: Options, progress: Progress, on_update: Callable[[Report], None]
@@ -198,11 +200,11 @@ class Survey:
 
     @property
     def today(self) -> Candidate:
-        """What the user does, measured."""
+        """Today's configuration, measured."""
         assert self.report.current is not None
         return self.report.current
 
-    # What an earlier run has shown
+    # Cached results
 
     def _fingerprint(self) -> str | None:
         shapes = [tuple(each.shape) for each in tensors(self.bench.batches[0])]
@@ -210,15 +212,15 @@ class Survey:
         return fingerprint(self.job, self.report, asked)
 
     def _recall(self, cache: Cache) -> bool:
-        """Take over the stages and screening of an earlier run, if there was one; what is raced is raced now."""
+        """Load the stages and screening results of an earlier run, if there are any; the race is measured again."""
         found = cache.load()
         if found is None:
             return False
         earlier, age = found
         self._notice(
             "cached",
-            f"What stages cost and the screening showed is from {format_seconds(age)} ago ({cache.path}); "
-            "what you do today and the race were measured now. --fresh measures all of it again.",
+            f"Stage costs and screening results are from {format_seconds(age)} ago ({cache.path}); "
+            "your current configuration and the race were measured now. --fresh measures everything again.",
         )
         self._grow(**{name: getattr(earlier, name) for name in ("stages", "parts", "loader_costs", "contention")})
         self._lower_ceiling()
@@ -228,13 +230,13 @@ class Survey:
         self.budget.leave_out([name for name in SHARES if name not in ("today", "race")])
         return True
 
-    # What is measured
+    # Measurements
 
     def _measure_today(self, seconds: Seconds, rivals: Sequence[Candidate] = ()) -> dict[str, Measurement]:
-        """Race the user's own configuration, batches that already lie on the device, and others beside them."""
+        """Race today's configuration, batches cached on the device, and ``rivals``."""
         chain = self.job.chain
         candidate = candidate_at(chain, chain.worker_until, self.job.num_workers)
-        name = "ceiling, what you do today, and the plan" if rivals else "ceiling, and what you do today"
+        name = "ceiling, current configuration, and the plan" if rivals else "ceiling and current configuration"
         with self.progress.stage(name, seconds) as tick:
             batches = cached_batches(self.job, candidate, FEW_CACHED if self.budget.is_small else CACHED)
             self.bench = replace(self.bench, batches=batches)
@@ -248,7 +250,7 @@ class Survey:
         return measured
 
     def _measure_cores(self) -> None:
-        """Measure what the cores do together, which predictions reckon with."""
+        """Measure the effective number of cores, which predictions use."""
         host = self.report.host
         self._grow(host=replace(host, effective_cores=effective_cores(int(host.usable_cores), self.bench.clock)))
 
@@ -259,7 +261,7 @@ class Survey:
         self._grow(stages=stages, parts=parts)
 
     def _measure_device(self) -> None:
-        """Time the step on any threads it may get, all behind each cut as it is built, every op, and the copy."""
+        """Time the step with each number of threads, the device part of each cut, every op, and the copy."""
         seconds, bench, usual = self.budget.seconds_for("device"), self.bench, self.report.host.torch_threads
         with self.progress.stage("each transform on the device", seconds) as tick:
             counts = thread_counts(self.report, self.counts.possible)
@@ -275,17 +277,17 @@ class Survey:
             self._add(stages=copies(bench, 0.1 * seconds))
 
     def _lower_ceiling(self) -> None:
-        """Take the step on fewer threads for the ceiling if it is faster so, as those of small models are."""
+        """Use fewer threads for the ceiling if the step is faster with them."""
         if ceiling := ceiling_on_fewer_threads(self.report):
             self._grow(ceiling=ceiling)
             self._grow(current=with_stall(self.report, self.today))
 
     def _measure_loaders(self) -> None:
-        """Time loaders without the device part, and how they and training steps slow each other down."""
+        """Time loaders without the device part, and the contention between them and training steps."""
         needed, others = loaders_to_time(self.report, self.job.chain, self.counts.possible)
         contended, seconds = contention_names(self.report, needed), self.budget.seconds_for("loader")
         share, end = seconds / (len(needed) + len(others) + len(contended)), self.budget.spent + seconds
-        with self.progress.stage("the loader alone, and beside training", seconds) as tick:
+        with self.progress.stage("the loader alone and beside training", seconds) as tick:
             for candidate in (*needed, *others):
                 is_due = candidate in needed or self.budget.spent < end
                 if is_due and candidate.num_workers <= self.counts.most:
@@ -293,7 +295,7 @@ class Survey:
                     tick()
 
     def _measure_loader(self, candidate: Candidate, seconds: float, contention: bool) -> None:
-        """Time a loader alone and, if asked, beside training steps."""
+        """Time a loader alone and, with ``contention``, beside training steps."""
         bench, threads = self.bench, candidate.threads or self.report.host.torch_threads
         alone = steps_alone(bench, threads, seconds / 4) if contention else None
         messages = open_messages(bench, candidate)
@@ -303,7 +305,7 @@ class Survey:
         self._look_at_memory(candidate, messages, seconds / 4)
 
     def _look_at_memory(self, candidate: Candidate, messages: Iterator[Any], seconds: float) -> None:
-        """Keep what workers take of the memory, which limits how many there can be, and whether today's grow."""
+        """Record the memory of workers, which limits their number, and whether that of today's workers grows."""
         memory, is_today = Memory(), (candidate.cut, candidate.num_workers) == (self.today.cut, self.today.num_workers)
         if is_today and candidate.num_workers:
             memory.watch(messages, queued_batches(candidate), self.bench.clock, seconds)
@@ -317,16 +319,18 @@ class Survey:
             signals = replace(signals, worker_growth_bytes=memory.growth_bytes)
         self._grow(signals=signals)
 
-    # What is decided on the way
+    # Screening and racing
 
     def _run_screening(self) -> None:
-        """Give every cut and engine, and other numbers of workers, a few training steps beside what is done today."""
+        """Time a few training steps of every cut and engine, and of other worker counts, beside today's
+        configuration.
+        """
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("screening")
         waiting = [
             candidate for candidate in worth_screening(self.report.candidates) if candidate.name != self.today.name
         ]
         end = self.budget.spent + seconds
-        with self.progress.stage(f"screening of {len(waiting)}, with training steps", seconds) as tick:
+        with self.progress.stage(f"screening {len(waiting)} candidates with training steps", seconds) as tick:
             while screening := schedule.screening(waiting, left := end - self.budget.spent):
                 waiting = waiting[len(screening) :]
                 candidates = [self.today, *screening]
@@ -337,7 +341,7 @@ class Survey:
         if waiting:
             self._notice(
                 "only_predicted",
-                f"There was no time for screening of {len(waiting)} of the ways to cut the chain: they are only predicted. "
+                f"There was no time to screen {len(waiting)} of the candidates: they are only predicted. "
                 "A larger --budget measures them.",
             )
 
@@ -345,12 +349,12 @@ class Survey:
         """Race the most promising candidates against today's configuration, and decide."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("race")
         candidates = schedule.race(seconds, [it for it in self._engines if not why_no_graph(it, self.job.device)])
-        with self.progress.stage(f"race of {len(candidates)}, with training steps", seconds) as tick:
+        with self.progress.stage(f"racing {len(candidates)} candidates with training steps", seconds) as tick:
             measurements = self.racer.run(candidates, schedule.expected(candidates), seconds, tick)
         return self._decide(candidates, measurements)
 
     def _verify(self, plan: Plan) -> Report:
-        """Race a given plan against today's configuration only; raise ``MeasurementError`` if it cannot be run here."""
+        """Race a plan against today's configuration only; raise ``MeasurementError`` if it cannot run here."""
         self.counts.check(plan.num_workers)
         candidate = candidate_of(plan, self.job.chain)
         measurements = self._measure_today(self.options.budget, [candidate])
@@ -358,7 +362,7 @@ class Survey:
         return self._decide(candidates, {candidate.name: measurements[candidate.name] for candidate in candidates})
 
     def _decide(self, candidates: Sequence[Candidate], measurements: Mapping[str, Measurement]) -> Report:
-        """Note what the race has shown of its candidates, today's configuration the first of them, and choose one."""
+        """Add the results of the race (today's configuration comes first) and choose a candidate."""
         self._grow(**after_race(self.report, self.racer, candidates, measurements))
         self._grow(candidates=refined(self.report))
         return recommend(self._with_cost(), measurements, self.racer.margin)
@@ -370,7 +374,7 @@ class Survey:
         self.on_update(self.report)
 
     def _add(self, **found: tuple[Any, ...]) -> None:
-        """Append to what the report has of these."""
+        """Append to fields of the report."""
         self._grow(**{name: (*getattr(self.report, name), *more) for name, more in found.items()})
 
     def _notice(self, id: str, text: str) -> None:
@@ -384,16 +388,19 @@ class Survey:
         self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report))
         self._measure_also()
+        if self.racer.skipped:
+            setup = replace(self.report.workload.setup, on_error="skip")
+            self._grow(workload=replace(self.report.workload, setup=setup))
         self._grow(complete=True)
         return self.report
 
     @property
     def _engines(self) -> list[DeviceEngine]:
-        """The device engines that were asked for."""
+        """The requested device engines."""
         return [it.engine for it in self.options.also if it.engine is not None]
 
     def _measure_also(self) -> None:
-        """Measure the step in other ways, where that was asked for, and note what the race has shown of engines."""
+        """Measure the requested variants, and add the race results of requested engines."""
         if not self.options.also:
             return
         chosen, usual = self.report.recommendation, self.report.host.start_method
@@ -402,7 +409,7 @@ class Survey:
         steps = [it for it in self.options.also if it.precision is not None or it.batch_size is not None]
         timed, raced = (share * self.options.budget for share in (ALSO * len(steps), ALSO_RACED * len(methods)))
         found = raced_engines(self.report, self.job.device, self._engines, self.racer.failed)
-        with self.progress.stage("the step in other ways", timed + raced) as tick:
+        with self.progress.stage("variants of the step", timed + raced) as tick:
             found += measure_also(self.bench, steps, timed) if steps else ()
             found += race_starts(self.racer, chosen, usual, methods, raced, tick)
         self._grow(variants=found)

@@ -29,22 +29,22 @@ from audioaug.records import Candidate, Ceiling, Examples, Measurement, Notice, 
 from audioaug.units import Seconds
 
 FEWEST_STEPS = 3
-"""That tell how long one takes."""
+"""Fewest steps of a pilot."""
 
 ENOUGH_STEPS, ENOUGH_SECONDS = 24, 1.0
-"""That tell a wait of 1 % of a step from one of 2 %, on a machine where one of ten waits three times as long."""
+"""Steps and seconds that resolve a wait of 1 % of a step from 2 %, on a machine where every tenth wait is 3x longer."""
 
 PILOT_SHARES = (0.5, 0.25)
-"""Of the time for today's configuration, for pilots: one step of twenty that others disturb hides that hardly any of
-them wait, and looking once more costs less than all the stages that follow."""
+"""Shares of the time for up to two pilots. One disturbed step of twenty can hide that there is hardly any waiting, and
+a second pilot costs less than the stages that would follow."""
 
 SIGNALS_SHARE = 0.016
-"""Of the budget, for what examples and workers tell."""
+"""Share of the budget for signals of examples and workers."""
 
 
 @dataclass(frozen=True)
 class Today:
-    """What was found: by name what the race measured, of it the candidate and the ceiling; signals; what workers need."""
+    """The results: today's candidate, the ceiling, all measurements by name, the signals, and the worker counts."""
 
     candidate: Candidate
     ceiling: Ceiling
@@ -62,7 +62,7 @@ def measure_today(
     tick: Callable[..., None],
     rivals: Sequence[Candidate] = (),
 ) -> Today:
-    """Race this candidate, with fewer workers if there is no room for all of them, the ceiling, and others beside them."""
+    """Race this candidate (with fewer workers if the machine cannot run all of them), the ceiling and ``rivals``."""
     job = bench.job
     job.try_step(bench.batches[0])
     signals = step_signals(bench, seconds / 20)
@@ -83,18 +83,20 @@ def measure_today(
 
 
 def _within_limits(bench: Bench, candidate: Candidate, counts: WorkerCounts) -> tuple[Candidate, Notice | None]:
-    """Return the candidate with as many workers as there is room for, and the limit where these are fewer."""
+    """Return the candidate with as many workers as possible, and the limit if these are fewer."""
     limit = counts.why_no_more()
     if limit is None or candidate.num_workers <= counts.most:
         return candidate, None
-    text = f"{limit.text} What you do today was measured with so many instead of {candidate.num_workers}."
+    text = (
+        f"{limit.text} Your current configuration was measured with {counts.most} instead of {candidate.num_workers}."
+    )
     return candidate_at(bench.job.chain, candidate.cut, counts.most), Notice(limit.id, text)
 
 
 def _raced(
     bench: Bench, candidates: Sequence[Candidate], racer: Racer, seconds: Seconds, tick: Callable[..., None]
 ) -> dict[str, Measurement]:
-    """Measure the candidates and the ceiling beside each other; of one step if it is all there is, and hardly any waiting."""
+    """Measure the candidates and the ceiling; from a pilot alone if there is nothing else and hardly any waiting."""
     first = candidates[0]
     alone = len(candidates) == 1 and first.num_workers == 0 and bench.job.device.type == "cpu"
     for share in PILOT_SHARES:
@@ -111,9 +113,9 @@ def _raced(
 
 
 def _is_over(alone: bool, workers: int, found: Measurement) -> bool:
-    """Return whether a pilot has shown enough: more is asked of one that may be all there is, with hardly any waiting.
+    """Return whether a pilot is long enough; it must be longer if it may be the only measurement.
 
-    Workers that started together deliver together, and only the mean of such steps tells how long one takes.
+    Workers that started together deliver together, so only the mean of several steps is meaningful.
     """
     steps = len(found.step.seconds)
     if alone and _hardly_waits(found):
@@ -126,7 +128,7 @@ def _hardly_waits(found: Measurement) -> bool:
 
 
 def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement) -> Signals:
-    """Return the signals with what was seen while today's configuration was raced."""
+    """Add the signals of the race of today's configuration."""
     others, usage, name = watch.interference(), racer.usage, today.candidate
     return replace(
         signals,
@@ -143,7 +145,7 @@ def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement)
 def example_and_worker_signals(
     bench: Bench, today: Candidate, message: Message, signals: Signals, seconds: float
 ) -> Signals:
-    """Return the signals with what examples and today's workers tell, in about so many seconds."""
+    """Add the signals of single examples and of today's workers, in about ``seconds``."""
     job, clock = bench.job, bench.clock
     signals = replace(signals, examples=time_examples(job, clock, seconds / 2), threads_alive=job.threads)
     if not today.num_workers:
@@ -154,7 +156,7 @@ def example_and_worker_signals(
 
 
 def step_signals(bench: Bench, seconds: float) -> Signals:
-    """Return what the training step does on batches whose shapes, but for the first batch's, it has not seen yet."""
+    """Return the signals of the training step: new batch shapes, page faults, and synchronizations."""
     job, clock, batches = bench.job, bench.clock, bench.batches
     end = clock.now() + seconds
     seen, first, again = {tuple(job.wave_of(batches[0]).shape)}, list[float](), list[float]()
@@ -179,18 +181,17 @@ def step_signals(bench: Bench, seconds: float) -> Signals:
 
 
 MOST_EXAMPLES, FEWEST_EXAMPLES = 256, 32
-"""Examples that are looked at one by one."""
+"""Most and fewest examples that are timed one by one."""
 
 
 PATIENCE = 1.5
-"""Seconds for the fewest, whatever the budget is."""
+"""Seconds for the fewest examples, whatever the budget."""
 
 
 def time_examples(job: TrainingJob, clock: Clock, seconds: float) -> Examples:
-    """Read drawn examples twice and augment them as a worker would, warm, one by one, for about so many seconds.
+    """Read sampled examples twice and augment them as a worker would, one by one, for about ``seconds``.
 
-    A stream cannot read an example again: there the second is the next one.
-    Times are those on a free core: what was spent waiting for one is taken off.
+    A stream cannot read an example again: the second is the next one. Time spent waiting for a core is subtracted.
     """
     worker = WorkerChain(job.chain, job.chain.worker_until, seed=0)
     rows: list[tuple[float, float, float, float, int]] = []
@@ -200,12 +201,12 @@ def time_examples(job: TrainingJob, clock: Clock, seconds: float) -> Examples:
         try:
             first, _, wave = _read(job, clock, partial(read, index))
             again, on_core, _ = _read(job, clock, partial(read, index))
-        except Exception:  # what cannot be read stands for nothing
+        except Exception:  # unreadable examples are left out
             continue
         if not rows:
-            worker(wave, index=index)  # which builds all transforms
+            worker(wave, index=index)  # builds all transforms
             begin = clock.now()
-        # The first of two may read a noise or a room for the first time.
+        # The first call may read a noise or an impulse response from disk.
         augment = min(_timed(clock, partial(worker, wave, index=index))[0] for _ in range(2))
         rows.append((first * 1e3, again * 1e3, on_core * 1e3, augment * 1e3, wave.shape[-1]))
         spent = clock.now() - begin
@@ -220,13 +221,13 @@ def time_examples(job: TrainingJob, clock: Clock, seconds: float) -> Examples:
 
 
 def _read(job: TrainingJob, clock: Clock, read: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Return how long reading takes, what of that is spent on a core, and the wave."""
+    """Return the seconds of reading an example, its CPU seconds, and the wave."""
     seconds, on_core, example = _timed(clock, read)
     return seconds, on_core, job.clip_of(example)
 
 
 def _timed(clock: Clock, work: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Return how long some work takes where cores are free, what of that is spent on one, and its result."""
+    """Return the seconds of a call with free cores, its CPU seconds, and its result."""
     begin, delayed, on_core = clock.now(), delayed_seconds(), time.thread_time()
     result = work()
     on_core, delayed = time.thread_time() - on_core, delayed_seconds() - delayed
@@ -234,17 +235,17 @@ def _timed(clock: Clock, work: Callable[[], Any]) -> tuple[float, float, Any]:
 
 
 LEAST_LOOKS = 5
-"""Fewer tell nothing of growth: workers may be a batch further at one look than at the next."""
+"""Fewest samples to estimate growth: workers may be a batch further at one sample than at the next."""
 
 LOOK_AFTER = (0.75, 1, 1.25, 1.5, 1.75, 2, 3, 4, 6, 8, 12, 16)
-"""Memory is looked at after so many times the batches that a loader holds ready."""
+"""When memory is sampled, in multiples of the queue length."""
 
 STEADY = 2.0
-"""Growths in the first half and the second that differ by no more than this are growth; warming up slows down."""
+"""Memory grows steadily if its rates in both halves differ by at most this factor; warming up slows down."""
 
 
 class Ready:
-    """A dataset of one finished message, to be sent again and again."""
+    """A dataset that returns the same finished message every time."""
 
     def __init__(self, message: Any) -> None:
         self.message = message
@@ -261,7 +262,7 @@ def _unchanged(message: Any) -> Any:
 
 
 def receive_ms(message: Any, workers: int, clock: Clock, seconds: float) -> float:
-    """Return how long a batch takes from so many workers to this process when there is nothing else to do."""
+    """Return the milliseconds to receive a batch from workers that do nothing else."""
     loader: DataLoader[Any] = DataLoader(
         Ready(message),  # type: ignore[arg-type]
         batch_size=None,
@@ -274,7 +275,7 @@ def receive_ms(message: Any, workers: int, clock: Clock, seconds: float) -> floa
 
 
 def start_and_gap(job: TrainingJob, candidate: Candidate, clock: Clock) -> tuple[float, float]:
-    """Return the seconds to the first batch of a run, and to the first of another epoch with the same workers."""
+    """Return the seconds to the first batch of a run, and of a second epoch with the same workers."""
     loader = open_brief_loader(job, candidate)
     first = []
     for number in range(2):
@@ -288,19 +289,21 @@ def start_and_gap(job: TrainingJob, candidate: Candidate, clock: Clock) -> tuple
 
 
 class Memory:
-    """Looks at what workers keep in memory for themselves: never while they are timed, since a look takes milliseconds.
+    """Sample the memory that workers do not share; not while they are timed, since a sample takes milliseconds.
 
-    ``worker_bytes`` is the most that one of them had, ``growth_bytes`` what all of them grow by with a batch, 0 unless
-    that is steady; ``None`` before it is known.
+    ``worker_bytes``: the most of any worker. ``growth_bytes``: growth of all workers per batch, 0 unless steady. Both
+    are ``None`` until known.
     """
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, int]] = []
         self.worker_bytes: int | None = None
 
-    def watch(self, messages: Iterator[Any], stock: int, clock: Clock, seconds: Seconds) -> None:
-        """Take batches of a loader that holds so many ready for so long, but until there is something to compare."""
-        deadline, looks = clock.now() + seconds, sorted({round(stock * times) for times in LOOK_AFTER})
+    def watch(self, messages: Iterator[Any], queued: int, clock: Clock, seconds: Seconds) -> None:
+        """Take batches for about ``seconds``, at least until growth can be estimated; ``queued``: the loader's queue
+        length.
+        """
+        deadline, looks = clock.now() + seconds, sorted({round(queued * times) for times in LOOK_AFTER})
         for number, _ in enumerate(messages):
             if number in looks:
                 self.look(number)
@@ -308,7 +311,7 @@ class Memory:
                 return
 
     def look(self, number: int = 0) -> None:
-        """Look at the workers that run now, after so many batches."""
+        """Sample the running workers after ``number`` batches."""
         own = []
         for worker in multiprocessing.active_children():
             try:

@@ -29,11 +29,11 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass
 class TrainingJob:
-    """What is to be trained, and where each part of it came from.
+    """What is trained, and the source of each part (model file, command line, default).
 
-    ``pad``, ``lengths``, ``targets`` and ``audio_key`` are Loader's; ``audio_key`` is where the audio was found if the
-    user does not say. ``clip_seconds``: the shortest and the longest clip that was looked at. ``last_loss`` is that of
-    the last step, where the step tells.
+    ``pad``, ``lengths``, ``targets`` and ``audio_key`` are Loader's; ``audio_key`` is detected if the user does not
+    give it. ``clip_seconds``: the shortest and the longest clip inspected. ``last_loss``: the loss of the last step, if
+    known.
     """
 
     path: str
@@ -69,17 +69,17 @@ class TrainingJob:
 
     @property
     def lengths(self) -> Where | None:
-        """Where in an example its own length is."""
+        """The field of an example that holds its own length."""
         return self.setup.lengths
 
     @property
     def audio_key(self) -> Where | None:
-        """Where in an example its audio is."""
+        """The field of an example that holds its audio."""
         return self.setup.audio_key
 
     @property
     def is_stream(self) -> bool:
-        """Whether the dataset can only be iterated over."""
+        """Whether the dataset is iterable-style."""
         return self.setup.is_stream
 
     def wave_of(self, batch: Any) -> torch.Tensor:
@@ -94,12 +94,12 @@ class TrainingJob:
 
     @property
     def least_cut(self) -> int:
-        """The smallest cut there can be: targets have to follow, and a collate_fn has to see the last lengths."""
+        """The smallest possible cut: targets must follow the audio, and a ``collate_fn`` must see the final lengths."""
         followed = self.chain.followed_from if self.targets else 0
         return self.chain.first_cut(followed if self.collate_fn is None else max(followed, self.chain.sized_from))
 
     def step(self, batch: Any) -> None:
-        """Train on one batch, the way the file says or the usual way."""
+        """Train on one batch, with the file's ``train_step`` or the default one."""
         if self.own_step is not None:
             found = self.own_step(self.model, batch, self.optimizer)
             self.last_loss = found.detach() if isinstance(found, torch.Tensor) else found
@@ -112,28 +112,29 @@ class TrainingJob:
         self.last_loss = loss.detach()
 
     def try_step(self, batch: Any) -> None:
-        """Train on the first batch; raise ``ModelFileError`` if that fails, say because the model rejects its shape."""
+        """Train on the first batch; raise ``ModelFileError`` if that fails (the model rejects the shape, for
+        example).
+        """
         try:
             self.step(batch)
         except torch.cuda.OutOfMemoryError:
             raise ModelFileError(
-                f"{self.name}: a batch of {self.batch_size} does not fit on {self.device}.",
-                "Give a smaller --batch-size.",
+                f"{self.name}: a batch of {self.batch_size} does not fit into the memory of {self.device}.",
+                "Use a smaller --batch-size.",
             ) from None
         except Exception as error:
             wave, labels = self.wave_of(batch), labels_of(batch)
             raise ModelFileError(
                 f"{self.name}: the first step, on a batch of shape {tuple(wave.shape)}, {wave.dtype}, fails: "
                 f"{in_one_line(error, self.path)}",
-                f"If the loss is the reason: the labels are strings, such as {labels[0]!r}; turn them into numbers."
+                f"The labels are strings, such as {labels[0]!r}: if the loss fails, convert them to integers."
                 if are_strings(labels)
-                else "The batch comes first, time last; define `loss` or `train_step` if the model is not the reason.",
+                else "Batches are (batch, channels, time); define `loss` or `train_step` if the default does not fit.",
             ) from None
 
     def why_not_finite(self) -> str:
-        """Say what is NaN or infinite after the last step: the loss or, where that is unknown, a parameter.
-
-        This waits for the device.
+        """Return what is NaN or infinite after the last step: the loss or, if that is unknown, a parameter.
+        Synchronizes.
         """
         loss = float(self.last_loss.float().mean()) if isinstance(self.last_loss, torch.Tensor) else self.last_loss
         if isinstance(loss, float) and not math.isfinite(loss):
@@ -143,16 +144,16 @@ class TrainingJob:
 
 
 class UsualLoss:
-    """Cross entropy for class scores and whole-number labels, and the mean square of the output otherwise.
+    """Cross entropy for class scores with integer labels, else the mean square of the output.
 
-    Which of the two it is, is decided on the first batch: looking at labels makes the host wait for the device.
+    Which one is decided on the first batch only, since reading labels synchronizes with the device.
     """
 
     def __init__(self) -> None:
         self._classifies: bool | None = None
 
     def __call__(self, output: Any, batch: Any) -> torch.Tensor:
-        """Return the number to minimise."""
+        """Return the loss."""
         if isinstance(output, Mapping):
             output = output.get("loss", next(iter(output.values())))
         if isinstance(output, tuple | list):
@@ -162,8 +163,8 @@ class UsualLoss:
             self._classifies = isinstance(labels, torch.Tensor) and _are_scores_of(output, labels)
             if are_strings(labels):
                 warnings.warn(
-                    f"The labels are strings, such as {labels[0]!r}, which the usual loss cannot use: it is the mean "
-                    "square of the output instead. Turn them into whole numbers in the dataset, or define `loss`.",
+                    f"The labels are strings, such as {labels[0]!r}, which the default loss cannot use; the loss is "
+                    "the mean square of the output instead. Convert them to integers in the dataset, or define `loss`.",
                     AudioaugWarning,
                     stacklevel=2,
                 )
@@ -173,26 +174,28 @@ class UsualLoss:
 
 
 def labels_of(batch: Any) -> Any:
-    """Return what stands in the usual place of a batch's labels; ``None`` if there is none."""
+    """Return a batch's labels by the usual conventions (``label``, ``labels`` or the second item); ``None`` if
+    absent.
+    """
     if isinstance(batch, Mapping):
         return batch.get("label", batch.get("labels"))
     return batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
 
 
 def are_strings(labels: Any) -> bool:
-    """Return whether a batch's labels are text, as torch's default collate_fn leaves it."""
+    """Return whether a batch's labels are strings, which torch's default ``collate_fn`` leaves as a list."""
     return isinstance(labels, tuple | list) and bool(labels) and all(isinstance(label, str) for label in labels)
 
 
 def _are_scores_of(output: torch.Tensor, labels: torch.Tensor) -> bool:
-    """Return whether these may be class scores (B, K) for labels (B,) below K."""
+    """Return whether the output may be class scores (B, K) for labels (B,) below K."""
     if labels.is_floating_point() or labels.ndim != 1 or output.ndim != 2 or len(output) != len(labels):
         return False
     return int(labels.max()) < output.shape[1]
 
 
 def in_one_line(error: BaseException, path: str) -> str:
-    """Say what was raised in one line, and on which line of the model file."""
+    """Summarize an exception in one line, with the line of the model file that raised it."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     message = (text.strip().splitlines() or [""])[-1 if "Original Traceback" in text else 0]  # in a DataLoader worker
     frames = traceback.extract_tb(error.__traceback__)
@@ -221,21 +224,21 @@ def chain_facts(job: TrainingJob) -> ChainFacts:
 
 
 def _fused(chain: Chain) -> tuple[tuple[int, int], ...]:
-    """Return from where to where neighbours are one pass."""
+    """Return the ranges of ops that are fused."""
     sizes = [len(part.nodes) if isinstance(part, Fused) else 1 for part in grouped(chain.nodes)]
     return tuple((stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True) if size > 1)
 
 
 def _why_not_before(chain: Chain, first: int) -> str:
-    """Return why the first cut there can be is no earlier one."""
+    """Return why the chain cannot be cut earlier."""
     if reason := chain.why_not_cut(first - 1):
         return reason
     resizing = next(leaf.name for leaf in chain.ops[first - 1].leaves() if leaf.changes_length)
-    return f"{resizing} changes the lengths of clips, which collate_fn has to see."
+    return f"{resizing} changes the length of clips, and collate_fn must see the final lengths."
 
 
 def workload(job: TrainingJob) -> Workload:
-    """Return what is trained on what."""
+    """Return the model, its data and their sources as a record."""
     shortest, longest = job.clip_seconds
     return Workload(
         model=job.name,
@@ -253,7 +256,7 @@ def workload(job: TrainingJob) -> Workload:
 
 
 def _length(dataset: Any) -> int | None:
-    """Return how many examples a dataset has; ``None`` for a stream that does not say."""
+    """Return the number of examples of a dataset; ``None`` for a stream without a length."""
     try:
         return len(dataset)
     except TypeError:

@@ -27,14 +27,14 @@ StartMethod = Literal["fork", "spawn", "forkserver"]
 METHODS: tuple[StartMethod, ...] = typing.get_args(StartMethod)
 
 BATCHES = 2
-"""Batches of another size that are loaded."""
+"""Batches that are loaded with another batch size."""
 
 NOW = "now"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A row that was asked for: another precision, batch size, device engine, or way to start workers."""
+    """A requested variant: another precision, batch size, device engine, or start method."""
 
     name: str
     precision: Precision | None = None
@@ -44,12 +44,12 @@ class Wanted:
 
 
 def parse_also(text: str) -> tuple[Wanted, ...]:
-    """Read ``bf16,batch_size=64,cuda_graph``; raise ``UsageError`` for what is unknown or not installed."""
+    """Parse ``bf16,batch_size=64,cuda_graph``; raise ``UsageError`` for unknown or unavailable variants."""
     return tuple(_wanted(part) for part in filter(None, (part.strip() for part in text.split(","))))
 
 
 def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tuple[Variant, ...]:
-    """Time the training step on batches that lie on the device, as it is and in each way that was asked for."""
+    """Time the training step on cached batches, as it is and with each requested variant."""
     job = bench.job
     works: dict[str, Callable[[], object]] = {NOW: bench.step()}
     failed = dict[str, str]()
@@ -67,12 +67,12 @@ def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tu
 def raced_engines(
     report: Report, device: torch.device, engines: Sequence[DeviceEngine], failed: Mapping[str, str]
 ) -> tuple[Variant, ...]:
-    """Return what the race has shown of these device engines, beside the same plan with our ops as they are."""
+    """Return the race results of these device engines, each compared with the same plan and plain batched ops."""
     return tuple(_raced_engine(report, engine, why_no_graph(engine, device), failed) for engine in engines)
 
 
 def why_no_graph(engine: DeviceEngine, device: torch.device) -> str:
-    """Return why an engine records nothing on a device, or nothing."""
+    """Return why an engine cannot capture graphs on a device; an empty string if it can."""
     return "CUDA graphs need an NVIDIA GPU." if engine == "cuda_graph" and device.type != "cuda" else ""
 
 
@@ -86,7 +86,7 @@ def _raced_engine(report: Report, engine: DeviceEngine, reason: str, failed: Map
     ours = raced.get(replace(twin, device_engine="batched").name) if twin else None
     if twin is None or ours is None or ours.measured_ms is None:
         why = (reason for name, reason in failed.items() if f"({engine})" in name)
-        return replace(known, reason=reason or next(why, "nothing was raced that has our ops on the device."))
+        return replace(known, reason=reason or next(why, "no candidate with our ops on the device was raced."))
     return replace(known, now_ms=ours.measured_ms, step_ms=twin.measured_ms, ci_ms=twin.measured_ci_ms)
 
 
@@ -105,10 +105,10 @@ def _wanted(part: str) -> Wanted:
             return Wanted(f"workers by {part}", start_method=method)
     if name != "batch_size":
         raise UsageError(
-            f"--also knows no {part!r}.", did_you_mean(name, (*PRECISIONS, *ENGINES, *METHODS, "batch_size"))
+            f"Unknown --also {part!r}.", did_you_mean(name, (*PRECISIONS, *ENGINES, *METHODS, "batch_size"))
         )
     if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"--also {part}: batch_size must be a whole number of at least 1.")
+        raise UsageError(f"--also {part}: batch_size must be an integer of at least 1.")
     return Wanted(f"batch size {value}", batch_size=int(value))
 
 
@@ -116,7 +116,7 @@ def _step(bench: Bench, wanted: Wanted) -> Callable[[], object]:
     job = bench.job
     if wanted.precision is not None:
         if job.own_step is not None:
-            raise UsageError("`train_step` chooses the precision itself.", "Change it there.")
+            raise UsageError("`train_step` sets the precision itself.", "Change it there.")
         return replace(bench, job=replace(job, precision=wanted.precision)).step()
     other = replace(job, batch_size=wanted.batch_size or job.batch_size)
     feeder = iter(open_loader(other, candidate_at(job.chain, job.chain.worker_until, workers=0)))
@@ -138,7 +138,7 @@ def race_starts(
     seconds: Seconds,
     tick: Callable[..., None],
 ) -> tuple[Variant, ...]:
-    """Race a measured plan against itself with its workers started in these ways; ``usual`` is how they are anyway."""
+    """Race a measured plan with each start method; ``usual`` is Python's default."""
     assert candidate.measured_ms is not None
     size, now_ms = racer.job.batch_size, candidate.measured_ms
     reasons = {method: _why_not(racer.job, candidate, usual, method) for method in methods}
@@ -167,7 +167,7 @@ def race_starts(
 def _race(
     racer: Racer, candidates: Sequence[Candidate], expected: Seconds, seconds: Seconds, tick: Callable[..., None]
 ) -> dict[str, tuple[Ratio, Seconds]]:
-    """Return by name how an candidate compares with the first, and its seconds to the first batch; nothing if that failed."""
+    """Return each candidate's ratio to the first and its seconds to the first batch; empty if the first failed."""
     found = racer.run(candidates, {candidate.name: expected for candidate in candidates}, seconds, tick)
     ran = [candidate for candidate in candidates if candidate.name in found] if candidates[0].name in found else []
     return {
@@ -183,8 +183,8 @@ def _why_not(job: TrainingJob, candidate: Candidate, usual: str, method: StartMe
     if not candidate.num_workers:
         return "the plan has no workers."
     if method == (candidate.start_method or usual):
-        return "that is how they are started anyway."
+        return "it is the default."
     if method not in multiprocessing.get_all_start_methods():
-        return "this system has no such way."
+        return "not available on this system."
     unpicklable = "" if method == "fork" else why_unpicklable(job)
     return f"{unpicklable}." if unpicklable else ""

@@ -1,4 +1,4 @@
-"""Recommend: one of the raced candidates, its ties, the verdict and the sentence that says why."""
+"""Recommend one of the raced candidates, with its ties, the verdict and the cause."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,14 +21,14 @@ from audioaug.records import (
 from audioaug.units import format_interval, format_ms, format_percent
 
 NEVER_RECOMMENDED: tuple[DeviceEngine, ...] = ("torch-audiomentations",)
-"""Engines whose audio differs from the reference's: raced only where that was asked for."""
+"""Engines whose audio differs from the reference's: raced only on request."""
 
 
 def recommend(report: Report, measurements: Mapping[str, Measurement], margin: float = MARGIN) -> Report:
     """Return the report with verdict, causes, recommendation, allocation and break-even filled in.
 
-    ``report.candidates`` and ``report.current`` hold the raced candidates; ``measurements`` are theirs, by name. ``margin``: the
-    share that they must differ by to be told apart.
+    ``report.candidates`` and ``report.current`` hold the raced candidates, ``measurements`` theirs by name. ``margin``:
+    the smallest relevant difference, as a share.
     """
     assert report.current is not None and report.ceiling is not None
     current = report.current
@@ -39,7 +39,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
     report = replace(report, break_even_steps=_break_even(report, chosen))
     cause, *others = causes(report, current, chosen)
     ratio = paired_ratio(measurements[current.name], measurements[chosen.name])
-    beaten = {current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
+    beaten = {current.name} if ratio.low > 1 else set()  # a planned comparison: no correction
     found = Recommendation(
         **asdict(chosen),
         tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
@@ -59,7 +59,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
 
 
 def leave_as_it_is(report: Report) -> Report:
-    """Return the report of an early exit: the current configuration is so close to the ceiling that nothing can win."""
+    """Return the report of an early exit: the current configuration is too close to the ceiling to be improved."""
     assert report.current is not None and report.ceiling is not None
     cause, *others = causes(report, report.current)
     return replace(
@@ -75,15 +75,14 @@ def leave_as_it_is(report: Report) -> Report:
 
 
 def may_leave(current: Measurement, ceiling: Measurement) -> bool:
-    """Return whether the current configuration's stall is at most 2 %, beyond doubt."""
+    """Return whether the current configuration's stall is significantly below 2 %."""
     return 1 - 1 / paired_ratio(current, ceiling).high <= NOT_THE_BOTTLENECK
 
 
 def without_waiting(today: Measurement, name: str) -> Measurement:
-    """Return the same steps less what each waited for data, as an candidate of this name.
+    """Return the same steps without their waiting time, as a measurement of this name.
 
-    Where nobody works beside the step (there are no workers, and all computes on the CPU) that is the model alone, in
-    the same moments: no drift of the machine comes between the two.
+    Without workers, on the CPU, that is the model alone, measured at the same moments: drift cancels.
     """
     model = tuple(step - wait for step, wait in zip(today.step.seconds, today.wait.seconds, strict=True))
     return replace(today, candidate=name, step=Timing(model), wait=Timing((0.0,) * len(model)))
@@ -100,11 +99,10 @@ def allocation(report: Report, candidate: Candidate) -> Allocation | None:
 
 
 def _pick(ties: list[Candidate], current: Candidate) -> Candidate:
-    """Pick among the ties (fastest first) that are as fast as the fastest as far as is known, not just undecided.
+    """Choose among the ties (fastest first) whose measured time is within the margin of the fastest.
 
-    An engine that records is left out where the same without it is among them. In this order: what the user has (also
-    if it is slower by two margins: a change has its price), our ops as they are, fewer workers, fewer CPU seconds, the
-    simplest.
+    A graph engine is left out if the same candidate without it is tied. Order of preference: the current configuration
+    (even within two margins: a change has its price), plain batched ops, fewer workers, fewer CPU seconds, no split.
     """
     names = {candidate.name for candidate in ties}
     ties = [
@@ -143,9 +141,10 @@ def _without_graphs(candidate: Candidate) -> Candidate:
 def _use(report: Report, candidate: Candidate, ratio: Ratio) -> str:
     assert report.current is not None and report.current.measured_ms and candidate.measured_ms
     return (
-        f"Use {candidate.name}: {format_ms(candidate.measured_ms)} a step instead of {format_ms(report.current.measured_ms)}, "
-        f"{ratio.value:.2f} times as fast ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
-        f"{format_percent(stall(report, candidate.measured_ms))} of it is more than the model alone needs."
+        f"Use {candidate.name}: {format_ms(candidate.measured_ms)} a step instead of "
+        f"{format_ms(report.current.measured_ms)}, "
+        f"{ratio.value:.2f}x faster ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
+        f"the remaining stall is {format_percent(stall(report, candidate.measured_ms))}."
     )
 
 
@@ -158,13 +157,13 @@ def _leave(report: Report) -> str:
             f"the most you could gain is {format_percent(gain)}."
         )
     return (
-        f"Leave it as it is ({report.current.name}): nothing that was raced is faster, though "
-        f"{format_percent(gain)} of a step is more than the model alone needs."
+        f"Leave it as it is ({report.current.name}): no raced candidate is faster, although "
+        f"the stall is {format_percent(gain)}."
     )
 
 
 def _with_causes(report: Report, causes: Sequence[Notice]) -> tuple[Notice, ...]:
-    """Return all notices, those of causes last; what was told before is not told again."""
+    """Return all notices, followed by the causes that are not among them."""
     known = {notice.id for notice in report.notices}
     return (*report.notices, *(cause for cause in causes if cause.id not in known))
 
@@ -172,12 +171,16 @@ def _with_causes(report: Report, causes: Sequence[Notice]) -> tuple[Notice, ...]
 def _tie_words(found: Recommendation) -> str:
     if not found.tie_with:
         return ""
-    itself = f": here a plan may differ from itself by {format_percent(found.margin)}" if found.margin > MARGIN else ""
+    itself = (
+        f": on this machine the same plan may differ from itself by {format_percent(found.margin)}"
+        if found.margin > MARGIN
+        else ""
+    )
     return f" It is a tie with {' and '.join(found.tie_with)}{itself}."
 
 
 def _break_even(report: Report, chosen: Candidate) -> int | None:
-    """Return after how many steps the advice has paid for itself."""
+    """Return after how many steps the saved time exceeds the cost of the advice."""
     assert report.current is not None and report.current.measured_ms and chosen.measured_ms
     saved_ms = report.current.measured_ms - chosen.measured_ms
     return round(report.cost_seconds * 1e3 / saved_ms) if saved_ms > 0.01 * chosen.measured_ms else None

@@ -1,12 +1,12 @@
-"""Refine: predictions of what was not raced, by how far off those of raced candidates were.
+"""Refine: correct the predictions of candidates that were not raced by the errors of those that were.
 
-Stages are timed on their own, over and over, with warm caches; in training all takes turns. What that costs is much the
-same for candidates that are alike: the same number of workers, the same threads, the same engines, a cut nearby. So the
-logarithm of measured over predicted is taken for a Gaussian process over the candidates, whose covariance is their similarity
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, chapter 2): many raced candidates that are like each other
-say little more than one of them, and one that is like the candidate in question outweighs them.
+Stages are timed alone, with warm caches; in training they alternate. The resulting error is similar for similar
+candidates: the same number of workers and threads, the same engines, a nearby cut. So the logarithm of measured over
+predicted is modelled as a Gaussian process whose covariance is the similarity of candidates (Rasmussen and Williams,
+Gaussian Processes for Machine Learning, chapter 2): many raced candidates that resemble each other count little more
+than one, and less than one that resembles the candidate in question.
 
-Shapes: K raced candidates, W waiting ones.
+Shapes: K raced candidates, W predicted ones.
 """
 
 import math
@@ -20,20 +20,20 @@ from audioaug.decide.predict import with_predictions
 from audioaug.records import Candidate, Report
 
 OFF = 0.2
-"""How far off the stages' predictions are in training: a standard deviation, as a share."""
+"""Relative error of predictions in training (standard deviation)."""
 
 NOISE = 0.08
-"""How far off the measurement of a raced candidate is."""
+"""Relative error of the measurement of a raced candidate."""
 
 UNLIKE_WORKERS, UNLIKE_THREADS, UNLIKE_ENGINE = 0.6, 0.5, 0.9
-"""What a raced candidate counts that differs so."""
+"""Factors on the similarity of candidates that differ in this."""
 
 WITHIN = 1.645
-"""Standard deviations to either side that hold 90 %."""
+"""Standard deviations of a two-sided 90 % interval."""
 
 
 def refined(report: Report) -> tuple[Candidate, ...]:
-    """Return the report's candidates: what was not raced is predicted anew, and corrected by what was."""
+    """Return the report's candidates, with new and corrected predictions for those that were not raced."""
     fresh = with_predictions(report, [candidate for candidate in report.candidates if candidate.status != "infeasible"])
     known = [candidate for candidate in fresh if candidate.measured_ms and candidate.predicted_ms]
     waiting = [candidate for candidate in fresh if candidate.status == "predicted" and candidate.predicted_ms]
@@ -42,7 +42,7 @@ def refined(report: Report) -> tuple[Candidate, ...]:
 
 
 def similarity(one: Candidate, other: Candidate, ops: int) -> float:
-    """Return how much of what is known of one candidate holds for another: 1 for the same, towards 0 the less they share."""
+    """Return the similarity of two candidates: 1 if equal, towards 0 the less they share."""
     shared = 1.0
     if one.num_workers != other.num_workers:
         shared *= UNLIKE_WORKERS
@@ -65,7 +65,9 @@ def _corrected(waiting: Sequence[Candidate], known: Sequence[Candidate], ops: in
     covariance_WK = OFF**2 * _similarity(waiting, known, ops)
     weights_WK = np.linalg.solve(covariance_KK, covariance_WK.T).T
     left_W = OFF**2 + NOISE**2 - (weights_WK * covariance_WK).sum(axis=1)
-    surprise = max(1.0, float(off_K @ np.linalg.solve(covariance_KK, off_K)) / len(known))  # 1 if they are as supposed
+    surprise = max(
+        1.0, float(off_K @ np.linalg.solve(covariance_KK, off_K)) / len(known)
+    )  # 1 if the errors are as expected
     reach_W = WITHIN * np.sqrt(surprise * left_W)
     return [
         _shifted(candidate, float(shift), float(reach))
@@ -78,7 +80,7 @@ def _similarity(some: Sequence[Candidate], others: Sequence[Candidate], ops: int
 
 
 def _shifted(candidate: Candidate, shift: float, reach: float) -> Candidate:
-    """Return the candidate with its prediction times ``exp(shift)``, its interval as wide as before or as ``reach``."""
+    """Return the candidate with its prediction times ``exp(shift)``, and an interval at least as wide as ``reach``."""
     assert candidate.predicted_ms is not None and candidate.predicted_ci_ms is not None
     factor, (low, high) = math.exp(shift), candidate.predicted_ci_ms
     middle, reached = factor * candidate.predicted_ms, math.exp(reach)

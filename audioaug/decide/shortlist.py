@@ -1,4 +1,4 @@
-"""Shortlist: all candidates there are, and those worth racing."""
+"""Shortlist: all candidates, and those worth racing."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -8,31 +8,30 @@ from audioaug.decide.predict import threads_beside, with_predictions, with_prefe
 from audioaug.records import SHARED_FIELDS, Candidate, DeviceEngine, Placement, Report
 
 NOTICED = 0.005
-"""Starting workers that takes a smaller share of an epoch than this may as well be done for each."""
+"""Share of an epoch below which the start of workers is negligible."""
 
 SAME = 0.02
-"""Predictions this close are not worth another worker."""
+"""Predictions within this share are equal; the one with fewer workers is preferred."""
 
 OTHER_COUNTS = 2
-"""Numbers of workers that get a screening although no cut is best with them."""
+"""Other worker counts that are screened, although no cut is best with them."""
 
 
 def placement_of(cut: int, ops: int) -> Placement:
-    """Name a cut: all of the chain in the workers is "cpu", none of it "gpu". An empty chain counts as "cpu"."""
+    """Return the placement of a cut: "cpu" for the whole chain in the workers, "gpu" for none of it, else "split"."""
     return "cpu" if cut == ops else "gpu" if cut == 0 else "split"
 
 
 def all_candidates(report: Report, workers: Sequence[int], *, pin_memory: bool | None) -> list[Candidate]:
-    """Return every combination of cut, worker engine and worker count, predicted; impossible ones with their reason.
+    """Return every combination of cut, worker engine and worker count, predicted; infeasible ones with their reason.
 
-    Our ops in the workers come only with our ops on the device, at least one worker, and where they take less of its
-    time than audiomentations. Without a GPU the training process gets a thread for each core that workers leave it.
-    Workers are started in Python's default way, prefetch as the simulation says, and live on between epochs where
-    starting them anew would be noticed.
+    Our ops run in workers only with our ops on the device, with at least one worker, and if they are faster than
+    audiomentations. Without a GPU the training process gets a thread for each core that workers leave. Workers use
+    Python's default start method, prefetch as simulated, and persist between epochs unless their start is negligible.
 
     Args:
-        workers: the counts to consider.
-        pin_memory: whether batches go through page-locked memory, as in ``Plan``.
+        workers: worker counts to consider.
+        pin_memory: as in ``Plan``.
     """
     ops, cuts = len(report.chain.ops), report.chain.cuts
     candidates = [
@@ -65,7 +64,7 @@ def all_candidates(report: Report, workers: Sequence[int], *, pin_memory: bool |
 
 
 def pinning_wins(report: Report) -> bool | None:
-    """Return whether page-locked memory won where copies were measured; ``None`` where they were not."""
+    """Return whether copies from pinned memory are faster; ``None`` if they were not measured."""
     times = {stage.name: stage.ms_per_batch or 0.0 for stage in report.stages if stage.where == "transfer"}
     if "copy, pinned" not in times or "copy, pageable" not in times:
         return None
@@ -73,18 +72,18 @@ def pinning_wins(report: Report) -> bool | None:
 
 
 def best_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return one candidate for every cut and its engines, fastest first; those that were measured before the others.
+    """Return the best candidate for every cut and engines, fastest first, measured ones before predicted ones.
 
-    It is the fastest that was measured, else the one with the fewest workers within 2 % of the best prediction.
+    It is the fastest measured one, else the one with the fewest workers within 2 % of the best prediction.
     """
     best = (min(group, key=_known) if _is_measured(group) else _fewest(group) for group in _groups(candidates).values())
     return sorted(best, key=_known)
 
 
 def worth_screening(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the best of every cut and its engines, behind the first of them up to two with other numbers of workers.
+    """Return the best candidate of every cut and engines and, after the first, up to two with other worker counts.
 
-    How far predictions are off is much the same for candidates with as many workers, of which those then tell.
+    Prediction errors are similar for candidates with the same worker count, so these improve the predictions.
     """
     best = best_of_each(candidates)
     known = {candidate.num_workers for candidate in candidates if candidate.measured_ms is not None} | {
@@ -100,10 +99,11 @@ def worth_screening(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def shortlist(candidates: Sequence[Candidate], current: Candidate, at_most: int) -> list[Candidate]:
-    """Return the candidates to race: today's, the favourite, the best with all and with none of the chain in the workers.
+    """Return the candidates to race: today's, the favourite, the best with all and with none of the chain in the
+    workers.
 
-    Then follow the best of every cut and its engines; the favourite also brings itself with torch's threads left as
-    they are, and its neighbour with other workers.
+    Then follow the best of every cut and engines, the favourite with torch's default threads, and its neighbour with
+    another worker count.
     """
     best = best_of_each(candidates)
     controls = [next((candidate for candidate in best if candidate.placement == kind), None) for kind in ("cpu", "gpu")]
@@ -118,7 +118,7 @@ def shortlist(candidates: Sequence[Candidate], current: Candidate, at_most: int)
 
 
 def with_engines(candidates: Sequence[Candidate], engines: Sequence[DeviceEngine]) -> list[Candidate]:
-    """Return the best candidate with our ops on the device, if there is one, and the same by each of these engines."""
+    """Return the best candidate with our ops on the device, if any, and the same with each of these engines."""
     ours = (
         candidate
         for candidate in best_of_each(candidates)
@@ -129,7 +129,7 @@ def with_engines(candidates: Sequence[Candidate], engines: Sequence[DeviceEngine
 
 
 def _is_worth_keeping_workers(report: Report, candidate: Candidate) -> bool:
-    """Return whether starting the workers takes more than 0.5 % of an epoch, or that is unknown."""
+    """Return whether starting the workers takes more than 0.5 % of an epoch, or is unknown."""
     starts = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers == candidate.num_workers]
     clips = report.workload.clips
     if not starts or candidate.predicted_ms is None or clips is None:
@@ -139,12 +139,12 @@ def _is_worth_keeping_workers(report: Report, candidate: Candidate) -> bool:
 
 
 def _unknown(candidate: Candidate, **other: Any) -> Candidate:
-    """Return a candidate that differs in this alone, of which nothing is known."""
+    """Return a copy of the candidate's settings with some changed, without results."""
     return Candidate(candidate.placement, **{name: getattr(candidate, name) for name in SHARED_FIELDS} | other)
 
 
 def _groups(candidates: Iterable[Candidate]) -> dict[tuple[int, str, str], list[Candidate]]:
-    """Sort the candidates that can be raced by cut and engines."""
+    """Group the feasible candidates by cut and engines."""
     groups: dict[tuple[int, str, str], list[Candidate]] = {}
     for candidate in candidates:
         if candidate.status != "infeasible" and candidate.predicted_ms is not None:
@@ -169,7 +169,7 @@ def _fewest(group: Sequence[Candidate]) -> Candidate:
 
 
 def _known(candidate: Candidate) -> tuple[bool, float]:
-    """Order by measurement; what is only predicted comes behind, since predictions may be off all together."""
+    """Sort key: measured times before predicted ones, which may all be off."""
     return (False, candidate.measured_ms) if candidate.measured_ms is not None else (True, _predicted(candidate))
 
 

@@ -1,26 +1,20 @@
-"""The room that measures. It times callables and looks at the machine; it has never rendered_sounds of augmentation.
+"""Measuring: time callables and inspect the machine. Nothing here depends on augmentation.
 
-========== ===================================================================================================
-clock      ``WallClock``, ``CudaClock``, ``MpsClock``, ``FakeClock``: what time it is, and waiting for the device
-rounds     when to measure once more, and when to stop: the rule that all measurements follow
-repeat     ``repeat`` one thing many times; ``interleave`` several things
-step       ``measure_steps``: training steps on batches that are already on the device, the ceiling
-loader     ``measure_loader``: a loader alone, its first batch and its pace
-contention ``measure_contention``: how much training and a loader slow each other down
-transfer   ``measure_transfer``: copying a batch to the device
-feeders    ``race``: one training loop that swaps feeders
-cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
-host       ``host_facts``, ``usable_cores``: what this machine is and what this process may use
-cores      ``effective_cores``: how much the usable cores really do together
-others     ``Watch``: what other programs, the hypervisor and a quota took of the cores meanwhile
-faults     ``page_faults``: how much of its time work spends on memory that is cleared for it again
-pauses     ``GcPauses``: how long Python's garbage collector runs
-usage      ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: what is being used now
-trace      ``trace``: how many kernels work consists of, and how often the host waits for the device in it
-========== ===================================================================================================
+============ =====================================================================================================
+clock        ``WallClock``, ``CudaClock``, ``MpsClock``, ``FakeClock``: the time, and synchronization with the device
+repeat       ``repeat`` one call, ``interleave`` several, ``measure_steps`` (the ceiling), ``measure_transfer`` (copies)
+loader       ``measure_loader``: a loader alone; ``measure_contention``: a loader beside training steps
+feeders      ``race``: one training loop that swaps feeders
+cgroup       ``cpu_quota``, ``memory_limit``: limits of control groups
+host         ``host_facts``, ``usable_cores``: the machine and what this process may use; ``effective_cores``
+interference ``Watch``: cores used by other programs, the hypervisor, a quota; ``page_faults``; ``GcPauses``
+usage        ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: resource usage
+trace        ``trace``: how many kernels a call launches, and how often the host waits for the device
+idle         ``idle_timer``: idle time of the device between training steps
+============ =====================================================================================================
 
-All times are in seconds. Every budget (``seconds``) includes the warm-up; ``at_least`` repetitions are made even when
-it is overrun. Nothing here reads the time but through a ``Clock``.
+All times are in seconds. Every budget (``seconds``) includes the warm-up; at least ``at_least`` repetitions are made
+even if they exceed it. Time is only read through a ``Clock``.
 """
 
 from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit, throttled_seconds

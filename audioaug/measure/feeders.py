@@ -1,8 +1,8 @@
-"""The race: one uninterrupted training loop whose feeder is swapped, so that all feeders meet the same conditions.
+"""The race: one training loop whose feeder is swapped, so that all feeders run under the same conditions.
 
-In a round every candidate that is still running feeds one block of training steps, in random order. What an candidate had prepared
-while others ran is trained on but not timed (``discard``), and a block counts for as many steps as batches were made in
-it (``ready``), or a deep prefetch would sell its queued as speed.
+In a round every remaining candidate feeds one block of training steps, in random order. Batches prepared during the
+blocks of others are trained on but not timed (``discard``), and a block counts only the batches made within it
+(``ready``); otherwise a deep prefetch queue would count as speed.
 """
 
 import random
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from audioaug.errors import first_line
 from audioaug.measure.clock import Clock
 from audioaug.measure.repeat import rounds as rounds_until
 from audioaug.records import Measurement, Timing
@@ -18,12 +19,12 @@ from audioaug.units import Seconds
 Step = Callable[[Any], object]
 
 IN_PROGRESS = 1
-"""Batches by which a queued may be smaller after a block than before it, and yet be what it was: one is being made."""
+"""Batches by which a queue may shrink during a block without being drained: one is in progress."""
 
 
 @dataclass(frozen=True)
 class RaceResult:
-    """All blocks that were made, also those of candidates that were dropped, and why the candidates that failed did."""
+    """All measured blocks, including those of dropped candidates, and the reasons of failures."""
 
     measurements: dict[str, Measurement]
     failures: dict[str, str]
@@ -42,32 +43,32 @@ def race(
     seed: int = 0,
     on_block: Callable[[Measurement], None] | None = None,
     drop: Callable[[Mapping[str, Measurement]], Collection[str]] | None = None,
-    void: Callable[[], bool] | None = None,
+    is_disturbed: Callable[[], bool] | None = None,
     ready: Callable[[str], int] = lambda name: 0,
 ) -> RaceResult:
-    """Train with several feeders in turn and time each of them, until one is left or the time is up.
+    """Train with several feeders in turn and time each, until one is left or the time is up.
 
-    An candidate whose feeder or step raises is out of the race, which goes on. ``KeyboardInterrupt`` ends it, and what was
-    measured until then is what ``on_block`` was given. Entry i of a measurement is from round i, so candidates can be
-    compared in pairs. A race of one candidate runs as long as it may.
+    A candidate whose feeder or step raises leaves the race. ``KeyboardInterrupt`` ends it; ``on_block`` has received
+    what was measured until then. Entry i of a measurement is from round i, so candidates can be compared in pairs. A
+    race of one candidate uses all of its time.
 
     Args:
-        candidates: endless feeders by name, started and warm. One feeder may race against itself under two names.
-        step: trains on one batch.
-        clock: says what time it is and waits for the device.
-        block_steps: steps in a block, for all or by name.
-        discard: batches by name that are trained on before each block without being timed.
-        rounds: rounds that are enough.
-        seconds: how long all this may take; a round that will not fit is not started.
-        at_least_rounds: rounds that are made however long they take, and even when only one candidate is left.
-        seed: of the order within each round.
-        on_block: called after each block with all that was measured of that candidate so far.
-        drop: called after each round with the measurements of the candidates still running; names those to take out.
-        void: called after each round: whether something disturbed it. Then its blocks are taken back and it is made
-            retries, where the time allows that and all rounds that are still due, and half as often as
-            ``at_least_rounds`` at most: what is always there belongs to what is measured.
-        ready: how many batches lie ready for that candidate. Those that a block takes of them without their being made anew
-            do not count as its steps.
+        candidates: endless, warm feeders by name. One feeder may race against itself under two names.
+        step: a training step on one batch.
+        clock: the clock of the device.
+        block_steps: steps of a block, for all candidates or by name.
+        discard: untimed batches before each block, by name.
+        rounds: most rounds.
+        seconds: time budget; a round that would exceed it is not started.
+        at_least_rounds: fewest rounds, regardless of time and of how many candidates are left.
+        seed: seed of the order within each round.
+        on_block: called after each block with the candidate's measurement so far.
+        drop: called after each round with the measurements of the remaining candidates; returns the names to drop.
+        is_disturbed: called after each round; whether it was disturbed. It is repeated if there is time for it
+            and the remaining rounds, at most ``at_least_rounds // 2`` times: a permanent disturbance is part of the
+            measurement.
+        ready: number of a candidate's queued batches. Batches that a block takes from the queue without replacement do
+            not count as its steps.
     """
     deadline = clock.now() + seconds
     entered = {
@@ -97,7 +98,7 @@ def race(
         due, began = max(1, at_least_rounds - index), clock.now()
         make_round()
         latest = deadline - due * (clock.now() - began)
-        while void is not None and void() and retries and clock.now() <= latest:
+        while is_disturbed is not None and is_disturbed() and retries and clock.now() <= latest:
             retries -= 1
             for candidate in running.values():
                 candidate.forget_block()
@@ -110,7 +111,7 @@ def race(
 
 @dataclass
 class _Candidate:
-    """One feeder and what was measured of it."""
+    """A feeder and its measured blocks."""
 
     name: str
     feeder: Iterator[Any]
@@ -120,7 +121,7 @@ class _Candidate:
     wait_seconds: list[Seconds] = field(default_factory=list)
 
     def run_block(self, step: Step, clock: Clock, ready: Callable[[str], int]) -> None:
-        """Train on what lies ready, then train on one block more and time it; nothing is kept of half a block."""
+        """Train on the queued batches, then time one block; an incomplete block is not recorded."""
         self._train(self.discard, step, clock)
         clock.synchronize()
         queued, start = ready(self.name), clock.now()
@@ -132,11 +133,11 @@ class _Candidate:
         self.wait_seconds.append(self.step_seconds[-1] - (seconds - waited) / self.block_steps)
 
     def forget_block(self) -> None:
-        """Take the last block back."""
+        """Remove the last block."""
         del self.step_seconds[-1:], self.wait_seconds[-1:]
 
     def _train(self, steps: int, step: Step, clock: Clock) -> Seconds:
-        """Train that many steps and return the seconds spent inside the feeder."""
+        """Train for ``steps`` steps and return the seconds spent in the feeder."""
         waited = 0.0
         for _ in range(steps):
             start = clock.now()
@@ -147,7 +148,7 @@ class _Candidate:
 
     @property
     def measurement(self) -> Measurement:
-        """What was measured so far."""
+        """The measurement so far."""
         step, wait = Timing(tuple(self.step_seconds)), Timing(tuple(self.wait_seconds))
         return Measurement(self.name, step, wait, self.block_steps)
 
@@ -160,6 +161,6 @@ def _reason(error: Exception) -> str:
     """Say in one line what was raised; torch puts a worker's whole traceback into the message, its cause last."""
     if isinstance(error, StopIteration):
         return "Its data ended."
-    lines = str(error).strip().splitlines() or [""]
-    kind = type(error).__name__
-    return lines[-1] if "Original Traceback" in str(error) else f"{kind}: {lines[0]}".removesuffix(": ")
+    if "Original Traceback" in str(error):
+        return str(error).strip().splitlines()[-1]
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -1,4 +1,6 @@
-"""What takes time from a measurement: other programs, the hypervisor, a quota, swapping, page faults, garbage collection."""
+"""What takes time from a measurement: other programs, the hypervisor, a quota, swapping, page faults, garbage
+collection.
+"""
 
 import gc
 import os
@@ -20,10 +22,10 @@ from audioaug.units import Seconds
 
 @dataclass(frozen=True)
 class Interference:
-    """What was used and wanted, in cores on average: by other programs, by the hypervisor, by us without getting it.
+    """Cores, on average, that other programs used, that the hypervisor took (steal), and that we were waiting for.
 
-    ``cores`` is how many were watched, ``throttled`` the share of the time in which a quota stopped us, ``swapped_in``
-    the bytes a second that the machine read back from its swap space (Linux; 0 elsewhere).
+    ``cores``: number of watched cores; ``throttled``: share of time throttled by a quota; ``swapped_in``: bytes per
+    second read back from swap (Linux; 0 elsewhere).
     """
 
     cores: int
@@ -35,10 +37,10 @@ class Interference:
 
 
 class Watch:
-    """Begins to watch when it is made; ``interference`` says what happened since. Looks only then, by no thread of its own.
+    """Compare system counters between construction and ``interference``, without a thread.
 
-    It sees the cores that this process may run on. What its own processes used, also those that have ended, is taken
-    off; what the kernel counts in hundredths of a second is good for a second and more.
+    Covers the cores in this process's affinity. The CPU time of its own processes, ended ones included, is subtracted.
+    The kernel counts in hundredths of a second, so use it for a second or more.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -46,11 +48,11 @@ class Watch:
         self._began = self._look()
 
     def interference(self) -> Interference:
-        """Return what others took since the watch began."""
+        """Return the interference since the start."""
         return self._since_began(self._look())
 
     def lap(self) -> Interference:
-        """Return the same, and begin anew."""
+        """Return the interference since the start, and restart."""
         seen = self._look()
         found, self._began = self._since_began(seen), seen
         return found
@@ -79,9 +81,9 @@ class Watch:
 
 
 def delayed_seconds(root: Path = Path("/")) -> float:
-    """Return how long this thread has been ready to run and had no core; 0 where the kernel does not tell (not Linux).
+    """Return how long this thread was runnable without a core, in seconds; 0 if unknown (not Linux).
 
-    What remains of a time without it is what the same work takes where cores are free.
+    Subtracted from a measured time, it gives the time with free cores.
     """
     with suppress(OSError, ValueError, IndexError):
         return int((root / "proc/thread-self/schedstat").read_text().split()[1]) / 1e9
@@ -89,17 +91,17 @@ def delayed_seconds(root: Path = Path("/")) -> float:
 
 
 def _all_delayed_seconds() -> float:
-    """Return how long the threads of this process and of its children were ready to run and had no core (Linux)."""
+    """Return how long the threads of this process and its children were runnable without a core (Linux)."""
     total = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
-            with suppress(OSError, ValueError, IndexError):  # it ended just now
+            with suppress(OSError, ValueError, IndexError):  # the process has ended
                 total += int(file.read_text().split()[1]) / 1e9
     return total
 
 
 def _swapped_in(root: Path = Path("/")) -> float:
-    """Return how many bytes the machine has read back from its swap space so far (Linux)."""
+    """Return the bytes read back from swap so far (Linux)."""
     with suppress(OSError, ValueError, KeyError):
         counts = dict(line.split() for line in (root / "proc/vmstat").read_text().splitlines())
         return int(counts["pswpin"]) * os.sysconf("SC_PAGE_SIZE")
@@ -114,16 +116,16 @@ except ImportError:  # on Windows
 
 @dataclass(frozen=True)
 class PageFaults:
-    """Fresh pages that a call asks for, and the share of this process's CPU time that the kernel takes meanwhile."""
+    """Minor page faults per call, and the kernel's share of this process's CPU time during the calls."""
 
     per_call: float
     kernel_share: float
 
 
 def page_faults(work: Callable[[], object], clock: Clock, seconds: Seconds) -> PageFaults | None:
-    """Call ``work``, which is warm, for so many seconds, once at least; ``None`` where the system does not count.
+    """Call ``work`` (already warm) for ``seconds``, at least once; return ``None`` where page faults are not counted.
 
-    All threads of this process are counted, as are those of others that run in it meanwhile.
+    All threads of this process are counted.
     """
     if resource is None:
         return None
@@ -137,7 +139,7 @@ def page_faults(work: Callable[[], object], clock: Clock, seconds: Seconds) -> P
 
 
 class GcPauses:
-    """While it is entered, ``seconds`` adds up what garbage collections of this process take."""
+    """Accumulate the seconds of Python's garbage collections while the context is active."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

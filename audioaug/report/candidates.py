@@ -1,7 +1,7 @@
-"""The table of candidates: every way to run the chain that was measured or predicted, fastest first.
+"""The table of candidates, measured or predicted, fastest first.
 
-A number stands in the measured column only if it was measured. What else is known of a candidate that was not measured
-(throughput, stall, CPU, VRAM) is a prediction too, and carries a ``~``.
+The measured column holds only measured numbers. Other numbers of a predicted candidate (throughput, stall, CPU, VRAM)
+are predictions, too, and marked with ``~``.
 """
 
 import math
@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 def candidate_parts(report: Report) -> tuple[Part, ...]:
-    """The table, what its marks mean, and the candidates that cannot be run with their reasons."""
+    """Return the table, its legend, and the infeasible candidates with their reasons."""
     runnable = runnable_candidates(report)
     shown = shown_candidates(report, runnable)
     rows = [*ceiling_rows(report), *(candidate_row(report, candidate) for candidate in shown)]
@@ -40,7 +40,7 @@ def candidate_parts(report: Report) -> tuple[Part, ...]:
 
 
 def all_candidates(report: Report) -> list[Candidate]:
-    """The candidates of the report, the recommended and the user's own included; of equal ones, that which was measured."""
+    """Return all candidates, the recommended and current ones included; measured ones replace equal predicted ones."""
     candidates: dict[str, Candidate] = {}
     for candidate in (*report.candidates, report.recommendation, report.current):
         if candidate is not None:
@@ -51,14 +51,14 @@ def all_candidates(report: Report) -> list[Candidate]:
 
 
 def runnable_candidates(report: Report) -> list[Candidate]:
-    """The candidates that can be run, by the best that is known of their step time."""
+    """Return the feasible candidates, sorted by measured, else predicted step time."""
     return sorted(
         (candidate for candidate in all_candidates(report) if candidate.status != "infeasible"), key=best_known_ms
     )
 
 
 def shown_candidates(report: Report, runnable: list[Candidate]) -> list[Candidate]:
-    """Every candidate that was measured or is marked, and the fastest of the others while there is room."""
+    """Return every measured or marked candidate, and the fastest of the others while there is room."""
     must = [candidate for candidate in runnable if candidate.measured_ms is not None or marks(report, candidate)]
     others = [candidate for candidate in runnable if candidate not in must]
     chosen = must + others[: max(0, ROWS_SHOWN - len(must))]
@@ -66,13 +66,13 @@ def shown_candidates(report: Report, runnable: list[Candidate]) -> list[Candidat
 
 
 def best_known_ms(candidate: Candidate) -> float:
-    """The measured step time, else the predicted one."""
+    """Return the measured step time, else the predicted one."""
     known = (candidate.measured_ms, candidate.predicted_ms, math.inf)
     return next(value for value in known if value is not None)
 
 
 def marks(report: Report, candidate: Candidate) -> tuple[str, ...]:
-    """``use`` for the recommended candidate, ``tie`` for its equals, ``today`` for what the user runs now."""
+    """Return the marks: ``use`` for the recommended candidate, ``tie`` for its ties, ``today`` for the current one."""
     advice, today = report.recommendation, report.current
     use = advice is not None and candidate.name == advice.name
     tie = advice is not None and not use and candidate.name in advice.tie_with
@@ -81,7 +81,7 @@ def marks(report: Report, candidate: Candidate) -> tuple[str, ...]:
 
 
 def candidate_row(report: Report, candidate: Candidate) -> Row:
-    """One candidate as a row of ``COLUMNS``."""
+    """Return one candidate as a row of ``COLUMNS``."""
     measured = candidate.measured_ms is not None
     marked = marks(report, candidate)
     values = (
@@ -99,7 +99,7 @@ def candidate_row(report: Report, candidate: Candidate) -> Row:
 
 
 def quantities(candidate: Candidate) -> tuple[str | None, ...]:
-    """Throughput, stall, CPU and VRAM as text, ``None`` where unknown."""
+    """Return throughput, stall, CPU and VRAM as text, ``None`` if unknown."""
     return (
         None if candidate.clips_per_second is None else f"{candidate.clips_per_second:,.0f}",
         None if candidate.stall is None else format_percent(candidate.stall),
@@ -109,7 +109,7 @@ def quantities(candidate: Candidate) -> tuple[str | None, ...]:
 
 
 def engines(candidate: Candidate) -> str:
-    """Which engines run the chain in this candidate: those of the workers, then that of the device."""
+    """Return the engines of a candidate: that of the workers, then that of the device."""
     used = {
         "cpu": (candidate.worker_engine,),
         "gpu": (candidate.device_engine,),
@@ -119,7 +119,7 @@ def engines(candidate: Candidate) -> str:
 
 
 def ceiling_rows(report: Report) -> list[Row]:
-    """The ceiling as a row of the table, so that it can be compared."""
+    """Return the ceiling as a row of the table."""
     if report.ceiling is None:
         return []
     measured, clips = spread(report.ceiling.step_ms, report.ceiling.ci_ms), f"{report.ceiling.clips_per_second:,.0f}"
@@ -127,32 +127,34 @@ def ceiling_rows(report: Report) -> list[Row]:
 
 
 def legend(report: Report, shown: list[Candidate], hidden: int) -> tuple[Line, ...]:
-    """What the marks in the table mean, and how many rows it leaves out."""
+    """Return the meaning of the marks in the table, and the number of rows left out."""
     advice = report.recommendation
     sentences = {
-        "In brackets: the interval, 95 % where it was measured, 90 % where it is predicted.": any(
+        "In brackets: 95 % intervals of measurements, 90 % intervals of predictions.": any(
             c.measured_ci_ms or c.predicted_ci_ms for c in shown
         ),
-        "~ is predicted, not measured.": any(c.measured_ms is None and any(quantities(c)) for c in shown),
+        "~ marks predictions.": any(c.measured_ms is None and any(quantities(c)) for c in shown),
         f"(ceiling) is the model alone, on batches that are already on the device{ceiling_threads(report)}.": (
             report.ceiling is not None
         ),
-        f"Left out: {plural(hidden, 'candidate')}, only predicted; the JSON report has all.": hidden > 0,
+        f"Not shown: {plural(hidden, 'candidate')}, only predicted; the JSON report lists all.": hidden > 0,
     }
     lines = [Line(" ".join(text for text, holds in sentences.items() if holds), "note")]
     if advice is not None and advice.tie_with:
-        lines.insert(0, Line(f"A tie: {advice.name} cannot be told apart from {' and '.join(advice.tie_with)}."))
+        lines.insert(
+            0, Line(f"A tie: {advice.name} does not differ significantly from {' and '.join(advice.tie_with)}.")
+        )
     return tuple(line for line in lines if line.text)
 
 
 def ceiling_threads(report: Report) -> str:
-    """Where the ceiling is not on the threads that torch has anyway, on how many: ``, on 1 thread``."""
+    """Return the ceiling's number of threads if it is not torch's default: ``, on 1 thread``."""
     threads = report.ceiling.threads if report.ceiling else 0
     return f", on {plural(threads, 'thread')}" if threads not in (0, report.host.torch_threads) else ""
 
 
 def infeasible_parts(report: Report) -> tuple[Part, ...]:
-    """The candidates that cannot be run, those with the same reason together."""
+    """Return the infeasible candidates, grouped by reason."""
     names: dict[str, list[str]] = {}
     for candidate in all_candidates(report):
         if candidate.status == "infeasible":

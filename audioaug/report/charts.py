@@ -21,19 +21,21 @@ LEGEND = "# model   = augmentation on the device   . waiting for data"
 
 
 def bar_parts(report: Report) -> tuple[Part, ...]:
-    """The bars of today and of the recommendation, as far as they are known."""
+    """Return the bars of today and of the recommendation, if known."""
     items = (("today", report.before), ("advised", report.after))
     known = tuple((name, allocation) for name, allocation in items if allocation is not None)
     return (Bars(known),) if known else ()
 
 
 def shares(allocation: Allocation) -> dict[Share, float]:
-    """The milliseconds of each share, in drawing order."""
+    """Return the milliseconds of each share, in drawing order."""
     return {"model": allocation.model_ms, "augment": allocation.augment_ms, "wait": allocation.wait_ms}
 
 
 def runs(allocation: Allocation, longest_ms: float, width: int) -> list[tuple[Share, str]]:
-    """The bar as runs of one character each, ``width`` characters for ``longest_ms``; ends are rounded, not lengths."""
+    """Return the bar as runs of one character each, ``width`` characters for ``longest_ms``; ends are rounded, not
+    lengths.
+    """
     found, end_ms, end = [], 0.0, 0
     for share, ms in shares(allocation).items():
         end_ms += max(0.0, ms)
@@ -43,18 +45,18 @@ def runs(allocation: Allocation, longest_ms: float, width: int) -> list[tuple[Sh
 
 
 def longest_ms(bars: Bars) -> float:
-    """The step time that fills the width."""
+    """Return the step time that fills the width."""
     return max(sum(max(0.0, ms) for ms in shares(allocation).values()) for _, allocation in bars.items)
 
 
 def caption(allocation: Allocation) -> str:
-    """The numbers of a bar, without the shares that are zero: ``284 ms = model 38.0 ms + waiting 246 ms``."""
+    """Return the numbers of a bar without zero shares: ``284 ms = model 38.0 ms + waiting 246 ms``."""
     named = [f"{WORDS[share]} {format_ms(ms)}" for share, ms in shares(allocation).items() if ms > 0]
     return " = ".join(filter(None, (format_ms(allocation.total_ms), " + ".join(named))))
 
 
 def plain(bars: Bars, width: int) -> str:
-    """The legend, and each bar under its label and numbers, as lines of plain characters."""
+    """Return the legend, and each bar below its label and numbers, as plain text."""
     lines = [LEGEND]
     for label, allocation in bars.items:
         bar = "".join(characters for _, characters in runs(allocation, longest_ms(bars), width))
@@ -68,7 +70,7 @@ SEEN = 1.5
 
 @dataclass(frozen=True)
 class TimeChart:
-    """A share of its full scale over time: lines (broken where nothing is known), the band of its target, moves."""
+    """A meter over time: lines (broken where unknown), the target band, and changes of the bottleneck."""
 
     name: str
     now: str
@@ -89,7 +91,7 @@ def time_chart(
     words: str,
     target: Interval | None,
 ) -> TimeChart:
-    """Return the chart of shares at those times; what is outside 0 .. 1 is drawn at the edge."""
+    """Return the chart of shares over time; values outside 0 .. 1 are clipped."""
     band = None if target is None else (HEIGHT * (1 - target[1]), HEIGHT * (target[1] - target[0]))
     runs: list[list[str]] = [[]]
     for place, share in zip(places_in_time(times, times), shares, strict=True):
@@ -103,7 +105,7 @@ def time_chart(
 
 
 def places_in_time(moments: Sequence[float], times: Sequence[float]) -> list[float]:
-    """Return how far to the right each moment is: the first of the times at the left edge, the last at the right."""
+    """Return the x coordinates of moments; the times span the width."""
     if not times:
         return []
     begin, span = times[0], times[-1] - times[0]
@@ -112,7 +114,7 @@ def places_in_time(moments: Sequence[float], times: Sequence[float]) -> list[flo
 
 @dataclass(frozen=True)
 class CandidateMarks:
-    """A candidate on the axis: where its predicted and measured times and their intervals are; ``None`` where unknown."""
+    """Positions of a candidate's predicted and measured times and intervals on the axis; ``None`` if unknown."""
 
     axis: "CandidateAxis"
     predicted: float | None
@@ -123,7 +125,7 @@ class CandidateMarks:
 
 @dataclass(frozen=True)
 class CandidateAxis:
-    """The common axis of all candidates, milliseconds on a logarithmic scale."""
+    """The common axis of all candidates: milliseconds, logarithmic."""
 
     low_ms: float
     high_ms: float
@@ -131,25 +133,25 @@ class CandidateAxis:
     width: float = 230.0
 
     def place(self, ms: float) -> float:
-        """Return how far to the right a time is."""
+        """Return the x coordinate of a time."""
         share = math.log(ms / self.low_ms) / math.log(self.high_ms / self.low_ms) if ms > 0 else 0.0
         return round(self.width * min(1.0, max(0.0, share)), 1)
 
     @property
     def ceiling(self) -> float | None:
-        """Where the ceiling is."""
+        """The x coordinate of the ceiling."""
         return None if self.ceiling_ms is None else self.place(self.ceiling_ms)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Round numbers with their places, so few that they do not touch."""
+        """Round numbers with their x coordinates, few enough not to overlap."""
         decades = range(math.floor(math.log10(self.low_ms)), math.ceil(math.log10(self.high_ms)) + 1)
         values = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
         inside = [value for value in values if self.low_ms <= value <= self.high_ms]
         return [(self.place(value), f"{value:g}") for value in inside[:: -(-len(inside) // 6) or 1]]
 
     def marks(self, candidate: Candidate) -> CandidateMarks:
-        """Return where a candidate's times are."""
+        """Return the positions of a candidate's times."""
         return CandidateMarks(
             self,
             None if candidate.predicted_ms is None else self.place(candidate.predicted_ms),
@@ -163,7 +165,7 @@ class CandidateAxis:
 
 
 def candidate_axis(ceiling: Ceiling | None, candidates: Sequence[Candidate]) -> CandidateAxis:
-    """Return the axis that holds all these candidates and the ceiling."""
+    """Return an axis that spans all candidates and the ceiling."""
     intervals = [
         it for candidate in candidates for it in (candidate.predicted_ci_ms, candidate.measured_ci_ms) if it is not None
     ]
@@ -175,7 +177,7 @@ def candidate_axis(ceiling: Ceiling | None, candidates: Sequence[Candidate]) -> 
 
 @dataclass(frozen=True)
 class OpBar:
-    """What a transform costs in a worker and on the device, as lengths to one scale; ``None`` where unknown."""
+    """A transform's costs in a worker and on the device as lengths, to one scale; ``None`` if unknown."""
 
     worker: float | None
     device: float | None
@@ -184,7 +186,9 @@ class OpBar:
 
 
 def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
-    """Return the bars of all transforms, the slowest as long as its half of the drawing, none too short to be seen."""
+    """Return the bars of all transforms; the slowest fills its half of the drawing, and none is shorter than
+    visible.
+    """
     longest = max((ms for cost in costs for ms in (cost.worker_ms, cost.device_ms) if ms is not None), default=0.0)
     scale = OpBar.half / longest if longest > 0 else 0.0
 
@@ -196,7 +200,7 @@ def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
 
 @dataclass(frozen=True)
 class StepBar:
-    """One step's time as pieces side by side: what it is, where it begins, how wide it is."""
+    """One step's time as adjacent pieces: share, start and width."""
 
     label: str
     caption: str
@@ -204,7 +208,7 @@ class StepBar:
 
 
 def step_bars(bars: Bars, width: float) -> list[StepBar]:
-    """Return all bars to one scale, ``width`` for the longest."""
+    """Return all bars to one scale, the longest ``width`` wide."""
     scale = width / (longest_ms(bars) or 1.0)
     found = []
     for label, allocation in bars.items:

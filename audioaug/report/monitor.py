@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Meter:
-    """One number over time: ``share`` of its full scale, from 0 to 1, and in words. Both are ``None`` where unknown."""
+    """One number over time: ``share`` of its full scale, from 0 to 1, and ``text``. Both are ``None`` if unknown."""
 
     name: str
     share: Callable[[Window], float | None]
@@ -32,9 +32,9 @@ class Meter:
 
 
 def meters(run: MonitoredRun, workers: int, fastest: float | None) -> Iterator[Meter]:
-    """Yield the meters of this run, the most telling first; those of what it has not got show nothing.
+    """Yield the meters of this run, the most important first; unavailable ones show nothing.
 
-    Without a ceiling, the full scale of throughput is the fastest window's.
+    Without a ceiling, the full scale of throughput is the fastest window.
     """
     yield Meter("waiting", lambda it: it.stall, lambda it: f"{format_percent(it.stall)} of a step", (0.0, 0.05))
     if run.ceiling_ms is not None:
@@ -52,7 +52,7 @@ def meters(run: MonitoredRun, workers: int, fastest: float | None) -> Iterator[M
 
 
 def known_meters(run: MonitoredRun, windows: list[Window]) -> list[Meter]:
-    """The meters that show something in at least one window."""
+    """Return the meters that are known in at least one window."""
     workers = max((len(window.worker_percent) for window in windows), default=0)
     rates = [window.clips_per_second for window in windows if window.clips_per_second is not None]
     fastest = max(rates) if len(rates) > 1 else None
@@ -60,14 +60,14 @@ def known_meters(run: MonitoredRun, windows: list[Window]) -> list[Meter]:
 
 
 def pace(window: Window) -> str:
-    """How fast it goes: ``step 1,234: 38.2 ms, 1,650 clips/s``."""
+    """Return step and speed: ``step 1,234: 38.2 ms, 1,650 clips/s``."""
     clips = window.clips_per_second
     rate = "" if clips is None else f", {format_rate(clips)}"
     return f"step {window.step:,}: {format_ms(window.step_ms)}{rate}"
 
 
 def share_on_target(meter: Meter, windows: list[Window]) -> float | None:
-    """The share of the steps in which a meter was where it should be; ``None`` without a target or a number."""
+    """Return the share of steps in which a meter was within its target; ``None`` if unknown."""
     if meter.target is None:
         return None
     low, high = meter.target
@@ -119,7 +119,7 @@ WORKERS_SHOWN = 8
 
 
 def renderable(run: MonitoredRun, window: Window) -> RenderableType:
-    """The pace, the meters and the bottleneck as something that rich prints."""
+    """Return pace, meters and bottleneck as a rich renderable."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -129,12 +129,12 @@ def renderable(run: MonitoredRun, window: Window) -> RenderableType:
     for meter in known_meters(run, [shown]):
         grid.add_row(Text(meter.name), bar(meter, window), Text(meter.text(window) or ""))
     verdict = f"bottleneck: {BOTTLENECKS.get(window.bottleneck, window.bottleneck)}"
-    key = f"{USED} used   {TARGET} where it should end   {BOTH} both"
+    key = f"{USED} used   {TARGET} target   {BOTH} both"
     return Group(Text(pace(window), "bold"), grid, Text(verdict, "bold"), Text(key, "dim"))
 
 
 def bar(meter: Meter, window: Window) -> Text:
-    """``BAR_WIDTH`` characters for the full scale; green where the target is reached, else yellow."""
+    """Return the bar of a meter, ``BAR_WIDTH`` characters for the full scale; green within the target, else yellow."""
     from rich.text import Text
 
     share = min(1.0, meter.share(window) or 0.0)
@@ -147,11 +147,11 @@ def bar(meter: Meter, window: Window) -> Text:
 
 
 POINTS = 600
-"""Windows that are drawn at most: more would be closer together than pixels."""
+"""Most windows in a chart: more would be closer than pixels."""
 
 
 def render(run: MonitoredRun, windows: Sequence[Window]) -> str:
-    """The page, with all it needs inside."""
+    """Render the page."""
     windows = list(windows)
     return page_from(
         "monitor.html",
@@ -166,25 +166,25 @@ def render(run: MonitoredRun, windows: Sequence[Window]) -> str:
 
 
 def headline(windows: list[Window]) -> str:
-    """What held the run up most of its time, in one sentence."""
+    """Return the main bottleneck of the run in one sentence."""
     if not windows:
-        return "No training step was seen."
+        return "No training step was recorded."
     spent = defaultdict[str, float](float)
     for window in windows:
         spent[window.bottleneck] += window.steps * window.step_ms
     most = max((name for name in spent if name and spent[name]), default="", key=lambda name: spent[name])
     words = BOTTLENECKS.get(most, most)
-    held_up = f"most of it was held up by {words}" if most else "it was too short to tell what held it up"
+    held_up = f"the main bottleneck was {words}" if most else "it was too short to determine the bottleneck"
     return f"{format_percent(_waiting(windows))} of the training was spent waiting for data; {held_up}."
 
 
 def _waiting(windows: list[Window]) -> float:
-    """Return the share of the time that was spent waiting for data."""
+    """Return the share of time spent waiting for data."""
     return sum(it.steps * it.wait_ms for it in windows) / max(1e-9, sum(it.steps * it.step_ms for it in windows))
 
 
 def summary(run: MonitoredRun, windows: list[Window]) -> tuple[tuple[str, str], ...]:
-    """The run in a few numbers; each the median of its windows."""
+    """Return the medians of the windows in a few numbers."""
     if not windows:
         return ()
     rates = [window.clips_per_second for window in windows if window.clips_per_second is not None]
@@ -200,20 +200,20 @@ def summary(run: MonitoredRun, windows: list[Window]) -> tuple[tuple[str, str], 
 
 
 def phases(windows: list[Window]) -> Table:
-    """When which bottleneck held: one row for each stretch of windows with the same one."""
+    """Return the phases of the run: a row for each span of windows with the same bottleneck."""
     columns = (Column("from", number=True), Column("to", number=True), Column("steps", number=True))
     rows: list[Row] = []
     for name, group in groupby(windows, key=lambda window: window.bottleneck):
-        stretch = list(group)
-        steps = sum(window.steps for window in stretch)
+        phase = list(group)
+        steps = sum(window.steps for window in phase)
         begin = rows[-1].values[1] if rows else "start"
-        times = (begin, format_seconds(stretch[-1].seconds))
-        rows.append(Row((*times, f"{steps:,}", format_percent(_waiting(stretch)), BOTTLENECKS.get(name, name))))
+        times = (begin, format_seconds(phase[-1].seconds))
+        rows.append(Row((*times, f"{steps:,}", format_percent(_waiting(phase)), BOTTLENECKS.get(name, name))))
     return Table((*columns, Column("waiting", number=True), Column("bottleneck")), tuple(rows))
 
 
 def chart(meter: Meter, windows: list[Window]) -> TimeChart:
-    """One meter over the whole run."""
+    """Return the chart of one meter."""
     plotted = windows[:: -(-len(windows) // POINTS)]
     texts = [text for window in windows if (text := meter.text(window)) is not None]
     times = [window.seconds for window in plotted]
@@ -225,7 +225,7 @@ def chart(meter: Meter, windows: list[Window]) -> TimeChart:
 
 
 def target_words(meter: Meter, windows: list[Window]) -> str:
-    """Where a meter should be, and how often it was: ``target 60 % to 80 %, met in 12 % of the steps``."""
+    """Return a meter's target and how often it was met: ``target 60 % to 80 %, met in 12 % of the steps``."""
     share = share_on_target(meter, windows)
     if meter.target is None or share is None:
         return ""

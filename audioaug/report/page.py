@@ -8,11 +8,11 @@ from audioaug.report.parts import Facts, Line, Part, Section
 from audioaug.report.snippet import snippet_parts
 from audioaug.units import format_bytes, format_hz, format_seconds, plural
 
-NO_VERDICT = "No recommendation: there was nothing yet to compare."
+NO_VERDICT = "No recommendation: nothing was compared yet."
 
 
 def headline_parts(report: Report) -> tuple[Part, ...]:
-    """The verdict; the first cause, with its id; whether the run was cut short."""
+    """Return the verdict, the primary cause with its id, and whether the run is incomplete."""
     text = cause(report)
     return (
         Line(report.verdict or NO_VERDICT, "verdict"),
@@ -22,25 +22,25 @@ def headline_parts(report: Report) -> tuple[Part, ...]:
 
 
 def cause(report: Report) -> str:
-    """Why, in words: the recommendation's own sentence, else the notice of the first cause."""
+    """Return the cause in words: the recommendation's sentence, else the notice of the primary cause."""
     because = report.recommendation.because if report.recommendation else ""
     return because or next((notice.text for notice in report.notices if notice.id == report.cause), "")
 
 
 def trust_parts(report: Report) -> tuple[Part, ...]:
-    """What was measured, what the advice cost, and what the reader should know besides."""
+    """Return what was measured, the cost of the advice, and the notices."""
     because = cause(report)
     notices = tuple((notice.id, notice.text) for notice in report.notices if notice.text != because)
     return Line(evidence(report)), *price_lines(report), *([Facts(notices)] if notices else [])
 
 
 def what_if_parts(report: Report) -> tuple[Part, ...]:
-    """The predictions for other machines and models, a line each."""
+    """Return the what-if predictions, a line each."""
     return tuple(Line(sentence) for sentence in report.what_if)
 
 
 def evidence(report: Report) -> str:
-    """What was measured and what only predicted, in one sentence."""
+    """Return what was measured and what was only predicted, in one sentence."""
     stages = sum(stage.ms_per_batch is not None for stage in report.stages)
     candidates = runnable_candidates(report)
     raced = sum(candidate.measured_ms is not None for candidate in candidates)
@@ -55,7 +55,7 @@ def evidence(report: Report) -> str:
 
 
 def race_size(report: Report) -> str:
-    """How much was raced: `` (120 blocks, 2,400 steps)``."""
+    """Return the size of the race: `` (120 blocks, 2,400 steps)``."""
     blocks = [(len(candidate.step.seconds), candidate.steps_per_block) for candidate in report.measurements]
     if not blocks:
         return ""
@@ -64,25 +64,25 @@ def race_size(report: Report) -> str:
 
 
 def price_lines(report: Report) -> tuple[Line, ...]:
-    """What the advice cost and when it has paid for itself."""
+    """Return the cost of the advice and when it pays for itself."""
     if report.cost_seconds <= 0:
         return ()
     took = f"This advice took {format_seconds(report.cost_seconds)}"
     if report.break_even_steps is None:
         return (Line(f"{took}."),)
     steps = f"{report.break_even_steps:,} step{'' if report.break_even_steps == 1 else 's'}"
-    return (Line(f"{took}; it has paid for itself after {steps}{training_time(report, report.break_even_steps)}."),)
+    return (Line(f"{took}; it pays for itself after {steps}{training_time(report, report.break_even_steps)}."),)
 
 
 def training_time(report: Report, steps: int) -> str:
-    """How long that many recommended steps take: `` (1 min 40 s of training)``."""
+    """Return the time of this many recommended steps: `` (1 min 40 s of training)``."""
     advice = report.recommendation
     step_ms = (advice.measured_ms or advice.predicted_ms) if advice else None
     return "" if step_ms is None else f" ({format_seconds(steps * step_ms / 1e3)} of training)"
 
 
 def setting_parts(report: Report) -> tuple[Part, ...]:
-    """The machine, the training and the chain that all of this holds for."""
+    """Return the machine, the training and the chain that the results apply to."""
     sources = ", ".join(f"{what} from {source}" for what, source in report.workload.sources.items())
     versions = ", ".join(f"{name} {version}" for name, version in report.host.versions.items())
     items = {
@@ -96,7 +96,7 @@ def setting_parts(report: Report) -> tuple[Part, ...]:
 
 
 def host_words(host: HostFacts) -> str:
-    """The machine facts in one line."""
+    """Return the machine facts in one line."""
     vram = f" ({format_bytes(host.vram_bytes)})" if host.vram_bytes is not None else ""
     facts = (
         f"{host.device_name or host.device}{vram}" if host.has_gpu else "no GPU",
@@ -110,12 +110,12 @@ def host_words(host: HostFacts) -> str:
 
 
 def together(effective_cores: float | None) -> str:
-    """What the cores did together when that was measured: `` (together 1.6 times the work of one)``."""
-    return "" if effective_cores is None else f" (together {effective_cores:.1f} times the work of one)"
+    """Return the effective cores, if measured: `` (together 1.6x the work of one)``."""
+    return "" if effective_cores is None else f" (together {effective_cores:.1f}x the work of one)"
 
 
 def training(report: Report) -> str:
-    """The model, its batches and its data in one line."""
+    """Return the model, its batches and its data in one line."""
     work = report.workload
     model = f"{work.model} ({work.parameters:,} parameters, {work.precision})"
     clips = f"{plural(work.batch_size, 'clip')} of {clip_length(work)} at {format_hz(work.sample_rate)}"
@@ -126,19 +126,19 @@ def training(report: Report) -> str:
 
 
 def clip_length(work: Workload) -> str:
-    """How long the clips are: ``4 s``, or ``0.5 to 3.2 s``."""
+    """Return the length of clips: ``4 s``, or ``0.5 to 3.2 s``."""
     longest = f"{round(work.clip_seconds, 3):g} s"
     return longest if work.shortest_seconds is None else f"{round(work.shortest_seconds, 3):g} to {longest}"
 
 
 def page(report: Report) -> tuple[Section, ...]:
-    """Answer first, then the evidence, then what to do, then how far to trust it."""
+    """Return the sections: the verdict, the evidence, the code to paste, and the limits of the results."""
     batch = report.workload.batch_size
     sections = (
         Section("", headline_parts(report)),
         Section("Ways to run this chain, fastest first (times of one training step)", candidate_parts(report)),
         Section(f"What each transform costs alone (ms for a batch of {batch})", op_parts(report)),
-        Section("What else a step is made of, each alone", stage_parts(report)),
+        Section("Other stages, each alone", stage_parts(report)),
         Section("Where the time of one step goes", bar_parts(report)),
         Section("To use it, with your dataset and your chain", snippet_parts(report)),
         Section("What would change this", what_if_parts(report)),

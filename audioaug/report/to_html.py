@@ -1,6 +1,6 @@
-"""The report as one self-contained page: what a person reads in a minute, with everything behind it to sort and filter.
+"""The report as one self-contained HTML page.
 
-Without a script the page says the same; the script sorts, filters, copies and moves the sliders of the what-if panel.
+The page is complete without a script; the script sorts, filters, copies and runs the sliders of the what-if panel.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,8 @@ from audioaug.report.templating import page_from
 BAR_WIDTH = 1000.0
 
 REPEATED = ("engines", "status")
-"""Columns that the page leaves out: a candidate's name tells its engines, and its measured time whether it was raced."""
+"""Columns that the page leaves out: a candidate's name includes its engines, and its measured time shows its status.
+"""
 
 CHART = Column("step time, ms\n(logarithmic)")
 CHART_AT = 2
@@ -36,7 +37,7 @@ CHART_AT = 2
 
 @dataclass(frozen=True)
 class ChartRow:
-    """A row with a drawing among its texts, and a key for each to sort by; one without keys stays where it is."""
+    """A row with a chart among its texts, and sort keys; a row without keys is not sorted."""
 
     values: tuple[Any, ...]
     kind: str = "plain"
@@ -45,11 +46,11 @@ class ChartRow:
 
 
 def render(report: Report, what_if: Mapping[str, Any] | None = None, listening: Listening | None = None) -> str:
-    """The page, with all it needs inside.
+    """Render the page.
 
     Args:
-        report: what the advisor found.
-        what_if: what the panel's sliders look up, as ``decide.what_if.grid`` makes it; no panel without one.
+        report: the report.
+        what_if: predictions for the sliders, from ``decide.what_if.grid``; no panel if ``None``.
         listening: examples to listen to.
     """
     candidates = sorted(
@@ -83,25 +84,25 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None, listening: 
 
 
 def with_chart(values: Sequence[Any], drawing: Any) -> tuple[Any, ...]:
-    """The values with the drawing, or its column, in its place."""
+    """Insert the chart, or its column, into the values."""
     return (*values[:CHART_AT], drawing, *values[CHART_AT:])
 
 
 def shown_places(report: Report, candidates: Sequence[Candidate]) -> list[int]:
-    """The places of the columns to show: none that repeats others, no number that is unknown of every candidate."""
+    """Return the indices of the columns to show: no repeated ones, no numbers that are unknown for every candidate."""
     rows = [candidate_row(report, candidate).values for candidate in candidates]
     known = [not column.number or any(row[at] != NOTHING for row in rows) for at, column in enumerate(COLUMNS)]
     return [at for at, column in enumerate(COLUMNS) if known[at] and column.header not in REPEATED]
 
 
 def axis_row(report: Report, axis: CandidateAxis, places: Sequence[int]) -> ChartRow:
-    """The axis of the drawings, beside the ceiling if that is known."""
+    """Return the row of the axis, with the ceiling if known."""
     (row,) = ceiling_rows(report) or [Row(("",) * len(COLUMNS))]
     return ChartRow(with_chart([row.values[place] for place in places], axis))
 
 
 def chart_row(report: Report, candidate: Candidate, axis: CandidateAxis, places: Sequence[int]) -> ChartRow:
-    """One candidate; what is unknown sorts behind all that is known."""
+    """Return the row of a candidate; unknown numbers sort last."""
     row, unknown = candidate_row(report, candidate), float("inf")
     numbers = {
         "cut": candidate.cut,
@@ -126,7 +127,7 @@ def chart_row(report: Report, candidate: Candidate, axis: CandidateAxis, places:
 
 
 def chain_table(report: Report) -> Table | None:
-    """The chain's transforms with what they cost on both sides, as numbers and drawn."""
+    """Return the chain's transforms with their costs on both sides, as numbers and bars."""
     found = next((part for part in op_parts(report) if isinstance(part, Table)), None)
     if found is None:
         return None

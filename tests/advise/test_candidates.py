@@ -115,7 +115,7 @@ def test_few_open_files_are_told_before_workers_start(advise, model, here, allow
     report = found(here)
     assert report.cause == "fd_limit"
     text = report.recommendation.because
-    assert "There is room for 1 worker only" in text and "ulimit -n" in text and "instead of 2" in text
+    assert "Only 1 worker can run" in text and "ulimit -n" in text and "instead of 2" in text
     assert report.current.num_workers == 1
     refused = [candidate for candidate in report.candidates if candidate.num_workers == 2]
     assert refused and all(
@@ -257,7 +257,7 @@ def test_beside_a_hog(model, here) -> None:
     assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
     report = found(here)
     told = {notice.id: notice.text for notice in report.notices} | {report.cause: report.recommendation.because}
-    assert "Other programs used" in told["foreign_load"] and "meanwhile, which were full" in told["foreign_load"]
+    assert "Other programs used" in told["foreign_load"] and "which were fully loaded" in told["foreign_load"]
 
 
 @pytest.mark.long
@@ -270,7 +270,7 @@ def test_with_a_megabyte_of_shared_memory(model, here) -> None:
     assert ran.returncode == 0 and "SIGBUS" not in ran.stderr + ran.stdout, ran.stderr
     report = found(here)
     assert report.host.shm_bytes == 2**20 and report.cause == "shm_too_small"
-    assert "There is room for 0 workers only" in ran.stdout.replace("\n", " ")
+    assert "Only 0 workers can run" in ran.stdout.replace("\n", " ")
 
 
 @pytest.mark.long

@@ -97,9 +97,13 @@ def test_broken_examples_are_passed_over(loaded: TrainingJob) -> None:
 
 def test_a_failure_is_a_sentence(loaded: TrainingJob) -> None:
     nothing = listen(target_of(loaded, ops.Gain(p=1.0), dataset=[None] * 5))
-    assert nothing.lines[0].text == "Nothing to listen to: none of the first examples could be read."
+    assert nothing.lines[0].text == "No examples to listen to: none of the sampled examples could be read."
     unlike = [np.zeros((channels, 800), np.float32) for channels in (1, 2, 3)]
-    assert listen(target_of(loaded, ops.Gain(p=1.0), dataset=unlike)).lines[0].text.startswith("Nothing to listen to: ")
+    assert (
+        listen(target_of(loaded, ops.Gain(p=1.0), dataset=unlike))
+        .lines[0]
+        .text.startswith("No examples to listen to: ")
+    )
 
 
 def test_each_example_adds_what_was_not_heard_before() -> None:
@@ -119,7 +123,7 @@ def test_what_is_played_fits(rate: int, channels: int) -> None:
 
 def test_how_far_apart() -> None:
     one = np.asarray([[0.5, -1.0]], np.float32)
-    assert apart(one, one) == "The two results are the same to the last bit."
+    assert apart(one, one) == "The two results are bit-identical."
     assert "20 dB below the peak" in apart(one, one * np.float32(1.1))
     assert apart(one, one[:, :1]) == "The two results differ in length."
     assert apart(0 * one, one) == "The reference is silent, the device build is not."

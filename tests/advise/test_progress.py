@@ -110,7 +110,7 @@ def interrupted(process: subprocess.Popen[str], said: str, everyone: bool, left:
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Traceback" not in said + err and "Exception ignored" not in err, err
-    assert err.splitlines()[-1].startswith("interrupted: what was measured so far is in the files")
+    assert err.splitlines()[-1].startswith("interrupted: partial results are in the output files")
     assert out == ""
     _, alive = psutil.wait_procs(left, timeout=PATIENCE)
     assert not alive
@@ -133,8 +133,8 @@ def test_in_the_middle(advisor) -> None:
 
 @NO_SIGINT
 def test_in_a_race_with_many_workers(advisor) -> None:
-    process = advisor("race of", "--budget", "5", "--workers", "4")
-    said = wait_for_stage(process, "race of")
+    process = advisor("racing", "--budget", "5", "--workers", "4")
+    said = wait_for_stage(process, "racing")
     report = interrupted(process, said, True, wait_for_workers(process, 8))
     assert len({cost.cut for cost in report.loader_costs}) == 2
     assert {candidate.status for candidate in report.candidates} <= {

@@ -33,9 +33,9 @@ def test_a_second_run_takes_the_stages_over_and_races(advise, model, here) -> No
 
     second = advise("--model", path, *BRIEF)
     assert second.code == 0 and not any(stage in second.err.splitlines() for stage in STAGES)
-    assert "race of " in second.err and "ceiling, and what you do today" in second.err
+    assert "racing " in second.err and "ceiling and current configuration" in second.err
     text = notices(here / "report.json")["cached"]
-    assert " ago (" in text and str(here / "cache") in text and "--fresh measures all of it again." in text
+    assert " ago (" in text and str(here / "cache") in text and "--fresh measures everything again." in text
     after = read_record(here / "report.json", Report)
     assert (after.stages, after.loader_costs, after.contention) == (
         before.stages,

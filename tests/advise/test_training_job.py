@@ -48,13 +48,13 @@ def test_every_form_of_model(model, text) -> None:
 
 
 def test_a_model_that_is_only_imported_is_not_taken(model) -> None:
-    with pytest.raises(ModelFileError, match="defines no model"):
+    with pytest.raises(ModelFileError, match="does not define a model"):
         load(model(whole="from torch.nn import Identity\n"))
 
 
 def test_several_models_are_named_with_the_way_to_choose(model) -> None:
     path = model(whole=HEAD + CLASS.format("One") + CLASS.format("Two"))
-    with pytest.raises(ModelFileError, match=rf"several models \(One, Two\)\. Name one: --model {path}:One\."):
+    with pytest.raises(ModelFileError, match=rf"several models \(One, Two\)\. Choose one: --model {path}:One\."):
         load(path)
     assert type(load(f"{path}:Two").model).__name__ == "Two"
 
@@ -193,7 +193,7 @@ def test_no_augmentation_is_not_the_demo_chain(model) -> None:
 
 def test_an_augmentation_without_a_rate_needs_one(model) -> None:
     path = model(whole=HEAD + "model = nn.Linear(1, 1)\nimport audiomentations as am\naugment = [am.Gain()]\n")
-    with pytest.raises(ChainError, match=r"does not say its sample rate\. Define `sample_rate` or give --sample-rate"):
+    with pytest.raises(ChainError, match=r"has no sample rate\. Define `sample_rate` or use --sample-rate"):
         load(path)
     assert load(path, sample_rate=8000).chain.sample_rate == 8000
 
@@ -293,7 +293,7 @@ def test_examples_that_cannot_be_read_do_not_stop_the_look_at_lengths(model) -> 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("3", "int is no dataset"), ("iter([1])", r"\(list_iterator\) is an iterator, which can be read")],
+    [("3", "int is no dataset"), ("iter([1])", r"\(list_iterator\) is an iterator, which can only be read")],
 )
 def test_what_is_no_dataset_is_refused(model, text, words) -> None:
     with pytest.raises(DataError, match=words):
@@ -303,10 +303,10 @@ def test_what_is_no_dataset_is_refused(model, text, words) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("batch_size = 'x'", "batch_size is 'x', but it must be a whole number of at least 1"),
+        ("batch_size = 'x'", "batch_size is 'x', but must be an integer of at least 1"),
         ("batch_size = 0", "batch_size is 0"),
         ("batch_size = 2.5", "batch_size is 2.5"),
-        ("num_workers = -1", "num_workers is -1, but it must be a whole number of at least 0"),
+        ("num_workers = -1", "num_workers is -1, but must be an integer of at least 0"),
         ("num_workers = 'two'", "num_workers is 'two'"),
         ("clip_seconds = 'a'", "clip_seconds is 'a', but it must be a number above 0"),
         ("clip_seconds = float('inf')", "clip_seconds is inf"),

@@ -106,7 +106,7 @@ def test_an_engine_that_fails_in_the_race_says_why() -> None:
     (found,) = raced_engines(planted_report(), NO_GPU, ["torch_compile"], failed)
     assert (found.step_ms, found.reason) == (None, "no compiler")
     (found,) = raced_engines(planted_report(), NO_GPU, ["torch_compile"], {})
-    assert found.reason == "nothing was raced that has our ops on the device."
+    assert found.reason == "no candidate with our ops on the device was raced."
 
 
 def test_a_race_has_the_best_with_our_ops_on_the_device_and_its_twins() -> None:
@@ -138,7 +138,7 @@ def test_workers_are_raced_as_they_start_in_other_ways(model, monkeypatch) -> No
     assert spawned.reason == "" and spawned.ci_ms[0] < spawned.step_ms < spawned.ci_ms[1]
     assert (spawned.start_seconds, spawned.now_start_seconds) == (4.0, 0.1)
     assert "workers by spawn: a step takes" in variant_sentences(replace(planted_report(), variants=(spawned,)))[0]
-    assert (forked.step_ms, forked.reason) == (None, "that is how they are started anyway.")
+    assert (forked.step_ms, forked.reason) == (None, "it is the default.")
 
 
 def test_workers_that_cannot_start_in_another_way_say_why(model) -> None:
@@ -160,14 +160,14 @@ def test_a_train_step_of_your_own_chooses_its_precision(advise, model, here) -> 
         advise("--model", path, "--budget", "1", "--workers", "0", "--also", "bf16", "--json", "report.json").code == 0
     )
     (found,) = read_record(here / "report.json", Report).variants
-    assert found.step_ms is None and "`train_step` chooses the precision itself" in found.reason
+    assert found.step_ms is None and "`train_step` sets the precision itself" in found.reason
 
 
 def test_the_sentence_says_what_loading_would_need() -> None:
     faster = Variant("bf16", 32, 10.0, 32, 2.0, (1.9, 2.1))
     report = replace(planted_report(), variants=(faster,), current=raced(3, 4, 10.0))
     (text,) = variant_sentences(report)
-    assert "takes 2.00 ms (1.90 .. 2.10) instead of 10.0 ms" in text and "5.00 times as many (measured)" in text
+    assert "takes 2.00 ms (1.90 .. 2.10) instead of 10.0 ms" in text and "5.00x (measured)" in text
     assert text.endswith("would then be the bottleneck, with 4.60 ms a batch (predicted).")
     slower = replace(faster, step_ms=8.0, ci_ms=(7.0, 9.0))
     assert "bottleneck" not in variant_sentences(replace(report, variants=(slower,)))[0]

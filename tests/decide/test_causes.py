@@ -44,7 +44,7 @@ def signals(**found):
 
 
 RAGGED = tuple(64000 if place % 8 == 0 else 16000 for place in range(64))
-REFUSED = "There is room for 0 workers only: 3 reasons."
+REFUSED = "Only 0 workers can run: 3 reasons."
 
 RECORDED = {
     **{
@@ -169,7 +169,7 @@ def test_an_op_that_has_to_run_in_a_worker_itself_is_not_blocked_by_the_order() 
     chain = replace(
         it.report.chain,
         device_from=2,
-        device_from_reason="Op1 changes the lengths of clips, which collate_fn has to see.",
+        device_from_reason="Op1 changes the length of clips, and collate_fn must see the final lengths.",
     )
     assert first(replace(it, report=replace(it.report, chain=chain))).id == "augment_cpu_bound"
 

@@ -116,7 +116,7 @@ def test_a_disturbed_round_is_made_again_but_not_for_ever(
         rounds=6,
         at_least_rounds=4,
         on_block=lambda measurement: made.append(measurement.candidate),
-        void=lambda: next(now) in disturbed,
+        is_disturbed=lambda: next(now) in disturbed,
     )
     slow, fast = 0.5 + 10 * STEP, 0.5 + STEP
     for name in "ab":
@@ -132,7 +132,7 @@ def test_a_disturbed_round_is_made_again_where_all_that_are_due_have_time(
     """A round of two candidates takes 6 s, four are due, and the first two are disturbed."""
     disturbed, told = iter([True, True, *[False] * 9]), []
     candidates = {name: feeder(clock, 0.5) for name in "ab"}
-    settings = {"rounds": 4, "at_least_rounds": 4, "seconds": seconds, "void": lambda: next(disturbed)}
+    settings = {"rounds": 4, "at_least_rounds": 4, "seconds": seconds, "is_disturbed": lambda: next(disturbed)}
     run(clock, candidates, on_block=told.append, **settings)
     assert len(told) == 2 * made
 
@@ -149,7 +149,7 @@ def test_what_a_block_sells_of_its_stock_is_no_step(clock: FakeClock, after: int
     ("error", "reason"),
     [
         (ValueError("bad clip\nat line 3"), "ValueError: bad clip"),
-        (RuntimeError(), "RuntimeError"),
+        (RuntimeError(), "RuntimeError: no reason given"),
         (
             ValueError("Caught ValueError in worker 0.\nOriginal Traceback:\n  File ...\nValueError: bad clip"),
             "ValueError: bad clip",

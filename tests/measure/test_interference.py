@@ -33,7 +33,7 @@ def looks(monkeypatch):
 
 def test_what_is_not_ours_is_foreign(looks) -> None:
     looks((10.0, 100.0, 5.0, 50.0, 1.0, 0.0, 100.0), (12.0, 103.0, 5.5, 51.0, 1.4, 0.5, 700.0))
-    found = Watch(FakeClock()).others()
+    found = Watch(FakeClock()).interference()
     assert found.foreign_cores == pytest.approx(1.0) and found.stolen_cores == pytest.approx(0.25)
     assert found.wanted_cores == pytest.approx(0.2) and found.throttled == pytest.approx(0.25)
     assert found.swapped_in == pytest.approx(300.0)
@@ -51,7 +51,7 @@ def test_a_lap_begins_where_the_last_one_ended(looks) -> None:
 
 def test_nothing_is_less_than_none(looks) -> None:
     looks((10.0, 100.0, 0.0, 50.0, 3.0, 0.0, 0.0), (11.0, 100.5, 0.0, 51.5, 1.0, 4.0, 0.0))
-    found = Watch(FakeClock()).others()
+    found = Watch(FakeClock()).interference()
     assert (found.foreign_cores, found.wanted_cores, found.throttled) == (0.0, 0.0, 1.0)
 
 

@@ -87,7 +87,7 @@ def op_stages():
 
 @pytest.fixture
 def race():
-    """A GPU race: a split wins, ties with another, beats today's; some candidates are only predicted, some infeasible."""
+    """A GPU race: a split wins, ties with another, beats today's; some are only predicted, some infeasible."""
     best = candidate(2, 4, 40.9, 40.1, prefetch_factor=4, pin_memory=True)
     today = candidate(4, 2, 270.0, 284.0)
     slow = [candidate(3, workers, 180.0 + workers) for workers in (1, 2, 4, 6, 8, 10, 12, 14)]

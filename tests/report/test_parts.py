@@ -130,7 +130,7 @@ def test_a_long_table_leaves_out_predictions_only_and_says_how_many(race):
     assert sum(row["status"] == "raced" for row in rows) == sum(
         candidate.status == "raced" for candidate in race.candidates
     )
-    assert "Left out: 2 candidates, only predicted" in candidates.candidate_parts(race)[2].text
+    assert "Not shown: 2 candidates, only predicted" in candidates.candidate_parts(race)[2].text
 
 
 def test_a_measured_candidate_wins_over_the_same_one_predicted(race):
@@ -253,14 +253,15 @@ def test_the_second_line_is_the_cause_in_words(race, early_exit, bare):
 
 def test_the_price_and_when_it_is_paid(race, early_exit, bare):
     (paid,) = price_lines(race)
-    assert paid.text == ("This advice took 58 s; it has paid for itself after 2,494 steps (1 min 40 s of training).")
+    assert paid.text == ("This advice took 58 s; it pays for itself after 2,494 steps (1 min 40 s of training).")
     assert price_lines(early_exit)[0].text == "This advice took 11 s."
     assert price_lines(bare) == ()
 
 
 def test_the_evidence_counts_what_was_measured_and_what_only_predicted(race, early_exit, bare):
     assert evidence(race) == (
-        "Measured: the ceiling, 14 stages alone, 5 candidates end to end (6 blocks, 150 steps); only predicted: 9 candidates."
+        "Measured: the ceiling, 14 stages alone, 5 candidates end to end (6 blocks, 150 steps); only predicted: 9 "
+        "candidates."
     )
     assert evidence(early_exit) == "Measured: the ceiling, 1 candidate end to end; only predicted: nothing."
     assert evidence(bare) == "Measured: nothing; only predicted: nothing."
@@ -281,3 +282,10 @@ def test_a_page_has_no_empty_section_and_its_tables_are_rectangular(report):
 
 def test_the_record_comes_back_whole_from_json(report):
     assert from_json(to_json(report), Report) == report
+
+
+def test_the_snippet_skips_unreadable_examples_if_the_race_met_some(race):
+    setup = replace(race.workload.setup, on_error="skip")
+    skipping = replace(race, workload=replace(race.workload, setup=setup))
+    assert 'on_error="skip"' in snippet.snippet(skipping, race.recommendation)
+    assert "on_error" not in snippet.snippet(race, race.recommendation)

@@ -201,7 +201,7 @@ def test_r5_06_a_loader_takes_an_audiomentations_compose():
 
 
 def test_r5_08_two_sample_rates_are_refused(loaded: Any) -> None:
-    with pytest.raises(ChainError, match=r"The chain is for 44\.1 kHz, but `sample_rate` of the model file is 16000\."):
+    with pytest.raises(ChainError, match=r"The chain's rate is 44\.1 kHz, but `sample_rate` in the model file is 16000\."):
         loaded("augment = Chain([ops.Gain()], 44100)\n")
     assert loaded("augment = Chain([ops.Gain()], 44100)\n", sample_rate=8000).chain.sample_rate == 8000
 
@@ -256,9 +256,9 @@ def test_r5_16_a_train_step_is_said_to_be_used(loaded: Any) -> None:
 def test_r5_16_misspelt_names_are_pointed_out(loaded: Any) -> None:
     job = loaded("def colate_fn(examples): ...\noptimiser = None\nlenghts = 'n'\n")
     assert [notice.text.partition("defines ")[2] for notice in job.notices] == [
-        "'colate_fn', which is not used. Did you mean 'collate_fn'?",
-        "'optimiser', which is not used. Did you mean 'optimizer'?",
-        "'lenghts', which is not used. Did you mean 'lengths'?",
+        "'colate_fn', which the advisor does not use. Did you mean 'collate_fn'?",
+        "'optimiser', which the advisor does not use. Did you mean 'optimizer'?",
+        "'lenghts', which the advisor does not use. Did you mean 'lengths'?",
     ]
     assert dict(misspelt({"batchsize": 3})) == {"batchsize": "batch_size"}
 
@@ -277,10 +277,14 @@ def test_r5_16_an_error_names_its_file(loaded: Any) -> None:
 
 def test_r5_16_string_labels_are_named(loaded: Any) -> None:
     scores, batch = torch.randn(4, 7), (torch.ones(4, 1, 8), ("dog", "cat", "dog", "owl"))
-    with pytest.warns(AudioaugWarning, match="The labels are strings, such as 'dog', which the usual loss cannot use"):
+    with pytest.warns(
+        AudioaugWarning, match="The labels are strings, such as 'dog', which the default loss cannot use"
+    ):
         UsualLoss()(scores, batch)
     own = "def loss(output, batch):\n    return nn.functional.cross_entropy(output, batch[1])\n"
-    with pytest.raises(ModelFileError, match="the labels are strings, such as 'dog'; turn them into numbers"):
+    with pytest.raises(
+        ModelFileError, match="The labels are strings, such as 'dog': if the loss fails, convert them to integers"
+    ):
         loaded(f"{IN_MEMORY}augment = []\n{own}").try_step(batch)
 
 
@@ -404,17 +408,17 @@ def test_r5_18_the_package_is_a_command():
 # 7. Plans that are none
 
 NO_PLANS = {
-    '{"hello": 1}': "A plan has no field 'hello'. Known: chain_hash, cut,",
-    '{"cut": 1, "num_worker": 2}': "A plan has no field 'num_worker'. Did you mean num_workers?",
+    '{"hello": 1}': "Unknown field 'hello' in a plan. Known: chain_hash, cut,",
+    '{"cut": 1, "num_worker": 2}': "Unknown field 'num_worker' in a plan. Did you mean num_workers?",
     to_json(planted_report()): "This is a report, not a plan. python -m audioaug.advise --load FILE shows it",
     '{"cut": "three"}': "Expected `int`, got `str` - at `$.cut`",
-    '{"cut": 1, "num_workers": -2}': "num_workers is -2, but it must be a whole number from 0 to 1024",
-    '{"cut": 1, "num_workers": 1000000000}': "num_workers is 1000000000, but it must be a whole number from 0 to 1024",
-    '{"cut": 1, "threads": 1000000000}': "threads is 1000000000, but it must be a whole number from 1 to 1024",
+    '{"cut": 1, "num_workers": -2}': "num_workers is -2, but must be an integer from 0 to 1024",
+    '{"cut": 1, "num_workers": 1000000000}': "num_workers is 1000000000, but must be an integer from 0 to 1024",
+    '{"cut": 1, "threads": 1000000000}': "threads is 1000000000, but must be an integer from 1 to 1024",
     '{"cut": 1, "prefetch_factor": 0}': "prefetch_factor is 0, but",
     f'{{"cut": 1{"0" * 400}}}': "cut is 1000000000000000000000000000000000000000, but it must be below 2**63.",
     '{"cut": 1, "device_engine": "magic"}': "Invalid enum value 'magic' - at `$.device_engine`",
-    '{"cut": 1, "start_method": "spwan"}': "there is no start method 'spwan'. Did you mean spawn?",
+    '{"cut": 1, "start_method": "spwan"}': "unknown start method 'spwan'. Did you mean spawn?",
 }
 
 

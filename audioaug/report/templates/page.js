@@ -1,7 +1,7 @@
 
 "use strict";
 
-// Without this script the page says the same; so the controls that need it are hidden until now.
+// The page is complete without this script; controls that need it are hidden until now.
 for (const controls of document.querySelectorAll(".controls")) controls.hidden = false;
 
 for (const button of document.querySelectorAll("button.copy")) {
