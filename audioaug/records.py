@@ -320,7 +320,7 @@ class ChainFacts:
         if not 0 <= self.device_from < self.cuts.stop <= len(self.ops) + 1:
             raise UsageError(
                 f"The chain's device_from is {self.device_from} and its worker_until {self.worker_until}, "
-                f"but must be ordered and between 0 and {len(self.ops)}."
+                f"but it must be ordered and between 0 and {len(self.ops)}."
             )
 
     @property
@@ -501,7 +501,7 @@ class Plan:
             whole = isinstance(value, Integral) and not isinstance(value, bool)
             if not (whole and least <= value <= most) and not (value is None and least):
                 shown = f"{value!r:.40}"
-                raise PlanError(f"Plan: {name} is {shown}, but must be an integer from {least} to {most}.")
+                raise PlanError(f"Plan: {name} is {shown}, but it must be an integer from {least} to {most}.")
         if self.start_method not in (None, *START_METHODS):
             raise PlanError(
                 f"Plan: unknown start method {self.start_method!r}.",
@@ -674,9 +674,9 @@ def _check_numbers(content: Any, above_0: Sequence[str], name: str = "") -> None
             _check_numbers(value, above_0, name)
     elif isinstance(content, int | float):
         if abs(content) >= 2**63:
-            raise UsageError(f"{name} is {content!r:.40}, but must be below 2**63.")
+            raise UsageError(f"{name} is {content!r:.40}, but it must be below 2**63.")
         if name in above_0 and content <= 0:
-            raise UsageError(f"{name} is {content}, but must be above 0.")
+            raise UsageError(f"{name} is {content}, but it must be above 0.")
 
 
 def write_record(record: Any, path: str | Path) -> None:

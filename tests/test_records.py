@@ -186,13 +186,13 @@ def test_what_a_later_minor_version_adds_to_a_report_is_ignored():
 
 @pytest.mark.parametrize("name", ["cut", "num_workers"])
 def test_negative_numbers_in_a_plan(name):
-    with pytest.raises(PlanError, match=f"Plan: {name} is -1, but must be an integer from 0 to"):
+    with pytest.raises(PlanError, match=f"Plan: {name} is -1, but it must be an integer from 0 to"):
         Plan(**{name: -1})
 
 
 @pytest.mark.parametrize("name", ["prefetch_factor", "threads"])
 def test_nothing_where_a_plan_needs_one(name):
-    with pytest.raises(PlanError, match=f"Plan: {name} is 0, but must be an integer from 1 to 1024"):
+    with pytest.raises(PlanError, match=f"Plan: {name} is 0, but it must be an integer from 1 to 1024"):
         Plan(**{name: 0})
 
 

@@ -159,7 +159,7 @@ def _workers(text: str) -> tuple[int, ...] | None:
     except ValueError:
         counts = (-1,)
     if counts[0] < 0:
-        raise UsageError(f"--workers is {text!r}, but must be auto or integers such as 0,2,4.")
+        raise UsageError(f"--workers is {text!r}, but it must be auto or integers such as 0,2,4.")
     return counts
 
 

@@ -185,7 +185,7 @@ def load_training_job(
 def _check_loader_arguments(path: str, defined: Definitions, chain: Chain) -> None:
     """Raise ``ModelFileError`` if ``pad`` or ``targets`` has a wrong type."""
     if not isinstance(defined.get("pad"), bool | None):
-        raise ModelFileError(f"{path}: pad is {defined['pad']!r}, but must be True or False.")
+        raise ModelFileError(f"{path}: pad is {defined['pad']!r}, but it must be True or False.")
     try:
         Followers(defined.get("targets"), chain, 0)
     except UsageError as error:
@@ -248,9 +248,9 @@ def _number(name: str, value: Any, least: int | None = None) -> float:
     """Return a number above 0 or, with ``least``, an integer of at least that; raise ``UsageError`` otherwise."""
     real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if least is None and not (real and value > 0):
-        raise UsageError(f"{name} is {value!r}, but must be a number above 0.")
+        raise UsageError(f"{name} is {value!r}, but it must be a number above 0.")
     if least is not None and not (real and value >= least and value == int(value)):
-        raise UsageError(f"{name} is {value!r}, but must be an integer of at least {least}.")
+        raise UsageError(f"{name} is {value!r}, but it must be an integer of at least {least}.")
     return float(value)
 
 
@@ -262,7 +262,7 @@ def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
         except Exception as error:
             raise ModelFileError(f"{path}: the model cannot be built: {in_one_line(error, path)}") from None
     if not isinstance(found, torch.nn.Module):
-        raise ModelFileError(f"{path}: the model is {found!r}, but must be a torch.nn.Module.")
+        raise ModelFileError(f"{path}: the model is {found!r}, but it must be a torch.nn.Module.")
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in found.parameters()):
         raise ModelFileError(
             f"{path}: the model has uninitialized lazy layers.",

@@ -144,7 +144,7 @@ class Racer:
                 self.margin = margin_of(candidate, again)
         return found
 
-    def screening(
+    def screen(
         self,
         candidates: Sequence[Candidate],
         expected: Mapping[str, float],

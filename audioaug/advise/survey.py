@@ -335,7 +335,7 @@ class Survey:
                 waiting = waiting[len(screening) :]
                 candidates = [self.today, *screening]
                 rounds = SCREENING_ROUNDS if waiting else schedule.screening_rounds(candidates, left)
-                measurements = self.racer.screening(candidates, schedule.expected(candidates), tick, rounds)
+                measurements = self.racer.screen(candidates, schedule.expected(candidates), tick, rounds)
                 self._grow(**after_screening(self.report, self.racer, screening, measurements))
         self._grow(candidates=refined(self.report))
         if waiting:

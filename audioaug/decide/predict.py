@@ -2,9 +2,9 @@
 
 The loader delivers a batch every L, the training process finishes one every D::
 
-    C_k = decode + worker ops 1..k + collate          one worker's time for a batch, with its engine L   = loader rate
-    for the workers, measured at both ends of the chain, in proportion to C_k D   = model + device ops k+1..n as built,
-    with the candidate's threads, plus the cost of sharing the device, and
+    C_k = decode + worker ops 1..k + collate          one worker's time for a batch, with its engine
+    L   = loader rate for the workers, measured at both ends of the chain, in proportion to C_k
+    D   = model + device ops k+1..n as built, with the candidate's threads, plus the cost of sharing the device, and
           receiving a batch from workers (hidden on a GPU)
     T   = L + D without workers
 

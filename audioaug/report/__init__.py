@@ -6,8 +6,8 @@ Renderers, each with ``render(report) -> str``:
     to_markdown.py  for a pull request: GitHub tables
     to_html.py      one self-contained page: no network, only our script
 
-JSON is ``records.to_json``. A monitored run (``MonitoredRun`` and its ``Window`` records) has ``monitor.py``: one window
-for a terminal, and the page.
+JSON is ``records.to_json``. A monitored run (``MonitoredRun`` and its ``Window`` records) has ``monitor.py``: one
+window for a terminal, and the page.
 
 Shared by the pages:
 

@@ -35,7 +35,7 @@ def test_a_missing_file_is_compared_with_those_there(advise, model, here) -> Non
     model()
     check(advise("--model", "mymodle.py"), "No such model file: mymodle.py", "Did you mean mymodel.py?")
     check(advise("--model", "nowhere/mymodel.py"), "No such model file: nowhere/mymodel.py")
-    check(advise("--model", here), f"no model file {here}")
+    check(advise("--model", here), f"No such model file: {here}")
 
 
 def test_a_file_that_is_not_python(advise, model) -> None:
@@ -77,7 +77,7 @@ def test_a_model_file_without_a_usable_model(advise, model, text, words) -> None
 
 
 def test_a_name_that_the_file_does_not_define(advise, model) -> None:
-    check(advise("--model", model() + ":Tinny"), "mymodel.py defines no 'Tinny'. Did you mean Tiny?")
+    check(advise("--model", model() + ":Tinny"), "mymodel.py does not define 'Tinny'. Did you mean Tiny?")
     check(advise("--model", model() + ":batch_size"), "the model is 4, but it must be a torch.nn.Module")
 
 
@@ -88,7 +88,7 @@ def test_an_optimizer_that_cannot_be_built(advise, model) -> None:
 
 
 def test_a_number_in_the_model_file_that_is_none(advise, model) -> None:
-    check(advise("--model", model("batch_size = 0\n")), "batch_size is 0, but must be an integer of at least 1.")
+    check(advise("--model", model("batch_size = 0\n")), "batch_size is 0, but it must be an integer of at least 1.")
 
 
 @pytest.mark.parametrize("text", ["'a name'", "3", "[3]"])
@@ -148,7 +148,7 @@ def test_a_file_that_is_no_chain(augmented, whole, words) -> None:
         ("chain.json", "--augment chain.json must be FILE.yaml or FILE.py:NAME."),
         ("mymodel.py", "--augment mymodel.py must be FILE.yaml or FILE.py:NAME."),
         ("mymodle.py:chain", "No such model file: mymodle.py. Did you mean mymodel.py?"),
-        ("mymodel.py:batchsize", "mymodel.py defines no 'batchsize'. Did you mean batch_size?"),
+        ("mymodel.py:batchsize", "mymodel.py does not define 'batchsize'. Did you mean batch_size?"),
     ],
 )
 def test_an_augment_option_that_names_nothing(advise, model, option, words) -> None:

@@ -196,7 +196,7 @@ def test_a_candidate_that_is_out_of_memory_is_infeasible_and_not_the_end(racer_w
     told: list[tuple[str, str]] = []
     racer = racer_with(step, lambda *notice: told.append(notice))
     candidates = [Candidate("cpu", 1), Candidate("cpu", 1, threads=3)]
-    raced = racer.screening(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda *_: None)
+    raced = racer.screen(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda *_: None)
     assert set(raced) == {"all in the loader, 0 workers"}
     assert [name for name, _ in told] == ["vram_limit"] and "20.00 GiB" in told[0][1]
     assert racer.failed.keys() == {candidates[1].name}

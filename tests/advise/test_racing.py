@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from audioaug.advise.candidates import EndlessBatches, RaceBatches, _on_other_batches
+from audioaug.advise.candidates import EndlessBatches, RaceBatches
 from audioaug.advise.clips import Reader
 from audioaug.advise.progress import warnings_once
 from audioaug.advise.racing import CEILING, DUPLICATE, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer
+from audioaug.advise.schedule import _on_other_batches
 from audioaug.advise.stages import CLIPS, readable
 from audioaug.decide.race import MARGIN
 from audioaug.errors import AudioaugWarning
@@ -42,7 +43,7 @@ def test_each_candidate_trains_on_its_own_threads_and_then_they_are_put_back(rac
     usual, seen = torch.get_num_threads(), Counter[int]()
     candidates = [Candidate("cpu", 1), Candidate("cpu", 1, threads=usual + 1)]
     racer = racer_with(lambda batch: seen.update([torch.get_num_threads()]))
-    found = racer.screening(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda: None)
+    found = racer.screen(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda: None)
     assert set(found) == {candidate.name for candidate in candidates}
     assert seen[usual] == seen[usual + 1] == seen.total() / 2 > 6
     assert torch.get_num_threads() == usual

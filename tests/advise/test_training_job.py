@@ -303,10 +303,10 @@ def test_what_is_no_dataset_is_refused(model, text, words) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("batch_size = 'x'", "batch_size is 'x', but must be an integer of at least 1"),
+        ("batch_size = 'x'", "batch_size is 'x', but it must be an integer of at least 1"),
         ("batch_size = 0", "batch_size is 0"),
         ("batch_size = 2.5", "batch_size is 2.5"),
-        ("num_workers = -1", "num_workers is -1, but must be an integer of at least 0"),
+        ("num_workers = -1", "num_workers is -1, but it must be an integer of at least 0"),
         ("num_workers = 'two'", "num_workers is 'two'"),
         ("clip_seconds = 'a'", "clip_seconds is 'a', but it must be a number above 0"),
         ("clip_seconds = float('inf')", "clip_seconds is inf"),

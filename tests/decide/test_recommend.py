@@ -24,7 +24,8 @@ def test_a_clear_winner() -> None:
     report = decided(TODAY, raced(1, 2, 20.0), raced(0, 2, 30.0))
     assert report.recommendation.name == "split at 1, 2 workers" and report.recommendation.tie_with == ()
     assert report.verdict.startswith(
-        "Use split at 1, 2 workers: 20.0 ms a step instead of 40.0 ms, 2.00 times as fast (2.00 .. 2.00); 50 % of it"
+        "Use split at 1, 2 workers: 20.0 ms a step instead of 40.0 ms, 2.00x faster (2.00 .. 2.00); "
+        "the remaining stall is 50 %."
     )
     assert "tie" not in report.verdict
     assert report.cause == "augment_cpu_bound" and "Op1" in report.recommendation.because

@@ -109,7 +109,7 @@ def race():
         chain=CHAIN,
         workload=WORK,
         complete=True,
-        verdict="Split the chain at 2 with 4 workers: 40.1 ms a step instead of 284 ms, 7.1 times as fast "
+        verdict="Split the chain at 2 with 4 workers: 40.1 ms a step instead of 284 ms, 7.1x faster "
         "(95 % interval 7.0 .. 7.2).",
         cause="augment_cpu_bound",
         ceiling=Ceiling(38.0, (37.8, 38.1), 1684.2),

@@ -201,7 +201,9 @@ def test_r5_06_a_loader_takes_an_audiomentations_compose():
 
 
 def test_r5_08_two_sample_rates_are_refused(loaded: Any) -> None:
-    with pytest.raises(ChainError, match=r"The chain's rate is 44\.1 kHz, but `sample_rate` in the model file is 16000\."):
+    with pytest.raises(
+        ChainError, match=r"The chain's rate is 44\.1 kHz, but `sample_rate` in the model file is 16000\."
+    ):
         loaded("augment = Chain([ops.Gain()], 44100)\n")
     assert loaded("augment = Chain([ops.Gain()], 44100)\n", sample_rate=8000).chain.sample_rate == 8000
 
@@ -412,9 +414,9 @@ NO_PLANS = {
     '{"cut": 1, "num_worker": 2}': "Unknown field 'num_worker' in a plan. Did you mean num_workers?",
     to_json(planted_report()): "This is a report, not a plan. python -m audioaug.advise --load FILE shows it",
     '{"cut": "three"}': "Expected `int`, got `str` - at `$.cut`",
-    '{"cut": 1, "num_workers": -2}': "num_workers is -2, but must be an integer from 0 to 1024",
-    '{"cut": 1, "num_workers": 1000000000}': "num_workers is 1000000000, but must be an integer from 0 to 1024",
-    '{"cut": 1, "threads": 1000000000}': "threads is 1000000000, but must be an integer from 1 to 1024",
+    '{"cut": 1, "num_workers": -2}': "num_workers is -2, but it must be an integer from 0 to 1024",
+    '{"cut": 1, "num_workers": 1000000000}': "num_workers is 1000000000, but it must be an integer from 0 to 1024",
+    '{"cut": 1, "threads": 1000000000}': "threads is 1000000000, but it must be an integer from 1 to 1024",
     '{"cut": 1, "prefetch_factor": 0}': "prefetch_factor is 0, but",
     f'{{"cut": 1{"0" * 400}}}': "cut is 1000000000000000000000000000000000000000, but it must be below 2**63.",
     '{"cut": 1, "device_engine": "magic"}': "Invalid enum value 'magic' - at `$.device_engine`",
