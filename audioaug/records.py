@@ -514,9 +514,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        """Read a plan that ``save`` or the advisor wrote; raise ``UsageError``, naming the file, if it is not a
-        plan.
-        """
+        """Read a plan that ``save`` or the advisor wrote; raise ``UsageError``, naming the file, otherwise."""
         return read_record(path, cls)
 
 

@@ -105,7 +105,7 @@ def test_the_schema_version_comes_first_and_a_newer_one_is_refused(kind):
 
 
 @pytest.mark.parametrize("kind", [Plan, Report])
-def test_an_older_schema_version_is_refused_with_the_way_out(tmp_path, kind):
+def test_an_older_schema_version_is_refused_with_the_next_step(tmp_path, kind):
     content = json.loads(to_json(sample(kind, True))) | {"schema_version": 1}
     path = tmp_path / "old.json"
     path.write_text(json.dumps(content))
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path):
             Plan().save(path)
 
 
-def test_a_report_of_another_kind_is_not_taken_for_a_plan():
+def test_a_report_is_not_accepted_as_a_plan():
     with pytest.raises(UsageError, match="This is a plan, not a report"):
         from_json(to_json(Plan()), Report)
 
@@ -191,7 +191,7 @@ def test_negative_numbers_in_a_plan(name):
 
 
 @pytest.mark.parametrize("name", ["prefetch_factor", "threads"])
-def test_nothing_where_a_plan_needs_one(name):
+def test_missing_values_in_a_plan(name):
     with pytest.raises(PlanError, match=f"Plan: {name} is 0, but it must be an integer from 1 to 1024"):
         Plan(**{name: 0})
 
@@ -214,7 +214,7 @@ def test_median_and_interval_on_known_numbers(seconds, median, interval):
     assert timing.ci_ms == pytest.approx((interval[0] * 1e3, interval[1] * 1e3))
 
 
-def test_one_wild_time_moves_neither_median_nor_interval():
+def test_one_outlier_moves_neither_median_nor_interval():
     times = [1.0 + 0.001 * place for place in range(21)]
     calm, wild = Timing(tuple(times)), Timing((*times[:-1], 1000.0))
     assert calm.median == wild.median and calm.interval == wild.interval

@@ -96,9 +96,7 @@ def show(report: Report, json: str | None = None) -> None:
 
 
 def _measure(options: dict[str, Any]) -> None:
-    """Load the model file, run the survey, and write its results, also when interrupted. Only the report goes to
-    stdout.
-    """
+    """Run the survey and write its results, also when interrupted. Only the report goes to stdout."""
     from audioaug.advise.model_file import load_training_job
     from audioaug.advise.progress import Interrupt, Progress, printed_to_stderr
     from audioaug.advise.survey import Options, Survey

@@ -168,7 +168,7 @@ class WorkerCounts:
     """The requested worker counts (``None``: from the number of cores), and the limits of this machine."""
 
     host: HostFacts
-    asked: tuple[int, ...] | None
+    requested: tuple[int, ...] | None
     today: int
     needs: Needs = field(default_factory=Needs)
 
@@ -193,25 +193,23 @@ class WorkerCounts:
         return replace(self, needs=replace(self.needs, worker_bytes=largest))
 
     @property
-    def wanted(self) -> tuple[int, ...]:
+    def considered(self) -> tuple[int, ...]:
         """The requested counts, else 0, powers of two, the number of usable cores, and today's."""
-        if self.asked is not None:
-            return self.asked
+        if self.requested is not None:
+            return self.requested
         most = max(1, int(self.host.usable_cores))
         counts = {0, most, self.today} | {2**k for k in range(10) if 2**k <= most}
         return tuple(sorted(counts))
 
     @property
     def possible(self) -> tuple[int, ...]:
-        """The wanted counts that this machine can run."""
-        return tuple(count for count in self.wanted if count <= self.most) or (0,)
+        """The considered counts that this machine can run."""
+        return tuple(count for count in self.considered if count <= self.most) or (0,)
 
     def impossible(self, chain: Chain, cuts: range) -> Iterator[Candidate]:
-        """Yield an infeasible candidate, with the reason, for each other count at the first and the last possible
-        cut.
-        """
+        """Yield infeasible candidates with the reason: all other counts, at the first and the last possible cut."""
         limit = self.why_no_more()
         for cut in {cuts[0], cuts[-1]}:
-            for count in self.wanted:
+            for count in self.considered:
                 if count > self.most:
                     yield candidate_at(chain, cut, count, status="infeasible", reason=limit.text if limit else "")

@@ -80,9 +80,7 @@ DRAWS = (2, 16, 128)
 
 @dataclass(frozen=True)
 class Clips:
-    """The audio field of a dataset's examples (``None``: unknown, or they are audio themselves), and clip lengths in
-    samples.
-    """
+    """The audio field of examples (``None``: unknown, or they are audio themselves), and clip lengths in samples."""
 
     audio_key: Where | None
     samples: tuple[int, ...]
@@ -119,9 +117,7 @@ def inspect_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengt
 
 
 def resizing_op(chain: Chain, samples: int) -> str:
-    """Return the name of an op that makes clips of equal length, in samples, unequal; an empty string if there is
-    none.
-    """
+    """Return the name of an op that makes clips of equal length (in samples) unequal, or an empty string."""
     fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
     start = max(fixed, default=0)
     names = [leaf.name for op in chain.ops[start:] for leaf in op.leaves() if leaf.changes_length]

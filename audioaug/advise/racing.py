@@ -297,8 +297,7 @@ class Racer:
             time.sleep(0.002)
 
     def _warm(self, feeder: Iterator[Any], batches: int, seconds: Seconds, tick: Callable[..., None]) -> str:
-        """Take a candidate's warm-up batches, for at most ``seconds``, and train on the last; return why that fails, if
-        so.
+        """Take a candidate's warm-up batches, for at most ``seconds``, and train on the last; return why that failed.
 
         This starts workers and loads banks.
         """

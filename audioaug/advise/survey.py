@@ -58,7 +58,7 @@ from audioaug.advise.stages import (
 )
 from audioaug.advise.today import Memory, measure_today
 from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, workload
-from audioaug.advise.variants import Wanted, measure_also, race_starts, raced_engines, why_no_graph
+from audioaug.advise.variants import VariantRequest, measure_also, race_starts, raced_engines, why_no_graph
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
@@ -138,8 +138,7 @@ TWO_CANDIDATES = 2
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a survey: budget in seconds, worker counts to consider (``None``: from the cores), a plan to verify,
-    variants.
+    """Options of a survey: budget in seconds, worker counts (``None``: from the cores), a plan to verify, variants.
 
     ``fresh``: ignore cached results.
     """
@@ -147,7 +146,7 @@ class Options:
     budget: float
     workers: tuple[int, ...] | None = None
     verify: Plan | None = None
-    also: tuple[Wanted, ...] = ()
+    also: tuple[VariantRequest, ...] = ()
     fresh: bool = False
 
 
@@ -322,9 +321,7 @@ class Survey:
     # Screening and racing
 
     def _run_screening(self) -> None:
-        """Time a few training steps of every cut and engine, and of other worker counts, beside today's
-        configuration.
-        """
+        """Time a few steps of every cut and engine, and of other worker counts, beside today's configuration."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("screening")
         waiting = [
             candidate for candidate in worth_screening(self.report.candidates) if candidate.name != self.today.name

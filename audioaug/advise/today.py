@@ -300,9 +300,7 @@ class Memory:
         self.worker_bytes: int | None = None
 
     def watch(self, messages: Iterator[Any], queued: int, clock: Clock, seconds: Seconds) -> None:
-        """Take batches for about ``seconds``, at least until growth can be estimated; ``queued``: the loader's queue
-        length.
-        """
+        """Take batches for about ``seconds``, until growth can be estimated; ``queued``: the queue length."""
         deadline, looks = clock.now() + seconds, sorted({round(queued * times) for times in LOOK_AFTER})
         for number, _ in enumerate(messages):
             if number in looks:

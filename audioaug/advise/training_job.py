@@ -112,9 +112,7 @@ class TrainingJob:
         self.last_loss = loss.detach()
 
     def try_step(self, batch: Any) -> None:
-        """Train on the first batch; raise ``ModelFileError`` if that fails (the model rejects the shape, for
-        example).
-        """
+        """Train on the first batch; raise ``ModelFileError`` if that fails (a wrong shape, for example)."""
         try:
             self.step(batch)
         except torch.cuda.OutOfMemoryError:
@@ -174,9 +172,7 @@ class UsualLoss:
 
 
 def labels_of(batch: Any) -> Any:
-    """Return a batch's labels by the usual conventions (``label``, ``labels`` or the second item); ``None`` if
-    absent.
-    """
+    """Return a batch's labels (``label``, ``labels`` or the second item); ``None`` if absent."""
     if isinstance(batch, Mapping):
         return batch.get("label", batch.get("labels"))
     return batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None

@@ -33,7 +33,7 @@ NOW = "now"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VariantRequest:
     """A requested variant: another precision, batch size, device engine, or start method."""
 
     name: str
@@ -43,17 +43,17 @@ class Wanted:
     start_method: StartMethod | None = None
 
 
-def parse_also(text: str) -> tuple[Wanted, ...]:
+def parse_also(text: str) -> tuple[VariantRequest, ...]:
     """Parse ``bf16,batch_size=64,cuda_graph``; raise ``UsageError`` for unknown or unavailable variants."""
-    return tuple(_wanted(part) for part in filter(None, (part.strip() for part in text.split(","))))
+    return tuple(_parse_one(part) for part in filter(None, (part.strip() for part in text.split(","))))
 
 
-def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tuple[Variant, ...]:
+def measure_also(bench: Bench, requests: Sequence[VariantRequest], seconds: Seconds) -> tuple[Variant, ...]:
     """Time the training step on cached batches, as it is and with each requested variant."""
     job = bench.job
     works: dict[str, Callable[[], object]] = {NOW: bench.step()}
     failed = dict[str, str]()
-    for one in wanted:
+    for one in requests:
         try:
             works[one.name] = _step(bench, one)
             works[one.name]()
@@ -61,7 +61,7 @@ def measure_also(bench: Bench, wanted: Sequence[Wanted], seconds: Seconds) -> tu
             works.pop(one.name, None)
             failed[one.name] = in_one_line(error, job.path)
     times = bench.interleave(works, seconds)
-    return tuple(_variant(one, job.batch_size, times, failed.get(one.name, "")) for one in wanted)
+    return tuple(_variant(one, job.batch_size, times, failed.get(one.name, "")) for one in requests)
 
 
 def raced_engines(
@@ -90,43 +90,43 @@ def _raced_engine(report: Report, engine: DeviceEngine, reason: str, failed: Map
     return replace(known, now_ms=ours.measured_ms, step_ms=twin.measured_ms, ci_ms=twin.measured_ci_ms)
 
 
-def _wanted(part: str) -> Wanted:
+def _parse_one(part: str) -> VariantRequest:
     name, _, value = part.partition("=")
     for precision in PRECISIONS:
         if part == precision:
-            return Wanted(part, precision=precision)
+            return VariantRequest(part, precision=precision)
     for engine in ENGINES:
         if part == engine:
             if engine in NEVER_RECOMMENDED and (reason := why_unavailable()):
                 raise UsageError(f"--also {engine}: {reason}", "Install it and torchaudio, or leave it out.")
-            return Wanted(f"device_engine={engine!r}", engine=engine)
+            return VariantRequest(f"device_engine={engine!r}", engine=engine)
     for method in METHODS:
         if part == method:
-            return Wanted(f"workers by {part}", start_method=method)
+            return VariantRequest(f"workers by {part}", start_method=method)
     if name != "batch_size":
         raise UsageError(
             f"Unknown --also {part!r}.", did_you_mean(name, (*PRECISIONS, *ENGINES, *METHODS, "batch_size"))
         )
     if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"--also {part}: batch_size must be an integer of at least 1.")
-    return Wanted(f"batch size {value}", batch_size=int(value))
+    return VariantRequest(f"batch size {value}", batch_size=int(value))
 
 
-def _step(bench: Bench, wanted: Wanted) -> Callable[[], object]:
+def _step(bench: Bench, request: VariantRequest) -> Callable[[], object]:
     job = bench.job
-    if wanted.precision is not None:
+    if request.precision is not None:
         if job.own_step is not None:
             raise UsageError("`train_step` sets the precision itself.", "Change it there.")
-        return replace(bench, job=replace(job, precision=wanted.precision)).step()
-    other = replace(job, batch_size=wanted.batch_size or job.batch_size)
+        return replace(bench, job=replace(job, precision=request.precision)).step()
+    other = replace(job, batch_size=request.batch_size or job.batch_size)
     feeder = iter(open_loader(other, candidate_at(job.chain, job.chain.worker_until, workers=0)))
     return Bench(other, bench.clock, list(islice(feeder, BATCHES))).step()
 
 
-def _variant(wanted: Wanted, batch_size: int, times: dict[str, Timing], reason: str) -> Variant:
-    size = wanted.batch_size or batch_size
-    found = times.get(wanted.name)
-    known = Variant(wanted.name, size, times[NOW].ms, batch_size, reason=reason)
+def _variant(request: VariantRequest, batch_size: int, times: dict[str, Timing], reason: str) -> Variant:
+    size = request.batch_size or batch_size
+    found = times.get(request.name)
+    known = Variant(request.name, size, times[NOW].ms, batch_size, reason=reason)
     return known if found is None else replace(known, step_ms=found.ms, ci_ms=found.ci_ms)
 
 

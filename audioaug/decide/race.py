@@ -72,9 +72,7 @@ def leader(measurements: Mapping[str, Measurement]) -> str:
 
 
 def margin_of(candidate: Measurement, again: Measurement) -> float:
-    """Return the smallest relevant difference: ``MARGIN``, or how much a candidate may differ from itself if that is
-    larger.
-    """
+    """Return the smallest relevant difference: ``MARGIN``, or a candidate's difference from itself if larger."""
     ratio = paired_ratio(again, candidate)
     return max(MARGIN, (ratio.high - ratio.low) / 2)
 

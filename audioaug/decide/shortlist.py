@@ -99,8 +99,7 @@ def worth_screening(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def shortlist(candidates: Sequence[Candidate], current: Candidate, at_most: int) -> list[Candidate]:
-    """Return the candidates to race: today's, the favourite, the best with all and with none of the chain in the
-    workers.
+    """Return the candidates to race: today's, the favourite, the best with the whole chain in workers or on the device.
 
     Then follow the best of every cut and engines, the favourite with torch's default threads, and its neighbour with
     another worker count.

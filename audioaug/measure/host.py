@@ -1,6 +1,4 @@
-"""What this machine is, what this process may use of it (often far less than ``os.cpu_count()``), and what its cores do
-together.
-"""
+"""The machine, what this process may use of it (often far less than ``os.cpu_count()``), and its effective cores."""
 
 import hashlib
 import multiprocessing

@@ -1,6 +1,4 @@
-"""What takes time from a measurement: other programs, the hypervisor, a quota, swapping, page faults, garbage
-collection.
-"""
+"""Interference with measurements: other programs, hypervisor, quota, swapping, page faults, garbage collection."""
 
 import gc
 import os

@@ -33,9 +33,7 @@ def shares(allocation: Allocation) -> dict[Share, float]:
 
 
 def runs(allocation: Allocation, longest_ms: float, width: int) -> list[tuple[Share, str]]:
-    """Return the bar as runs of one character each, ``width`` characters for ``longest_ms``; ends are rounded, not
-    lengths.
-    """
+    """Return the bar as runs of characters, ``width`` for ``longest_ms``; ends are rounded, not lengths."""
     found, end_ms, end = [], 0.0, 0
     for share, ms in shares(allocation).items():
         end_ms += max(0.0, ms)
@@ -186,9 +184,7 @@ class OpBar:
 
 
 def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
-    """Return the bars of all transforms; the slowest fills its half of the drawing, and none is shorter than
-    visible.
-    """
+    """Return the bars of all transforms; the slowest fills its half, and none is too short to be visible."""
     longest = max((ms for cost in costs for ms in (cost.worker_ms, cost.device_ms) if ms is not None), default=0.0)
     scale = OpBar.half / longest if longest > 0 else 0.0
 

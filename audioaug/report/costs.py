@@ -46,9 +46,7 @@ def op_names(report: Report) -> list[str]:
 
 
 def op_parts(report: Report) -> tuple[Part, ...]:
-    """Return a table with a row for each transform and a column for each location and engine, fused ops, and
-    reasons.
-    """
+    """Return a row for each transform with a column for each location and engine, fused ops, and reasons."""
     stages = [stage for stage in report.stages if stage.op is not None]
     if not stages:
         return ()

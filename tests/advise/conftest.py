@@ -41,7 +41,7 @@ class Tiny(nn.Module):
 
 @dataclass
 class Ran:
-    """How a run of the advisor ended."""
+    """The result of an advisor run."""
 
     code: int
     out: str
@@ -50,7 +50,7 @@ class Ran:
 
 @pytest.fixture(autouse=True)
 def clean_imports(monkeypatch):
-    """A model file's folder is put on the path and the file among the modules: take both away again."""
+    """Remove a model file's folder from the path, and the file from the modules."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
     for name in (MODULE_NAME, "mymodel"):
@@ -59,7 +59,7 @@ def clean_imports(monkeypatch):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """An empty folder to work in; what is cached is in it, too."""
+    """An empty working folder, which also holds the cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
@@ -67,7 +67,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def model(here):
-    """Write a model file, the tiny model and some lines more unless ``whole`` says all, and return its name."""
+    """Write a model file (the tiny model and more lines, or ``whole``) and return its name."""
 
     def write(more: str = "", name: str = "mymodel.py", whole: str | None = None) -> str:
         (here / name).write_text(TINY + more if whole is None else whole)
@@ -126,7 +126,7 @@ def racer_with():
 
 @pytest.fixture
 def nothing_measured(monkeypatch) -> None:
-    """Fail if the advisor comes to its first measurement."""
+    """Fail if the advisor measures anything."""
 
     def measure(_: Survey):
         raise AssertionError("the survey was started")
@@ -147,6 +147,6 @@ def report() -> Report:
 
 @pytest.fixture
 def saved(here, report) -> Path:
-    """That report in a file."""
+    """The report in a file."""
     write_record(report, here / "saved.json")
     return here / "saved.json"

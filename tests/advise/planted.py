@@ -19,7 +19,7 @@ LOOK = 2**-9
 
 
 class PlantedClock(FakeClock):
-    """A FakeClock that advances by ``LOOK`` whenever it is read; the advisor and the model file share one."""
+    """A FakeClock that advances by ``LOOK`` on every read; the advisor and the model file share it."""
 
     def now(self) -> float:
         self.advance(LOOK)
@@ -44,7 +44,7 @@ class Clips:
 
 
 class PlantedLoader(Loader):
-    """The real Loader, whose batches arrive when workers that need ``Clips.seconds`` a clip would have them ready."""
+    """The real Loader with planted arrival times of batches, for workers that need ``Clips.seconds`` a clip."""
 
     capacity = ready = None  # the real queue does not follow planted time
 

@@ -1,4 +1,4 @@
-"""Bad input: one sentence on stderr that says what, where and what to do; exit code 2; nothing is measured."""
+"""Bad input: one sentence on stderr with what, where and the next step; exit code 2; no measurement."""
 
 import json
 import re
@@ -15,7 +15,7 @@ HEAD = "import torch\nfrom torch import nn\n"
 
 
 def check(ran, *words) -> None:
-    """The run was refused in one line that has all these words, and no other output."""
+    """Check that the run was refused in one line with all these words, and no other output."""
     assert ran.code == 2, ran
     assert ran.out == ""
     assert ran.err.startswith("error: ") and ran.err.count("\n") == 1, ran.err
@@ -27,11 +27,11 @@ def check(ran, *words) -> None:
 # The model file
 
 
-def test_no_model(advise) -> None:
+def test_missing_model_option_is_an_error(advise) -> None:
     check(advise(), "Missing option --model.", "--model FILE.py")
 
 
-def test_a_missing_file_is_compared_with_those_there(advise, model, here) -> None:
+def test_a_missing_file_gets_a_suggestion(advise, model, here) -> None:
     model()
     check(advise("--model", "mymodle.py"), "No such model file: mymodle.py", "Did you mean mymodel.py?")
     check(advise("--model", "nowhere/mymodel.py"), "No such model file: nowhere/mymodel.py")
@@ -87,12 +87,12 @@ def test_an_optimizer_that_cannot_be_built(advise, model) -> None:
     check(advise("--model", model("optimizer = 3\n")), "the optimizer cannot be built", "'int' object is not callable")
 
 
-def test_a_number_in_the_model_file_that_is_none(advise, model) -> None:
+def test_an_invalid_number_in_the_model_file(advise, model) -> None:
     check(advise("--model", model("batch_size = 0\n")), "batch_size is 0, but it must be an integer of at least 1.")
 
 
 @pytest.mark.parametrize("text", ["'a name'", "3", "[3]"])
-def test_an_augmentation_that_is_none(advise, model, text) -> None:
+def test_an_invalid_augmentation(advise, model, text) -> None:
     check(advise("--model", model(f"augment = {text}\n")), "is not a transform of audiomentations.")
 
 
@@ -123,7 +123,7 @@ def augmented(advise, model, here):
         ("OneOf: {transforms: [{Gian: {}}]}", "There is no transform 'Gian'."),
     ],
 )
-def test_a_chain_that_cannot_be(augmented, transforms, words) -> None:
+def test_an_impossible_chain(augmented, transforms, words) -> None:
     check(augmented(f"{{{transforms}}}"), "chain.yaml: ", words)
 
 
@@ -137,7 +137,7 @@ def test_a_chain_that_cannot_be(augmented, transforms, words) -> None:
         ("", "A chain is written as a mapping"),
     ],
 )
-def test_a_file_that_is_no_chain(augmented, whole, words) -> None:
+def test_a_file_that_is_not_a_chain(augmented, whole, words) -> None:
     check(augmented("", whole), "chain.yaml", words)
 
 
@@ -151,12 +151,12 @@ def test_a_file_that_is_no_chain(augmented, whole, words) -> None:
         ("mymodel.py:batchsize", "mymodel.py does not define 'batchsize'. Did you mean batch_size?"),
     ],
 )
-def test_an_augment_option_that_names_nothing(advise, model, option, words) -> None:
+def test_an_augment_option_with_an_unknown_name(advise, model, option, words) -> None:
     check(advise("--model", model(), "--augment", option), words)
 
 
 @pytest.mark.parametrize("op", ["AddBackgroundNoise: {sounds_path: noises}", "ApplyImpulseResponse: {ir_path: noises}"])
-def test_noise_that_is_not_there(augmented, here, op) -> None:
+def test_a_missing_noise_folder(augmented, here, op) -> None:
     check(augmented(f"{{{op}}}"), f"There is no {here / 'noises'}.", "Name an existing audio file or a folder")
 
 
@@ -169,7 +169,7 @@ def test_a_noise_folder_without_audio(augmented, here, op) -> None:
 # --data
 
 
-def test_data_that_is_not_there(advise, model, here) -> None:
+def test_missing_data(advise, model, here) -> None:
     check(
         advise("--model", model(), "--data", "nowhere"), f"Cannot read {here / 'nowhere'}", "a folder of audio or a man"
     )
@@ -201,7 +201,7 @@ def test_clips_without_length(advise, model) -> None:
 
 
 @pytest.mark.parametrize("kind", ["json", "plan", "html", "markdown"])
-def test_a_file_that_cannot_be_written_is_told_first(advise, model, here, kind) -> None:
+def test_an_unwritable_output_is_reported_before_measuring(advise, model, here, kind) -> None:
     path = model("raise AssertionError('the model file was run')\n")
     (here / "folder").mkdir()
     for file, reason in (("nowhere/x", "No such file or directory"), ("folder", "Is a directory")):
@@ -224,17 +224,17 @@ def test_a_refused_run_leaves_nothing_behind(advise, model, here) -> None:
 
 @NO_CUDA
 @pytest.mark.parametrize("device", ["cuda", "cuda:7"])
-def test_a_gpu_that_is_not_there(advise, model, device) -> None:
+def test_a_missing_gpu(advise, model, device) -> None:
     check(advise("--model", model(), "--device", device), "no usable CUDA device. Use --device cpu;", "audioaug.doctor")
 
 
 @pytest.mark.parametrize("device", ["tpu", "", "cuda:x"])
-def test_a_device_that_there_is_not(advise, model, device) -> None:
+def test_an_unknown_device(advise, model, device) -> None:
     check(advise("--model", model(), "--device", device), f"There is no device {device!r}. Use auto, cpu, cuda")
 
 
 @pytest.mark.parametrize("workers", ["x", "-1", "0,-2", "", "1.5", "2,"])
-def test_workers_that_are_no_numbers(advise, model, workers) -> None:
+def test_workers_that_are_not_numbers(advise, model, workers) -> None:
     check(advise("--model", model(), "--workers", workers), f"--workers is {workers!r}", "integers such as 0,2,4")
 
 
@@ -246,7 +246,7 @@ def test_workers_that_are_no_numbers(advise, model, workers) -> None:
         ("cores=-1", "a finite number above 0"),
     ],
 )
-def test_what_if_nonsense(advise, model, text, words) -> None:
+def test_invalid_what_if(advise, model, text, words) -> None:
     check(advise("--model", model(), "--what-if", text), "--what-if", words)
 
 
@@ -263,7 +263,7 @@ def test_what_if_nonsense(advise, model, text, words) -> None:
         (("--model",), "requires an argument"),
     ],
 )
-def test_click_refuses_in_its_own_words(advise, arguments, words) -> None:
+def test_click_errors_exit_with_usage_code(advise, arguments, words) -> None:
     ran = advise(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err and "Traceback" not in ran.err
@@ -301,7 +301,7 @@ def test_a_plan_of_another_chain_is_refused(advise, model, here) -> None:
     check(ran, f"This plan was made for the chain {other.hash}, but this chain is {mine.hash}. Run the advisor again")
 
 
-def test_a_plan_that_cannot_be(advise, model, here) -> None:
+def test_an_invalid_plan(advise, model, here) -> None:
     path, plan = model("augment = []\n"), Plan(cut=7)
     plan.save(here / "plan.json")
     words = "The chain has 0 ops, so a cut lies between 0 and 0, not at 7."

@@ -1,4 +1,4 @@
-"""Limits of machines: each ends in one correct sentence. Real limits, but where a test says that a fact is injected."""
+"""Limits of machines: each gives one correct sentence. Limits are real unless a test says that a fact is injected."""
 
 import multiprocessing
 import os
@@ -27,7 +27,7 @@ CHEAP = "from audioaug import ops\naugment = [ops.PolarityInversion(p=1.0)]\n"
 IN_MEMORY = "dataset = [torch.randn(1, 4000) for _ in range(16)]\n"
 TWO_WORKERS = "num_workers = 2\n"
 PLANTED = "from tests.advise.planted import Clips\ndataset = Clips(0.005)\n"
-"""Clips that make training wait, in planted time: what is done today is not the answer."""
+"""Clips that make training wait, in planted time: the current configuration is not the answer."""
 SLEEPING = "import time\ndef train_step(model, batch, optimizer):\n    time.sleep(0.002)\n"
 HOLDS_A_FUNCTION = """
 class Data:
@@ -66,7 +66,7 @@ def found(here) -> Report:
 
 @pytest.fixture
 def spawned():
-    """Start workers by spawn meanwhile."""
+    """Start workers by spawn during the test."""
     before = multiprocessing.get_start_method()
     multiprocessing.set_start_method("spawn", force=True)
     yield
@@ -75,7 +75,7 @@ def spawned():
 
 @pytest.fixture
 def one_core():
-    """Allow one core meanwhile."""
+    """Allow one core during the test."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     yield
@@ -84,7 +84,7 @@ def one_core():
 
 @pytest.fixture
 def allow_files():
-    """Allow so many more open files than there are now."""
+    """Allow this many more open files than there are now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def allow(more: int) -> None:
@@ -107,7 +107,7 @@ def test_one_core(advise, model, here) -> None:
 
 
 @pytest.mark.usefixtures("planted_time")
-def test_few_open_files_are_told_before_workers_start(advise, model, here, allow_files) -> None:
+def test_few_open_files_are_reported_before_workers_start(advise, model, here, allow_files) -> None:
     path = model(CHEAP + PLANTED + TWO_WORKERS)
     allow_files(36)  # two workers keep up to 6 messages, of 3 tensors each
     ran = advise("--model", path, *BRIEF)
@@ -124,7 +124,7 @@ def test_few_open_files_are_told_before_workers_start(advise, model, here, allow
 
 
 @pytest.mark.usefixtures("planted_time")
-def test_little_shared_memory_is_told_before_workers_start(advise, model, here, monkeypatch) -> None:
+def test_little_shared_memory_is_reported_before_workers_start(advise, model, here, monkeypatch) -> None:
     monkeypatch.setattr(audioaug.advise.candidates, "free_shared_memory", lambda: 100_000)  # injected; mounted below
     assert advise("--model", model(CHEAP + PLANTED + TWO_WORKERS), *BRIEF).code == 0
     report = found(here)
@@ -141,7 +141,7 @@ def test_what_does_not_pickle_is_named(advise, model, here) -> None:
     assert {candidate.num_workers for candidate in report.candidates if candidate.status != "infeasible"} == {0}
 
 
-def test_the_innermost_that_does_not_pickle_is_blamed(model) -> None:
+def test_the_innermost_unpicklable_object_is_named(model) -> None:
     inside = "class Inner:\n    def __init__(self):\n        self.file = open(__file__)\n"
     outside = (
         "dataset = [1]\nclass Data(list):\n    pass\ndataset = Data([torch.zeros(1, 8)])\ndataset.inner = Inner()\n"
@@ -160,7 +160,7 @@ def test_a_dataset_too_large_to_list(advise, model, here) -> None:
     assert report.workload.clips == 10**12 and len(report.signals.examples.samples) >= 32
 
 
-def test_examples_are_drawn_from_all_of_a_dataset_and_fewer_are_the_first_of_more() -> None:
+def test_examples_are_sampled_from_the_whole_dataset_and_fewer_are_a_prefix() -> None:
     indices = sample_indices(10**12, 1000)
     assert (
         len(set(indices)) == 1000
@@ -173,7 +173,7 @@ def test_examples_are_drawn_from_all_of_a_dataset_and_fewer_are_the_first_of_mor
     assert len({index for _ in range(POOL // 32) for index in next(batches)}) == POOL
 
 
-def test_a_dataset_of_which_nothing_can_be_read_is_not_scanned() -> None:
+def test_an_unreadable_dataset_is_not_scanned_completely() -> None:
     class Broken:
         tried = 0
 
@@ -188,17 +188,17 @@ def test_a_dataset_of_which_nothing_can_be_read_is_not_scanned() -> None:
     assert readable(Reader(data), torch.as_tensor) == [] and data.tried < 1000
 
 
-def test_a_candidate_that_is_out_of_memory_is_infeasible_and_not_the_end(racer_with) -> None:
+def test_a_candidate_out_of_memory_is_infeasible_and_the_race_continues(racer_with) -> None:
     def step(batch) -> None:
         if torch.get_num_threads() == 3:  # the greedy candidate's
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")  # injected
 
-    told: list[tuple[str, str]] = []
-    racer = racer_with(step, lambda *notice: told.append(notice))
+    reported: list[tuple[str, str]] = []
+    racer = racer_with(step, lambda *notice: reported.append(notice))
     candidates = [Candidate("cpu", 1), Candidate("cpu", 1, threads=3)]
     raced = racer.screen(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda *_: None)
     assert set(raced) == {"all in the loader, 0 workers"}
-    assert [name for name, _ in told] == ["vram_limit"] and "20.00 GiB" in told[0][1]
+    assert [name for name, _ in reported] == ["vram_limit"] and "20.00 GiB" in reported[0][1]
     assert racer.failed.keys() == {candidates[1].name}
 
 
@@ -214,7 +214,7 @@ def test_memory_that_only_warms_up_does_not_grow() -> None:
 
 
 def command(model: str, here: Path, *before: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run the advisor as a command, with something in front of it."""
+    """Run the advisor as a command, with a prefix."""
     line = [*before, sys.executable, "-m", "audioaug.advise", "--model", model, "--quick", "--budget", "6", *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
@@ -239,7 +239,7 @@ def test_under_ulimit(model, here) -> None:
 
 
 @pytest.mark.long
-def test_beside_a_hog(model, here) -> None:
+def test_with_another_busy_program(model, here) -> None:
     chain = (
         "from audioaug import ops\nimport time\ndef spin(samples, sample_rate):\n    end = time.thread_time() + 0.005\n"
         "    while time.thread_time() < end:\n        pass\n    return samples\n"
@@ -256,8 +256,8 @@ def test_beside_a_hog(model, here) -> None:
             hog.wait()
     assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
     report = found(here)
-    told = {notice.id: notice.text for notice in report.notices} | {report.cause: report.recommendation.because}
-    assert "Other programs used" in told["foreign_load"] and "which were fully loaded" in told["foreign_load"]
+    reported = {notice.id: notice.text for notice in report.notices} | {report.cause: report.recommendation.because}
+    assert "Other programs used" in reported["foreign_load"] and "which were fully loaded" in reported["foreign_load"]
 
 
 @pytest.mark.long

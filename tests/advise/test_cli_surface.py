@@ -57,7 +57,7 @@ def test_load_shows_a_report_without_measuring(advise, saved) -> None:
     assert "Op1" in ran.out
 
 
-def test_load_writes_what_is_asked_for(advise, saved, report, here) -> None:
+def test_load_writes_requested_files(advise, saved, report, here) -> None:
     files = ("--json", "again.json", "--html", "page.html", "--markdown", "page.md", "--plan", "plan.json")
     assert advise("--load", saved, *files).code == 0
     assert read_record(here / "again.json", Report) == report
@@ -77,12 +77,12 @@ def test_json_to_stdout_is_nothing_but_json(advise, saved, report) -> None:
     assert next(iter(json.loads(ran.out))) == "schema_version"
 
 
-def test_on_no_terminal_there_is_no_colour(advise, saved) -> None:
+def test_no_colour_without_a_terminal(advise, saved) -> None:
     assert "\x1b" not in advise("--load", saved).out
 
 
 @pytest.mark.parametrize(("refused", "colour"), [(False, True), (True, False)])
-def test_colour_on_a_terminal_unless_it_is_refused(advise, saved, monkeypatch, refused, colour) -> None:
+def test_colour_on_a_terminal_unless_no_color(advise, saved, monkeypatch, refused, colour) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -71,7 +71,7 @@ def has_the_keys_of_the_contract(content) -> None:
 
 
 def makes_sense(report: Report) -> None:
-    """What must hold of every finished report."""
+    """Check what holds for every finished report."""
     assert report.complete and report.verdict.endswith((".", ")")) and report.cause
     raced = {candidate.name: candidate for candidate in report.candidates if candidate.status == "raced"}
     assert report.recommendation.name in raced and report.current.name in raced
@@ -161,7 +161,7 @@ def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> No
 
 
 @pytest.mark.usefixtures("planted_time")
-def test_where_next_to_nothing_is_waiting_one_look_is_enough(advise, model, here) -> None:
+def test_with_hardly_any_waiting_one_pilot_is_enough(advise, model, here) -> None:
     drifting = "from itertools import cycle\ntimes = cycle((0.15, 0.25, 0.2))\n" + PLANTED_STEP.format("next(times)")
     path = model(PLANTED + IN_MEMORY + CHEAP + drifting)
     ran = advise("--model", path, "--budget", "20", "--json", "report.json")
@@ -184,7 +184,7 @@ def loss(output, batch):
 
 
 @pytest.mark.usefixtures("planted_time")
-def test_workers_race_beside_as_many_threads_as_they_leave_cores(advise, model, here) -> None:
+def test_workers_race_with_a_thread_for_each_remaining_core(advise, model, here) -> None:
     path, threads = model(PLANTED + "dataset = Clips(0.001)\n" + TELLS_THREADS), max(2, os.cpu_count() or 1)
     with torch_threads(threads):
         ran = advise("--model", path, "--budget", "2", "--workers", "1", "--json", "report.json")
@@ -219,8 +219,8 @@ def test_a_corrupt_file_among_others_of_all_kinds(advise, model, mixed, here) ->
     assert ran.code == 0 and "Traceback" not in ran.err
     report = read_record(here / "report.json", Report)
     makes_sense(report)
-    told = [notice.text for notice in report.notices if "broken.wav" in notice.text]
-    assert told and len(told) == len(set(told)) and "cannot be decoded" in told[0]
+    reported = [notice.text for notice in report.notices if "broken.wav" in notice.text]
+    assert reported and len(reported) == len(set(reported)) and "cannot be decoded" in reported[0]
     assert "broken.wav" in ran.out.replace("\n", "")
     assert report.workload.clips == 5 and report.workload.setup.on_error == "skip"
 
@@ -294,15 +294,15 @@ def collate_fn(examples):
 
 
 @pytest.mark.usefixtures("planted_time")
-def test_a_collate_fn_comes_behind_what_changes_lengths(advise, model, here) -> None:
+def test_a_collate_fn_runs_after_ops_that_change_lengths(advise, model, here) -> None:
     ran = advise("--model", model(RAGGED), *BRIEF, "--json", "report.json")
     assert ran.code == 0 and "fail" not in ran.err
     report = read_record(here / "report.json", Report)
     makes_sense(report)
-    told = "AdjustDuration changes the length of clips, and collate_fn must see the final lengths."
+    reported = "AdjustDuration changes the length of clips, and collate_fn must see the final lengths."
     assert {
         (candidate.cut, candidate.reason) for candidate in report.candidates if candidate.status == "infeasible"
-    } >= {(0, told), (1, told)}
+    } >= {(0, reported), (1, reported)}
     assert {candidate.cut for candidate in report.candidates if candidate.status != "infeasible"} == {2, 3}
 
 
@@ -353,7 +353,7 @@ def test_training_that_fails_half_way_fails_in_one_sentence(advise, model, here)
     assert read_record(here / "report.json", Report).complete is False
 
 
-def test_torch_is_as_it_was(advise, model) -> None:
+def test_torch_settings_are_restored(advise, model) -> None:
     threads, state = torch.get_num_threads(), np.random.get_state()[1].tolist()
     assert advise("--model", model(CHEAP + IN_MEMORY), *BRIEF).code == 0
     assert torch.get_num_threads() == threads

@@ -1,4 +1,4 @@
-"""Examples to listen to: the right ones, both builds on the same draws, and a verdict that would see a fault."""
+"""Examples to listen to: the right ones, both builds on the same draws, and a verdict that detects a fault."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ def verdicts(found: listening.Listening) -> dict[str, str]:
     return {row.values[0]: row.values[-1] for row in found.verdicts.rows}
 
 
-def test_both_builds_are_heard_and_keep_their_contracts(loaded: TrainingJob) -> None:
+def test_both_builds_are_rendered_and_keep_their_contracts(loaded: TrainingJob) -> None:
     found = listen(target_of(loaded, ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0), ops.LowPassFilter(p=0.5)))
     assert verdicts(found) == {"Gain": "kept", "AddGaussianNoise": "kept", "LowPassFilter": "kept"}
     assert len(found.examples) == 4 and "Gain, AddGaussianNoise, LowPassFilter." in found.examples[0].words
@@ -44,7 +44,7 @@ def test_both_builds_are_heard_and_keep_their_contracts(loaded: TrainingJob) -> 
     assert sum(len(sound.audio) for example in found.examples for sound in example.sounds) < AUDIO_BYTES
 
 
-def test_a_fault_would_be_told(loaded: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_fault_is_reported(loaded: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     right = listening.on_device
     wrong = lambda *given, **more: [x_CT * 1.01 for x_CT in right(*given, **more)]  # noqa: E731
     monkeypatch.setattr(listening, "on_device", wrong)
@@ -52,7 +52,7 @@ def test_a_fault_would_be_told(loaded: TrainingJob, monkeypatch: pytest.MonkeyPa
     assert verdicts(found)["Gain"].startswith("broken: clip ") and "40 dB below the peak" in found.examples[0].words
 
 
-def test_containers_and_what_was_not_applied(loaded: TrainingJob) -> None:
+def test_containers_and_ops_that_were_not_applied(loaded: TrainingJob) -> None:
     exact = ops.OneOf([ops.Gain(p=1.0), ops.PolarityInversion(p=1.0)])
     mixed = ops.SomeOf(1, [ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0)])
     found = verdicts(listen(target_of(loaded, exact, mixed, ops.Reverse(p=0.0))))
@@ -60,7 +60,7 @@ def test_containers_and_what_was_not_applied(loaded: TrainingJob) -> None:
     assert found["Reverse"] == "not applied in these examples"
 
 
-def test_what_only_workers_can_run_is_left_to_them(loaded: TrainingJob) -> None:
+def test_ops_that_only_run_in_workers_are_skipped(loaded: TrainingJob) -> None:
     found = listen(target_of(loaded, ops.Mp3Compression(p=1.0), ops.Gain(p=1.0)))
     assert verdicts(found) == {"Gain": "kept"} and "Mp3Compression, Gain" in found.examples[0].words
     alone = listen(target_of(loaded, ops.Mp3Compression(p=1.0)))
@@ -79,7 +79,7 @@ def test_one_by_one_transforms_do_what_the_chain_does() -> None:
 
 
 class Partly:
-    """A dataset of which one example in eight can be read."""
+    """A dataset in which one example of eight is readable."""
 
     def __len__(self) -> int:
         return 40
@@ -90,12 +90,12 @@ class Partly:
         return np.full((1, 800), 0.1, np.float32)
 
 
-def test_broken_examples_are_passed_over(loaded: TrainingJob) -> None:
+def test_broken_examples_are_skipped(loaded: TrainingJob) -> None:
     found = listen(target_of(loaded, ops.Gain(p=1.0), dataset=Partly()))
     assert {int(example.name.removeprefix("example ")) % 8 for example in found.examples} == {0}
 
 
-def test_a_failure_is_a_sentence(loaded: TrainingJob) -> None:
+def test_a_failure_is_one_sentence(loaded: TrainingJob) -> None:
     nothing = listen(target_of(loaded, ops.Gain(p=1.0), dataset=[None] * 5))
     assert nothing.lines[0].text == "No examples to listen to: none of the sampled examples could be read."
     unlike = [np.zeros((channels, 800), np.float32) for channels in (1, 2, 3)]
@@ -106,14 +106,14 @@ def test_a_failure_is_a_sentence(loaded: TrainingJob) -> None:
     )
 
 
-def test_each_example_adds_what_was_not_heard_before() -> None:
+def test_each_example_adds_transforms_not_shown_before() -> None:
     sets = [frozenset(names) for names in ("a", "ab", "c", "abd")]
     assert by_new_transforms(sets) == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 44100, 96000])
 @pytest.mark.parametrize("channels", [1, 2, 6])
-def test_what_is_played_fits(rate: int, channels: int) -> None:
+def test_played_audio_fits_on_the_page(rate: int, channels: int) -> None:
     clips = [np.zeros((channels, 10 * rate), np.float32)] * 4
     count, samples = size_that_fits(clips, rate)
     assert 1 <= count <= 4 and 0.7 * rate <= samples <= 4 * rate
@@ -121,7 +121,7 @@ def test_what_is_played_fits(rate: int, channels: int) -> None:
     assert size_that_fits([clip[:, :100] for clip in clips], rate)[0] == 4
 
 
-def test_how_far_apart() -> None:
+def test_difference_of_two_results_in_words() -> None:
     one = np.asarray([[0.5, -1.0]], np.float32)
     assert apart(one, one) == "The two results are bit-identical."
     assert "20 dB below the peak" in apart(one, one * np.float32(1.1))

@@ -1,4 +1,4 @@
-"""Ctrl-C: exit code 130, no traceback, no process left behind, and what was measured so far is in the file."""
+"""Ctrl-C: exit code 130, no traceback, no process left behind, and partial results in the file."""
 
 import contextlib
 import os
@@ -57,7 +57,7 @@ NO_SIGINT = pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT of thi
 
 @pytest.fixture
 def advisor(model, here):
-    """Start the advisor in a session of its own; whatever is left of it is ended afterwards."""
+    """Start the advisor in its own session; end remaining processes afterwards."""
     started = []
 
     def start(stage: str, *arguments: str) -> subprocess.Popen[str]:
@@ -82,17 +82,17 @@ def advisor(model, here):
 
 
 def wait_for_stage(process: subprocess.Popen[str], name: str) -> str:
-    """Read what the advisor says until it says that this stage began."""
-    said = ""
+    """Read the advisor's output until this stage begins."""
+    printed = ""
     for line in process.stderr:
-        said += line
+        printed += line
         if line.startswith(name):
-            return said
-    raise AssertionError(f"the stage {name!r} never began: {said}")
+            return printed
+    raise AssertionError(f"the stage {name!r} never began: {printed}")
 
 
 def wait_for_workers(process: subprocess.Popen[str], count: int) -> list[psutil.Process]:
-    """Return the advisor's processes as soon as there are so many and, for two looks, no more of them."""
+    """Return the advisor's processes once their number is ``count`` and stable."""
     deadline, before = time.monotonic() + PATIENCE, []
     while time.monotonic() < deadline:
         workers = psutil.Process(process.pid).children(recursive=True)
@@ -103,13 +103,13 @@ def wait_for_workers(process: subprocess.Popen[str], count: int) -> list[psutil.
     raise AssertionError(f"{count} workers never were there")
 
 
-def interrupted(process: subprocess.Popen[str], said: str, everyone: bool, left: list[psutil.Process]) -> Report:
-    """Press Ctrl-C (a terminal tells ``everyone``), check how the advisor ends, and return what it wrote."""
+def interrupted(process: subprocess.Popen[str], printed: str, everyone: bool, left: list[psutil.Process]) -> Report:
+    """Send Ctrl-C (to ``everyone`` as a terminal does), check how the advisor ends, and return its report."""
     (os.killpg if everyone else os.kill)(process.pid, signal.SIGINT)
     Path("hold").unlink()
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
-    assert "Traceback" not in said + err and "Exception ignored" not in err, err
+    assert "Traceback" not in printed + err and "Exception ignored" not in err, err
     assert err.splitlines()[-1].startswith("interrupted: partial results are in the output files")
     assert out == ""
     _, alive = psutil.wait_procs(left, timeout=PATIENCE)
@@ -120,10 +120,10 @@ def interrupted(process: subprocess.Popen[str], said: str, everyone: bool, left:
 
 
 @NO_SIGINT
-def test_in_the_middle(advisor) -> None:
+def test_interrupt_in_the_middle(advisor) -> None:
     process = advisor("the loader alone", "--budget", "8", "--workers", "0,2")
-    said = wait_for_stage(process, "the loader alone")
-    report = interrupted(process, said, False, wait_for_workers(process, 2))
+    printed = wait_for_stage(process, "the loader alone")
+    report = interrupted(process, printed, False, wait_for_workers(process, 2))
     assert report.ceiling is not None and report.current.measured_ms > 0
     assert {stage.name for stage in report.stages} >= {"decode", "Gain", "collate"}
     assert report.candidates == () and [candidate.candidate for candidate in report.measurements] == [
@@ -132,10 +132,10 @@ def test_in_the_middle(advisor) -> None:
 
 
 @NO_SIGINT
-def test_in_a_race_with_many_workers(advisor) -> None:
+def test_interrupt_in_a_race_with_many_workers(advisor) -> None:
     process = advisor("racing", "--budget", "5", "--workers", "4")
-    said = wait_for_stage(process, "racing")
-    report = interrupted(process, said, True, wait_for_workers(process, 8))
+    printed = wait_for_stage(process, "racing")
+    report = interrupted(process, printed, True, wait_for_workers(process, 8))
     assert len({cost.cut for cost in report.loader_costs}) == 2
     assert {candidate.status for candidate in report.candidates} <= {
         "predicted",
@@ -143,7 +143,7 @@ def test_in_a_race_with_many_workers(advisor) -> None:
     } and report.candidates  # some had their screening
 
 
-def test_an_interruption_that_python_dropped_is_raised_at_the_next_occasion() -> None:
+def test_an_interrupt_that_python_dropped_is_raised_at_the_next_check() -> None:
     with Interrupt() as interrupt, Progress(interrupt.check, quiet=True) as progress:
         interrupt.check()
         with pytest.raises(KeyboardInterrupt), progress.stage("a stage", 1.0) as tick:
@@ -154,7 +154,7 @@ def test_an_interruption_that_python_dropped_is_raised_at_the_next_occasion() ->
             pass
 
 
-def test_what_python_drops_is_not_printed_unless_it_is_something_else(monkeypatch) -> None:
+def test_dropped_interrupts_are_not_printed_but_other_exceptions_are(monkeypatch) -> None:
     class Dropping:
         def __init__(self, work):
             self.work = work
@@ -172,7 +172,7 @@ def test_what_python_drops_is_not_printed_unless_it_is_something_else(monkeypatc
     assert seen == [ZeroDivisionError]
 
 
-def test_what_was_there_before_is_given_back() -> None:
+def test_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGINT), sys.unraisablehook
     with Interrupt():
         assert signal.getsignal(signal.SIGINT) is not before[0] and sys.unraisablehook is not before[1]
@@ -180,7 +180,7 @@ def test_what_was_there_before_is_given_back() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_worker_does_not_hear_it() -> None:
+def test_a_forked_worker_ignores_the_interrupt() -> None:
     with Interrupt():
         child = os.fork()
         if child == 0:  # in the child: 0 if nothing is raised

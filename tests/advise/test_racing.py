@@ -49,7 +49,7 @@ def test_each_candidate_trains_on_its_own_threads_and_then_they_are_put_back(rac
     assert torch.get_num_threads() == usual
 
 
-def test_only_the_first_and_the_fastest_go_on_in_the_second_half_of_a_race() -> None:
+def test_only_the_first_and_the_fastest_remain_in_the_second_half_of_a_race() -> None:
     clock = FakeClock()
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
     close = {name: blocks(name, [ms, 20, ms]) for name, ms in zip("abcdef", (15, 14, 13, 12, 11, 10), strict=True)}
@@ -60,7 +60,7 @@ def test_only_the_first_and_the_fastest_go_on_in_the_second_half_of_a_race() -> 
     assert racer._leaving("a", 5.0, {name: close[name] for name in "adef"}) == []
 
 
-def test_an_candidate_that_races_against_itself_is_no_rival_of_its_own() -> None:
+def test_a_candidate_that_races_against_itself_is_not_its_own_rival() -> None:
     clock = FakeClock()
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
     clock.advance(5.1)
@@ -69,7 +69,7 @@ def test_an_candidate_that_races_against_itself_is_no_rival_of_its_own() -> None
     assert racer._leaving("today", 5.0, running) == ["d", f"d{DUPLICATE}"]
 
 
-def test_how_far_an_candidate_is_from_itself_is_the_margin_thereafter(racer_with) -> None:
+def test_the_difference_of_a_candidate_from_itself_is_the_margin(racer_with) -> None:
     clock, draw = FakeClock(), random.Random(0)
     racer = racer_with(lambda batch: clock.advance(draw.choice((0.001, 0.004))), clock=clock)
     candidates = [Candidate("cpu", 1), Candidate("gpu", 0)]
@@ -81,7 +81,7 @@ def test_how_far_an_candidate_is_from_itself_is_the_margin_thereafter(racer_with
     )
 
 
-def test_an_candidate_that_fails_where_it_races_against_itself_is_out_of_the_race_all_the_same(racer_with) -> None:
+def test_a_candidate_that_fails_while_racing_against_itself_leaves_the_race(racer_with) -> None:
     calls = itertools.count()
 
     def step(batch: object) -> None:
@@ -104,7 +104,7 @@ def test_an_candidate_that_fails_where_it_races_against_itself_is_out_of_the_rac
         (Interference(2, 0.0, 0.0, 0.0, 0.0, 1e7), True),
     ],
 )
-def test_a_round_beside_others_is_made_again(racer_with, monkeypatch, others, void) -> None:
+def test_a_disturbed_round_is_repeated(racer_with, monkeypatch, others, void) -> None:
     quiet = Interference(2, 0.0, 0.0, 0.0, 0.0, 0.0)
     seen = itertools.chain([quiet, others], itertools.repeat(quiet))
     monkeypatch.setattr("audioaug.advise.racing.Watch", lambda clock: SimpleNamespace(lap=lambda: next(seen)))
@@ -115,7 +115,7 @@ def test_a_round_beside_others_is_made_again(racer_with, monkeypatch, others, vo
     assert len(made) - len(found[candidate.name].step.seconds) == void
 
 
-def test_what_you_do_today_stays_until_it_is_seen_how_steady_it_is() -> None:
+def test_todays_configuration_stays_for_a_minimum_of_rounds() -> None:
     clock = FakeClock()
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
 
@@ -130,7 +130,7 @@ def test_what_you_do_today_stays_until_it_is_seen_how_steady_it_is() -> None:
     assert racer._leaving("today", 5.0, running(FEW_ROUNDS)) == ["slow", "today"]
 
 
-def test_of_clips_of_many_lengths_all_blocks_are_the_same_batches() -> None:
+def test_with_different_clip_lengths_all_blocks_have_the_same_batches() -> None:
     candidates = [
         Candidate("cpu", 1),
         Candidate("cpu", 1, num_workers=2),
@@ -150,7 +150,7 @@ def test_of_clips_of_many_lengths_all_blocks_are_the_same_batches() -> None:
     assert steps(pad=True) == [4] * 4 and steps(pad=True, cached=5) == [5] * 5
 
 
-def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_for_ever() -> None:
+def test_the_race_waits_for_workers_to_refill_their_queue_but_not_for_ever() -> None:
     clock = FakeClock()
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
     found = iter([0, None, 3, 4])
@@ -162,7 +162,7 @@ def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_f
     racer._wait_for_refill(None, step_seconds=1e9)  # batches on the device
 
 
-def test_an_candidate_meets_batches_before_it_races_but_nobody_waits_for_ever() -> None:
+def test_a_candidate_is_warmed_up_before_it_races_but_not_for_ever() -> None:
     clock, trained, reported = FakeClock(), [], []
     racer = Racer(SimpleNamespace(step=trained.append, device=None), clock, 120.0, notice=lambda *_: None)
 
@@ -178,7 +178,7 @@ def test_an_candidate_meets_batches_before_it_races_but_nobody_waits_for_ever() 
 
 
 class Stocked:
-    """A loader of which only the stock is known: asked anew each time."""
+    """A loader with a known queue length, read each time."""
 
     def __init__(self, capacity, ready) -> None:
         self.capacity, self._ready = capacity, ready
@@ -188,7 +188,7 @@ class Stocked:
         return self._ready()
 
 
-def test_batches_without_end_go_through_the_dataset_in_turn() -> None:
+def test_endless_batches_iterate_over_the_dataset() -> None:
     batches = iter(EndlessBatches(10, 4))
     first = [index for _ in range(5) for index in next(batches)]
     assert sorted(first[:10]) == sorted(first[10:]) == list(range(10)) and first[:10] != first[10:]
@@ -207,7 +207,7 @@ def test_candidates_of_a_race_train_on_the_same_batches_whatever_they_discard() 
     assert all(len(batch) == 4 for block in one for batch in block)
 
 
-def test_beside_the_ceiling_an_candidate_trains_on_what_lies_on_the_device() -> None:
+def test_with_the_ceiling_a_candidate_trains_on_the_cached_batches() -> None:
     lying = list(itertools.islice(iter(EndlessBatches(1000, 4)), 3))
     batches = iter(RaceBatches(1000, 4, discard=2, block=6, cached=3))
     next(batches)
@@ -224,7 +224,7 @@ def test_the_ceiling_follows_todays_step_to_other_batches() -> None:
     assert ceiling.clips_per_second == pytest.approx(report.ceiling.clips_per_second / 1.2)
 
 
-def test_examples_that_cannot_be_read_are_passed_over() -> None:
+def test_unreadable_examples_are_skipped() -> None:
     class Data:
         def __len__(self):
             return 5
@@ -238,7 +238,7 @@ def test_examples_that_cannot_be_read_are_passed_over() -> None:
     assert [float(clip.max()) for _, clip in found[:2]] == [float(index == 3) for index in indices[:2]]
 
 
-def test_our_warnings_are_told_once_and_others_shown() -> None:
+def test_our_warnings_are_reported_once_and_others_shown() -> None:
     reported: list[str] = []
     with pytest.warns(UserWarning, match="another's") as seen, warnings_once(reported.append):
         for text in ("one", "two", "one"):

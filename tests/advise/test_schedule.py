@@ -1,4 +1,4 @@
-"""What is raced in which time, and by how many workers, from planted reports."""
+"""The schedule from planted reports: candidates, times, workers."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from tests.decide.planted import planted_report, raced
 
 @pytest.fixture
 def schedule() -> Schedule:
-    """Of candidates that were measured, 0 to 6 workers in each, of which 8 may be alive at once."""
+    """Return a schedule of measured candidates with 0 to 6 workers, of which 8 may be alive at the same time."""
     today = raced(3, 0, 40.0)
     candidates = (
         today,
@@ -58,7 +58,7 @@ def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> Non
     assert several[FEWEST_RACED] == several[1] and len(several) == len({candidate.name for candidate in several}) + 1
 
 
-def test_an_engine_that_was_asked_for_is_raced_however_short_the_time_is(schedule) -> None:
+def test_a_requested_engine_is_raced_however_short_the_time_is(schedule) -> None:
     schedule.most_workers = 20
     *few, asked = schedule.race(0.0, ["cuda_graph"])
     assert few == schedule.race(0.0) and asked == replace(
@@ -70,7 +70,7 @@ def test_an_engine_that_was_asked_for_is_raced_however_short_the_time_is(schedul
     assert schedule.race(1e6, ["cuda_graph"]) == few
 
 
-def test_what_is_not_measured_takes_as_much_more_than_predicted_as_today_does(schedule) -> None:
+def test_expected_times_scale_predictions_by_the_error_of_todays(schedule) -> None:
     schedule.today = replace(schedule.today, predicted_ms=20.0)
     candidate = replace(schedule.report.candidates[1], predicted_ms=10.0, measured_ms=None)
     assert schedule.expected([candidate]) == {candidate.name: pytest.approx(0.02)}
@@ -81,7 +81,7 @@ def test_counts_without_room_have_their_reason() -> None:
     chain = Chain([ops.Gain()], 16000)
     host = replace(planted_report().host, start_method="fork", ram_available_bytes=10_000, usable_cores=4.0)
     counts = WorkerCounts(host, None, today=3)
-    assert counts.wanted == counts.possible == (0, 1, 2, 3, 4) and not list(counts.impossible(chain, range(2)))
+    assert counts.considered == counts.possible == (0, 1, 2, 3, 4) and not list(counts.impossible(chain, range(2)))
     counts = replace(counts, needs=Needs(worker_bytes=1_000)).with_memory(4_000).with_memory(100)
     assert (counts.most, counts.possible) == (2, (0, 1, 2))
     assert {(candidate.cut, candidate.num_workers) for candidate in counts.impossible(chain, range(2))} == {
@@ -96,7 +96,7 @@ def test_counts_without_room_have_their_reason() -> None:
         counts.check(3)
 
 
-def test_stages_share_the_time_that_is_left() -> None:
+def test_stages_share_the_remaining_time() -> None:
     clock = FakeClock()
     budget, usable = Budget(1000.0, clock), 1000 * (1 - RESERVE)
     assert budget.seconds_for("today") == pytest.approx(usable * SHARES["today"])

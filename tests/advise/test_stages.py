@@ -1,4 +1,4 @@
-"""Which loaders are timed, in which order, which of them only while there is time, and how many batches are kept."""
+"""The loaders that are timed, their order, and the number of cached batches."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def test_the_loaders_that_predictions_need_come_first() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "timed"), [(0.0, NEEDED), (1e6, NEEDED + OTHERS)])
-def test_the_others_are_timed_while_there_is_time(model, monkeypatch, seconds, timed) -> None:
+def test_other_loaders_are_timed_while_there_is_time(model, monkeypatch, seconds, timed) -> None:
     survey = survey_of(model(THREE), 1.0)
     survey.report = replace(FAST, chain=survey.report.chain)
     survey.budget = Budget(seconds, FakeClock())

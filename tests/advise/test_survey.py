@@ -1,4 +1,4 @@
-"""What an earlier run has shown is taken over, with real runs of a model of a few parameters."""
+"""Cached results of an earlier run, with real runs of a tiny model."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def notices(path: Path) -> dict[str, str]:
     return {notice["id"]: notice["text"] for notice in json.loads(path.read_text())["notices"]}
 
 
-def test_a_second_run_takes_the_stages_over_and_races(advise, model, here) -> None:
+def test_a_second_run_uses_cached_stages_and_races(advise, model, here) -> None:
     path = model(CHAIN)
     first = advise("--model", path, *BRIEF)
     assert first.code == 0 and all(stage in first.err.splitlines() for stage in STAGES)
@@ -52,7 +52,7 @@ def test_a_second_run_takes_the_stages_over_and_races(advise, model, here) -> No
     assert "cached" not in notices(here / "report.json")
 
 
-def test_another_model_chain_or_batch_is_measured_anew(advise, model, here) -> None:
+def test_another_model_chain_or_batch_is_not_cached(advise, model, here) -> None:
     path = model(CHAIN)
     assert advise("--model", path, *BRIEF).code == 0
     model(CHAIN + "\n# another file\n")
@@ -61,7 +61,7 @@ def test_another_model_chain_or_batch_is_measured_anew(advise, model, here) -> N
     assert "cached" not in notices(here / "report.json")
 
 
-def test_what_was_kept_is_given_back_with_its_age(here) -> None:
+def test_the_cache_returns_a_report_and_its_age(here) -> None:
     cache = Cache("abc")
     assert cache.path == here / "cache" / "audioaug" / "survey-abc.json" and cache.load() is None
     cache.save(planted_report())
@@ -71,20 +71,20 @@ def test_what_was_kept_is_given_back_with_its_age(here) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema_version": 99}', b"\xff"])
-def test_a_broken_file_is_as_good_as_none(here, content) -> None:
+def test_a_broken_cache_file_is_ignored(here, content) -> None:
     cache = Cache("abc")
     cache.path.parent.mkdir(parents=True)
     cache.path.write_bytes(content)
     assert cache.load() is None
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(here) -> None:
+def test_an_unwritable_cache_folder_is_not_an_error(here) -> None:
     (here / "cache").write_text("a file where the folder should be")
     Cache("abc").save(planted_report())
     assert Cache("abc").load() is None
 
 
-def test_a_relative_cache_folder_is_not_one(monkeypatch, tmp_path) -> None:
+def test_a_relative_cache_folder_is_ignored(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Cache("abc").path == tmp_path / ".cache" / "audioaug" / "survey-abc.json"

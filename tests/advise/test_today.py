@@ -36,7 +36,7 @@ from tests.decide.planted import blocks
 
 
 def waiting(steps: int, ms: float, share: float):
-    """Return so many steps that wait for this share of their time."""
+    """Return ``steps`` steps that wait for this share of their time."""
     return replace(blocks("today", [ms] * steps), wait=Timing((ms * share / 1e3,) * steps))
 
 
@@ -50,7 +50,7 @@ def waiting(steps: int, ms: float, share: float):
         (True, 0, 0.01, 10, 100),  # a second of them
     ],
 )
-def test_a_pilot_goes_on_where_it_may_be_all_there_is(alone, workers, share, ms, steps) -> None:
+def test_a_pilot_is_longer_if_it_may_be_the_only_measurement(alone, workers, share, ms, steps) -> None:
     is_over = partial(_is_over, alone, workers)
     assert is_over(waiting(steps, ms, share)) and not is_over(waiting(steps - 1, ms, share))
 
@@ -64,7 +64,7 @@ def test_a_pilot_goes_on_where_it_may_be_all_there_is(alone, workers, share, ms,
         ([[0.5] * 3], [4.0, "race"]),
     ],
 )
-def test_hardly_any_waiting_gets_a_second_look_where_one_step_of_the_first_hides_it(racer_with, waits, did) -> None:
+def test_hardly_any_waiting_gets_a_second_pilot_if_one_step_was_disturbed(racer_with, waits, did) -> None:
     candidate, seen, racer = Candidate("cpu", 1), [], racer_with(lambda batch: None)
 
     def pilot(candidate, seconds, is_over):
@@ -101,7 +101,7 @@ def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(r
 
 
 class Data:
-    """Clips of two lengths; reading one calls ``read`` with its index and keeps ``keeps`` bytes for good."""
+    """Clips of two lengths; reading one calls ``read`` with its index and leaks ``keeps`` bytes."""
 
     def __init__(self, read: Callable[[int], object] = lambda index: None, keeps: int = 0) -> None:
         self.read, self.keeps, self.kept = read, keeps, []
@@ -116,7 +116,7 @@ class Data:
 
 
 def trained(**planted):
-    """A job of such data."""
+    """A training job on this data."""
     return SimpleNamespace(
         dataset=Data(**planted),
         chain=Chain([ops.Gain(p=1.0)], 16000),
@@ -151,7 +151,7 @@ def test_the_same_workers_serve_both_epochs(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_message_is_sent_anew_for_every_batch_that_is_timed() -> None:
+def test_a_message_is_sent_for_every_timed_batch() -> None:
     message = [torch.ones(100), 3]
     sent, number = Ready(message)[7]
     assert sent is not message[0] and torch.equal(sent, message[0]) and number == 3
@@ -169,7 +169,7 @@ def test_workers_that_keep_what_they_read_grow() -> None:
     assert found[1_000_000] == pytest.approx(4 * 1_000_000, rel=0.5) and found[0] < 1_000_000
 
 
-def test_examples_are_looked_at_one_by_one(monkeypatch) -> None:
+def test_examples_are_timed_one_by_one(monkeypatch) -> None:
     clock, core, delay = FakeClock(), FakeClock(), FakeClock()
 
     def read(index: int) -> None:

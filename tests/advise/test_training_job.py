@@ -47,7 +47,7 @@ def test_every_form_of_model(model, text) -> None:
     assert job.name == "mymodel.py"
 
 
-def test_a_model_that_is_only_imported_is_not_taken(model) -> None:
+def test_an_imported_model_is_not_used(model) -> None:
     with pytest.raises(ModelFileError, match="does not define a model"):
         load(model(whole="from torch.nn import Identity\n"))
 
@@ -94,7 +94,7 @@ def test_own_loss_and_optimizer(model) -> None:
     assert job.sources["loss"] == job.sources["optimizer"] == "model file"
 
 
-def test_an_optimizer_object_is_used_as_it_is(model) -> None:
+def test_an_optimizer_object_is_used_unchanged(model) -> None:
     job = load(model("model = Tiny()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.5)\n"))
     assert isinstance(job.optimizer, torch.optim.SGD)
 
@@ -149,7 +149,7 @@ def test_anything_else_gives_the_mean_square(batch) -> None:
     assert torch.equal(UsualLoss()(SCORES, batch), SCORES.square().mean())
 
 
-def test_a_model_that_returns_its_loss_is_believed_first() -> None:
+def test_the_loss_of_a_model_output_has_precedence() -> None:
     assert UsualLoss()({"logits": SCORES, "loss": torch.tensor(3.0)}, torch.zeros(1)) == 9.0
 
 
@@ -280,7 +280,7 @@ def test_clips_of_different_lengths_are_padded(model, examples, pad) -> None:
     assert load(model(f"import numpy as np\ndataset = {examples}\n")).pad is pad
 
 
-def test_examples_that_cannot_be_read_do_not_stop_the_look_at_lengths(model) -> None:
+def test_unreadable_examples_do_not_prevent_the_inspection_of_lengths(model) -> None:
     lines = (
         "class Data:",
         "    def __len__(self): return 3",
@@ -295,7 +295,7 @@ def test_examples_that_cannot_be_read_do_not_stop_the_look_at_lengths(model) -> 
     ("text", "words"),
     [("3", "int is no dataset"), ("iter([1])", r"\(list_iterator\) is an iterator, which can only be read")],
 )
-def test_what_is_no_dataset_is_refused(model, text, words) -> None:
+def test_an_object_that_is_not_a_dataset_is_refused(model, text, words) -> None:
     with pytest.raises(DataError, match=words):
         load(model(f"dataset = {text}\n"))
 
@@ -315,12 +315,12 @@ def test_what_is_no_dataset_is_refused(model, text, words) -> None:
         ("sample_rate = -5", "sample_rate is -5"),
     ],
 )
-def test_numbers_that_are_none(model, line, message) -> None:
+def test_invalid_numbers(model, line, message) -> None:
     with pytest.raises(UsageError, match=message):
         load(model(f"{line}\n"))
 
 
-# What is said of an error
+# What is printed of an error
 
 
 def test_an_error_in_one_line() -> None:
@@ -330,7 +330,7 @@ def test_an_error_in_one_line() -> None:
     assert in_one_line(ValueError(raised + "ValueError: no such key"), "m.py") == "ValueError: no such key."
 
 
-def test_an_error_is_placed_in_the_model_file(here) -> None:
+def test_an_error_names_the_line_of_the_model_file(here) -> None:
     (here / "m.py").write_text("\n\ndef fail():\n    [].pop()\n")
     for path in ("m.py", str(here / "m.py"), "./m.py"):
         fail = load_module(path).fail
@@ -339,7 +339,7 @@ def test_an_error_is_placed_in_the_model_file(here) -> None:
         assert in_one_line(caught.value, path) == "IndexError: pop from empty list (line 4 of m.py)."
 
 
-def test_what_is_one_pass_is_what_the_module_prints() -> None:
+def test_fused_ops_are_those_that_the_module_prints() -> None:
     gain, mask = ops.Gain(p=1.0), ops.TimeMask(p=1.0)
     chain = Chain([mask, gain, ops.LowPassFilter(p=1.0), mask, gain, ops.PolarityInversion(p=1.0), gain], 16000)
     facts = chain_facts(SimpleNamespace(chain=chain, least_cut=0))

@@ -1,4 +1,4 @@
-"""Rows that are asked for: another precision, another batch size."""
+"""Variants: another precision, batch size, engine, start method."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.racing import Racer
-from audioaug.advise.variants import Wanted, parse_also, race_starts, raced_engines
+from audioaug.advise.variants import VariantRequest, parse_also, race_starts, raced_engines
 from audioaug.decide.shortlist import with_engines
 from audioaug.decide.what_if import variant_sentences
 from audioaug.errors import UsageError
@@ -26,9 +26,12 @@ SLOW_WHERE_LARGE = (
 )
 
 
-def test_what_is_asked_for_is_read() -> None:
-    assert parse_also("bf16, batch_size=64") == (Wanted("bf16", "bf16"), Wanted("batch size 64", batch_size=64))
-    assert parse_also("spawn") == (Wanted("workers by spawn", start_method="spawn"),)
+def test_also_is_parsed() -> None:
+    assert parse_also("bf16, batch_size=64") == (
+        VariantRequest("bf16", "bf16"),
+        VariantRequest("batch size 64", batch_size=64),
+    )
+    assert parse_also("spawn") == (VariantRequest("workers by spawn", start_method="spawn"),)
     assert parse_also("") == ()
 
 
@@ -42,7 +45,7 @@ def test_what_is_asked_for_is_read() -> None:
         ("batch_size=x", "at least 1"),
     ],
 )
-def test_what_is_neither_is_refused(text, words) -> None:
+def test_unknown_also_values_are_refused(text, words) -> None:
     with pytest.raises(UsageError, match=words):
         parse_also(text)
 
@@ -57,12 +60,12 @@ def test_torch_audiomentations_is_raced_only_when_asked_for(monkeypatch) -> None
 
 def test_the_report_says_that_torch_audiomentations_differs() -> None:
     faster = Variant("device_engine='torch-audiomentations'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
-    (said,) = variant_sentences(replace(planted_report(), variants=(faster,)))
-    assert said.endswith("Its audio differs from that of audiomentations, so it is never recommended.")
+    (printed,) = variant_sentences(replace(planted_report(), variants=(faster,)))
+    assert printed.endswith("Its audio differs from that of audiomentations, so it is never recommended.")
 
 
 @pytest.mark.usefixtures("planted_time")
-def test_both_are_measured_beside_the_step_as_it_is(advise, model, here) -> None:
+def test_variants_are_timed_in_turn_with_the_unchanged_step(advise, model, here) -> None:
     path = model(CHEAP + IN_MEMORY + SLOW_WHERE_LARGE)
     options = ("--budget", "1", "--workers", "0", "--also", "bf16,batch_size=8", "--json", "report.json")
     ran = advise("--model", path, *options)
@@ -78,7 +81,7 @@ def test_both_are_measured_beside_the_step_as_it_is(advise, model, here) -> None
 NO_GPU = torch.device("cpu")
 
 
-def test_an_engine_that_records_is_raced(advise, model, here, monkeypatch) -> None:
+def test_a_graph_engine_is_raced(advise, model, here, monkeypatch) -> None:
     monkeypatch.setattr("audioaug.advise.variants.why_no_graph", lambda engine, device: "")
     monkeypatch.setattr("audioaug.advise.survey.why_no_graph", lambda engine, device: "")
     monkeypatch.setattr("audioaug.advise.racing.GRAPH_WARM_UP", 4)
@@ -93,7 +96,7 @@ def test_an_engine_that_records_is_raced(advise, model, here, monkeypatch) -> No
     assert twin.status == "raced" and twin.name in {it.candidate for it in report.measurements}
 
 
-def test_an_engine_that_cannot_record_here_is_not_raced(advise, model, here) -> None:
+def test_a_graph_engine_without_support_is_not_raced(advise, model, here) -> None:
     options = ("--budget", "1", "--workers", "0", "--also", "cuda_graph", "--json", "report.json")
     assert advise("--model", model(SLOW + IN_MEMORY), *options).code == 0
     report = read_record(here / "report.json", Report)
@@ -122,11 +125,11 @@ def test_an_engine_is_in_the_plan_where_it_wins() -> None:
     found = Variant("device_engine='cuda_graph'", 32, 10.0, 32, 8.0, (7.9, 8.1), changes_training=False)
     for engine, words in (("cuda_graph", "it is in the plan."), ("batched", "it is not faster here.")):
         plan = Recommendation("gpu", 0, device_engine=engine)
-        (said,) = variant_sentences(replace(planted_report(), variants=(found,), recommendation=plan))
-        assert said.endswith(words)
+        (printed,) = variant_sentences(replace(planted_report(), variants=(found,), recommendation=plan))
+        assert printed.endswith(words)
 
 
-def test_workers_are_raced_as_they_start_in_other_ways(model, monkeypatch) -> None:
+def test_a_plan_is_raced_with_other_start_methods(model, monkeypatch) -> None:
     starts = {None: (0.1, 0.01), "spawn": (4.0, 0.02)}  # planted: how long is the machine's
     monkeypatch.setattr(
         "audioaug.advise.variants.start_and_gap", lambda job, candidate, clock: starts[candidate.start_method]
@@ -141,7 +144,7 @@ def test_workers_are_raced_as_they_start_in_other_ways(model, monkeypatch) -> No
     assert (forked.step_ms, forked.reason) == (None, "it is the default.")
 
 
-def test_workers_that_cannot_start_in_another_way_say_why(model) -> None:
+def test_unavailable_start_methods_have_a_reason(model) -> None:
     job = load_training_job(model(CHEAP + IN_MEMORY + "collate_fn = lambda batch: batch\n"), torch.device("cpu"))
     racer = Racer(job, clock_for(job.device), 1.0, notice=lambda *_: None)
 

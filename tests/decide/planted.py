@@ -1,4 +1,4 @@
-"""Reports with planted costs: what loaders and candidates of such a machine take is known by arithmetic."""
+"""Reports with planted costs, whose loader and step times follow by arithmetic."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +37,7 @@ DECODE, COLLATE = 4.0, 1.0
 
 
 def around(ms):
-    """A time with an interval of a tenth to both sides."""
+    """A time with an interval of 10 % to both sides."""
     return ms, (0.9 * ms, 1.1 * ms)
 
 
@@ -93,7 +93,7 @@ def candidate(cut, workers=0, ops=3, **more):
 
 
 def raced(cut, workers, ms, **more):
-    """A candidate that was raced and took so long."""
+    """A raced candidate with this step time."""
     return candidate(cut, workers, measured_ms=ms, measured_ci_ms=(0.99 * ms, 1.01 * ms), status="raced", **more)
 
 
@@ -103,6 +103,6 @@ def blocks(name, milliseconds):
 
 
 def steady(candidates, rounds=6):
-    """The races of candidates whose blocks vary by some 0.1 % around their measured time."""
+    """Races of candidates whose blocks vary by about 0.1 % around their measured time."""
     wiggle = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0)
     return {it.name: blocks(it.name, [it.measured_ms * wiggle[r % 6] for r in range(rounds)]) for it in candidates}

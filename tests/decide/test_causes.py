@@ -1,4 +1,4 @@
-"""A recorded case for each cause: the first one must be the right one, and its sentence must say a number."""
+"""A recorded case for each cause: it must be the primary one, and its sentence must have a number."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,7 @@ HOST = replace(CPU, usable_cores=2.0, torch_threads=1)
 
 
 def examples(read=1.0, augment=1.0, cpu=None, first=None, samples=(16000,) * 64, slow=0, slow_ms=0.0):
-    """Sixty-four examples that all take so long to read and augment, the last ``slow`` of them longer."""
+    """64 examples with these times to read and augment; the last ``slow`` ones take longer."""
     again = (read,) * (64 - slow) + (slow_ms,) * slow
     return Examples(
         first_ms=again if first is None else (first,) * 64,
@@ -31,7 +31,7 @@ def examples(read=1.0, augment=1.0, cpu=None, first=None, samples=(16000,) * 64,
 
 
 def case(current=TODAY, best=None, waited=None, clips=10_000, signals=None, **machine):
-    """A case with these signals; ``waited`` is what of a step was spent waiting, in ms."""
+    """A case with these signals; ``waited``: waiting time of a step, in ms."""
     report = replace(planted_report(**machine), signals=signals or Signals(), workload=replace(WORK, clips=clips))
     if waited is not None:
         step, wait = Timing((current.measured_ms / 1e3,) * 3), Timing((waited / 1e3,) * 3)
@@ -110,7 +110,7 @@ def test_a_step_that_varies_does_not_prove_that_data_comes_in_time() -> None:
     assert first(case(below, best=raced(3, 2, 6.5))).id == "too_noisy"
 
 
-def test_what_is_far_above_the_noise_is_seen() -> None:
+def test_a_stall_far_above_the_noise_is_diagnosed() -> None:
     assert first(case(replace(TODAY, measured_ci_ms=(20.0, 40.0)), signals=signals(receive_ms=20.0))).id != "too_noisy"
 
 
@@ -141,7 +141,7 @@ def test_the_first_cause_of_a_recorded_fault(name) -> None:
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_is_told_beside_the_first_cause(name) -> None:
+def test_secondary_causes_are_reported(name) -> None:
     assert name in ids(TOLD[name]) - {first(TOLD[name]).id}
 
 
@@ -196,7 +196,7 @@ def test_storage_and_slow_files_are_no_cause_where_they_hardly_take_time() -> No
     assert not {"fetch_bound", "slow_sample_tail"} & ids(case(decode=300.0, signals=signals(examples=quick)))
 
 
-def test_a_step_that_waits_for_a_gpu_is_told_of_only_as_what_would_be() -> None:
+def test_synchronizations_on_the_cpu_are_reported_as_hypothetical() -> None:
     words = {notice.id: notice.text for host in (GPU, CPU) for notice in causes(_syncs(host).report, MODEL)}
     assert "would make the host wait" in words["step_syncs"]
     assert "makes the host wait for the GPU 1 time (item)" in causes(_syncs(GPU).report, MODEL)[1].text

@@ -77,22 +77,22 @@ def test_an_op_without_a_device_build() -> None:
     assert "Op1 (8.00 ms a batch), which has no device build." in found.text
 
 
-def test_an_op_behind_the_cut_is_not_blamed() -> None:
+def test_an_op_after_the_cut_is_not_blamed() -> None:
     assert "Op0" in diagnose(planted_report(decode=1.0), raced(1, 2, 30.0)).text
 
 
 @pytest.mark.parametrize(("stage", "cause"), [("decode", "decode_bound"), ("collate", "transport_bound")])
-def test_what_is_not_augmentation(stage, cause) -> None:
+def test_stages_other_than_augmentation(stage, cause) -> None:
     found = diagnose(planted_report(**{stage: 90.0}), raced(3, 2, 80.0))
     assert found.id == cause
     assert stage in found.text and "(90.0 ms a batch)" in found.text and " % of a worker's time" in found.text
 
 
-def test_where_no_stage_was_measured_nothing_is_blamed() -> None:
+def test_without_measured_stages_nothing_is_blamed() -> None:
     found = diagnose(replace(planted_report(), stages=()), raced(3, 2, 40.0), candidate(0, 2))
     assert found.id == "unverified" and "75 %" in found.text
 
 
-def test_a_cheap_collate_is_not_blamed_for_being_the_dearest_stage() -> None:
+def test_a_cheap_collate_is_not_blamed_for_being_the_slowest_stage() -> None:
     found = diagnose(planted_report(decode=0.01, worker=(0.01, 0.01, 0.01), collate=0.02), raced(3, 0, 80.0))
     assert found.id == "unverified" and "no measured stage accounts for it (the slowest is collate)" in found.text

@@ -27,13 +27,13 @@ HOST = replace(CPU, open_files=1024, ram_available_bytes=8 * 2**30)
         (Needs(unpicklable="`dataset.f` (lambda) does not pickle"), "", 32, ""),  # forked workers need not
     ],
 )
-def test_how_many_workers_there_is_room_for(needs, limit, workers, words) -> None:
+def test_how_many_workers_can_run(needs, limit, workers, words) -> None:
     count, found = most_workers(HOST, needs, 32)
     assert count == workers and (found.id if found else "") == limit
     assert words in (found.text if found else "")
 
 
-def test_what_does_not_pickle_allows_no_worker_that_is_not_forked() -> None:
+def test_unpicklable_datasets_allow_only_forked_workers() -> None:
     needs = Needs(unpicklable="`dataset.f` (lambda) does not pickle", batch_bytes=MIB, shared_free_bytes=MIB)
     count, found = most_workers(replace(HOST, start_method="spawn"), needs, 32)
     assert (count, found.id) == (0, "not_picklable") and "spawn" in found.text and "`dataset.f`" in found.text

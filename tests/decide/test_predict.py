@@ -72,7 +72,7 @@ def test_a_chain_that_costs_nothing_in_workers_is_predicted_too() -> None:
     assert found is not None and found.ms == pytest.approx(10.2)
 
 
-def test_what_was_not_measured_is_not_predicted() -> None:
+def test_unmeasured_stages_are_not_predicted() -> None:
     report = planted_report()
     assert predict(replace(report, ceiling=None), candidate(3, 1)) is None
     assert predict(replace(report, loader_costs=()), candidate(3, 1)) is None
@@ -92,7 +92,7 @@ def test_what_was_not_measured_is_not_predicted() -> None:
     assert with_prediction(replace(report, ceiling=None), candidate(3, 1)) == candidate(3, 1)
 
 
-def test_the_stock_engine_falls_back_to_ours_where_it_has_no_counterpart() -> None:
+def test_torch_audiomentations_falls_back_to_ours_without_a_counterpart() -> None:
     report = planted_report(stock=(None, 7.0, None))
     assert device_ms(report, candidate(0, 1, device_engine="torch-audiomentations"))[1] == pytest.approx(
         10 + 0.1 + 7 + 0.2
@@ -219,7 +219,7 @@ def test_intervals_hold_the_prediction(machine) -> None:
 
 
 def best_cut(report, workers: int, last: bool) -> int:
-    """The cut with the smallest prediction; of equals the first or the last."""
+    """The cut with the smallest prediction; the first or the last of equal ones."""
     found = {cut: predict(report, candidate(cut, workers)).ms for cut in range(4)}
     equal = [cut for cut, ms in found.items() if ms <= min(found.values()) * (1 + 1e-9)]
     return equal[-1 if last else 0]
@@ -227,7 +227,7 @@ def best_cut(report, workers: int, last: bool) -> int:
 
 @given(machines, st.integers(0, 2), st.floats(1, 20), st.sampled_from([0, 1, 2, 8]))
 @always
-def test_an_op_that_gets_dearer_somewhere_moves_the_best_cut_away_from_there(machine, op, factor, workers) -> None:
+def test_an_op_that_gets_slower_on_one_side_moves_the_best_cut_away(machine, op, factor, workers) -> None:
     machine = machine | {"host": None}  # with a GPU
     report = build(machine)
     heavier = build(machine, worker=dearer(machine["worker"], op, factor))
@@ -267,7 +267,7 @@ def test_the_planted_intervals_are_what_they_say() -> None:
 
 
 def on_threads(report, **steps):
-    """The report with steps on some numbers of threads, each with an interval of a tenth."""
+    """The report with steps for several numbers of threads, each with an interval of 10 %."""
     stages = [StageCost("step", "model", *around(ms), engine=name) for name, ms in steps.items()]
     return replace(report, stages=(*report.stages, *stages))
 
@@ -279,8 +279,8 @@ def test_more_threads_than_the_step_gains_by_are_not_used() -> None:
     known = replace(slow, ceiling=replace(slow.ceiling, threads=2))
     assert [threads_beside(known, workers) for workers in (0, 1, 2, 3)] == [2, 2, 2, 1]
     assert [threads_beside(slow, workers) for workers in (0, 1, 2, 3)] == [None, 3, 2, 1]
-    alike = on_threads(planted_report(host=host), **{"4 threads": 30.0, "2 threads": 27.0})
-    assert best_threads(alike) == 4  # not beyond doubt
+    similar = on_threads(planted_report(host=host), **{"4 threads": 30.0, "2 threads": 27.0})
+    assert best_threads(similar) == 4  # not beyond doubt
     assert best_threads(planted_report(host=host)) == 4
     ahead = predict(known, candidate(0, 0, threads=2)).ms
     assert ahead == pytest.approx(10.0 + 0.8 + DECODE + COLLATE)  # the ceiling and the ops were measured on two

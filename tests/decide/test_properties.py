@@ -1,4 +1,4 @@
-"""Changing one number moves predictions and recommendations the way it should, on any machine."""
+"""Changing one number moves predictions and recommendations in the right direction, on any machine."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ machines = st.fixed_dictionaries(
 
 
 def build(machine) -> Report:
-    """A machine on which workers and training crowd each other, and some batches take longer than others."""
+    """A machine with contention between workers and training, and with some slow batches."""
     host = GPU if machine["gpu"] else replace(CPU, usable_cores=2.0, torch_threads=1)
     report = planted_report(
         worker=machine["worker"], device=machine["device"], model=machine["model"], host=host, workers=(0, 1, 2, 4)
@@ -59,7 +59,7 @@ def milliseconds(report: Report) -> list[float]:
 
 @given(machines, factors, st.sampled_from(["model", "kappa", "slower", "worker", "device"]), st.integers(0, 2))
 @always
-def test_what_costs_more_is_never_predicted_to_be_faster(machine, factor, what, op) -> None:
+def test_higher_costs_are_never_predicted_to_be_faster(machine, factor, what, op) -> None:
     worse = dict(machine)
     if isinstance(machine[what], list):
         worse[what] = [ms * factor if place == op else ms for place, ms in enumerate(machine[what])]
@@ -70,7 +70,7 @@ def test_what_costs_more_is_never_predicted_to_be_faster(machine, factor, what, 
 
 
 def ends(report: Report, workers: int) -> tuple[int, int]:
-    """The first and the last of the best cuts with so many workers."""
+    """The first and the last of the best cuts with this number of workers."""
     found = [predict.ms for predict in predict_all(report, [candidate(cut, workers) for cut in range(4)])]
     best = [cut for cut, ms in enumerate(found) if ms <= min(found) * (1 + 1e-9)]
     return best[0], best[-1]
@@ -94,7 +94,7 @@ def test_a_chain_that_is_heavier_in_workers_never_moves_work_to_them(machine, fa
 
 @given(machines)
 @always
-def test_more_workers_never_move_work_to_the_device_where_they_crowd_nobody(machine) -> None:
+def test_more_workers_without_contention_never_move_work_to_the_device(machine) -> None:
     report = build(machine | {"tail": TAILS[0], "kappa": 1.0, "slower": 1.0, "gpu": True})
     last = [ends(report, workers)[1] for workers in (1, 2, 4)]
     assert last == sorted(last)

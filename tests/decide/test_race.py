@@ -47,14 +47,14 @@ def test_only_rounds_that_both_ran_in_are_compared() -> None:
     assert paired_ratio(blocks("a", [20, 20]), blocks("b", [10, 10, 99, 99])).value == pytest.approx(2)
 
 
-def test_one_round_says_nothing_for_sure() -> None:
+def test_one_round_is_never_significant() -> None:
     ratio = paired_ratio(blocks("a", [20]), blocks("b", [10]))
     assert (ratio.value, ratio.low, ratio.high) == (2.0, 0.0, math.inf)
     assert losers({"a": blocks("a", [20]), "b": blocks("b", [10])}) == []
     assert clearly_slower({"a": blocks("a", [90]), "b": blocks("b", [10])}) == []
 
 
-def test_two_rounds_that_differ_wildly_say_nothing_and_are_no_error() -> None:
+def test_two_very_different_rounds_are_inconclusive_and_not_an_error() -> None:
     ratio = paired_ratio(blocks("a", [10, 1000]), blocks("b", [10, 10]), comparisons=200)
     assert ratio.low < 1e-200 and ratio.value == pytest.approx(10) and ratio.high > 1e200
 
@@ -100,7 +100,7 @@ def test_rounds_that_are_longer_for_all_do_not_hide_who_is_faster() -> None:
     )
 
 
-def test_an_candidate_alone_takes_its_median() -> None:
+def test_a_candidate_alone_takes_its_median() -> None:
     assert typical_seconds({"a": blocks("a", [10, 30, 11])}) == {"a": pytest.approx(0.011)}
 
 
@@ -111,7 +111,7 @@ def test_of_two_candidates_the_ratio_is_the_median_of_those_in_each_round() -> N
     assert found["b"] / found["a"] == pytest.approx(np.exp(np.median(np.log(b / a))))
 
 
-def test_what_a_step_takes_in_the_middle_is_by_one_rule_for_all_candidates() -> None:
+def test_typical_times_follow_one_rule_for_all_candidates() -> None:
     steps = [160.0, 198.0, 231.0, 241.0]  # of an even number that differ much, one rule's middle is 2 % above another's
     today = replace(blocks("today", steps), wait=Timing((0.0008,) * 4))
     candidates = {"today": today, "model": without_waiting(today, "model")}
@@ -136,14 +136,14 @@ def test_a_difference_within_the_margin_does_not_matter_however_sure() -> None:
     assert losers(candidates) == [] and ties(candidates) == ["a", "b"]
 
 
-def test_who_may_be_slower_by_less_than_the_margin_is_in_the_tie() -> None:
+def test_a_candidate_that_may_be_within_the_margin_is_tied() -> None:
     candidates = {"a": blocks("a", [10.0] * 6), "b": blocks("b", [10.3, 10.6, 10.3, 10.6, 10.3, 10.6])}
     ratio = paired_ratio(candidates["b"], candidates["a"], 2)
     assert 1 < ratio.low < 1 + MARGIN < ratio.value
     assert ties(candidates) == ["a", "b"]
 
 
-def test_a_plan_that_is_far_from_itself_makes_a_larger_difference_matter() -> None:
+def test_a_plan_that_differs_from_itself_raises_the_margin() -> None:
     steady, restless = [10.0, 10.01, 9.99, 10.0], [10.0, 11.0, 9.0, 10.5]
     assert margin_of(blocks("a", steady), blocks("a (again)", steady[::-1])) == MARGIN
     margin = margin_of(blocks("a", steady), blocks("a (again)", restless))
@@ -157,12 +157,12 @@ def test_a_large_difference_in_the_noise_is_a_tie() -> None:
     assert losers(candidates) == [] and ties(candidates) == ["a", "b"]
 
 
-def test_what_is_twice_as_slow_in_both_of_two_rounds_is_hopeless() -> None:
+def test_a_candidate_2x_slower_in_two_rounds_is_dropped() -> None:
     candidates = {"a": blocks("a", [10, 12]), "b": blocks("b", [21, 30]), "c": blocks("c", [60, 13])}
     assert clearly_slower(candidates) == ["b"]
 
 
-def test_who_left_the_race_neither_leads_nor_ties() -> None:
+def test_dropped_candidates_neither_lead_nor_tie() -> None:
     candidates = {
         "left": blocks("left", [9, 9]),
         "a": blocks("a", [10, 10, 30, 30]),
@@ -172,7 +172,7 @@ def test_who_left_the_race_neither_leads_nor_ties() -> None:
     assert ties(candidates) == ["a", "b"]
 
 
-def test_outsiders_are_all_but_the_fastest_and_one_that_stays() -> None:
+def test_non_finalists_are_all_but_the_fastest_and_one_that_stays() -> None:
     candidates = {name: blocks(name, [ms, 3 * ms]) for name, ms in (("a", 40), ("b", 10), ("c", 30), ("d", 20))}
     assert non_finalists(candidates, "a", 3) == ["c"] and non_finalists(candidates, "b", 3) == ["a"]
     assert non_finalists(candidates, "a", 4) == non_finalists(candidates, "a", 9) == []
@@ -184,7 +184,7 @@ def test_each_look_at_a_running_race_is_stricter() -> None:
     assert losers(candidates, looks=50) == []
 
 
-def test_one_candidate_alone_leads_and_ties_with_nobody() -> None:
+def test_one_candidate_alone_leads_without_ties() -> None:
     candidates = {"a": blocks("a", [10, 10])}
     assert (leader(candidates), losers(candidates), clearly_slower(candidates), ties(candidates)) == (
         "a",
@@ -195,7 +195,7 @@ def test_one_candidate_alone_leads_and_ties_with_nobody() -> None:
 
 
 def race(rng, candidates: int, spread: float, rounds: int = 8, slow: Mapping[str, float] = NOBODY) -> set[str]:
-    """Run a race as the advisor does, dropping after each round; return who is in the tie at the end."""
+    """Run a race as the advisor does, dropping candidates after each round; return the ties."""
     drift = noisy(rng, 1, rounds, 0.2)
     times = {
         str(candidate): drift * noisy(rng, 10 * slow.get(str(candidate), 1), rounds, spread)
@@ -217,6 +217,6 @@ def test_a_plan_that_races_itself_ties(candidates, spread) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.05, 0.15])
-def test_an_candidate_that_is_twice_as_slow_is_told_apart(spread) -> None:
+def test_a_candidate_2x_slower_is_significantly_slower(spread) -> None:
     rng = np.random.default_rng(7)
     assert all("0" not in race(rng, 6, spread, slow={"0": 2.0}) for _ in range(TRIALS))

@@ -11,7 +11,7 @@ from tests.decide.planted import blocks, planted_report, raced, steady
 
 
 def decided(today, *others, cost_seconds=60.0, **machine):
-    """The advice where these candidates took what they say."""
+    """The report if these candidates were measured as stated."""
     candidates = (today, *others)
     report = replace(planted_report(**machine), candidates=candidates, current=today, cost_seconds=cost_seconds)
     return recommend(report, steady(candidates))
@@ -40,7 +40,7 @@ def test_equals_are_called_a_tie_and_the_simplest_is_taken() -> None:
     )
 
 
-def test_how_far_a_plan_is_from_itself_is_said_where_it_decides() -> None:
+def test_the_margin_is_stated_where_it_decides() -> None:
     candidates = (TODAY, raced(0, 2, 20.0), raced(1, 2, 21.0))
     report = replace(planted_report(), candidates=candidates, current=TODAY)
     assert "tie" not in recommend(report, steady(candidates)).verdict
@@ -125,7 +125,7 @@ def test_leaving_early_needs_certainty(today, leave) -> None:
     assert may_leave(blocks("today", today), blocks("ceiling", [10.0] * 3)) is leave
 
 
-def test_what_a_step_waits_says_how_much_could_be_gained_though_the_machine_drifts() -> None:
+def test_waiting_time_bounds_the_gain_despite_drift() -> None:
     steps, waits = (0.010, 0.020, 0.012, 0.031), (0.0001, 0.0002, 0.00012, 0.0003)
     today = replace(blocks("today", [1e3 * step for step in steps]), wait=Timing(waits))
     model = without_waiting(today, "ceiling")
@@ -160,7 +160,7 @@ def test_an_undecided_candidate_is_a_tie_but_not_the_advice() -> None:
     assert found.name == best.name and found.tie_with == (noisy.name,)
 
 
-def test_an_engine_that_records_is_not_the_advice_where_the_same_without_is_a_tie() -> None:
+def test_a_graph_engine_is_not_advised_if_tied_with_plain_ops() -> None:
     today, ours, twin = raced(3, 0, 40.0), raced(0, 2, 22.0), raced(0, 2, 20.0, device_engine="cuda_graph")
     report = replace(planted_report(), candidates=(today, ours, twin), current=today, cost_seconds=60.0)
     noisy = blocks(ours.name, [16.0, 22.0, 28.0, 22.0, 16.0, 28.0])

@@ -1,5 +1,6 @@
-"""Real surveys, replayed: predictions from their stages beside what training steps took. ``recorded/README.md`` tells
-of the machines. No clock, no torch."""
+"""Recorded surveys: predictions from their stages compared with measured steps. ``recorded/README.md`` lists the
+machines.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -20,7 +21,7 @@ WORST_MEDIAN, LEAST_COVERED = 0.1, 0.85
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def report(request) -> Report:
-    """A real survey, without what was predicted at the time."""
+    """A recorded survey, without its predictions."""
     found = read_record(request.param, Report)
     return replace(
         found, candidates=tuple(replace(it, predicted_ms=None, predicted_ci_ms=None) for it in found.candidates)
@@ -28,7 +29,7 @@ def report(request) -> Report:
 
 
 def measured(report: Report) -> list[Candidate]:
-    """The candidates that had training steps and were predicted before, predicted from the stages alone."""
+    """The measured candidates, predicted from the stages alone."""
     return with_predictions(report, [it for it in report.candidates if it.status == "raced" and it.predicted_ms])
 
 

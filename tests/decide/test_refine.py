@@ -1,4 +1,4 @@
-"""Predictions after races: what was planted to be off comes right, and what nobody raced stays as it was."""
+"""Predictions after races: planted errors are corrected."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ CANDIDATES = with_predictions(REPORT, [candidate(cut, workers) for cut in range(
 
 
 def measured(it, times):
-    """The candidate after a race in which it took so many times as long as predicted."""
+    """The candidate after a race in which it took ``times`` times its prediction."""
     return replace(it, measured_ms=times * it.predicted_ms, status="raced")
 
 
@@ -26,14 +26,14 @@ def test_without_races_nothing_changes() -> None:
     assert list(refine(CANDIDATES)) == CANDIDATES
 
 
-def test_what_was_raced_keeps_its_own_prediction() -> None:
+def test_raced_candidates_keep_their_own_prediction() -> None:
     candidates = [measured(it, 1.3) if it.num_workers == 1 else it for it in CANDIDATES]
     for before, after in zip(candidates, refine(candidates), strict=True):
         assert after == before if before.num_workers == 1 else after.predicted_ms > before.predicted_ms
 
 
 @pytest.mark.parametrize("times", [0.7, 1.0, 1.4])
-def test_all_that_is_off_alike_comes_right(times) -> None:
+def test_a_common_error_is_corrected(times) -> None:
     candidates = [measured(it, times) if it.cut in (0, 3) else it for it in CANDIDATES]
     for before, after in zip(candidates, refine(candidates), strict=True):
         if before.status == "predicted":
@@ -41,7 +41,7 @@ def test_all_that_is_off_alike_comes_right(times) -> None:
             assert after.predicted_ci_ms[0] <= after.predicted_ms <= after.predicted_ci_ms[1]
 
 
-def test_candidates_with_as_many_workers_tell_more_than_others() -> None:
+def test_candidates_with_the_same_workers_weigh_more() -> None:
     off = {0: 1.0, 1: 1.2, 2: 1.5}
     candidates = [measured(it, off[it.num_workers]) if it.cut != 1 else it for it in CANDIDATES]
     after = {it.num_workers: it for it in refine(candidates) if it.cut == 1}
@@ -65,14 +65,14 @@ def test_refining_twice_is_refining_once() -> None:
     assert refine(once) == once
 
 
-def test_likeness() -> None:
+def test_similarity() -> None:
     one = candidate(1, 2, threads=1)
     assert similarity(one, one, 3) == 1
     unlike = [replace(one, num_workers=1), replace(one, num_workers=0), replace(one, threads=2), replace(one, cut=3)]
     assert all(0 < similarity(one, other, 3) < 1 for other in unlike)
 
 
-def test_many_candidates_that_are_alike_do_not_outvote_one_that_is_like_the_one_in_question() -> None:
+def test_many_similar_candidates_do_not_outweigh_the_most_similar_one() -> None:
     candidates = [
         measured(it, 1.0 if it.num_workers == 2 else 0.6) if (it.cut, it.num_workers) != (1, 1) else it
         for it in CANDIDATES

@@ -39,7 +39,7 @@ def test_no_more_than_asked_for_and_none_twice(at_most) -> None:
     assert len(set(names(found))) == len(found)
 
 
-def test_the_fewest_workers_within_two_percent_stand_for_all() -> None:
+def test_the_fewest_workers_within_two_percent_represent_all() -> None:
     candidates = [predicted(2, 1, 12.0), predicted(2, 2, 10.15), predicted(2, 4, 10.0), predicted(2, 8, 10.01)]
     candidates += [predicted(3, 1, 5.0)]
     found = [it for it in shortlist(candidates, TODAY, 10) if it.cut == 2]
@@ -81,7 +81,7 @@ def test_both_engines_get_their_best() -> None:
     }
 
 
-def test_what_was_measured_stands_for_its_cut_and_comes_first() -> None:
+def test_measured_candidates_represent_their_cut_and_come_first() -> None:
     candidates = [predicted(1, 1, 5.0), predicted(2, 1, 9.0), predicted(2, 2, 8.0, measured_ms=30.0)]
     candidates += [predicted(3, 2, 20.0, measured_ms=12.0), predicted(3, 1, 19.0)]
     assert names(best_of_each(candidates)) == [candidate(3, 2).name, candidate(2, 2).name, candidate(1, 1).name]
@@ -101,7 +101,7 @@ def test_there_is_one_for_every_cut_and_engine_that_can_run() -> None:
     assert len(found) == 4
 
 
-def test_other_numbers_of_workers_get_a_screening_too_two_at_most() -> None:
+def test_up_to_two_other_worker_counts_are_screened() -> None:
     candidates = [predicted(cut, workers, 10.0 * cut + workers) for cut in (1, 2) for workers in (1, 2, 4, 8)]
     assert names(worth_screening(candidates)) == [
         candidate(1, 1).name,
@@ -127,14 +127,14 @@ def test_the_favourite_also_races_with_the_threads_it_has_today() -> None:
     assert len(shortlist(candidates, candidate(2, 1), 10)) == 4  # what is done today races anyway
 
 
-def test_batched_workers_are_a_way_of_their_own() -> None:
+def test_batched_workers_are_separate_candidates() -> None:
     candidates = [predicted(3, 2, 10.0), predicted(3, 1, 12.0), predicted(3, 2, 4.0, worker_engine="batched")]
     assert names(best_of_each(candidates)) == ["all in the loader (batched workers), 2 workers", candidate(3, 2).name]
     assert names(shortlist(candidates, TODAY, 2)) == [TODAY.name, candidates[2].name]
 
 
 @pytest.mark.parametrize(("clips", "kept"), [(100, True), (10**7, False)])
-def test_workers_live_on_where_their_start_is_a_part_of_an_epoch(clips, kept) -> None:
+def test_workers_persist_if_their_start_is_a_part_of_an_epoch(clips, kept) -> None:
     report = planted_report()
     report = replace(
         report,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from audioaug.decide.simulate import Noise, simulate
 
 TAIL = (1.0,) * 19 + (11.0,)
-"""One batch in twenty takes eleven times as long."""
+"""One batch in twenty takes 11x as long."""
 
 STEADY, SLOW_ONES = Noise((1.0, 1.0), (1.0, 1.0), 3), Noise((1.0, 1.0), TAIL, 32, steps=400)
 EXACT = 1e-9
@@ -59,7 +59,7 @@ times = st.floats(0.1, 100)
 
 @given(times, times, st.integers(1, 6), st.integers(1, 8), st.floats(1, 5))
 @settings(max_examples=40, derandomize=True)
-def test_what_takes_longer_never_ends_earlier(step, batch, workers, prefetch, factor) -> None:
+def test_longer_times_never_end_earlier(step, batch, workers, prefetch, factor) -> None:
     noise = Noise((1.0, 2.0, 1.5), TAIL, 4)
     before = step_ms(step, batch, workers, prefetch, noise)
     assert before >= max(step, batch) * (1 - 0.6)  # the slow ones are rare

@@ -12,7 +12,7 @@ TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
 
 
 def with_samples(report: Report, spread: float) -> Report:
-    """The report with repetitions of its first stage, from so much below its time to so much above."""
+    """The report with repetitions of its first stage, spread around its time."""
     first = report.stages[0]
     samples = tuple(first.ms_per_batch * (1 + spread * step) for step in np.linspace(-1, 1, 9))
     return replace(report, stages=(replace(first, samples_ms=samples), *report.stages[1:]))
@@ -30,13 +30,13 @@ def test_a_rate_is_a_mean_and_a_repeated_stage_a_median() -> None:
     samples = (10.0,) * 15 + (90.0,)
     report = planted_report(worker=(), device=())
     rate = LoaderCost(0, 2, 15.0, (10.0, 20.0), samples_ms=samples)
-    drawn = Stages(replace(report, loader_costs=(rate,))).loader(0, "audiomentations", 2)
-    assert drawn[0] == 15.0 and len(set(drawn[1:].round(6))) > 3
+    resampled = Stages(replace(report, loader_costs=(rate,))).loader(0, "audiomentations", 2)
+    assert resampled[0] == 15.0 and len(set(resampled[1:].round(6))) > 3
     ceiling = replace(report.ceiling, step_ms=10.0, samples_ms=samples)
     assert set(Stages(replace(report, ceiling=ceiling)).step(1)) == {10.0}
 
 
-def test_stages_of_one_round_are_drawn_together() -> None:
+def test_stages_of_one_round_are_resampled_together() -> None:
     drifting = (4.0, 5.0, 6.0, 7.0, 8.0)
     stages = tuple(
         StageCost(name, "worker", 6.0, samples_ms=tuple(ms * share for ms in drifting))
@@ -53,7 +53,7 @@ def built(cut, ms, threads=1, where="device", **more) -> PartCost:
     return PartCost(where, cut, threads, *around(ms), **more)
 
 
-def test_a_device_part_as_built_stands_for_the_sum_of_its_ops() -> None:
+def test_a_device_part_as_built_replaces_the_sum_of_its_ops() -> None:
     report = planted_report(device=(3.0, 4.0, 5.0))
     fused = replace(report, parts=(built(0, 6.0), built(1, 5.0), built(2, 5.0)))
     assert [Stages(report).part(cut, "batched", 1)[0] for cut in range(4)] == [12.0, 9.0, 5.0, 0.0]
@@ -67,7 +67,7 @@ def test_other_threads_change_all_parts_as_they_do_the_whole() -> None:
     assert stages.part(2, "batched", 1)[0] == 4.0 and stages.part(2, "batched", 2)[0] == pytest.approx(3.0)
 
 
-def test_what_sharing_the_device_costs_counts_in_proportion_to_the_part() -> None:
+def test_the_cost_of_sharing_the_device_is_proportional_to_the_part() -> None:
     parts = (built(0, 8.0, step_ms=10.0, both_ms=22.0), built(2, 2.0))
     report = replace(planted_report(model=10.0), parts=parts)
     assert [Stages(report).device(cut, "batched", 1)[0] for cut in (0, 2, 3)] == pytest.approx([22.0, 13.0, 10.0])
@@ -92,7 +92,7 @@ def test_batched_workers_as_built_are_a_rate_of_their_own() -> None:
 
 
 def test_a_loader_is_never_outside_what_was_measured_at_its_ends() -> None:
-    """Where ops cost next to nothing, those before a cut may seem to take longer than the whole chain."""
+    """If ops cost almost nothing, those before a cut may seem slower than the whole chain."""
     report = planted_report(worker=(0.1, 0.1, 0.1), batched=(0.01, 0.01, 0.01), decode=0.0, collate=0.0)
     odd = tuple(built(cut, ms, where="worker") for cut, ms in ((1, 0.01), (2, 0.9), (3, 0.02)))
     ours = LoaderCost(3, 2, 1.0, (0.9, 1.1), worker_engine="batched")
@@ -103,7 +103,7 @@ def test_a_loader_is_never_outside_what_was_measured_at_its_ends() -> None:
 
 @pytest.mark.parametrize("ours_ms", [14.0, 0.1])
 def test_an_engine_whose_loader_was_not_timed_follows_the_other_ones(ours_ms) -> None:
-    """In proportion to what a worker takes: 20, 100 and 110 ms instead of 8; however fast the other loader is."""
+    """In proportion to a worker's time: 20, 100 and 110 ms instead of 8, however fast the other loader is."""
     report = planted_report(worker=(15.0, 80.0, 10.0), batched=(1.0, 1.0, 1.0))
     first = next(it for it in report.loader_costs if (it.cut, it.num_workers) == (0, 2))
     ours = LoaderCost(3, 2, *around(ours_ms), worker_engine="batched")
@@ -126,7 +126,7 @@ def crowded(kappa: float, slower: float, **known) -> Report:
 TWO = candidate(3, 2, threads=1)
 
 
-def test_where_training_waits_only_its_own_step_is_crowded() -> None:
+def test_if_training_waits_only_its_step_has_contention() -> None:
     report = crowded(1.5, 1.25, worker=(30.0, 30.0, 30.0), model=10.0)
     step, batch = 1.5 * 2 * 10.0, Stages(report).loader(3, "audiomentations", 2)[0]
     found = predict(report, TWO)
@@ -134,7 +134,7 @@ def test_where_training_waits_only_its_own_step_is_crowded() -> None:
     assert found.ms == pytest.approx(step + (1 - step / (1.25 * batch)) * batch)
 
 
-def test_where_workers_wait_the_step_is_crowded_for_a_part_of_the_time() -> None:
+def test_if_workers_wait_the_step_has_contention_part_of_the_time() -> None:
     report = crowded(1.5, 1.25, worker=(1.0, 1.0, 1.0), model=20.0)
     step, batch = 2 * 20.0, 1.25 * Stages(report).loader(3, "audiomentations", 2)[0]
     found = predict(report, TWO)
@@ -150,7 +150,7 @@ def test_where_both_are_equally_fast_the_two_cases_agree() -> None:
         middle = found
 
 
-def test_what_was_crowded_by_other_workers_is_not_known() -> None:
+def test_contention_with_other_worker_counts_is_unknown() -> None:
     report = crowded(1.5, 1.25)
     assert Stages(report).contention("audiomentations", 1, 1) is None
     exact = Stages(report).contention("audiomentations", 2, 1)
@@ -161,16 +161,16 @@ def test_what_was_crowded_by_other_workers_is_not_known() -> None:
     assert [both.contention("audiomentations", 2, threads)[0][0] for threads in (1, 2)] == [1.5, 3.0]
 
 
-def test_crowding_never_makes_anything_faster() -> None:
+def test_contention_never_makes_anything_faster() -> None:
     kappa, slower = Stages(crowded(0.8, 0.7)).contention("audiomentations", 2, 1)
     assert kappa.min() == slower.min() == 1.0
 
 
 def noisy(report: Report, tail: float) -> Report:
-    """The report with single batches, one in twenty of which takes so many times as long."""
+    """The report with single batches, one in twenty of which is slower by this factor."""
     single = LoaderCost(3, 0, *around(100.0), samples_ms=(1.0,) * 19 + (tail,))
-    rest = (it for it in report.loader_costs if (it.cut, it.num_workers) != (3, 0))
-    return replace(report, loader_costs=(*rest, single))
+    others = (it for it in report.loader_costs if (it.cut, it.num_workers) != (3, 0))
+    return replace(report, loader_costs=(*others, single))
 
 
 def test_slow_batches_cost_time_and_are_worth_a_deeper_queue() -> None:
@@ -195,18 +195,18 @@ def test_no_prefetch_without_workers_or_stages() -> None:
     assert with_prefetch(replace(report, ceiling=None), [candidate(3, 2)]) == [candidate(3, 2)]
 
 
-def test_an_unsteady_machine_makes_intervals_wide() -> None:
+def test_an_unsteady_machine_widens_intervals() -> None:
     report = replace(planted_report(), current=candidate(3, 0))
     widths = []
     for wiggle in (0.0, 0.3):
         steps = [40.0 * (1 + wiggle * sign) for sign in (-1, 0, 1, -1, 1)]
-        told = replace(report, measurements=(blocks(candidate(3, 0).name, steps),))
-        low, high = predict(told, candidate(1, 2)).ci_ms
+        reported = replace(report, measurements=(blocks(candidate(3, 0).name, steps),))
+        low, high = predict(reported, candidate(1, 2)).ci_ms
         widths.append(high - low)
     assert widths[1] > 2 * widths[0] > 0
 
 
-def test_each_candidate_says_what_binds_it() -> None:
+def test_each_candidate_names_its_bottleneck() -> None:
     slow, fast = with_predictions(planted_report(worker=(90.0, 90.0, 90.0)), [candidate(3, 1), candidate(0, 8)])
     assert (slow.bound_by, fast.bound_by) == ("loader", "device")
     assert pace(Stages(planted_report()), candidate(3, 1)).step.shape == (REPLICATES,)

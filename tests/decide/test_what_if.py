@@ -33,7 +33,7 @@ def test_values_are_read() -> None:
         ("gpu=", "gpu= needs a file: the --json report of an advisor run"),
     ],
 )
-def test_what_cannot_be_read_is_told(text, message) -> None:
+def test_invalid_what_if_values_are_refused(text, message) -> None:
     with pytest.raises(UsageError, match=message):
         parse(text)
 
@@ -51,7 +51,7 @@ def test_more_cores_never_hurt_and_help_a_loader(host) -> None:
     assert times == sorted(times, reverse=True) and times[0] > times[-1]
 
 
-def test_batched_workers_are_reckoned_with() -> None:
+def test_batched_workers_are_considered() -> None:
     lines = what_if(planted_report(worker=(20, 80, 10), batched=(2, 8, 1), model=1.0), {"cores": 2.0})
     assert "split at 1 (batched workers), 2 workers" in lines[1]
     assert "all in the loader (batched workers), 2 workers would take 8.40 ms" in lines[2]
@@ -68,7 +68,7 @@ def test_each_sentence_repeats_the_question_and_says_that_it_is_a_prediction() -
     assert all(line.startswith("With cores = 16, step_ms = 12, ") and line.endswith("(predicted).") for line in lines)
 
 
-def test_a_huge_machine_is_answered_at_once() -> None:
+def test_a_huge_machine_is_predicted_quickly() -> None:
     assert what_if(planted_report(), {"cores": 1e12})
 
 
@@ -97,7 +97,7 @@ def test_from_which_model_step_up_the_loader_keeps_up() -> None:
     assert step_ms == pytest.approx(115 * crowding(8) / 8 / 1.03, rel=0.03)
 
 
-def test_a_profile_stands_for_the_device() -> None:
+def test_a_profile_replaces_the_device() -> None:
     here = planted_report(worker=(20.0, 80.0, 10.0), device=(40.0, 40.0, 40.0), model=300.0, host=CPU)
     there = planted_report(worker=(1.0, 1.0, 1.0), device=(0.1, 0.5, 0.2), model=10.0)
     *lines, cores, step = what_if(here, {}, there)

@@ -1,4 +1,4 @@
-"""The planted clock of these tests: nothing here sleeps."""
+"""The fake clock of these tests; nothing sleeps."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from audioaug.measure import FakeClock
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Give a clock that stands still until it is advanced."""
+    """Return a clock that only moves when it is advanced."""
     return FakeClock()

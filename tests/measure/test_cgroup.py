@@ -1,4 +1,4 @@
-"""Limits found in planted control group trees, as real machines have them."""
+"""Limits in planted control group trees like those of real machines."""
 
 from pathlib import Path
 

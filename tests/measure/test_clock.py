@@ -1,4 +1,4 @@
-"""Clocks wait for the device that they were made for."""
+"""Clocks synchronize with their device."""
 
 import time
 
@@ -7,7 +7,7 @@ import torch
 from audioaug.measure import CudaClock, FakeClock, MpsClock, WallClock, clock_for
 
 
-def test_fake_time_passes_only_when_told(clock: FakeClock) -> None:
+def test_fake_time_passes_only_by_advance(clock: FakeClock) -> None:
     clock.advance(1.5)
     assert clock.now() == clock.now() == 1.5
 

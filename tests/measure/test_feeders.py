@@ -1,4 +1,4 @@
-"""Races between feeders of planted cost: the right order and the right numbers, whatever happens on the way."""
+"""Races between feeders of planted cost: the right order and numbers, also with failures and disturbances."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,7 +57,7 @@ def test_every_candidate_once_a_round_in_changing_order(clock: FakeClock) -> Non
     assert len(set(by_round)) > 2
 
 
-def test_drift_falls_on_all_alike(clock: FakeClock) -> None:
+def test_drift_affects_all_equally(clock: FakeClock) -> None:
     def step(batch: str) -> None:
         clock.advance(0.25 * (1 + clock.now() / 64))  # the machine gets hot
 
@@ -68,7 +68,7 @@ def test_drift_falls_on_all_alike(clock: FakeClock) -> None:
     assert a.median == pytest.approx(b.median, rel=0.05)
 
 
-def test_stock_is_trained_on_but_not_timed(clock: FakeClock) -> None:
+def test_queued_batches_are_trained_on_but_not_timed(clock: FakeClock) -> None:
     trained: list[str] = []
 
     def stocked() -> Iterator[str]:
@@ -93,16 +93,14 @@ def test_device_work_is_waited_for_at_both_ends(clock: FakeClock) -> None:
     candidates = {name: iter(lambda cost=cost: cost, None) for name, cost in steps.items()}
     result = run(
         clock, candidates, step=clock.launch, discard=dict.fromkeys(candidates, 3)
-    )  # told, and done only later
+    )  # reported, and done only later
     assert {name: result.measurements[name].step for name in steps} == {"light": times(0.25), "heavy": times(2.0)}
     assert result.measurements["heavy"].wait == times(0.0)
 
 
 @pytest.mark.parametrize(("disturbed", "kept"), [({1, 2}, set()), ({0, 1, 2, 3}, {2, 3})])
-def test_a_disturbed_round_is_made_again_but_not_for_ever(
-    clock: FakeClock, disturbed: set[int], kept: set[int]
-) -> None:
-    """Four rounds at least, so two may be made again; round 4 is the first of those after them."""
+def test_a_disturbed_round_is_repeated_but_not_for_ever(clock: FakeClock, disturbed: set[int], kept: set[int]) -> None:
+    """At least four rounds, so two may be repeated; round 4 is the first one after them."""
     made: list[str] = []
     now = iter(range(100))
 
@@ -126,20 +124,20 @@ def test_a_disturbed_round_is_made_again_but_not_for_ever(
 
 
 @pytest.mark.parametrize(("seconds", "made"), [(26.0, 4), (29.9, 4), (30.0, 5), (36.0, 6)])
-def test_a_disturbed_round_is_made_again_where_all_that_are_due_have_time(
+def test_a_disturbed_round_is_repeated_if_the_remaining_rounds_have_time(
     clock: FakeClock, seconds: float, made: int
 ) -> None:
     """A round of two candidates takes 6 s, four are due, and the first two are disturbed."""
-    disturbed, told = iter([True, True, *[False] * 9]), []
+    disturbed, reported = iter([True, True, *[False] * 9]), []
     candidates = {name: feeder(clock, 0.5) for name in "ab"}
     settings = {"rounds": 4, "at_least_rounds": 4, "seconds": seconds, "is_disturbed": lambda: next(disturbed)}
-    run(clock, candidates, on_block=told.append, **settings)
-    assert len(told) == 2 * made
+    run(clock, candidates, on_block=reported.append, **settings)
+    assert len(reported) == 2 * made
 
 
 @pytest.mark.parametrize(("after", "made"), [(9, 4), (8, 4), (7, 4), (6, 3), (5, 2)])
-def test_what_a_block_sells_of_its_stock_is_no_step(clock: FakeClock, after: int, made: int) -> None:
-    """Of 8 batches; one that is being made is not sold. Four steps of 0.25 s each are trained."""
+def test_batches_taken_from_the_queue_do_not_count_as_steps(clock: FakeClock, after: int, made: int) -> None:
+    """8 queued batches; one in progress does not count. Four steps of 0.25 s each are trained."""
     stock = iter([8, after] * 5)
     found = run(clock, {"only": feeder(clock, 0.5)}, ready=lambda name: next(stock)).measurements["only"]
     assert found.step == times(3.0 / made) and found.wait == times(3.0 / made - 0.25)
@@ -221,8 +219,8 @@ def test_deadline(clock: FakeClock, seconds: float, rounds_made: int) -> None:
     assert [len(result.measurements[name].step.seconds) for name in "ab"] == [rounds_made] * 2
 
 
-def test_interrupted_race_has_told_what_it_measured(clock: FakeClock) -> None:
-    told: dict[str, Measurement] = {}
+def test_an_interrupted_race_has_reported_its_blocks(clock: FakeClock) -> None:
+    reported: dict[str, Measurement] = {}
 
     def interrupted(batches: int) -> Iterator[str]:
         yield from ["batch"] * batches
@@ -230,9 +228,9 @@ def test_interrupted_race_has_told_what_it_measured(clock: FakeClock) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         candidates = {"a": feeder(clock, 0.5), "b": interrupted(9)}
-        run(clock, candidates, on_block=lambda measurement: told.update({measurement.candidate: measurement}))
-    assert len(told["b"].step.seconds) == 2
-    assert len(told["a"].step.seconds) >= 2
+        run(clock, candidates, on_block=lambda measurement: reported.update({measurement.candidate: measurement}))
+    assert len(reported["b"].step.seconds) == 2
+    assert len(reported["a"].step.seconds) >= 2
 
 
 def test_a_feeder_against_itself_is_a_tie(clock: FakeClock) -> None:

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Plant a machine of 16 allowed cores, of which a control group leaves 6.5, and 2 GiB of memory."""
+    """Plant a machine with 16 allowed cores, a quota of 6.5, and 2 GiB of memory."""
     monkeypatch.setattr(host, "allowed_cores", lambda: list(range(16)))
     for name, text in {
         "proc/self/cgroup": "0::/job",
@@ -111,6 +111,6 @@ def test_the_blocks_of_all_threads_count(threads):
 
 
 @pytest.mark.parametrize(("cores", "rates", "expected"), [(4, {1: 10.0, 4: 30.0}, 3.0), (2, {1: 10.0, 2: 8.0}, 1.0)])
-def test_it_is_the_ratio_of_the_rates(monkeypatch, cores, rates, expected):
+def test_effective_cores_are_the_ratio_of_the_rates(monkeypatch, cores, rates, expected):
     monkeypatch.setattr("audioaug.measure.host._rate", lambda threads, clock, seconds: rates[threads])
     assert effective_cores(cores, WallClock()) == expected

@@ -1,4 +1,4 @@
-"""How long a device idles between steps: by the host's clock, and by planted events of a stream."""
+"""Idle time between steps: by the host's clock, and by planted events of a stream."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ def test_the_host_waits_from_a_step_to_the_next_batch() -> None:
 
 @pytest.fixture
 def stream(monkeypatch):
-    """Plant a stream: ``now`` is when it comes to what is recorded next, ``done`` how far it is, in seconds."""
+    """Plant a stream: ``now`` is when it reaches the next event, ``done`` its progress, in seconds."""
     stream = SimpleNamespace(now=0.0, done=0.0)
 
     class Event:

@@ -1,4 +1,4 @@
-"""What others take of the cores: real work of this process and of others, and planted counters."""
+"""Interference: real work of this process and of others, and planted counters."""
 
 import gc
 import multiprocessing
@@ -14,7 +14,7 @@ from audioaug.measure.interference import _swapped_in
 
 
 def spin(seconds: float) -> None:
-    """Use that much time of a core (planted work must take time)."""
+    """Use this much CPU time (planted work that takes time)."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -22,7 +22,7 @@ def spin(seconds: float) -> None:
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Plant what two looks see: time, busy, stolen, ours, delayed, throttled, in seconds; bytes swapped in."""
+    """Plant two samples: time, busy, stolen, ours, delayed, throttled, in seconds; bytes swapped in."""
 
     def plant(*seen):
         views = iter(seen)
@@ -31,7 +31,7 @@ def looks(monkeypatch):
     return plant
 
 
-def test_what_is_not_ours_is_foreign(looks) -> None:
+def test_cpu_time_of_other_programs_is_foreign(looks) -> None:
     looks((10.0, 100.0, 5.0, 50.0, 1.0, 0.0, 100.0), (12.0, 103.0, 5.5, 51.0, 1.4, 0.5, 700.0))
     found = Watch(FakeClock()).interference()
     assert found.foreign_cores == pytest.approx(1.0) and found.stolen_cores == pytest.approx(0.25)
@@ -39,7 +39,7 @@ def test_what_is_not_ours_is_foreign(looks) -> None:
     assert found.swapped_in == pytest.approx(300.0)
 
 
-def test_a_lap_begins_where_the_last_one_ended(looks) -> None:
+def test_a_lap_starts_where_the_last_one_ended(looks) -> None:
     looks(*((float(second), busy, 0.0, 0.0, 0.0, 0.0, 0.0) for second, busy in enumerate((0.0, 1.0, 1.5, 1.75))))
     watch = Watch(FakeClock())
     assert [watch.lap().foreign_cores, watch.lap().foreign_cores, watch.interference().foreign_cores] == [
@@ -49,13 +49,13 @@ def test_a_lap_begins_where_the_last_one_ended(looks) -> None:
     ]
 
 
-def test_nothing_is_less_than_none(looks) -> None:
+def test_interference_is_never_negative(looks) -> None:
     looks((10.0, 100.0, 0.0, 50.0, 3.0, 0.0, 0.0), (11.0, 100.5, 0.0, 51.5, 1.0, 4.0, 0.0))
     found = Watch(FakeClock()).interference()
     assert (found.foreign_cores, found.wanted_cores, found.throttled) == (0.0, 0.0, 1.0)
 
 
-def test_what_was_swapped_in_is_told_by_the_kernel(tmp_path) -> None:
+def test_swapped_bytes_come_from_vmstat(tmp_path) -> None:
     assert _swapped_in(tmp_path) == 0.0
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/vmstat").write_text("nr_free_pages 77\npswpin 3\npswpout 5\n")
@@ -63,7 +63,7 @@ def test_what_was_swapped_in_is_told_by_the_kernel(tmp_path) -> None:
 
 
 def test_our_own_children_are_ours() -> None:
-    """Also when they have ended by the time of the second look."""
+    """Also if they have ended before the second sample."""
     watch = Watch(WallClock())
     before = watch._look()
     child = multiprocessing.get_context("fork").Process(target=spin, args=(0.2,))
@@ -75,7 +75,7 @@ def test_our_own_children_are_ours() -> None:
 
 
 def test_a_program_that_is_not_ours_is_foreign() -> None:
-    """A grandchild whose parent has ended is no child of this process. Other load only adds to it."""
+    """A grandchild whose parent has ended is not a child of this process. Other load only adds to it."""
     clock = FakeClock()
     watch = Watch(clock)
     loop = "import time; exec('while time.process_time() < 0.5: pass'); print(flush=True)"
@@ -96,7 +96,7 @@ def test_pauses_of_the_garbage_collector_add_up() -> None:
     assert pauses.seconds == found and len(heap) == 100_000
 
 
-def test_pauses_are_told_by_the_clock() -> None:
+def test_pauses_are_measured_by_the_clock() -> None:
     clock = FakeClock()
     pauses = GcPauses(clock)
     for seconds in (0.5, 0.25):

@@ -21,18 +21,18 @@ def feed(clock: FakeClock, costs: Iterator[float]) -> Iterator[float]:
 
 
 def prefetched(clock: FakeClock) -> Iterator[float]:
-    """Take 3 s to start, then sell a stock of four for nothing, then 0.5 s a batch."""
+    """Take 3 s to start, then deliver four queued batches in no time, then one every 0.5 s."""
     yield from feed(clock, iter([3.0, 0.0, 0.0, 0.0]))
     yield from feed(clock, endlessly(0.5))
 
 
-def test_start_up_and_pace_are_told_apart(clock: FakeClock) -> None:
+def test_start_and_rate_are_separate(clock: FakeClock) -> None:
     rate = measure_loader(prefetched(clock), clock, seconds=13, discard=4)
     assert rate.first_batch_seconds == 3.0
     assert rate.per_batch.seconds == (0.5,) * 5  # 3 s to start, 5 blocks of 2 s
 
 
-def test_stock_would_be_sold_as_speed_without_discarding(clock: FakeClock) -> None:
+def test_queued_batches_would_count_as_speed_without_discarding(clock: FakeClock) -> None:
     rate = measure_loader(prefetched(clock), clock, seconds=0, discard=0)
     assert min(rate.per_batch.seconds) < 0.5
 
@@ -79,7 +79,7 @@ def test_a_real_loader() -> None:
 
 
 class PlantedDrain:
-    """Arrivals by planted time: ``ready`` batches at once, then one every ``seconds``."""
+    """Batches by planted time: ``ready`` immediately, then one every ``seconds``."""
 
     ended = False
 
@@ -115,7 +115,7 @@ def test_both_paces_are_found(measured) -> None:
     assert len(found.batch.seconds) > 7 and found.batch.seconds == pytest.approx([0.011] * len(found.batch.seconds))
 
 
-def test_batches_that_were_ready_are_not_timed(measured) -> None:
+def test_queued_batches_of_a_loader_are_not_timed(measured) -> None:
     found = measured(0.001, 0.01, ready=50, seconds=0.1, discard=50)
     assert found.batch.seconds == pytest.approx([0.01] * len(found.batch.seconds))
 
@@ -130,7 +130,7 @@ def test_a_real_feeder_and_step() -> None:
     assert len(found.step.seconds) >= 4 and len(found.batch.seconds) >= 4 and min(found.step.seconds) >= 0.001
 
 
-def test_what_the_feeder_raises_is_raised_here() -> None:
+def test_exceptions_of_the_feeder_are_raised() -> None:
     def breaks():
         yield 1
         raise ValueError("no more")
@@ -139,7 +139,7 @@ def test_what_the_feeder_raises_is_raised_here() -> None:
         measure_contention(lambda: None, breaks(), WallClock(), seconds=0.1, discard=5)
 
 
-def test_nothing_is_taken_once_it_is_left() -> None:
+def test_no_batch_is_taken_after_the_context() -> None:
     feeder = count()
     with Drain(feeder, WallClock()) as drain:
         while len(drain.arrivals) < 3:

@@ -46,7 +46,7 @@ def test_device_work_is_waited_for(clock: FakeClock) -> None:
     assert set(repeat(work, clock, seconds=10).seconds) == {0.625}
 
 
-def test_what_was_left_on_the_device_is_not_charged(clock: FakeClock) -> None:
+def test_earlier_device_work_is_not_timed(clock: FakeClock) -> None:
     clock.launch(100)
     assert max(repeat(lambda: clock.advance(0.5), clock, seconds=0, warm_up=0).seconds) == 0.5
 
@@ -114,11 +114,11 @@ def test_order_is_a_function_of_the_seed() -> None:
 
 
 def slowing(clock: FakeClock) -> None:
-    """Cost more the later it is: a machine that gets hot, doubling its times in 64 s."""
+    """Cost more over time: a machine that gets hot and doubles its times in 64 s."""
     clock.advance(0.5 * (1 + clock.now() / 64))
 
 
-def test_drift_falls_on_all_alike(clock: FakeClock) -> None:
+def test_drift_affects_all_equally(clock: FakeClock) -> None:
     timings = interleave({"a": lambda: slowing(clock), "b": lambda: slowing(clock)}, clock, seconds=64)
     assert timings["a"].median == pytest.approx(timings["b"].median, rel=0.02)
 
@@ -164,7 +164,7 @@ def test_no_batch_is_an_error(clock: FakeClock) -> None:
 
 
 class Example:
-    """Stands for a tensor in ordinary or page-locked memory; copying the first kind takes longer."""
+    """A stand-in for a tensor in pageable or pinned memory; copying the former takes longer."""
 
     def __init__(self, clock: FakeClock, cost: float) -> None:
         self.clock, self.cost = clock, cost

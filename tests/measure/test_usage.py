@@ -1,4 +1,4 @@
-"""What is used: CPU seconds that were really burnt, memory that was really taken."""
+"""Resource usage: CPU seconds that were really used, memory that was really allocated."""
 
 import mmap
 import subprocess
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def burn(seconds: float) -> None:
-    """Use that much CPU time of this process."""
+    """Use this much CPU time of this process."""
     process = psutil.Process()
     end = sum(process.cpu_times()[:2]) + seconds
     while sum(process.cpu_times()[:2]) < end:

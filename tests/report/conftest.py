@@ -1,4 +1,4 @@
-"""Reports made by hand: a race with a tie, an early exit, an interruption, and names that mean harm."""
+"""Handmade reports: a race with a tie, an early exit, an interruption, and hostile names."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ WORK = Workload(
 
 
 def candidate(cut, workers, predicted, measured=None, **more):
-    """A candidate of a four-op chain; what it may use follows from its step time."""
+    """A candidate of a four-op chain; its usage follows from its step time."""
     ms = predicted if measured is None else measured
     known = {
         "placement": {0: "gpu", 4: "cpu"}.get(cut, "split"),
@@ -69,12 +69,12 @@ def candidate(cut, workers, predicted, measured=None, **more):
 
 
 def recommendation(base, **more):
-    """That candidate, recommended."""
+    """The candidate as a recommendation."""
     return Recommendation(**{name: getattr(base, name) for name in base.__dataclass_fields__}, **more)
 
 
 def op_stages():
-    """Four ops measured in the worker and on the device with both engines, as far as they can be."""
+    """Four ops, measured in a worker and on the device with both engines if supported."""
     times = {"Gain": (0.61, 0.021, 0.34), "AddBackgroundNoise": (6.42, 0.183, 2.9), "PitchShift": (402.0, 2.13, 61.0)}
     for op, name in enumerate(CHAIN.ops):
         worker, ours, stock = times.get(name, (118.0, None, None))
@@ -142,7 +142,7 @@ def race():
 
 @pytest.fixture
 def early_exit():
-    """A CPU-only machine where loading is no bottleneck: no race, nothing to change."""
+    """A CPU-only machine where loading is not the bottleneck: no race, no change."""
     today = candidate(4, 2, 151.0, 150.4, status="predicted", vram_bytes=None, stall=0.011)
     return Report(
         host=LAPTOP,
@@ -174,7 +174,7 @@ def bare():
 
 @pytest.fixture
 def hostile(race):
-    """The race with names that mean harm to each of the formats."""
+    """The race with names that are hostile to each format."""
     evil = "<script>|alert(1)|</script>`[x](y)`\x1b[31m\n[bold]*"
     return replace(
         race,

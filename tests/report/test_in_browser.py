@@ -1,4 +1,4 @@
-"""The pages in headless Chromium: opened from disk they complain of nothing, ask for nothing, and it works."""
+"""The pages in headless Chromium, opened from disk: no errors, no network requests, and working controls."""
 
 import shutil
 from dataclasses import replace
@@ -38,7 +38,7 @@ def browser():
 
 
 def watched(page, seen):
-    """Note what a page complains of, and what it asks of the network."""
+    """Record a page's errors and network requests."""
     page.set_default_timeout(PATIENCE_MS)
     page.on("console", lambda message: seen.append(message.text))
     page.on("pageerror", lambda error: seen.append(str(error)))
@@ -48,7 +48,7 @@ def watched(page, seen):
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """Opens a page from disk; in the end nothing must have been seen."""
+    """Open a page from disk; fail if it has errors or requests."""
     seen, contexts = [], []
 
     def page_of(html):
@@ -71,7 +71,7 @@ def report_page(opened, race):
 
 
 def windows(message=""):
-    """Two minutes of a run whose workers tire half-way."""
+    """Two minutes of a run whose workers slow down half-way."""
     for second in range(120):
         slow = second >= 60
         yield Window(
@@ -101,7 +101,7 @@ def monitor_page(name="The bottleneck moved from the model's own step to the cor
 
 
 def hostile_page(race, name):
-    """The report with this name in every place that a file or a user can fill."""
+    """The report with this name in every field that a file or a user can set."""
     return render(
         replace(
             race,
@@ -166,7 +166,7 @@ def test_the_code_is_copied(report_page):
     assert copied.startswith("import audioaug\n\nplan = audioaug.Plan(cut=2")
 
 
-def test_the_sliders_show_what_python_predicts_wherever_they_stand(report_page):
+def test_the_sliders_show_what_python_predicts(report_page):
     axes, answers = (grid(planted_report())[name] for name in ("axes", "answers"))
     places = list(product(*(range(len(axis["values"])) for axis in axes)))
     shown = report_page.evaluate(
@@ -199,15 +199,16 @@ def test_the_players_load_and_play_one_at_a_time(opened, race):
     sounds = rendered_sounds({"dry": tone, "reference build": 3 * tone, "device build": 3 * tone}, 16000)
     page = opened(render(race, None, Listening((), (Example("clip", "Gain", sounds),))))
     page.wait_for_function("[...document.querySelectorAll('audio')].every((player) => player.readyState >= 1)")
-    told = page.evaluate("[...document.querySelectorAll('audio')].map((player) => [player.duration, player.error])")
-    assert told == [[1.5, None]] * 3
+    reported = page.evaluate("[...document.querySelectorAll('audio')].map((player) => [player.duration, player.error])")
+    assert reported == [[1.5, None]] * 3
     assert page.evaluate("[...document.images].map((image) => image.naturalWidth)") == [240] * 3
     paused = page.evaluate(
         """(async () => {
             const players = [...document.querySelectorAll('audio')];
             for (const it of players) await it.apply_reference();
             return players.map((player) => player.paused);  // in the same turn: the last one ends after 1.5 s
-        })()"""
+        })()
+        """
     )
     assert paused == [True, True, False]
     assert faults(page) == []
@@ -226,12 +227,12 @@ def test_it_fits_and_everybody_can_read_it(opened, race, kind):
 
 
 def faults(page):
-    """What axe-core finds serious or worse."""
+    """The serious violations that axe-core finds."""
     found = Axe().run(page)["violations"]
     return [(it["id"], it["nodes"][0]["html"]) for it in found if it["impact"] in ("serious", "critical")]
 
 
-def test_what_a_page_must_not_do_would_be_seen(browser):
+def test_forbidden_actions_of_a_page_are_detected(browser):
     page, seen = browser.new_page(), []
     watched(page, seen).set_content("<script>console.log('said'); fetch('http://127.0.0.1:9/asked'); thrown()</script>")
     assert {"said", "http://127.0.0.1:9/asked", "thrown is not defined"} <= set(seen)

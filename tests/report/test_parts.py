@@ -58,7 +58,7 @@ def test_candidates_are_sorted_by_the_best_known_time_after_the_ceiling(race):
 
 
 def fused_words(report, **changes):
-    """What is said of two neighbours and three that are fused, under the recommendation with these changes."""
+    """The lines about fused ops (two and three neighbours) for the recommendation with these changes."""
     chain = replace(report.chain, ops=tuple("ABCDEF"), fused=((0, 2), (3, 6)))
     advice = replace(report.recommendation, **changes)
     return [
@@ -67,7 +67,7 @@ def fused_words(report, **changes):
     ]
 
 
-def test_what_is_fused_is_told_by_the_side_that_it_runs_on(race):
+def test_fused_ops_are_listed_by_the_side_they_run_on(race):
     everything = ["On the device, A + B", "On the device, D + E + F"]
     assert fused_words(race, cut=0) == everything
     assert fused_words(race, cut=0, device_engine="cuda_graph") == everything
@@ -78,7 +78,7 @@ def test_what_is_fused_is_told_by_the_side_that_it_runs_on(race):
     assert costs.fused_lines(replace(race, recommendation=None)) == ()
 
 
-def test_each_mark_stands_at_its_own_candidate(race, early_exit):
+def test_each_mark_is_at_its_own_candidate(race, early_exit):
     assert {row[""]: row["candidate"] for row in rows_of(race) if row[""]} == {
         "use": "split at 2, 4 workers, prefetch 4, pinned",
         "tie": "split at 1, 4 workers",
@@ -89,7 +89,7 @@ def test_each_mark_stands_at_its_own_candidate(race, early_exit):
     ]
 
 
-def test_a_prediction_never_stands_in_the_measured_column_and_is_labelled(race):
+def test_a_prediction_is_never_in_the_measured_column_and_is_labelled(race):
     predicted = [row for row in rows_of(race) if row["status"] == "predicted"]
     assert predicted
     for row in predicted:
@@ -101,7 +101,7 @@ def test_a_prediction_never_stands_in_the_measured_column_and_is_labelled(race):
             assert "~" not in "".join(row.values())
 
 
-def test_what_was_measured_but_not_raced_is_called_measured(early_exit):
+def test_measured_candidates_that_were_not_raced_are_called_measured(early_exit):
     assert rows_of(early_exit)[1]["status"] == "measured"
 
 
@@ -124,7 +124,7 @@ def test_infeasible_candidates_leave_the_table_and_keep_their_reason(race):
     )
 
 
-def test_a_long_table_leaves_out_predictions_only_and_says_how_many(race):
+def test_a_long_table_omits_only_predictions_and_states_how_many(race):
     rows = rows_of(race)
     assert len(rows) == candidates.ROWS_SHOWN + 1
     assert sum(row["status"] == "raced" for row in rows) == sum(
@@ -139,7 +139,7 @@ def test_a_measured_candidate_wins_over_the_same_one_predicted(race):
     assert [(row[""], row["measured ms"]) for row in rows[1:]] == [("today", "284.0 (282.0 .. 285.5)")]
 
 
-def test_candidates_that_differ_in_a_knob_have_different_names(race):
+def test_candidates_with_different_settings_have_different_names(race):
     two = Candidate("cpu", 4, num_workers=2, predicted_ms=9.0)
     one = replace(two, prefetch_factor=8, pin_memory=True, predicted_ms=8.0)
     rows = rows_of(replace(race, candidates=(one, two), current=None, recommendation=None))
@@ -149,7 +149,7 @@ def test_candidates_that_differ_in_a_knob_have_different_names(race):
     ]
 
 
-def test_knobs_that_are_not_in_use_do_not_make_two_candidates():
+def test_unused_settings_do_not_make_two_candidates():
     one = Candidate("gpu", 0, worker_engine="batched", prefetch_factor=None)
     two = Candidate("gpu", 0, worker_engine="audiomentations", prefetch_factor=4)
     assert one.name == two.name
@@ -167,12 +167,8 @@ def test_a_transform_is_drawn_with_what_its_recommended_engines_cost(race):
     assert [it.in_worker for it in found] == [True, True, False, False]
     stock = replace(race.recommendation, device_engine="torch-audiomentations")
     assert costs.op_costs(replace(race, recommendation=stock))[2].device_ms == 61.0
-    drawn = charts.op_bars(found)
-    assert (
-        drawn[2].worker == drawn[2].half
-        and drawn[0].device is None
-        and drawn[1].worker == drawn[1].device == charts.SEEN
-    )
+    bars = charts.op_bars(found)
+    assert bars[2].worker == bars[2].half and bars[0].device is None and bars[1].worker == bars[1].device == charts.SEEN
 
 
 def test_each_transform_has_its_cost_on_both_sides_and_the_side_it_goes_to(race):
@@ -202,10 +198,10 @@ def test_bars_are_proportional_and_share_one_scale(width):
     before, after = Allocation(20.0, 0.0, 60.0), Allocation(20.0, 5.0, 15.0)
     longest = charts.longest_ms(Bars((("today", before), ("advised", after))))
     for allocation in (before, after):
-        drawn = charts.runs(allocation, longest, width)
-        assert abs(sum(len(run) for _, run in drawn) - allocation.total_ms / 80 * width) <= 0.5
+        bars = charts.runs(allocation, longest, width)
+        assert abs(sum(len(run) for _, run in bars) - allocation.total_ms / 80 * width) <= 0.5
         for (share, run), ms in zip(
-            drawn, (allocation.model_ms, allocation.augment_ms, allocation.wait_ms), strict=True
+            bars, (allocation.model_ms, allocation.augment_ms, allocation.wait_ms), strict=True
         ):
             assert set(run) <= {charts.CHARACTERS[share]}
             assert abs(len(run) - ms / 80 * width) <= 1
@@ -241,7 +237,7 @@ def test_the_snippet_builds_the_recommended_plan_however_long_it_gets(race):
     )
 
 
-def test_there_is_nothing_to_paste_where_there_is_nothing_to_change(early_exit, interrupted):
+def test_no_snippet_without_a_change(early_exit, interrupted):
     assert snippet.snippet_parts(early_exit) == snippet.snippet_parts(interrupted) == ()
 
 
@@ -251,7 +247,7 @@ def test_the_second_line_is_the_cause_in_words(race, early_exit, bare):
     assert [part.kind for part in headline_parts(bare)] == ["verdict", "warning"]
 
 
-def test_the_price_and_when_it_is_paid(race, early_exit, bare):
+def test_cost_and_break_even(race, early_exit, bare):
     (paid,) = price_lines(race)
     assert paid.text == ("This advice took 58 s; it pays for itself after 2,494 steps (1 min 40 s of training).")
     assert price_lines(early_exit)[0].text == "This advice took 11 s."
@@ -267,7 +263,7 @@ def test_the_evidence_counts_what_was_measured_and_what_only_predicted(race, ear
     assert evidence(bare) == "Measured: nothing; only predicted: nothing."
 
 
-def test_a_notice_that_is_the_cause_is_not_said_twice(early_exit):
+def test_a_notice_that_is_the_cause_is_not_repeated(early_exit):
     assert not any(isinstance(part, Facts) for part in trust_parts(early_exit))
 
 

@@ -1,4 +1,4 @@
-"""Sounds on a page: what is in the players is what was given, and the pictures show it."""
+"""Sounds on a page: players hold the given sounds, and spectrograms show them."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""The HTML report: well formed, self-contained, escaped and small, and it says everything without a script."""
+"""The HTML report: well formed, self-contained, escaped, small, and complete without a script."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def text_of(page):
 
 
 def assert_safe(page, scripts):
-    """Nothing but our own script, nothing from elsewhere, no handler in an attribute."""
+    """Check that there is only our script, no external content, and no handler in an attribute."""
     parsed = outline(page)
     assert parsed.seen.count("script") == scripts and not {"link", "iframe", "object", "form"} & set(parsed.seen)
     assert not [name for _, name, _ in parsed.attributes if name.startswith("on") or name in ("style", "href")]
@@ -89,7 +89,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(report):
     assert len(render(report)) < 200_000
 
 
-def test_the_check_would_see_a_stranger():
+def test_the_check_detects_foreign_content():
     for evil in (
         "<script>1</script>",
         "<p onclick=x></p>",
@@ -197,8 +197,8 @@ def test_the_panel_holds_what_python_predicts():
         for answer, line in zip(panel["answers"][place], lines):
             name, ms = re.fullmatch(r"(.*): ([\d.,]+) ms a step, .*", answer).groups()
             assert f"{name} would take" in line
-            told = float(re.search(r"take ([\d.,]+) ms", line)[1].replace(",", ""))
-            assert float(ms.replace(",", "")) == pytest.approx(told, rel=0.01)
+            reported = float(re.search(r"take ([\d.,]+) ms", line)[1].replace(",", ""))
+            assert float(ms.replace(",", "")) == pytest.approx(reported, rel=0.01)
     assert [axis["values"][axis["start"]] for axis in axes] == ["8", "10.0 ms", "32"]
 
 
@@ -218,7 +218,7 @@ def test_a_monitored_run_is_as_safe():
     assert_safe(monitor.render(run, []), scripts=1)
 
 
-def test_a_monitored_run_tells_how_often_its_targets_were_met():
+def test_a_monitored_run_states_how_often_its_targets_were_met():
     run = MonitoredRun(HOST, ceiling_ms=40.0)
     slow, fast = Window(1.0, 30, 30, 50.0, 0.0, 640.0, 0.8), Window(2.0, 40, 10, 39.0, 0.0, 820.0, 1.03)
     page = text_of(monitor.render(run, [slow, fast]))

@@ -1,4 +1,4 @@
-"""The Markdown report: tables that stay tables whatever the names are."""
+"""The Markdown report: tables stay tables whatever the names are."""
 
 import re
 from html import unescape
@@ -18,7 +18,7 @@ def test_the_verdict_is_line_one(race):
     assert render(race).splitlines()[0] == f"**{race.verdict}**"
 
 
-def test_every_row_of_a_table_has_as_many_candidates_as_its_header(report):
+def test_every_row_of_a_table_has_as_many_cells_as_its_header(report):
     for table in tables(render(report)):
         assert len({len(re.split(r"(?<!\\)\|", line)) for line in table}) == 1
         assert len(table) > 2
@@ -42,7 +42,7 @@ def test_a_reader_of_markdown_sees_the_name_as_it_is(name):
     assert [unescape(candidate) for candidate in re.findall("<td>(.*)</td>", page)] == [name]
 
 
-def test_it_says_what_the_text_says(race):
+def test_markdown_has_the_same_content_as_text(race):
     text = render(race)
     for part in (
         "| **use** | **split at 2, 4 workers, prefetch 4, pinned** | **2** "
@@ -56,5 +56,5 @@ def test_it_says_what_the_text_says(race):
         assert part in text
 
 
-def test_an_interrupted_run_says_so(interrupted):
+def test_an_interrupted_run_is_marked(interrupted):
     assert "**incomplete: interrupted**" in render(interrupted)

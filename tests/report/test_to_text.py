@@ -17,7 +17,7 @@ def test_the_verdict_is_line_one_and_the_cause_line_two(race, early_exit):
     assert render(early_exit, width=160).splitlines()[0] == early_exit.verdict
 
 
-def test_an_interrupted_run_says_so_on_top(interrupted, race):
+def test_an_interrupted_run_is_marked_on_top(interrupted, race):
     assert render(interrupted).splitlines()[:2] == [
         "No recommendation: nothing was compared yet.",
         "incomplete: interrupted",
