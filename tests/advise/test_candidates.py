@@ -119,7 +119,7 @@ def test_few_open_files_are_reported_before_workers_start(advise, model, here, a
     assert report.current.num_workers == 1
     refused = [candidate for candidate in report.candidates if candidate.num_workers == 2]
     assert refused and all(
-        candidate.status == "infeasible" and "room for 1 worker" in candidate.reason for candidate in refused
+        candidate.status == "infeasible" and "Only 1 worker can run" in candidate.reason for candidate in refused
     )
 
 

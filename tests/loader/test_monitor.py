@@ -68,7 +68,7 @@ def test_a_window_adds_up_what_the_clock_says():
     for window in monitor.windows:
         assert window.step_ms == pytest.approx(400) and window.wait_ms == pytest.approx(100)
         assert window.stall == pytest.approx(0.25) and window.clips_per_second == pytest.approx(10)
-        assert window.of_ceiling == pytest.approx(0.05) and window.ready == 3
+        assert window.ceiling_share == pytest.approx(0.05) and window.ready == 3
     assert first.seconds == pytest.approx(1.2) and last.seconds == pytest.approx(4.0)
     assert first.ram_bytes > 1e7 and 0 < first.ram_percent < 100 and first.gpu_percent is None
 
@@ -123,7 +123,7 @@ def test_the_loop_is_warned_at_its_own_line_once():
             train(monitor, clock, 1.0)
     assert [warning.category for warning in caught] == [AudioaugWarning]
     assert "moved from the model's own step to" in str(caught[0].message) and caught[0].filename == __file__
-    assert [bool(it.said) for it in monitor.windows].count(True) == 1
+    assert [bool(it.message) for it in monitor.windows].count(True) == 1
 
 
 def test_log_and_page(tmp_path):

@@ -40,7 +40,7 @@ from audioaug.records import (
     plan_of,
     to_json,
 )
-from audioaug.report.monitor import known_meters, met
+from audioaug.report.monitor import known_meters, share_on_target
 from audioaug.report.page import training
 from audioaug.report.parts import spread
 from audioaug.report.snippet import chain_lines, plan_arguments, snippet
@@ -309,7 +309,7 @@ def test_r5_16_long_times_are_in_hours() -> None:
 def test_r5_16_memory_that_is_not_used_is_no_missed_target() -> None:
     windows = [Window(1.0, 10, 10, 5.0, 0.0, ram_percent=12.0)]
     (ram,) = [meter for meter in known_meters(MonitoredRun(planted_report().host), windows) if meter.name == "RAM"]
-    assert met(ram, windows) == 1.0
+    assert share_on_target(ram, windows) == 1.0
 
 
 def test_r5_18_the_audio_may_have_another_key():
