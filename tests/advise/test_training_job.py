@@ -323,6 +323,19 @@ def test_invalid_numbers(model, line, message) -> None:
 # What is printed of an error
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pad = 'yes'", r"mymodel\.py: pad is 'yes', but it must be True or False\."),
+        ("targets = 3", r"mymodel\.py: targets is 3, but it must map "),
+        ("targets = {'label': 3}", r"mymodel\.py: targets is {'label': 3}, but it must map "),
+    ],
+)
+def test_pad_and_targets_of_a_wrong_type_name_the_model_file(model, text, words) -> None:
+    with pytest.raises(ModelFileError, match=words):
+        load(model(text))
+
+
 def test_an_error_in_one_line() -> None:
     assert in_one_line(ValueError("one.\ntwo"), "m.py") == "ValueError: one."
     assert in_one_line(RuntimeError(), "m.py") == "RuntimeError."
