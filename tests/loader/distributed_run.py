@@ -1,4 +1,4 @@
-"""What torchrun starts for test_distributed.py: real steps of training, and a file of what each process saw."""
+"""What torchrun starts for test_processes.py: real steps of training, and a file of what each process saw."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A program for test_faults: rounds of training with a /dev/shm, its own and small, that fills up.
+"""A program for test_failures_repeated: rounds of training with a /dev/shm, its own and small, that fills up.
 
 It must be run where /dev/shm is a small tmpfs of its own (a private mount namespace): it fills it.
 """
@@ -53,7 +53,7 @@ def one_round(number: int) -> None:
     filler = SHARED / "filler"
     filler.write_bytes(bytes(chance.choice([0, ROOM // 2, ROOM - 4096 * chance.randint(1, 40)])))
     told = run_out_of_room(chance)
-    assert told.startswith("Shared memory, /dev/shm, has no room for a batch of a worker ("), told
+    assert told.startswith("Shared memory, /dev/shm, is full: a batch does not fit ("), told
     assert told.endswith(
         "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
     )

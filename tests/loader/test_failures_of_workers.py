@@ -32,9 +32,9 @@ UNDER_WAY = 8
 
 SENTENCES = {
     "SIGKILL": "was killed by SIGKILL. Most likely the system was out of memory",
-    "SIGBUS": "was killed by SIGBUS. Most likely /dev/shm is full",
+    "SIGBUS": "was killed by SIGBUS. Most likely /dev/shm, through which workers send batches, is full",
     "SIGSEGV": "was killed by SIGSEGV. A native library crashed",
-    "SIGTERM": "was killed by SIGTERM. Something outside asked it to end",
+    "SIGTERM": "was killed by SIGTERM. Another process",
     "SIGXCPU": "was killed by SIGXCPU. Try num_workers=0",
 }
 
@@ -118,7 +118,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_process_that_is_left_is_seen():
+def test_nothing_left_detects_a_process():
     with pytest.raises(AssertionError), nothing_left():
         left = subprocess.Popen(["sleep", "60"])
     left.kill()
@@ -126,14 +126,14 @@ def test_a_process_that_is_left_is_seen():
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_open_file_that_is_left_is_seen():
+def test_nothing_left_detects_an_open_file():
     with pytest.raises(AssertionError, match=r"opened: .*/dev/null"), nothing_left():
         left = os.open("/dev/null", os.O_RDONLY)
     os.close(left)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_shared_memory_that_is_left_is_seen():
+def test_nothing_left_detects_shared_memory():
     ended = subprocess.Popen(["true"])
     ended.wait()
     with pytest.raises(AssertionError), nothing_left():
@@ -143,7 +143,7 @@ def test_shared_memory_that_is_left_is_seen():
 
 
 @pytest.mark.parametrize("name", SENTENCES)
-def test_the_error_names_the_signal_and_the_likely_cause(name, tmp_path, capfd):
+def test_error_names_signal_and_likely_cause(name, tmp_path, capfd):
     with nothing_left():
         loader = loader_of(Deadly(lambda: os.kill(os.getpid(), signal.Signals[name]), tmp_path / "x"))
         with pytest.raises(WorkerError, match=r"A worker \(pid \d+\)") as caught:
@@ -152,13 +152,13 @@ def test_the_error_names_the_signal_and_the_likely_cause(name, tmp_path, capfd):
         del loader, caught
 
 
-def test_a_worker_that_exits(tmp_path):
+def test_error_names_exit_code(tmp_path):
     with nothing_left(), pytest.raises(WorkerError, match=r"ended with exit code 3\. Try num_workers=0"):
         list(loader_of(Deadly(lambda: os._exit(3), tmp_path / "x")))
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_training_may_go_on_with_new_workers(persistent, tmp_path):
+def test_training_continues_with_new_workers(persistent, tmp_path):
     with nothing_left():
         loader = loader_of(
             Deadly(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "x"), persistent_workers=persistent
@@ -183,7 +183,7 @@ def test_shared_memory_of_a_killed_worker_is_removed(tmp_path):
         list(loader_of(Deadly(die, tmp_path / "x")))
 
 
-def test_a_killed_worker_leaves_no_folder_of_sockets(tmp_path, monkeypatch):
+def test_killed_worker_leaves_no_temporary_folder(tmp_path, monkeypatch):
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delitem(config, "tempdir", raising=False)
@@ -219,14 +219,14 @@ def rounds(count: int) -> None:
 
 
 @pytest.mark.usefixtures("interrupts_anything")
-def test_a_few_kills_at_any_time():
+def test_few_kills_at_random_times():
     rounds(4)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("interrupts_anything")
-def test_a_hundred_kills_at_any_time():
+def test_hundred_kills_at_random_times():
     rounds(100)
 
 
@@ -295,7 +295,7 @@ for step, _ in enumerate(Loader([torch.ones(9)] * 8, Chain([ops.Gain(p=1.0)], 16
 """
 
 
-def test_a_ctrl_c_that_python_drops_ends_training_at_the_next_batch():
+def test_dropped_ctrl_c_ends_training_at_the_next_batch():
     done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == -signal.SIGINT and done.stdout == "0\n"
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
@@ -308,11 +308,11 @@ def interrupts(count: int, folder: Path) -> None:
             interrupt_after(0.3 * random.Random(number).random(), folder)
 
 
-def test_a_few_times_ctrl_c(tmp_path):
+def test_few_ctrl_c_at_random_times(tmp_path):
     interrupts(2, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_hundred_times_ctrl_c(tmp_path):
+def test_hundred_ctrl_c_at_random_times(tmp_path):
     interrupts(100, tmp_path)

@@ -56,7 +56,7 @@ def saved(loader: Loader) -> Any:
 @EVERY_PLAN
 @pytest.mark.parametrize("kind", [Waves, Streamed])
 @pytest.mark.parametrize("done", [0, 1, 4, 7])
-def test_the_rest_of_the_epoch_is_the_same(plan, kind, done):
+def test_resume_mid_epoch_yields_same_batches(plan, kind, done):
     dataset = None if kind is Waves else Streamed()
     loader = loader_of(plan, dataset)
     whole, third = [rows(loader) for _ in range(3)][1:]
@@ -70,7 +70,7 @@ def test_the_rest_of_the_epoch_is_the_same(plan, kind, done):
     assert rows(again) == third
 
 
-def test_what_is_behind_is_not_read_again():
+def test_resume_does_not_read_earlier_examples():
     dataset, loader = Waves(), loader_of(PLANS[0])
     seen = [index for batch in islice(loader, 5) for index in batch[1].tolist()]
     again = loader_of(PLANS[0], dataset, shuffle=True)
@@ -79,7 +79,7 @@ def test_what_is_behind_is_not_read_again():
     assert sorted(dataset.asked + seen) == list(range(20))
 
 
-def test_the_plan_may_be_another_one():
+def test_resume_with_another_plan():
     whole = rows(loader_of(PLANS[0]))
     loader = loader_of(PLANS[0])
     first = rows(islice(loader, 3))
@@ -101,7 +101,7 @@ def one_ahead(batches: Any, device: torch.device, finish: Any) -> Iterator[Any]:
         yield launched
 
 
-def test_batches_under_way_are_not_counted(monkeypatch):
+def test_prefetched_batches_are_not_in_the_state(monkeypatch):
     monkeypatch.setattr(loader_module, "run_ahead", one_ahead)
     loader, places = loader_of(PLANS[1]), []
     for _ in loader:
@@ -110,7 +110,7 @@ def test_batches_under_way_are_not_counted(monkeypatch):
     assert loader.state_dict() == {"epoch": 1, "batch": 0, "seed": 6, "batches": 7}
 
 
-def test_set_epoch_and_the_rest_of_an_epoch():
+def test_set_epoch_keeps_a_resumed_position_of_the_same_epoch():
     whole = [rows(loader_of(PLANS[0]))]
     loader = loader_of(PLANS[0])
     next(iter(loader))
@@ -124,7 +124,7 @@ def test_set_epoch_and_the_rest_of_an_epoch():
     assert saved(loader)["batch"] == 0 and rows(loader) == whole[0]
 
 
-def test_breaking_out_of_an_epoch_keeps_the_place_until_the_next():
+def test_break_keeps_position_until_next_epoch():
     loader = loader_of(PLANS[0])
     with pytest.raises(KeyboardInterrupt):
         for step, _ in enumerate(loader):
@@ -135,7 +135,7 @@ def test_breaking_out_of_an_epoch_keeps_the_place_until_the_next():
     assert saved(loader) == {"epoch": 1, "batch": 1, "seed": 6, "batches": 7}
 
 
-def test_a_sampler_of_ones_own():
+def test_resume_with_custom_sampler():
     sampler = DistributedSampler(Waves(), num_replicas=2, rank=1)
     whole = rows(loader_of(PLANS[0], Waves(), sampler=sampler))
     loader = loader_of(PLANS[0], Waves(), sampler=sampler)
@@ -154,7 +154,7 @@ class Holes(Waves):
         return super().__getitem__(index)
 
 
-def test_batches_without_a_usable_example_count_too():
+def test_batches_without_usable_example_count_in_the_state():
     loader = loader_of(PLANS[0], Holes(), on_error="skip")
     with pytest.warns(AudioaugWarning):
         whole = rows(loader)
@@ -172,14 +172,14 @@ def test_batches_without_a_usable_example_count_too():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"seed": 7}, "The state is of a Loader with seed 7, but this one has 6. Give Loader the same seed."),
-        ({"batches": 9}, "The state is in the middle of an epoch of 9 batches, but this Loader's have 7. Use the same"),
-        (None, "This is no state of a Loader: it has 'model', 'step'."),
+        ({"seed": 7}, "The state is of a Loader with seed 7, but this one has seed 6. Give Loader the same seed."),
+        ({"batches": 9}, "The state is in the middle of an epoch of 9 batches, but this Loader has 7. Use the same"),
+        (None, "Expected the state of a Loader, with epoch, batch, seed and batches, got 'model', 'step'."),
         ({}, None),
         ({"batch": 0, "batches": 9}, None),
     ],
 )
-def test_a_state_of_something_else(change, sentence):
+def test_invalid_state_is_refused(change, sentence):
     loader = loader_of(PLANS[0])
     next(iter(loader))
     state = {"model": 1, "step": 2} if change is None else {**saved(loader), **change}

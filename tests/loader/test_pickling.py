@@ -8,7 +8,7 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from audioaug import Chain, Loader, Plan, ops
-from audioaug.loader.sending import SMALL
+from audioaug.loader.pickling import SMALL
 from tests.loader.material import RATE
 
 WITHIN = {
@@ -47,7 +47,7 @@ def batch() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", WITHIN)
-def test_small_tensors_come_within_the_message(name, batch):
+def test_small_tensors_are_pickled_by_value(name, batch):
     sent, found = WITHIN[name], batch[name]
     assert not found.is_shared()
     assert found.dtype == sent.dtype and torch.equal(found, sent)
@@ -56,7 +56,7 @@ def test_small_tensors_come_within_the_message(name, batch):
 
 
 @pytest.mark.parametrize("name", BY_SHARED_MEMORY)
-def test_others_come_through_shared_memory(name, batch):
+def test_other_tensors_use_shared_memory(name, batch):
     sent, found = BY_SHARED_MEMORY[name], batch[name]
     assert found.is_shared() and type(found) is type(sent)
     assert list(found) == list(sent)
@@ -64,11 +64,11 @@ def test_others_come_through_shared_memory(name, batch):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:The PyTorch API of nested tensors")
-def test_what_numpy_cannot_hold_comes_as_it_is():
+def test_sparse_and_nested_tensors_arrive_unchanged():
     found = sent_with({"sparse": torch.eye(2).to_sparse(), "nested": torch.nested.nested_tensor([torch.ones(2)])})
     assert found["sparse"].is_sparse and torch.equal(found["sparse"].to_dense(), torch.eye(2))
     assert found["nested"].is_nested and torch.equal(found["nested"][0], torch.ones(2))
 
 
-def test_only_workers_send_so(batch):
+def test_global_pickling_of_tensors_is_unchanged(batch):
     assert ForkingPickler._extra_reducers[torch.Tensor] is reduce_tensor  # type: ignore[attr-defined]

@@ -46,7 +46,7 @@ CHAINS = {
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("op", CHAINS)
-def test_the_line_reproduces_it_alone(op, workers):
+def test_reproducing_line_for_an_op_on_clips(op, workers):
     chain, dataset = CHAINS[op], tones()
     loader = Loader(dataset, chain, Plan(cut=2, num_workers=workers), batch_size=4, device="cpu", seed=SEED)
     loader.set_epoch(3)
@@ -56,7 +56,7 @@ def test_the_line_reproduces_it_alone(op, workers):
     assert told.startswith(f"Example 12 of epoch 3: {op} with code_key=")
     assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told
     assert "\n" not in told and loader.skipped == 0
-    line = re.search(r"To see it alone: (audioaug\..*\)), with this example's samples\.$", told)
+    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", told)
     assert line is not None
     names = {"audioaug": audioaug, "chain": chain, "samples": dataset[12].numpy()}
     with pytest.raises(ZeroDivisionError, match="by nothing"):
@@ -64,7 +64,7 @@ def test_the_line_reproduces_it_alone(op, workers):
     eval(line[1], {**names, "samples": dataset[11].numpy()})
 
 
-def test_the_draw_is_told(monkeypatch):
+def test_error_contains_the_draw(monkeypatch):
     chain = Chain([ops.Gain(min_gain_db=-3.0, max_gain_db=3.0, p=1.0)], RATE)
 
     def apply_reference(self: Any, *_: Any) -> Any:
@@ -81,7 +81,7 @@ def test_the_draw_is_told(monkeypatch):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_our_own_sentences_stay_as_they_are():
+def test_own_errors_are_not_wrapped():
     chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
     with pytest.raises(DataError, match=r"^AddBackgroundNoise takes mono audio only, but this clip has 2 channels"):
         audioaug.build_cpu(chain)(np.ones((2, 400), np.float32))
@@ -112,7 +112,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_line_reproduces_one_example_of_a_batch_alone(way, failing_mask):
+def test_reproducing_line_for_an_op_on_batches(way, failing_mask):
     dataset = tones()
     loader = Loader(dataset, BATCHED, WAYS[way], batch_size=4, device="cpu", seed=SEED, sampler=[3, 11, 12, 13])
     loader.set_epoch(3)
@@ -124,7 +124,7 @@ def test_the_line_reproduces_one_example_of_a_batch_alone(way, failing_mask):
         told.startswith("Example 12 of epoch 3, in a batch of 4: TimeMask with ") and f"start_share={drawn!r}" in told
     )
     assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told and "\n" not in told
-    line = re.search(r"To see it alone: (audioaug\..*\)), with this example's samples\.$", told)
+    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", told)
     assert line is not None
     names = {"audioaug": audioaug, "torch": torch, "chain": BATCHED, "samples": dataset[12].numpy()}
     with pytest.raises(ZeroDivisionError, match="by nothing"):
@@ -133,7 +133,7 @@ def test_the_line_reproduces_one_example_of_a_batch_alone(way, failing_mask):
 
 
 @pytest.mark.parametrize("rows", [2, 12])
-def test_what_fails_on_no_example_alone_names_the_batch(rows, monkeypatch):
+def test_error_that_only_occurs_in_a_batch_lists_its_examples(rows, monkeypatch):
     def batched(self: Any, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
         if len(x_RCT) > 1:
             raise MemoryError("no room")
@@ -149,7 +149,7 @@ def test_what_fails_on_no_example_alone_names_the_batch(rows, monkeypatch):
     assert f"Their draws: chain.draw({list(range(rows))}, epoch=0, seed=5)." in str(caught.value)
 
 
-def test_ops_that_are_one_pass_are_named_together_and_without_those_that_do_nothing(monkeypatch):
+def test_fused_ops_are_named_together_if_applied(monkeypatch):
     def resolve(*_: Any) -> Any:
         raise OverflowError("too loud")
 

@@ -71,7 +71,7 @@ OTHER_BATCHES = [(0, 0, 5), (3, 2, 5), (len(CHAIN), 1, 5)]
 
 @pytest.mark.parametrize("engine", ["audiomentations", "batched"])
 @pytest.mark.parametrize(("cut", "workers", "batch_size"), SAME_BATCHES + OTHER_BATCHES)
-def test_training_is_the_same_wherever_augmentation_runs(cut, workers, batch_size, engine):
+def test_training_does_not_depend_on_placement(cut, workers, batch_size, engine):
     run = train(Plan(cut=cut, worker_engine=engine, num_workers=workers), batch_size)
     assert len(run.audio) == EPOCHS * 12
     assert run.order == reference().order
@@ -81,7 +81,7 @@ def test_training_is_the_same_wherever_augmentation_runs(cut, workers, batch_siz
         assert len(set(run.losses)) == len(run.losses) == 6
 
 
-def test_the_reference_run_augments_and_every_epoch_anew():
+def test_reference_run_augments_every_epoch_differently():
     words, audio, order = Words(), reference().audio, reference().order
     for index in range(len(words)):
         dry = words[index][0]
@@ -90,7 +90,7 @@ def test_the_reference_run_augments_and_every_epoch_anew():
     assert order[:12] != order[12:] and order[:12] != sorted(order[:12])
 
 
-def test_every_op_of_the_chain_was_at_work():
+def test_every_op_of_the_chain_is_applied():
     draws = [CHAIN.draw(range(12), epoch, SEED) for epoch in range(EPOCHS)]
     for column in CHAIN.columns:
         if column.endswith(":apply"):
@@ -98,7 +98,7 @@ def test_every_op_of_the_chain_was_at_work():
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_another_seed_is_another_training(cut):
+def test_other_seed_gives_other_training(cut):
     first, second = (
         by_index(Loader(Words(), CHAIN, Plan(cut=cut), batch_size=6, device="cpu", seed=seed)) for seed in (SEED, 6)
     )
@@ -106,7 +106,7 @@ def test_another_seed_is_another_training(cut):
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_several_processes_augment_like_one(cut):
+def test_processes_augment_like_a_single_one(cut):
     words, both = Words(), {}
     for rank in range(2):
         sampler = DistributedSampler(words, num_replicas=2, rank=rank, shuffle=False)
@@ -116,7 +116,7 @@ def test_several_processes_augment_like_one(cut):
     assert_same_audio(both, {index: reference().audio[0, index] for index in range(12)}, TOLERANCE)
 
 
-def test_the_level_of_noise_is_the_same_for_each_example():
+def test_noise_level_does_not_depend_on_placement():
     """The noise itself differs between builds (that is its contract), so its level is compared."""
     noise = ops.AddGaussianNoise(min_amplitude=0.001, max_amplitude=0.1, p=0.7)
     chain = Chain([ops.LowPassFilter(p=1.0), ops.PolarityInversion(p=0.5), noise], sample_rate=RATE)

@@ -1,6 +1,6 @@
 """Faults, again and again: shared memory that is really full, files that break while training. No hang, nothing left.
 
-Workers that are killed, and Ctrl-C, are in test_worker_death; Ctrl-C in a whole program in scripts/test_train.
+Workers that are killed, and Ctrl-C, are in test_failures_of_workers; Ctrl-C in a whole program in scripts/test_train.
 """
 
 import os
@@ -18,7 +18,7 @@ import torch
 from audioaug import AudioFolder, Chain, Loader, Plan, ops
 from audioaug.errors import AudioaugWarning, DataError
 from tests.loader.material import DEMO, RATE
-from tests.loader.test_worker_death import nothing_left
+from tests.loader.test_failures_of_workers import nothing_left
 
 ROOT = Path(__file__).parents[2]
 OWN_MOUNTS = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
@@ -41,13 +41,13 @@ def full_shared_memory(rounds: int) -> None:
     assert done.stdout.split() == [str(number) for number in range(rounds)]
 
 
-def test_shared_memory_is_full_a_few_times():
+def test_full_shared_memory_a_few_times():
     full_shared_memory(3)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_shared_memory_is_full_a_hundred_times():
+def test_full_shared_memory_a_hundred_times():
     full_shared_memory(100)
 
 
@@ -63,7 +63,7 @@ def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
     return {"audio": torch.stack([each["audio"] for each in examples]), "how": [each["how"] for each in examples]}
 
 
-def test_a_batch_that_cannot_be_pickled_is_an_error_and_not_a_hang():
+def test_unpicklable_batch_raises_instead_of_hanging():
     with nothing_left():
         plan = Plan(cut=1, num_workers=2)
         loader = Loader(
@@ -120,11 +120,11 @@ def corrupt_files(rounds: int, folder: Path) -> None:
     assert skipped > rounds  # most damage is noticed
 
 
-def test_files_break_while_training_a_few_times(tmp_path):
+def test_damaged_files_during_training_a_few_times(tmp_path):
     corrupt_files(4, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_files_break_while_training_a_hundred_times(tmp_path):
+def test_damaged_files_during_training_a_hundred_times(tmp_path):
     corrupt_files(100, tmp_path)
