@@ -1,4 +1,4 @@
-"""The doctor: each broken part becomes a sentence with the next step, and never a traceback."""
+"""The doctor: each broken dependency becomes a sentence with the next step, never a traceback."""
 
 import json
 import shutil

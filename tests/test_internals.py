@@ -1,4 +1,4 @@
-"""Private parts of other projects: one module has all of them, the installed versions have them, and none is needed."""
+"""Private parts of libraries: one module has them all, the installed versions have them, and none is required."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every way a quantity is printed, by example."""
+"""How each kind of quantity is printed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Files are written at once, whatever interrupts it."""
+"""Files are written atomically."""
 
 import os
 from pathlib import Path

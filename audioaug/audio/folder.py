@@ -84,7 +84,7 @@ def _read_manifest(path: str) -> list[Entry]:
         raise DataError(f"The manifest {path} lists no files.")
     path_column, label_column = (_first(rows[0], columns) for columns in (PATH_COLUMNS, LABEL_COLUMNS))
     if path_column is None:
-        raise DataError(f"The manifest {path} has no column with paths.", f"Name one {' or '.join(PATH_COLUMNS)}.")
+        raise DataError(f"The manifest {path} has no column for paths.", f"Name one {' or '.join(PATH_COLUMNS)}.")
     for number, row in enumerate(rows, start=1):
         no_label = label_column is not None and row.get(label_column) is None
         if no_label or not row.get(path_column):

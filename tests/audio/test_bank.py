@@ -1,4 +1,4 @@
-"""Banks: what the layout promises is what the flat array holds."""
+"""Banks: the flat array matches the layout."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Finding, describing and decoding files: real ones of several formats, and broken ones."""
+"""Finding and decoding files: real ones of several formats, and damaged ones."""
 
 import shutil
 from pathlib import Path

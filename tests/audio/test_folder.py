@@ -1,4 +1,4 @@
-"""A folder or a manifest as a Dataset."""
+"""Datasets from a folder or a manifest."""
 
 from pathlib import Path
 

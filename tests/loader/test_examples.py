@@ -1,4 +1,4 @@
-"""Where the audio is in an example: named by the user, or found by a rule; the same place in the batch."""
+"""The field with the audio: named by the user or found by a rule, and the same in the batch."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def loader_of(dataset: Any, **options: Any) -> Loader:
 
 
 class Decoder:
-    """What ``datasets`` 4 gives, as far as can be seen from outside."""
+    """Like the decoder that ``datasets`` 4 returns."""
 
     def get_all_samples(self) -> None: ...
 

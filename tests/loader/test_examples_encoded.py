@@ -1,4 +1,4 @@
-"""Undecoded audio, as Hugging Face datasets has it; and what is said where torchcodec is missing."""
+"""Undecoded audio of Hugging Face datasets, and the error if torchcodec is missing."""
 
 import importlib.util
 import io

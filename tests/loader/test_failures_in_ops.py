@@ -1,4 +1,4 @@
-"""An exception inside an op, on a clip or a batch, says which op, on what, with which draw, and how to see it."""
+"""An exception in an op, on a clip or a batch, names the op, the example and the draw, and how to reproduce it."""
 
 import pickle
 import re
@@ -24,7 +24,7 @@ def divide(samples: Any, sample_rate: int) -> Any:
 
 
 class Picky(audiomentations.core.transforms_interface.BaseWaveformTransform):
-    """A transform of one's own with a parameter; fails on an example that it does not like."""
+    """A custom transform with a parameter that fails on some examples."""
 
     def randomize_parameters(self, samples: Any, sample_rate: int) -> None:
         super().randomize_parameters(samples, sample_rate)
@@ -52,11 +52,11 @@ def test_reproducing_line_for_an_op_on_clips(op, workers):
     loader.set_epoch(3)
     with pytest.raises(OpError) as caught:
         list(loader)
-    told = str(caught.value)
-    assert told.startswith(f"Example 12 of epoch 3: {op} with code_key=")
-    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told
-    assert "\n" not in told and loader.skipped == 0
-    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", told)
+    message = str(caught.value)
+    assert message.startswith(f"Example 12 of epoch 3: {op} with code_key=")
+    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in message
+    assert "\n" not in message and loader.skipped == 0
+    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", message)
     assert line is not None
     names = {"audioaug": audioaug, "chain": chain, "samples": dataset[12].numpy()}
     with pytest.raises(ZeroDivisionError, match="by nothing"):
@@ -73,8 +73,8 @@ def test_error_contains_the_draw(monkeypatch):
     monkeypatch.setattr(ops.Gain, "apply_reference", apply_reference)
     with pytest.raises(OpError) as caught:
         list(Loader(tones(), chain, Plan(cut=1), device="cpu", sampler=[7], seed=SEED))
-    drawn = chain.draw([7], 0, SEED)["0:gain_db"][0].item()
-    assert f"Example 7 of epoch 0: Gain with gain_db={drawn!r} raised MemoryError (no reason given; " in str(
+    gain_db = chain.draw([7], 0, SEED)["0:gain_db"][0].item()
+    assert f"Example 7 of epoch 0: Gain with gain_db={gain_db!r} raised MemoryError (no reason given; " in str(
         caught.value
     )
     assert isinstance(caught.value.__cause__, MemoryError)
@@ -118,13 +118,14 @@ def test_reproducing_line_for_an_op_on_batches(way, failing_mask):
     loader.set_epoch(3)
     with pytest.raises(OpError) as caught:
         list(loader)
-    told = str(caught.value)
-    drawn = BATCHED.draw([12], 3, SEED)["3:start_share"][0].item()
+    message = str(caught.value)
+    start_share = BATCHED.draw([12], 3, SEED)["3:start_share"][0].item()
     assert (
-        told.startswith("Example 12 of epoch 3, in a batch of 4: TimeMask with ") and f"start_share={drawn!r}" in told
+        message.startswith("Example 12 of epoch 3, in a batch of 4: TimeMask with ")
+        and f"start_share={start_share!r}" in message
     )
-    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told and "\n" not in told
-    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", told)
+    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in message and "\n" not in message
+    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", message)
     assert line is not None
     names = {"audioaug": audioaug, "torch": torch, "chain": BATCHED, "samples": dataset[12].numpy()}
     with pytest.raises(ZeroDivisionError, match="by nothing"):

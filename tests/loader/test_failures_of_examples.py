@@ -1,4 +1,4 @@
-"""Examples that cannot be read: an error; left out or replaced, counted and told once, if the user asked for that."""
+"""Unreadable examples: an error by default; on request left out or replaced, counted, and warned of once."""
 
 import shutil
 import traceback
@@ -86,16 +86,16 @@ def test_first_batch_may_be_unreadable(tmp_path):
 
 
 class Scripted:
-    """A dataset that raises what the script says in place of an example, and counts what it was asked for."""
+    """A dataset that raises the scripted exceptions, and counts how many examples were read."""
 
     def __init__(self, script: list[Exception | None]) -> None:
-        self.script, self.asked = script, 0
+        self.script, self.reads = script, 0
 
     def __len__(self) -> int:
         return len(self.script)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.asked += 1
+        self.reads += 1
         if (error := self.script[index]) is not None:
             raise error
         return torch.ones(100)
@@ -105,7 +105,7 @@ def test_many_unreadable_examples_end_the_epoch():
     dataset = Scripted([DataError(f"no. {k} is broken.") for k in range(1000)])
     with pytest.warns(AudioaugWarning), pytest.raises(DataError, match=r"The last one: no\. 65 is broken"):
         list(loader_of(dataset))
-    assert dataset.asked < 100
+    assert dataset.reads < 100
 
 
 def test_unreadable_examples_are_counted_per_epoch():
@@ -123,7 +123,7 @@ def test_unreadable_example_raises_by_default(tmp_path):
 
 
 class Read:
-    """A dataset that reads files by some means."""
+    """A dataset that reads files with a given function."""
 
     def __init__(self, files: list[str], read: Callable[[str], Any]) -> None:
         self.files, self.read = files, read
@@ -211,8 +211,8 @@ def test_torch_error_in_the_dataset_is_raised():
 def test_replace_fills_the_batch(workers, tmp_path):
     dataset = folder_with(tmp_path, good=5, bad=("aaa.wav",))
     loader = loader_of(dataset, on_error="replace", plan=Plan(cut=1, num_workers=workers))
-    told = r"aaa\.wav cannot be decoded: .* It was replaced by another example \(on_error=.replace.\); Loader"
-    with pytest.warns(AudioaugWarning, match=told) as seen:
+    message = r"aaa\.wav cannot be decoded: .* It was replaced by another example \(on_error=.replace.\); Loader"
+    with pytest.warns(AudioaugWarning, match=message) as seen:
         first = list(loader)
     second = list(loader)
     assert len(seen) == 1 and loader.skipped == 2

@@ -1,4 +1,4 @@
-"""A worker that dies: one clear error, at once, nothing left behind, and the training may go on from there."""
+"""A worker that dies: one clear error, immediately, nothing left behind, and training can continue."""
 
 import contextlib
 import gc
@@ -25,7 +25,7 @@ from audioaug.errors import WorkerError
 ROOT = Path(__file__).parents[2]
 SHARED = Path("/dev/shm")
 PATIENCE = 120.0
-"""Seconds: a limit against hanging only."""
+"""Seconds after which a test fails instead of hanging."""
 
 UNDER_WAY = 8
 """Batches that two workers may have queued when one dies: two each, of this epoch and of the next."""
@@ -41,7 +41,7 @@ SENTENCES = {
 
 @pytest.fixture
 def interrupts_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Python drop what is raised where nothing can catch it, since the error may come while an object is removed.
+    """Let Python drop what is raised where nothing can catch it: the error may be raised while an object is deleted.
 
     pytest would keep that error until the test ends, and with it the iterator of the DataLoader and its pipes.
     """
@@ -49,7 +49,7 @@ def interrupts_anything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Deadly:
-    """Forty waves; the worker that reads number 20 ends as it is told, if the file is there that says so."""
+    """Forty waves; reading number 20 ends the worker by calling ``end``, if a file exists."""
 
     def __init__(self, end: Any, while_there: Path) -> None:
         self.end, self.while_there = end, while_there
@@ -71,8 +71,8 @@ def loader_of(dataset: Any, **knobs: Any) -> Loader:
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """Check that no process, no shared memory and no open file is left of what was started meanwhile."""
-    resource_tracker.ensure_running()  # which Python starts once, for good
+    """Check that no process, shared memory or open file of the block is left."""
+    resource_tracker.ensure_running()  # started once by Python, and kept
     gc.collect()
     processes, memory, files = set(psutil.Process().children(recursive=True)), orphans(), open_files()
     yield
@@ -81,11 +81,11 @@ def nothing_left() -> Iterator[None]:
     assert not psutil.wait_procs(list(started), timeout=PATIENCE)[1]
     assert not finally_none(lambda: orphans() - memory)
     opened = finally_none(lambda: len(open_files()) > len(files) and open_files() - files)
-    assert not opened, f"opened: {sorted(opened)}"  # a thread that hands out batches closes its files when it ends
+    assert not opened, f"opened: {sorted(opened)}"  # a thread that sends batches closes its files when it ends
 
 
 def finally_none(left: Callable[[], Any]) -> Any:
-    """Return what is still left after ``PATIENCE``: other programs and threads may take a moment to clean up."""
+    """Return what is left after ``PATIENCE``: other processes and threads may take a moment to clean up."""
     deadline = time.monotonic() + PATIENCE
     while (found := left()) and time.monotonic() < deadline:
         gc.collect()
@@ -113,7 +113,7 @@ def open_files() -> set[tuple[str, str]]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a moment only, where something is left behind on purpose."""
+    """Wait only for a moment if something is left behind on purpose."""
     monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.1)
 
 
@@ -193,7 +193,7 @@ def test_killed_worker_leaves_no_temporary_folder(tmp_path, monkeypatch):
 
 
 def kill_while_training(pause: float) -> int:
-    """Kill a worker some time into training; return how many batches came until the error did."""
+    """Kill a worker some time into training; return how many batches arrived before the error."""
     others = set(psutil.Process().children())
     loader = loader_of([torch.ones(20_000)] * 40)
     batches = iter(loader)
@@ -246,7 +246,7 @@ while True:
 
 
 def interrupt_after(pause: float, folder: Path) -> None:
-    """Start a training program and press Ctrl-C a while after its first step, as a terminal does: for all processes.
+    """Start a training program and send Ctrl-C a while after its first step to all its processes, as a terminal does.
 
     Temporary files are in this folder, and none is left there.
     """
@@ -259,8 +259,8 @@ def interrupt_after(pause: float, folder: Path) -> None:
         workers = psutil.Process(program.pid).children(recursive=True)
         time.sleep(pause)
         os.killpg(program.pid, signal.SIGINT)
-        _, told = program.communicate(timeout=PATIENCE)
-        assert program.returncode == -signal.SIGINT and told.rstrip().endswith("KeyboardInterrupt"), told
+        _, errors = program.communicate(timeout=PATIENCE)
+        assert program.returncode == -signal.SIGINT and errors.rstrip().endswith("KeyboardInterrupt"), errors
         assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
         assert not list(folder.iterdir())
     finally:

@@ -1,4 +1,4 @@
-"""Faults, again and again: shared memory that is really full, files that break while training. No hang, nothing left.
+"""Repeated failures: full shared memory, files that are damaged during training. No hang, nothing left behind.
 
 Workers that are killed, and Ctrl-C, are in test_failures_of_workers; Ctrl-C in a whole program in scripts/test_train.
 """
@@ -26,7 +26,7 @@ SMALL = "mount -t tmpfs -o size=4m tmpfs /dev/shm"
 
 
 def in_small_shared_memory(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with a /dev/shm of its own, of 4 MiB; the others keep theirs."""
+    """Run a command with its own /dev/shm of 4 MiB."""
     text = [*OWN_MOUNTS, "sh", "-c", f'{SMALL} && exec "$@"', "sh", *command]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(text, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=1700)
@@ -80,7 +80,7 @@ def test_unpicklable_batch_raises_instead_of_hanging():
 
 
 def damage(file: Path, chance: random.Random) -> None:
-    """Break a file, in one of the ways in which files break."""
+    """Damage a file in one of several ways."""
     content = bytearray(file.read_bytes())
     way = chance.choice(["cut", "empty", "gone", "head", "middle", "folder"])
     file.unlink()

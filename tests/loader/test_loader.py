@@ -1,4 +1,4 @@
-"""The Loader with every form of dataset, every way to batch, every lifetime of workers, and its refusals."""
+"""The Loader with every form of dataset, every way to batch, every lifetime of workers, and invalid arguments."""
 
 import gc
 import random
@@ -36,12 +36,12 @@ def loader_of(dataset: Any, chain: Chain = GAIN, plan: Plan | None = None, **opt
 
 
 def gains(loader: Loader, dataset: list[torch.Tensor]) -> list[float]:
-    """Run an epoch in order; return by how much each of the tones was amplified."""
+    """Run an epoch in order; return the gain of each tone."""
     loudness = [wave.flatten()[0].item() for batch in loader for wave in batch]
     return [out / wave.flatten()[0].item() for out, wave in zip(loudness, dataset, strict=True)]
 
 
-def drawn_gains(chain: Chain, indices: Any, epoch: int = 0, seed: int = 0) -> list[float]:
+def expected_gains(chain: Chain, indices: Any, epoch: int = 0, seed: int = 0) -> list[float]:
     return (10 ** (chain.draw(indices, epoch, seed)["0:gain_db"] / 20)).tolist()
 
 
@@ -49,7 +49,7 @@ def drawn_gains(chain: Chain, indices: Any, epoch: int = 0, seed: int = 0) -> li
 
 
 class Decoder:
-    """What Hugging Face ``datasets`` 4 has in place of a dict: it can be indexed, but is no mapping."""
+    """Like the decoder of Hugging Face ``datasets`` 4: it can be indexed, but is not a mapping."""
 
     def __init__(self, array: np.ndarray, sampling_rate: int) -> None:
         self.content = {"array": array, "sampling_rate": sampling_rate}
@@ -86,7 +86,7 @@ def parts(batch: Any) -> tuple[torch.Tensor, list[int] | None]:
 def test_every_form_of_example_is_augmented(form, shape, kind, cut):
     waves = [wave if kind is torch.Tensor else wave.numpy().astype(np.float64) for wave in tones(shape=shape)]
     dataset = [FORMS[form](wave, 10 + place) for place, wave in enumerate(waves)]
-    expected = drawn_gains(GAIN, range(6))
+    expected = expected_gains(GAIN, range(6))
     for start, batch in zip((0, 3), loader_of(dataset, plan=Plan(cut=cut)), strict=True):
         wave, label = parts(batch)
         assert wave.shape == (3, *shape) and wave.dtype == torch.float32
@@ -253,7 +253,7 @@ def test_custom_collate_fn(plan):
     batches = list(loader_of(uneven(), GAIN, plan, collate_fn=cut_to_shortest))
     assert [batch["name"] for batch in batches] == [["no. 0", "no. 1", "no. 2"], ["no. 3", "no. 4", "no. 5"]]
     assert [batch["audio"].shape for batch in batches] == [(3, 1, 3001), (3, 1, 1200)]
-    expected = [gain * wave[:, :1200] for gain, (wave, _) in zip(drawn_gains(GAIN, range(6)), uneven())]
+    expected = [gain * wave[:, :1200] for gain, (wave, _) in zip(expected_gains(GAIN, range(6)), uneven())]
     np.testing.assert_allclose(batches[1]["audio"], np.stack(expected[3:]), rtol=1e-5, atol=1e-7)
 
 
@@ -265,7 +265,7 @@ def test_nested_batches(plan):
     ]
     first, _ = loader_of(examples, GAIN, plan, collate_fn=default_collate)
     assert first["audio"][:, 0].tolist() == pytest.approx(
-        [(k + 1) * gain for k, gain in enumerate(drawn_gains(GAIN, range(3)))], rel=1e-5
+        [(k + 1) * gain for k, gain in enumerate(expected_gains(GAIN, range(3)))], rel=1e-5
     )
     number, (waves, names) = first["more"]["pair"]
     assert number.tolist() == [0, 1, 2] and waves.tolist() == [[1, 1], [2, 2], [3, 3]]
@@ -274,7 +274,7 @@ def test_nested_batches(plan):
 
 
 def lengths_bucketed(lengths: list[int], size: int) -> list[list[int]]:
-    """Return batches of clips of about the same length, as a batch sampler that buckets would."""
+    """Return batches of clips of similar length, like a batch sampler with buckets."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return [order[start : start + size] for start in range(0, len(order), size)]
 
@@ -324,7 +324,7 @@ def test_len_and_drop_last():
 
 def test_draws_follow_the_example_with_any_sampler():
     waves = tones(10)
-    expected = [(k + 1) * gain for k, gain in enumerate(drawn_gains(GAIN, range(10)))]
+    expected = [(k + 1) * gain for k, gain in enumerate(expected_gains(GAIN, range(10)))]
     picked = [7, 2, 2, 9]
     loader = loader_of(waves, sampler=picked, batch_size=3)
     assert len(loader) == 2
@@ -337,7 +337,7 @@ def test_draws_follow_the_example_with_any_sampler():
 
 
 def orders(seed: int, epochs: Any) -> list[list[int]]:
-    """Return the order of the indices in some epochs."""
+    """Return the order of the indices in several epochs."""
     loader = loader_of([(torch.ones(4), k) for k in range(20)], shuffle=True, seed=seed)
     found = []
     for epoch in epochs:
@@ -360,7 +360,7 @@ def test_set_epoch_repeats_an_epoch(plan):
     loader = loader_of(waves, plan=plan, seed=3)
     runs = [gains(loader, waves) for _ in range(3)]
     for epoch, run in enumerate(runs):
-        assert run == pytest.approx(drawn_gains(GAIN, range(6), epoch, seed=3), rel=1e-5)
+        assert run == pytest.approx(expected_gains(GAIN, range(6), epoch, seed=3), rel=1e-5)
     assert len({gain for run in runs for gain in run}) == 18
     loader.set_epoch(1)
     assert gains(loader, waves) == runs[1] and gains(loader, waves) == runs[2]
@@ -369,12 +369,12 @@ def test_set_epoch_repeats_an_epoch(plan):
 def test_iter_alone_does_not_begin_an_epoch():
     waves = tones()
     loader = loader_of(waves)
-    iter(loader)  # as Lightning does, only to see whether it can be iterated over
+    iter(loader)  # as Lightning does, to check that it can be iterated over
     dropped = iter(loader)
     loader.set_epoch(2)
-    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(6), epoch=2), rel=1e-5)
+    assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(6), epoch=2), rel=1e-5)
     loader.batch_sampler.sampler.set_epoch(4)  # as Lightning does, too
-    assert next(dropped)[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0], epoch=4)[0], rel=1e-5)
+    assert next(dropped)[0, 0].item() == pytest.approx(expected_gains(GAIN, [0], epoch=4)[0], rel=1e-5)
 
 
 def test_augment_false_leaves_audio_unchanged():
@@ -395,10 +395,10 @@ def test_break_then_next_epoch(persistent):
     waves = tones(12)
     loader = loader_of(waves, plan=Plan(cut=1, num_workers=1, persistent_workers=persistent))
     for batch in loader:
-        assert batch[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0])[0], rel=1e-5)
+        assert batch[0, 0].item() == pytest.approx(expected_gains(GAIN, [0])[0], rel=1e-5)
         break
-    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(12), epoch=1), rel=1e-5)
-    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(12), epoch=2), rel=1e-5)
+    assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(12), epoch=1), rel=1e-5)
+    assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(12), epoch=2), rel=1e-5)
 
 
 def test_two_loaders_interleaved():
@@ -408,12 +408,12 @@ def test_two_loaders_interleaved():
     rounds = list(zip(training, validation, strict=True))
     for out, dry in zip(rounds, (waves[:3], waves[3:])):
         assert torch.equal(out[1], torch.stack(dry)) and not torch.equal(out[0], out[1])
-    expected = drawn_gains(GAIN, range(6))
+    expected = expected_gains(GAIN, range(6))
     assert (torch.cat([a for a, _ in rounds]) / torch.stack(waves))[:, 0].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 class Collecting:
-    """Examples that collect the garbage of whoever reads them, and say how many exceptions that has raised."""
+    """Examples that run the garbage collector, and hold the number of exceptions that this raised."""
 
     def __len__(self) -> int:
         return 4
@@ -555,7 +555,7 @@ def test_torch_audiomentations_engine_draws_new_noise_for_every_batch():
     assert not torch.allclose(first, second)
 
 
-# Refusals
+# Invalid arguments
 
 
 @pytest.mark.parametrize(
@@ -701,7 +701,7 @@ def test_invalid_augmentation_is_refused(augmentation, sample_rate, sentence, au
     assert str(caught.value).startswith(sentence)
 
 
-# What a DataLoader has
+# Attributes of a DataLoader
 
 
 @pytest.mark.parametrize("workers", [0, 2])

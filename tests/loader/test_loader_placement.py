@@ -1,4 +1,4 @@
-"""The promise: where augmentation runs changes nothing about training."""
+"""The promise: training does not depend on where augmentation runs."""
 
 import dataclasses
 import functools
@@ -16,12 +16,12 @@ EPOCHS, SEED = 2, 5
 CHAIN = exact_chain()
 CUTS = [0, 3, len(CHAIN)]
 TOLERANCE = sum(node.op.contract.tolerance for top in CHAIN.nodes for node in top.walk())
-"""What the ops of the chain may differ by, one after the other: 5e-5 of the peak."""
+"""The tolerance of the whole chain: 5e-5 of the peak."""
 
 
 @dataclass
 class Run:
-    """What a training run saw: the augmented audio of each (epoch, index), the order of the indices, the losses."""
+    """A training run: the augmented audio of each (epoch, index), the order of the indices, the losses."""
 
     audio: dict[tuple[int, int], np.ndarray]
     order: list[int]
@@ -40,7 +40,7 @@ class TinyModel(torch.nn.Module):
 
 
 def train(plan: Plan, batch_size: int) -> Run:
-    """Train a few real steps, the way a user's loop does."""
+    """Train a few real steps in a plain loop."""
     torch.manual_seed(0)
     model = TinyModel()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -61,7 +61,7 @@ def train(plan: Plan, batch_size: int) -> Run:
 
 @functools.cache
 def reference() -> Run:
-    """Train with audiomentations in the training process: what everybody did before."""
+    """Train with audiomentations in the training process."""
     return train(Plan(cut=len(CHAIN)), batch_size=4)
 
 
@@ -121,8 +121,8 @@ def test_noise_level_does_not_depend_on_placement():
     noise = ops.AddGaussianNoise(min_amplitude=0.001, max_amplitude=0.1, p=0.7)
     chain = Chain([ops.LowPassFilter(p=1.0), ops.PolarityInversion(p=0.5), noise], sample_rate=RATE)
     quiet = Chain([*chain.ops[:2], dataclasses.replace(noise, p=0.0)], sample_rate=RATE)
-    drawn = chain.draw(range(12), epoch=0, seed=SEED)
-    intended = drawn["2:amplitude"] * drawn["2:apply"]
+    draws = chain.draw(range(12), epoch=0, seed=SEED)
+    intended = draws["2:amplitude"] * draws["2:apply"]
     assert 0 < np.count_nonzero(intended) < 12
     for plan, batch_size in [(Plan(cut=0), 5), (Plan(cut=2), 4), (Plan(cut=3, num_workers=1), 4)]:
         noisy, clean = (

@@ -25,7 +25,7 @@ KEPT: list[Any] = []
 
 
 class Look(NamedTuple):
-    """What every process holds at a moment: memory of its own in bytes, open files. The training process is first."""
+    """Private memory in bytes and open files of every process, the training process first."""
 
     memory: list[int]
     files: list[int]

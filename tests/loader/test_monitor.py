@@ -1,4 +1,4 @@
-"""The monitor: what it counts by a planted clock, what it says, where that goes, and what it costs."""
+"""The monitor: what it measures with a planted clock, its messages and outputs, and its overhead."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ class Planted:
 
 
 def wait_until(happened):
-    """Wait for the workers, with a limit against hanging only."""
+    """Wait for the workers, with a limit instead of hanging."""
     deadline = time.monotonic() + 120
     while not happened():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""How a batch leaves its worker: small tensors within the message, large ones through shared memory."""
+"""How a batch leaves its worker: small tensors by value, large ones through shared memory."""
 
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -11,14 +11,14 @@ from audioaug import Chain, Loader, Plan, ops
 from audioaug.loader.pickling import SMALL
 from tests.loader.material import RATE
 
-WITHIN = {
+BY_VALUE = {
     "labels": torch.tensor([3, 1, 2]),
     "number": torch.tensor(2.5, dtype=torch.float64),
     "empty": torch.empty(0, 4),
     "flags": torch.tensor([True, False]),
     "half": torch.linspace(0.0, 1.0, 5, dtype=torch.float16),
     "complex": torch.tensor([1 + 2j]),
-    "turned": torch.arange(6).view(2, 3).T,
+    "transposed": torch.arange(6).view(2, 3).T,
     "part of more": torch.arange(10_000)[4:9],
     "the largest": torch.arange(SMALL, dtype=torch.uint8),
 }
@@ -31,11 +31,11 @@ BY_SHARED_MEMORY = {
 }
 
 
-def sent_with(more: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch that came from a worker, with all this beside the audio."""
+def sent_with(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch from a worker, with these fields beside the audio."""
 
     def collate(examples: list[torch.Tensor]) -> dict[str, Any]:
-        return {"audio": torch.stack(examples), **more}
+        return {"audio": torch.stack(examples), **fields}
 
     chain, plan = Chain([ops.Gain(p=1.0)], RATE), Plan(cut=1, num_workers=1)
     return next(iter(Loader([torch.ones(9)] * 2, chain, plan, batch_size=2, device="cpu", collate_fn=collate)))
@@ -43,12 +43,12 @@ def sent_with(more: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def batch() -> dict[str, Any]:
-    return sent_with({**WITHIN, **BY_SHARED_MEMORY})
+    return sent_with({**BY_VALUE, **BY_SHARED_MEMORY})
 
 
-@pytest.mark.parametrize("name", WITHIN)
+@pytest.mark.parametrize("name", BY_VALUE)
 def test_small_tensors_are_pickled_by_value(name, batch):
-    sent, found = WITHIN[name], batch[name]
+    sent, found = BY_VALUE[name], batch[name]
     assert not found.is_shared()
     assert found.dtype == sent.dtype and torch.equal(found, sent)
     found.zero_()  # it may be written to

@@ -1,4 +1,4 @@
-"""Workers end with their loader, whatever ends it; a dead worker is an error, not a hang."""
+"""Workers end with their loader; a dead worker is an error, not a hang; objects that cannot be pickled are named."""
 
 import contextlib
 import gc
@@ -21,7 +21,7 @@ from audioaug.errors import DataError
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
-"""Seconds: a limit against hanging only."""
+"""Seconds after which a test fails instead of hanging."""
 
 NO_HURRY = "torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL"
 """Seconds that torch waits for a worker before it terminates it. With a long wait, exit code 0 means: asked to end."""
@@ -39,7 +39,7 @@ def loader_of(workers: int, **knobs: Any) -> Loader:
 
 
 class Watch:
-    """Knows the workers that were started since; as a context, checks that all of them ended by being asked to."""
+    """Tracks the workers that were started since; as a context, checks that all of them were asked to end."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -191,7 +191,7 @@ def test_workers_end_at_exit():
 
 
 class Holder:
-    """A dataset that holds something."""
+    """A dataset that holds an object."""
 
     def __init__(self, held: Any) -> None:
         self.held, self.itself = held, self

@@ -1,4 +1,4 @@
-"""Which device, moving nested batches there, and the next batch under way while this one trains."""
+"""Devices, nested batches, and the next batch launched while this one trains."""
 
 import contextlib
 import dataclasses
@@ -33,7 +33,7 @@ def test_cpu_batch_is_finished_on_demand():
 
 
 class FakeCuda:
-    """Streams and events that write down what happens, in place of ``torch.cuda``."""
+    """Fake streams and events of ``torch.cuda`` that log their calls."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -119,7 +119,7 @@ def test_cuda_training_stream_waits_for_the_copy():
 
 def test_to_device_maps_nested_containers():
     class Row(list):
-        """A list of a kind of its own."""
+        """A subclass of list."""
 
     tensor, meta = torch.ones(2), torch.device("meta")
     moved = to_device({"a": [tensor, "x"], "b": (tensor, Pair(tensor, 3)), "c": Row([tensor]), "d": None}, meta)

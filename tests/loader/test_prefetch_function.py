@@ -1,4 +1,4 @@
-"""Those who keep their own DataLoader get, with both halves of a chain, the audio that the Loader gives."""
+"""``prefetch``: your own DataLoader with both parts of a chain yields the audio of the Loader."""
 
 from collections import namedtuple
 from typing import Any
@@ -21,7 +21,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 class Augmented:
-    """A Dataset of one's own with the worker part in it; examples are tuples (wave, label, index) or dicts."""
+    """A custom dataset that runs the worker part; examples are tuples (wave, label, index) or dicts."""
 
     def __init__(self, worker: Any, form: str = "tuple", epoch: int = EPOCH) -> None:
         self.words, self.worker, self.form, self.epoch = Words(8), worker, form, epoch

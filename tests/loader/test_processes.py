@@ -1,4 +1,4 @@
-"""Two processes that train together see, between them, what one alone sees."""
+"""Two processes that train together see the same audio as a single one."""
 
 import os
 import subprocess
@@ -94,8 +94,8 @@ def test_epoch_is_set_on_sampler_of_batch_sampler():
 
 def test_processes_without_distributed_sampler_are_warned(monkeypatch):
     monkeypatch.setattr(processes, "rank_and_size", lambda: (0, 2))
-    with pytest.warns(AudioaugWarning, match=r"2 processes train together, .*DistributedSampler\(dataset\)") as told:
+    with pytest.warns(AudioaugWarning, match=r"2 processes train together, .*DistributedSampler\(dataset\)") as caught:
         Loader(Words(2), exact_chain(), device="cpu")
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     Loader(Words(2), exact_chain(), device="cpu", augment=False)
     Loader(Words(2), exact_chain(), device="cpu", sampler=[0])

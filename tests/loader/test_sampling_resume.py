@@ -1,4 +1,4 @@
-"""A run that stops in the middle of an epoch and goes on from a checkpoint sees the batches it would have seen."""
+"""A run that stops in the middle of an epoch and resumes from a checkpoint yields the same batches."""
 
 import json
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ EVERY_PLAN = pytest.mark.parametrize("plan", PLANS, ids=["here", "workers", "sho
 
 
 class Waves:
-    """Twenty waves and their numbers; remembers what it was asked for."""
+    """Twenty waves and their indices; records which were read."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.reads: list[int] = []
 
     def __len__(self) -> int:
         return 20
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        self.asked.append(index)
+        self.reads.append(index)
         return torch.linspace(1.0, 2.0, 50) + index, index
 
 
@@ -76,7 +76,7 @@ def test_resume_does_not_read_earlier_examples():
     again = loader_of(PLANS[0], dataset, shuffle=True)
     again.load_state_dict(saved(loader))
     assert len(list(again)) == 2
-    assert sorted(dataset.asked + seen) == list(range(20))
+    assert sorted(dataset.reads + seen) == list(range(20))
 
 
 def test_resume_with_another_plan():
@@ -91,7 +91,7 @@ def test_resume_with_another_plan():
 
 
 def one_ahead(batches: Any, device: torch.device, finish: Any) -> Iterator[Any]:
-    """Finish the next batch before this one is handed out, as on CUDA."""
+    """Finish the next batch before this one is yielded, as on CUDA."""
     launched = None
     for batch in batches:
         launched, ready = finish(batch), launched
@@ -146,7 +146,7 @@ def test_resume_with_custom_sampler():
 
 
 class Holes(Waves):
-    """Most examples are broken: the second batch has none left, nor have the last ones."""
+    """Most examples are broken: the second batch and the last ones have no usable example."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         if index not in (1, 6, 7, 8):

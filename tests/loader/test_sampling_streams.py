@@ -1,4 +1,4 @@
-"""Iterable datasets: the audio of an example follows its place in the stream, not the workers that read it."""
+"""Iterable datasets: the audio of an example depends on its index in the stream, not on the workers."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -43,7 +43,7 @@ def loader_of(dataset: Any, plan: Plan | None = None, **options: Any) -> Loader:
 
 
 def expected(epoch: int, numbers: Any = range(10)) -> dict[int, np.ndarray]:
-    """Return the words, augmented by audiomentations alone, with the draws of these numbers."""
+    """Return the words, augmented by audiomentations, with the draws of these indices."""
     alone, words = build_cpu(CHAIN, seed=SEED), Words(10)
     return {k: alone(words[k][0], index=number, epoch=epoch) for k, number in enumerate(numbers)}
 
@@ -101,7 +101,7 @@ def test_batches_len_and_drop_last():
 
 
 class Plain:
-    """No IterableDataset of torch's, no length; told the epoch."""
+    """An iterable that is not an IterableDataset, without a length; records its epochs."""
 
     def __init__(self) -> None:
         self.epochs: list[int] = []
@@ -136,7 +136,7 @@ def test_two_epochs_of_a_stream_interleaved():
 
 
 class Broken(Dealt):
-    """Fails behind four waves; the second of them is none."""
+    """Raises after four waves, of which the second is given."""
 
     def __init__(self, error: Exception, second: torch.Tensor) -> None:
         self.error, self.second = error, second

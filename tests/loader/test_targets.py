@@ -1,4 +1,4 @@
-"""Labels that follow the audio through the Loader: wherever the chain is cut, in every form, and mixed with it."""
+"""Labels that follow the audio through the Loader: with any cut, in every form, and mixed with it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ COUNT = 6
 
 
 def moving(*more: Any) -> Chain:
-    """Return ops that move time in every way, none of which hides a click."""
+    """Return ops that change timing in every way, none of which hides a click."""
     repeat = ops.RepeatPart(min_part_duration=0.1, max_part_duration=0.3, max_repeats=2, p=0.6)
     inner = ops.SomeOf((1, None), [ops.Reverse(p=0.7), ops.Shift(p=0.8)])
     return Chain([ops.Gain(p=0.5), *more, repeat, inner, ops.Resample(min_sample_rate=12000, p=0.6)], RATE)
@@ -289,7 +289,7 @@ def test_mix_refuses_class_indices_of_frames() -> None:
         list(loader)
 
 
-# Lengths that come in
+# Padded datasets
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=4), Plan(cut=4, worker_engine="batched")])
@@ -324,7 +324,7 @@ def test_invalid_length_is_refused(length: Any) -> None:
         list(loader)
 
 
-# A collate_fn and a DataLoader of one's own
+# Custom collate_fn and DataLoader
 
 
 def test_collate_fn_gets_transformed_labels() -> None:
@@ -348,7 +348,7 @@ def test_collate_fn_gets_transformed_labels() -> None:
 
 
 class Own:
-    """A Dataset of one's own, in which the worker part follows the stamps."""
+    """A custom dataset, in which the worker part transforms the stamps."""
 
     def __init__(self, worker: Any) -> None:
         self.dataset, self.worker = Clicked(), worker
@@ -406,7 +406,7 @@ def test_labels_of_skipped_examples_are_skipped() -> None:
     assert all(found[index][1] == expected[index][1] for index in found)
 
 
-# Refusals
+# Invalid labels
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ PLANS = [Plan(), Plan(num_workers=2), Plan(cut=2, num_workers=2)]
 
 
 class Waves:
-    """Waves and their numbers; remembers what it was asked for, in this process."""
+    """Waves and their indices."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -36,7 +36,7 @@ class Waves:
 
 
 class Machine:
-    """Trains on batches of a trial with a clock on which each plan's step takes as long as it is told to."""
+    """Trains on batches of a trial with a clock on which each plan's step takes a given time."""
 
     def __init__(self, plans: list[Plan], ms: list[float], batches: int = 10**6, epoch: int = 10**6) -> None:
         self.clock, self.ms = FakeClock(), dict(zip(plans, ms))
@@ -101,9 +101,9 @@ def test_single_plan_is_chosen_without_trial():
 def test_log_names_plans_and_reason(caplog):
     caplog.set_level(logging.INFO, "audioaug")
     Machine(PLANS, [20, 10, 90]).run()
-    first, *arms, last = [record.getMessage() for record in caplog.records]
+    first, *plans, last = [record.getMessage() for record in caplog.records]
     assert first.startswith('plan="auto": 3 plans took turns in the first ')
-    assert arms == [
+    assert plans == [
         "  all on the device, 0 workers: 20.0 ms per step, median of 2 blocks, eliminated",
         "  all on the device, 2 workers: 10.0 ms per step, median of 2 blocks",
         "  all in the loader, 2 workers: 90.0 ms per step, median of 2 blocks, eliminated",
@@ -148,7 +148,7 @@ def test_plans_divide_cores_between_local_processes(monkeypatch):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Let blocks be short, and workers two."""
+    """Use short blocks and two workers."""
     monkeypatch.setattr(trial_module, "BLOCK", 0.0)
     monkeypatch.setattr(loader_module, "usable_cores", lambda: 2.0)
 
@@ -192,7 +192,7 @@ def test_resume_during_trial(done, quick):
 
 
 class Restless:
-    """A batch sampler that gives another order each time it is asked, as one without a seed does."""
+    """A batch sampler with a different order in each iteration, like one without a seed."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -50,10 +50,10 @@ class Spotter(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net, self.told = keyword_model(), []
+        self.net, self.relative_lengths = keyword_model(), []
 
     def forward(self, audio: torch.Tensor, relative: torch.Tensor) -> torch.Tensor:
-        self.told.append(relative)
+        self.relative_lengths.append(relative)
         return self.net(audio[:, None])
 
 
@@ -101,7 +101,7 @@ def test_lengths_are_those_after_the_chain(cut):
     brain, saw = brain_of(chain, Plan(cut=cut))
     brain.fit(EpochCounter(1), DATASET, **SIZES)
     loader = Loader(DATASET, chain, Plan(cut=cut), batch_size=16, pad=True, shuffle=True, device="cpu")
-    for audio, relative, batch in zip(saw.trained, saw.model.told, loader, strict=True):
+    for audio, relative, batch in zip(saw.trained, saw.model.relative_lengths, loader, strict=True):
         assert torch.equal(relative * audio.shape[-1], batch["lengths"].float()) and relative.max() <= 1.0
         assert 5000 in batch["lengths"] and len(set(batch["lengths"].tolist())) > 2
         assert not any(clip[length:].any() for clip, length in zip(audio, batch["lengths"].tolist()))
