@@ -27,10 +27,10 @@ from advisor_bench.truth import judge, race_with_itself
 from advisor_bench.workloads import REAL, Workload
 from rich.console import Console
 
-from audioaug.engine.memory import keep_freed_memory
 from audioaug.errors import AudioaugError, UsageError
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import host_facts
+from audioaug.process import keep_freed_memory
 from audioaug.records import read_record, write_record
 from audioaug.units import format_seconds
 

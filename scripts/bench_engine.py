@@ -25,7 +25,7 @@ from rich.console import Console
 from audioaug.advise.progress import Progress
 from audioaug.core import Op
 from audioaug.errors import AudioaugError, UsageError, did_you_mean
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 from audioaug.measure import host_facts
 from audioaug.records import DeviceEngine, read_record, write_record
 

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 import audioaug
 from audioaug.advise.arms import EndlessBatches
 from audioaug.decide.race import Ratio, paired_ratio
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 from audioaug.measure import clock_for, host_facts
 from audioaug.records import Measurement, Timing
 

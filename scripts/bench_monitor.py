@@ -22,7 +22,7 @@ import msgspec
 import torch
 
 from audioaug import Monitor
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 from audioaug.records import Timing
 from audioaug.units import format_percent
 

@@ -21,7 +21,7 @@ from experiments.crossover.recorded import with_recorded
 from experiments.crossover.records import CPU, FULL, GPU, QUICK, Crossover, Size
 from experiments.crossover.showing import to_text
 
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 from audioaug.measure import host_facts
 
 

@@ -31,8 +31,8 @@ from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target, load_target
 from audioaug.decide.recommend import allocation
-from audioaug.loader.device_prefetch import as_device
 from audioaug.loader.examples import get_wave
+from audioaug.loader.prefetch import as_device
 from audioaug.measure import clock_for, host_facts, measure_transfer
 from audioaug.records import Ceiling, Cell, Measurement, Report
 from audioaug.units import plural

@@ -24,7 +24,7 @@ from experiments.placement.stages import survey
 from experiments.placement.target import make_target, widths, worker_counts
 from experiments.placement.training import measure_point
 
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 from audioaug.units import plural
 
 

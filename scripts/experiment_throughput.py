@@ -23,7 +23,7 @@ from experiments.throughput.scaling import over_processes, usable_gpus
 from experiments.throughput.showing import to_text
 from experiments.throughput.tracing import trace_epoch
 
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 from audioaug.measure import host_facts
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from audioaug.errors import AudioaugError, OutputError
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 from audioaug.measure import host_facts
 from audioaug.records import HostFacts
 

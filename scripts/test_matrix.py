@@ -34,9 +34,9 @@ SHORT = (
     "tests/reviews",
     "tests/engine/test_graph_cache.py",
     "tests/loader/test_loader.py",
-    "tests/loader/test_sending.py",
-    "tests/loader/test_own_dataloader.py",
-    "tests/loader/test_worker_death.py",
+    "tests/loader/test_pickling.py",
+    "tests/loader/test_prefetch_function.py",
+    "tests/loader/test_failures_of_workers.py",
     "tests/verify/test_main.py",
 )
 """The short form: what depends on the versions of torch and Python most."""

@@ -9,8 +9,8 @@ from audioaug.advise.drawn import Reader
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain
 from audioaug.engine import Preparer
-from audioaug.loader.examples import Where, audio_field, own_length, samples_of
-from audioaug.loader.stream import is_stream
+from audioaug.loader.examples import Field, audio_field, own_length, samples_of
+from audioaug.loader.sampling import is_stream
 from audioaug.ops import AdjustDuration
 from audioaug.records import Interval, LoaderSetup
 
@@ -26,7 +26,7 @@ class Clips:
     """What some examples of a dataset show: where their audio is (``None``: unknown, or they are the audio themselves),
     and the lengths of their clips in samples."""
 
-    audio_key: Where | None
+    audio_key: Field | None
     samples: tuple[int, ...]
 
     @property
@@ -39,7 +39,7 @@ class Clips:
         return (min(self.samples) / sample_rate, max(self.samples) / sample_rate) if self.samples else None
 
 
-def look_at_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengths: Where | None) -> Clips:
+def look_at_clips(dataset: Any, sample_rate: int, audio_key: Field | None, lengths: Field | None) -> Clips:
     """Read some examples; unreadable ones are ignored.
 
     Args:
@@ -73,7 +73,7 @@ def resizing_op(chain: Chain, samples: int) -> str:
 
 
 def loader_setup(
-    dataset: Any, chain: Chain, audio_key: Where | None, given: Mapping[str, Any]
+    dataset: Any, chain: Chain, audio_key: Field | None, given: Mapping[str, Any]
 ) -> tuple[LoaderSetup, Interval | None, dict[str, str]]:
     """Return what Loader is given besides a plan, the shortest and longest clip in seconds, and where that is from.
 

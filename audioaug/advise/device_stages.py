@@ -10,7 +10,7 @@ from audioaug.advise.bench import Bench
 from audioaug.advise.costs import op_stage, part_cost
 from audioaug.advise.pieces import device_parts, device_works, step_behind
 from audioaug.decide.predict import best_threads, threads_beside
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import measure_transfer
 from audioaug.records import Ceiling, PartCost, Report, StageCost
 from audioaug.units import Seconds, plural

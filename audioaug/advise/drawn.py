@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from audioaug.loader.stream import is_stream
+from audioaug.loader.sampling import is_stream
 
 POOL = 4096
 """Examples that loaders are measured with: all of a smaller dataset."""

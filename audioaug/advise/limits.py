@@ -2,13 +2,12 @@
 
 from audioaug.advise.target import Target
 from audioaug.decide.limits import Needs
-from audioaug.loader.device_prefetch import tensors
-from audioaug.loader.fetch import Message
-from audioaug.loader.pickling import why_not_picklable
+from audioaug.loader.pickling import WorkerBatch, why_not_picklable
+from audioaug.loader.prefetch import tensors
 from audioaug.measure import files_open, free_shared_memory
 
 
-def needs_of(target: Target, message: Message, start_method: str) -> Needs:
+def needs_of(target: Target, message: WorkerBatch, start_method: str) -> Needs:
     """Return what a worker needs that sends such messages."""
     assert message.prepared is not None
     sent = [*tensors(message.batch), message.prepared.numbers]

@@ -8,7 +8,7 @@ from audioaug.advise.arms import cell_at, open_loader
 from audioaug.advise.bench import ROUNDS, Bench
 from audioaug.core import Chain
 from audioaug.decide.predict import threads_beside, worker_engines
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import measure_loader, measure_steal, repeat
 from audioaug.records import Cell, LoaderCost, Report, StealCost, Timing
 from audioaug.units import Seconds
@@ -43,7 +43,7 @@ def beside_training(report: Report, cells: Sequence[Cell]) -> set[str]:
 
 def open_messages(bench: Bench, cell: Cell) -> Iterator[Any]:
     """Start a cell's loader and return what it delivers before the device part."""
-    return open_loader(bench.target, replace(cell, threads=None)).messages()
+    return open_loader(bench.target, replace(cell, threads=None)).worker_batches()
 
 
 def loader_cost(bench: Bench, cell: Cell, messages: Iterator[Any], seconds: Seconds) -> LoaderCost:

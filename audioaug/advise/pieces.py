@@ -14,10 +14,10 @@ from audioaug.advise.target import Target
 from audioaug.core import Chain, Op
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
-from audioaug.loader.device_prefetch import run_ahead, to_device
 from audioaug.loader.examples import with_wave
-from audioaug.loader.fetch import Collate, Fetcher
-from audioaug.loader.targets import Followers
+from audioaug.loader.prefetch import run_ahead, to_device
+from audioaug.loader.targets import LabelTransforms
+from audioaug.loader.worker import Collate, Fetcher
 from audioaug.records import DeviceEngine
 
 CLIPS = 16
@@ -40,7 +40,7 @@ def worker_works(target: Target) -> dict[str, Callable[[], object]]:
         if not op.why_not_in_worker():
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
     worker = WorkerChain(chain, target.least_cut, seed=0)
-    followers = Followers(target.targets, chain, worker.cut)
+    followers = LabelTransforms(target.targets, chain, worker.cut)
     fetcher = Fetcher(dict(examples), worker, "raise", bool(followers), target.lengths, target.audio_key)
     preparer = Preparer(chain, target.least_cut)
     collate = Collate(preparer, target.collate_fn, target.pad, None, followers, target.lengths)

@@ -17,7 +17,7 @@ from audioaug.advise.target import Target, in_one_line
 from audioaug.decide.race import MARGIN, hopeless, in_the_middle, margin_of, outsiders
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader import Loader
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import Clock, GcPauses, Others, Watch, cpu_seconds, race
 from audioaug.measure.rounds import ENOUGH
 from audioaug.records import GRAPH_ENGINES, Cell, Measurement, Timing

@@ -7,13 +7,13 @@ from statistics import median
 from audioaug.advise.bench import Bench
 from audioaug.advise.example_probe import look_at_examples
 from audioaug.advise.worker_probe import receive_ms, start_and_gap
-from audioaug.loader.fetch import Message
+from audioaug.loader.pickling import WorkerBatch
 from audioaug.measure import page_faults, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Cell, Signals
 
 
-def look_beside(bench: Bench, today: Cell, message: Message, signals: Signals, seconds: float) -> Signals:
+def look_beside(bench: Bench, today: Cell, message: WorkerBatch, signals: Signals, seconds: float) -> Signals:
     """Return the signals with what examples and today's workers tell, in about so many seconds."""
     target, clock = bench.target, bench.clock
     signals = replace(signals, examples=look_at_examples(target, clock, seconds / 2), threads_alive=target.threads)

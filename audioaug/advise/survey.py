@@ -31,7 +31,7 @@ from audioaug.decide.shortlist import worth_a_heat
 from audioaug.decide.variants import variant_sentences
 from audioaug.decide.what_if import crossovers
 from audioaug.errors import AudioaugError, MeasurementError
-from audioaug.loader.device_prefetch import tensors
+from audioaug.loader.prefetch import tensors
 from audioaug.measure import clock_for, effective_cores, host_facts
 from audioaug.records import Cell, DeviceEngine, Measurement, Notice, Plan, Report
 from audioaug.units import Seconds, format_seconds

@@ -36,8 +36,8 @@ from audioaug.errors import (
     printable,
 )
 from audioaug.loader import targets as kinds
-from audioaug.loader.checks import check_dataset
-from audioaug.loader.examples import Where, get_wave, own_length, samples_of
+from audioaug.loader.examples import Field, get_wave, own_length, samples_of
+from audioaug.loader.pipeline import check_dataset
 from audioaug.records import AugmentForm, Interval, LoaderSetup, Notice, Precision
 from audioaug.units import format_hz
 
@@ -70,7 +70,7 @@ class Target:
     optimizer: torch.optim.Optimizer
     own_step: Callable[..., Any] | None
     setup: LoaderSetup
-    targets: Mapping[Where, kinds.Target] | None
+    targets: Mapping[Field, kinds.LabelTransform] | None
     data_name: str
     sources: dict[str, str] = field(default_factory=dict)
     threads: tuple[str, ...] = ()
@@ -88,12 +88,12 @@ class Target:
         return self.setup.pad or self.lengths is not None
 
     @property
-    def lengths(self) -> Where | None:
+    def lengths(self) -> Field | None:
         """Where in an example its own length is."""
         return self.setup.lengths
 
     @property
-    def audio_key(self) -> Where | None:
+    def audio_key(self) -> Field | None:
         """Where in an example its audio is."""
         return self.setup.audio_key
 

@@ -56,7 +56,7 @@ def measure_today(
     target = bench.target
     target.try_step(bench.batches[0])
     signals = look_at_step(bench, seconds / 20)
-    message = next(open_loader(target, replace(cell, num_workers=0)).messages())
+    message = next(open_loader(target, replace(cell, num_workers=0)).worker_batches())
     counts = replace(counts, needs=needs_of(target, message, counts.host.start_method))
     signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
     cell, refused = _within_limits(bench, cell, counts)

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from audioaug.advise.arms import open_brief_loader
 from audioaug.advise.target import Target
-from audioaug.loader.device_prefetch import map_tensors
+from audioaug.loader.prefetch import map_tensors
 from audioaug.measure import Clock, measure_loader
 from audioaug.records import Cell
 from audioaug.units import Seconds
@@ -61,7 +61,7 @@ def start_and_gap(target: Target, cell: Cell, clock: Clock) -> tuple[float, floa
     first = []
     for number in range(2):
         begin = clock.now()
-        messages = loader.messages(number)
+        messages = loader.worker_batches(number)
         next(messages)
         first.append(clock.now() - begin)
         for _ in messages:

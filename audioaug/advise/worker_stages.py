@@ -5,7 +5,7 @@ from collections.abc import Callable
 from audioaug.advise.bench import Bench
 from audioaug.advise.costs import op_stage, part_cost, worker_stage
 from audioaug.advise.pieces import device_works, worker_parts, worker_works
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.records import PartCost, StageCost
 from audioaug.units import Seconds
 

@@ -21,11 +21,11 @@ from audioaug.engine.checks import as_batch, lengths_of
 from audioaug.engine.fuse import Fused
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
-from audioaug.engine.memory import keep_some_freed_memory
 from audioaug.engine.prepare import Prepared, Preparer, Span, Step
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import DataError, UsageError
+from audioaug.process import keep_some_freed_memory
 from audioaug.records import DeviceEngine
 
 GRAPH_BACKENDS: Mapping[DeviceEngine, Callable[[], GraphBackend]] = {

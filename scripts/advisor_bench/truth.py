@@ -17,7 +17,7 @@ from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
 from audioaug.decide.race import leader, middles, paired_ratio, ties
 from audioaug.errors import AudioaugError
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import clock_for
 from audioaug.records import Cell, Measurement, Report, Timing
 

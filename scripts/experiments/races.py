@@ -12,7 +12,7 @@ from audioaug.advise.arms import open_loader, stock_of
 from audioaug.advise.target import Target
 from audioaug.decide.race import paired_ratio
 from audioaug.errors import MeasurementError
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import Clock, race
 from audioaug.records import Cell, Interval, Measurement
 

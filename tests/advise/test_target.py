@@ -289,7 +289,7 @@ def test_examples_that_cannot_be_read_do_not_stop_the_look_at_lengths(model) -> 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("3", "int is no dataset"), ("iter([1])", r"\(list_iterator\) is an iterator, which can be read")],
+    [("3", "or with __iter__, got int"), ("iter([1])", r"\(list_iterator\) is an iterator, which can be read")],
 )
 def test_what_is_no_dataset_is_refused(model, text, words) -> None:
     with pytest.raises(DataError, match=words):

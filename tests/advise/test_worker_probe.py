@@ -13,7 +13,7 @@ from audioaug.advise import example_probe, worker_probe
 from audioaug.advise.arms import open_loader, stock_of
 from audioaug.advise.example_probe import FEWEST, look_at_examples
 from audioaug.advise.worker_probe import Memory, Ready, receive_ms, start_and_gap
-from audioaug.loader.device_prefetch import tensors
+from audioaug.loader.prefetch import tensors
 from audioaug.measure import FakeClock
 from audioaug.records import Cell
 from tests.advise.planted import CLOCK, LOOK
@@ -60,7 +60,7 @@ def test_the_start_and_the_gap_are_the_first_batches_of_two_epochs(monkeypatch) 
             clock.advance(seconds)
             yield "batch"
 
-    monkeypatch.setattr(worker_probe, "open_brief_loader", lambda *_: SimpleNamespace(messages=messages))
+    monkeypatch.setattr(worker_probe, "open_brief_loader", lambda *_: SimpleNamespace(worker_batches=messages))
     assert start_and_gap(trained(), Cell("cpu", 1, num_workers=2), clock) == (3.0, 0.5)
 
 
@@ -82,7 +82,7 @@ def test_workers_that_keep_what_they_read_grow() -> None:
     found = {}
     for keeps in (0, 1_000_000):
         loader, memory = open_loader(trained(keeps=keeps), cell), Memory()
-        memory.watch(loader.messages(), stock_of(cell), FakeClock(), 1.0)  # the deadline never passes
+        memory.watch(loader.worker_batches(), stock_of(cell), FakeClock(), 1.0)  # the deadline never passes
         found[keeps] = memory.growth_bytes
         assert memory.worker_bytes > 1_000_000
     assert found[1_000_000] == pytest.approx(4 * 1_000_000, rel=0.5) and found[0] < 1_000_000

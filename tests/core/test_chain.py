@@ -249,7 +249,7 @@ def test_a_missing_or_empty_folder_is_told_when_the_chain_is_made(declare, insid
         op = declare(**{field: folder})
         with pytest.raises(DataError, match=str(folder)):
             Chain([ops.OneOf([op]) if inside else op], 16000)
-    with pytest.raises(DataError, match="3 is neither a path nor a list of paths"):
+    with pytest.raises(DataError, match="Expected a path or a list of paths, got 3"):
         Chain([declare(**{field: 3})], 16000)
 
 

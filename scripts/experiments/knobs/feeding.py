@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from audioaug import Chain
 from audioaug.advise.arms import EndlessBatches
 from audioaug.advise.target import Target
-from audioaug.loader.device_prefetch import to_device
+from audioaug.loader.prefetch import to_device
 from audioaug.records import Cell
 from experiments.placement.target import MODEL
 from experiments.races import Arm, cell_arm

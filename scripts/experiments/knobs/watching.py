@@ -7,7 +7,7 @@ import torch
 
 from audioaug import Monitor
 from audioaug.errors import AudioaugWarning
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.records import Window
 from experiments.races import Arm
 

@@ -14,7 +14,7 @@ from audioaug.advise.survey import Options, Survey
 from audioaug.advise.target import Target
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.loader.examples import get_wave
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import clock_for, interleave, measure_steps, race
 from audioaug.records import Ceiling, DeviceEngine, LoaderCost, Report, StageCost, Timing, Where
 from experiments.command import Say, quiet

@@ -1,4 +1,4 @@
-"""Those who keep their own DataLoader get, with both halves of a chain, the audio that the Loader gives."""
+"""``prefetch``: your own DataLoader with both parts of a chain yields the audio of the Loader."""
 
 from collections import namedtuple
 from typing import Any
@@ -21,7 +21,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 class Augmented:
-    """A Dataset of one's own with the worker part in it; examples are tuples (wave, label, index) or dicts."""
+    """A custom dataset that runs the worker part; examples are tuples (wave, label, index) or dicts."""
 
     def __init__(self, worker: Any, form: str = "tuple", epoch: int = EPOCH) -> None:
         self.words, self.worker, self.form, self.epoch = Words(8), worker, form, epoch
@@ -44,7 +44,7 @@ def expected(epoch: int = EPOCH) -> dict[int, np.ndarray]:
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_worker_in_the_dataset(cut, workers):
+def test_worker_in_the_dataset_matches_loader(cut, workers):
     worker, module = split(CHAIN, Plan(cut=cut), seed=SEED)
     loader = DataLoader(Augmented(worker), batch_size=3, num_workers=workers, shuffle=True)
     batches = list(audioaug.prefetch(loader, "cpu", module, index=2, epoch=EPOCH))
@@ -56,7 +56,7 @@ def test_the_worker_in_the_dataset(cut, workers):
     assert_same_audio(found, by_index(ours), 5e-5)
 
 
-def test_the_draws_follow_index_and_epoch():
+def test_draws_follow_index_and_epoch():
     worker, module = split(CHAIN, Plan(cut=3), seed=SEED)
     loader = DataLoader(Augmented(worker), batch_size=8)
     for wrong in ({"index": 2, "epoch": EPOCH + 1}, {}):
@@ -64,7 +64,7 @@ def test_the_draws_follow_index_and_epoch():
         assert max(np.abs(wave - expected()[k]).max() for k, wave in enumerate(waves.numpy())) > 1e-2
 
 
-def test_the_worker_in_collate_fn_and_dicts():
+def test_worker_in_collate_fn_with_dicts():
     worker, module = split(CHAIN, Plan(cut=3), seed=SEED)
     dry = Augmented(lambda wave, **_: wave, form="dict")
 
@@ -87,7 +87,7 @@ Item = namedtuple("Item", ["audio", "lengths", "index"])
 
 
 @pytest.mark.parametrize("form", ["tuple", "namedtuple", "dict"])
-def test_lengths_go_in_and_new_ones_come_out(form):
+def test_lengths_are_replaced_by_new_ones(form):
     worker, module = split(TRIMMED, Plan(cut=1), seed=SEED)
     waves = [np.ones((1, length), np.float32) for length in (900, 400, 700, 650)]
     padded = torch.zeros(4, 1, 900)
@@ -106,7 +106,7 @@ def test_lengths_go_in_and_new_ones_come_out(form):
         assert not wave_BCT[k, :, length:].any()
 
 
-def test_bare_waves_own_draws_and_eval():
+def test_bare_waves_without_index_and_in_eval_mode():
     chain = Chain([ops.Gain(p=1.0)], RATE)
     module = split(chain, Plan(cut=0), seed=SEED)[1]
     loader = DataLoader([torch.ones(5)] * 4, batch_size=2)
@@ -119,24 +119,24 @@ def test_bare_waves_own_draws_and_eval():
 @pytest.mark.parametrize(
     ("batch", "options", "sentence"),
     [
-        ((torch.ones(2, 5), 1), {"index": 2}, "A batch has nothing at 2: it is a tuple of 2. Give prefetch the key"),
+        ((torch.ones(2, 5), 1), {"index": 2}, "A batch has no field 2: it is a tuple of 2. Give prefetch the key"),
         (
             {"audio": torch.ones(2, 5)},
             {"lengths": "n"},
-            "A batch has nothing at 'n': it is a dict with 'audio' (float32, (2, 5)).",
+            "A batch has no field 'n': it is a dict with 'audio' (float32, (2, 5)).",
         ),
-        (torch.ones(2, 5), {"index": 0}, "A batch has nothing at 0: it is a Tensor."),
-        (([torch.ones(5)], 1), {}, "The audio of a batch is a list, but it must be one tensor, (B, T) or (B, C, T)."),
-        ({"wave": torch.arange(2)}, {}, "A batch is a dict with 'wave' (int64, (2,)), of which nothing can be audio"),
+        (torch.ones(2, 5), {"index": 0}, "A batch has no field 0: it is a Tensor."),
+        (([torch.ones(5)], 1), {}, "Expected the audio of a batch to be one tensor, (B, T) or (B, C, T), got list."),
+        ({"wave": torch.arange(2)}, {}, "A batch is a dict with 'wave' (int64, (2,)): no field can be audio"),
     ],
 )
-def test_what_a_batch_lacks(batch, options, sentence):
+def test_missing_fields_of_a_batch_are_errors(batch, options, sentence):
     with pytest.raises(DataError) as caught:
         list(audioaug.prefetch([batch], "cpu", split(TRIMMED, Plan(cut=1))[1], **options))
     assert str(caught.value).startswith(sentence)
 
 
-def test_the_module_follows_index_and_epoch():
+def test_module_draws_follow_index_and_epoch():
     module, x = split(CHAIN, Plan(cut=0), seed=SEED)[1], torch.randn(3, 1, 8000)
     expected = module(x, draws=CHAIN.draw([5, 1, 9], EPOCH, SEED))
     for index in (torch.tensor([5, 1, 9]), [5, 1, 9]):
@@ -146,7 +146,7 @@ def test_the_module_follows_index_and_epoch():
             module(x, index=wrong)
 
 
-def test_a_device_that_is_not_there():
+def test_missing_device_is_refused():
     with pytest.raises(DeviceError):
         audioaug.prefetch([], "tpu", split(TRIMMED, Plan(cut=1))[1])
 
@@ -154,7 +154,7 @@ def test_a_device_that_is_not_there():
 @pytest.mark.cuda
 @needs_cuda
 @pytest.mark.parametrize("cut", CUTS)
-def test_cuda_gives_what_the_cpu_gives(cut):
+def test_cuda_matches_cpu(cut):
     worker, module = split(CHAIN, Plan(cut=cut), seed=SEED)
     loader = DataLoader(Augmented(worker), batch_size=3, num_workers=1, pin_memory=True)
     batches = list(audioaug.prefetch(loader, "cuda", module, index=2, epoch=EPOCH))

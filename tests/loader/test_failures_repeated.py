@@ -1,6 +1,6 @@
-"""Faults, again and again: shared memory that is really full, files that break while training. No hang, nothing left.
+"""Repeated failures: full shared memory, files that are damaged during training. No hang, nothing left behind.
 
-Workers that are killed, and Ctrl-C, are in test_worker_death; Ctrl-C in a whole program in scripts/test_train.
+Workers that are killed, and Ctrl-C, are in test_failures_of_workers; Ctrl-C in a whole program in scripts/test_train.
 """
 
 import os
@@ -18,7 +18,7 @@ import torch
 from audioaug import AudioFolder, Chain, Loader, Plan, ops
 from audioaug.errors import AudioaugWarning, DataError
 from tests.loader.material import DEMO, RATE
-from tests.loader.test_worker_death import nothing_left
+from tests.loader.test_failures_of_workers import nothing_left
 
 ROOT = Path(__file__).parents[2]
 OWN_MOUNTS = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
@@ -26,7 +26,7 @@ SMALL = "mount -t tmpfs -o size=4m tmpfs /dev/shm"
 
 
 def in_small_shared_memory(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with a /dev/shm of its own, of 4 MiB; the others keep theirs."""
+    """Run a command with its own /dev/shm of 4 MiB."""
     text = [*OWN_MOUNTS, "sh", "-c", f'{SMALL} && exec "$@"', "sh", *command]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(text, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=1700)
@@ -41,13 +41,13 @@ def full_shared_memory(rounds: int) -> None:
     assert done.stdout.split() == [str(number) for number in range(rounds)]
 
 
-def test_shared_memory_is_full_a_few_times():
+def test_full_shared_memory_a_few_times():
     full_shared_memory(3)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_shared_memory_is_full_a_hundred_times():
+def test_full_shared_memory_a_hundred_times():
     full_shared_memory(100)
 
 
@@ -63,7 +63,7 @@ def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
     return {"audio": torch.stack([each["audio"] for each in examples]), "how": [each["how"] for each in examples]}
 
 
-def test_a_batch_that_cannot_be_pickled_is_an_error_and_not_a_hang():
+def test_unpicklable_batch_raises_instead_of_hanging():
     with nothing_left():
         plan = Plan(cut=1, num_workers=2)
         loader = Loader(
@@ -80,7 +80,7 @@ def test_a_batch_that_cannot_be_pickled_is_an_error_and_not_a_hang():
 
 
 def damage(file: Path, chance: random.Random) -> None:
-    """Break a file, in one of the ways in which files break."""
+    """Damage a file in one of several ways."""
     content = bytearray(file.read_bytes())
     way = chance.choice(["cut", "empty", "gone", "head", "middle", "folder"])
     file.unlink()
@@ -120,11 +120,11 @@ def corrupt_files(rounds: int, folder: Path) -> None:
     assert skipped > rounds  # most damage is noticed
 
 
-def test_files_break_while_training_a_few_times(tmp_path):
+def test_damaged_files_during_training_a_few_times(tmp_path):
     corrupt_files(4, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_files_break_while_training_a_hundred_times(tmp_path):
+def test_damaged_files_during_training_a_hundred_times(tmp_path):
     corrupt_files(100, tmp_path)

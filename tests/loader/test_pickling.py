@@ -1,4 +1,4 @@
-"""How a batch leaves its worker: small tensors within the message, large ones through shared memory."""
+"""How a batch leaves its worker: small tensors by value, large ones through shared memory."""
 
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -8,17 +8,17 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from audioaug import Chain, Loader, Plan, ops
-from audioaug.loader.sending import SMALL
+from audioaug.loader.pickling import SMALL
 from tests.loader.material import RATE
 
-WITHIN = {
+BY_VALUE = {
     "labels": torch.tensor([3, 1, 2]),
     "number": torch.tensor(2.5, dtype=torch.float64),
     "empty": torch.empty(0, 4),
     "flags": torch.tensor([True, False]),
     "half": torch.linspace(0.0, 1.0, 5, dtype=torch.float16),
     "complex": torch.tensor([1 + 2j]),
-    "turned": torch.arange(6).view(2, 3).T,
+    "transposed": torch.arange(6).view(2, 3).T,
     "part of more": torch.arange(10_000)[4:9],
     "the largest": torch.arange(SMALL, dtype=torch.uint8),
 }
@@ -31,11 +31,11 @@ BY_SHARED_MEMORY = {
 }
 
 
-def sent_with(more: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch that came from a worker, with all this beside the audio."""
+def sent_with(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch from a worker, with these fields beside the audio."""
 
     def collate(examples: list[torch.Tensor]) -> dict[str, Any]:
-        return {"audio": torch.stack(examples), **more}
+        return {"audio": torch.stack(examples), **fields}
 
     chain, plan = Chain([ops.Gain(p=1.0)], RATE), Plan(cut=1, num_workers=1)
     return next(iter(Loader([torch.ones(9)] * 2, chain, plan, batch_size=2, device="cpu", collate_fn=collate)))
@@ -43,12 +43,12 @@ def sent_with(more: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def batch() -> dict[str, Any]:
-    return sent_with({**WITHIN, **BY_SHARED_MEMORY})
+    return sent_with({**BY_VALUE, **BY_SHARED_MEMORY})
 
 
-@pytest.mark.parametrize("name", WITHIN)
-def test_small_tensors_come_within_the_message(name, batch):
-    sent, found = WITHIN[name], batch[name]
+@pytest.mark.parametrize("name", BY_VALUE)
+def test_small_tensors_are_pickled_by_value(name, batch):
+    sent, found = BY_VALUE[name], batch[name]
     assert not found.is_shared()
     assert found.dtype == sent.dtype and torch.equal(found, sent)
     found.zero_()  # it may be written to
@@ -56,7 +56,7 @@ def test_small_tensors_come_within_the_message(name, batch):
 
 
 @pytest.mark.parametrize("name", BY_SHARED_MEMORY)
-def test_others_come_through_shared_memory(name, batch):
+def test_other_tensors_use_shared_memory(name, batch):
     sent, found = BY_SHARED_MEMORY[name], batch[name]
     assert found.is_shared() and type(found) is type(sent)
     assert list(found) == list(sent)
@@ -64,11 +64,11 @@ def test_others_come_through_shared_memory(name, batch):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:The PyTorch API of nested tensors")
-def test_what_numpy_cannot_hold_comes_as_it_is():
+def test_sparse_and_nested_tensors_arrive_unchanged():
     found = sent_with({"sparse": torch.eye(2).to_sparse(), "nested": torch.nested.nested_tensor([torch.ones(2)])})
     assert found["sparse"].is_sparse and torch.equal(found["sparse"].to_dense(), torch.eye(2))
     assert found["nested"].is_nested and torch.equal(found["nested"][0], torch.ones(2))
 
 
-def test_only_workers_send_so(batch):
+def test_global_pickling_of_tensors_is_unchanged(batch):
     assert ForkingPickler._extra_reducers[torch.Tensor] is reduce_tensor  # type: ignore[attr-defined]

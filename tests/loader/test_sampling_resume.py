@@ -1,4 +1,4 @@
-"""A run that stops in the middle of an epoch and goes on from a checkpoint sees the batches it would have seen."""
+"""A run that stops in the middle of an epoch and resumes from a checkpoint yields the same batches."""
 
 import json
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ EVERY_PLAN = pytest.mark.parametrize("plan", PLANS, ids=["here", "workers", "sho
 
 
 class Waves:
-    """Twenty waves and their numbers; remembers what it was asked for."""
+    """Twenty waves and their indices; records which were read."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.reads: list[int] = []
 
     def __len__(self) -> int:
         return 20
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        self.asked.append(index)
+        self.reads.append(index)
         return torch.linspace(1.0, 2.0, 50) + index, index
 
 
@@ -56,7 +56,7 @@ def saved(loader: Loader) -> Any:
 @EVERY_PLAN
 @pytest.mark.parametrize("kind", [Waves, Streamed])
 @pytest.mark.parametrize("done", [0, 1, 4, 7])
-def test_the_rest_of_the_epoch_is_the_same(plan, kind, done):
+def test_resume_mid_epoch_yields_same_batches(plan, kind, done):
     dataset = None if kind is Waves else Streamed()
     loader = loader_of(plan, dataset)
     whole, third = [rows(loader) for _ in range(3)][1:]
@@ -70,16 +70,16 @@ def test_the_rest_of_the_epoch_is_the_same(plan, kind, done):
     assert rows(again) == third
 
 
-def test_what_is_behind_is_not_read_again():
+def test_resume_does_not_read_earlier_examples():
     dataset, loader = Waves(), loader_of(PLANS[0])
     seen = [index for batch in islice(loader, 5) for index in batch[1].tolist()]
     again = loader_of(PLANS[0], dataset, shuffle=True)
     again.load_state_dict(saved(loader))
     assert len(list(again)) == 2
-    assert sorted(dataset.asked + seen) == list(range(20))
+    assert sorted(dataset.reads + seen) == list(range(20))
 
 
-def test_the_plan_may_be_another_one():
+def test_resume_with_another_plan():
     whole = rows(loader_of(PLANS[0]))
     loader = loader_of(PLANS[0])
     first = rows(islice(loader, 3))
@@ -91,7 +91,7 @@ def test_the_plan_may_be_another_one():
 
 
 def one_ahead(batches: Any, device: torch.device, finish: Any) -> Iterator[Any]:
-    """Finish the next batch before this one is handed out, as on CUDA."""
+    """Finish the next batch before this one is yielded, as on CUDA."""
     launched = None
     for batch in batches:
         launched, ready = finish(batch), launched
@@ -101,7 +101,7 @@ def one_ahead(batches: Any, device: torch.device, finish: Any) -> Iterator[Any]:
         yield launched
 
 
-def test_batches_under_way_are_not_counted(monkeypatch):
+def test_prefetched_batches_are_not_in_the_state(monkeypatch):
     monkeypatch.setattr(loader_module, "run_ahead", one_ahead)
     loader, places = loader_of(PLANS[1]), []
     for _ in loader:
@@ -110,7 +110,7 @@ def test_batches_under_way_are_not_counted(monkeypatch):
     assert loader.state_dict() == {"epoch": 1, "batch": 0, "seed": 6, "batches": 7}
 
 
-def test_set_epoch_and_the_rest_of_an_epoch():
+def test_set_epoch_keeps_a_resumed_position_of_the_same_epoch():
     whole = [rows(loader_of(PLANS[0]))]
     loader = loader_of(PLANS[0])
     next(iter(loader))
@@ -124,7 +124,7 @@ def test_set_epoch_and_the_rest_of_an_epoch():
     assert saved(loader)["batch"] == 0 and rows(loader) == whole[0]
 
 
-def test_breaking_out_of_an_epoch_keeps_the_place_until_the_next():
+def test_break_keeps_position_until_next_epoch():
     loader = loader_of(PLANS[0])
     with pytest.raises(KeyboardInterrupt):
         for step, _ in enumerate(loader):
@@ -135,7 +135,7 @@ def test_breaking_out_of_an_epoch_keeps_the_place_until_the_next():
     assert saved(loader) == {"epoch": 1, "batch": 1, "seed": 6, "batches": 7}
 
 
-def test_a_sampler_of_ones_own():
+def test_resume_with_custom_sampler():
     sampler = DistributedSampler(Waves(), num_replicas=2, rank=1)
     whole = rows(loader_of(PLANS[0], Waves(), sampler=sampler))
     loader = loader_of(PLANS[0], Waves(), sampler=sampler)
@@ -146,7 +146,7 @@ def test_a_sampler_of_ones_own():
 
 
 class Holes(Waves):
-    """Most examples are broken: the second batch has none left, nor have the last ones."""
+    """Most examples are broken: the second batch and the last ones have no usable example."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         if index not in (1, 6, 7, 8):
@@ -154,7 +154,7 @@ class Holes(Waves):
         return super().__getitem__(index)
 
 
-def test_batches_without_a_usable_example_count_too():
+def test_batches_without_usable_example_count_in_the_state():
     loader = loader_of(PLANS[0], Holes(), on_error="skip")
     with pytest.warns(AudioaugWarning):
         whole = rows(loader)
@@ -172,14 +172,14 @@ def test_batches_without_a_usable_example_count_too():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"seed": 7}, "The state is of a Loader with seed 7, but this one has 6. Give Loader the same seed."),
-        ({"batches": 9}, "The state is in the middle of an epoch of 9 batches, but this Loader's have 7. Use the same"),
-        (None, "This is no state of a Loader: it has 'model', 'step'."),
+        ({"seed": 7}, "The state is of a Loader with seed 7, but this one has seed 6. Give Loader the same seed."),
+        ({"batches": 9}, "The state is in the middle of an epoch of 9 batches, but this Loader has 7. Use the same"),
+        (None, "Expected the state of a Loader, with epoch, batch, seed and batches, got 'model', 'step'."),
         ({}, None),
         ({"batch": 0, "batches": 9}, None),
     ],
 )
-def test_a_state_of_something_else(change, sentence):
+def test_invalid_state_is_refused(change, sentence):
     loader = loader_of(PLANS[0])
     next(iter(loader))
     state = {"model": 1, "step": 2} if change is None else {**saved(loader), **change}

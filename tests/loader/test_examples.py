@@ -1,4 +1,4 @@
-"""Where the audio is in an example: named by the user, or found by a rule; the same place in the batch."""
+"""The field with the audio: named by the user or found by a rule, and the same in the batch."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def loader_of(dataset: Any, **options: Any) -> Loader:
 
 
 class Decoder:
-    """What ``datasets`` 4 gives, as far as can be seen from outside."""
+    """Like the decoder that ``datasets`` 4 returns."""
 
     def get_all_samples(self) -> None: ...
 
@@ -46,7 +46,7 @@ class Decoder:
         ({"embedding": torch.ones(90000), "speech": Decoder()}, "speech"),
     ],
 )
-def test_the_field_that_is_the_audio(example, field):
+def test_audio_field_is_found(example, field):
     assert audio_field(example) == field
     wave = torch.zeros(5)
     changed = with_wave(example, wave, field)
@@ -59,20 +59,20 @@ def test_the_field_that_is_the_audio(example, field):
     [
         (
             {"noisy": WAVE, "clean": WAVE.numpy(), "id": 7},
-            "An example is a dict with 'noisy' (float32, (4000,)), 'clean' (float32, (4000,)), 'id' (int), of which "
-            "'noisy' and 'clean' can be the audio. Name one, as in audio_key='noisy'.",
+            "An example is a dict with 'noisy' (float32, (4000,)), 'clean' (float32, (4000,)), 'id' (int): 'noisy' and "
+            "'clean' can be the audio. Name one, for example audio_key='noisy'.",
         ),
-        ({"wav": torch.ones(100), "targets": LABELS}, "of which 'wav' and 'targets' can be the audio"),
+        ({"wav": torch.ones(100), "targets": LABELS}, "'wav' and 'targets' can be the audio"),
         ({"a": Decoder(), "b": Decoder(), "c": WAVE}, "'a', 'b' and 'c' can be the audio"),
         (
             {"label": torch.arange(3), "path": "a.wav"},
-            "An example is a dict with 'label' (int64, (3,)), 'path' (str), of which nothing can be audio: no "
+            "An example is a dict with 'label' (int64, (3,)), 'path' (str): no field can be audio, that is, a "
             "floating-point array. Give audio_key the key of the audio.",
         ),
-        ("a.wav", "An example is a str, but it must be a wave, a tuple that starts with one, or a dict"),
+        ("a.wav", "An example is a str: expected a wave, a tuple that starts with one, or a dict"),
     ],
 )
-def test_unclear_examples_are_refused(example, sentence):
+def test_ambiguous_examples_are_refused(example, sentence):
     with pytest.raises(DataError) as caught:
         audio_field(example)
     assert sentence in str(caught.value)
@@ -81,12 +81,12 @@ def test_unclear_examples_are_refused(example, sentence):
     assert sentence in str(caught.value)
 
 
-def test_named_fields():
+def test_audio_key_names_the_field():
     assert audio_field({"noisy": WAVE, "clean": WAVE}, "clean") == "clean"
     assert audio_field((3, WAVE), 1) == audio_field((3, WAVE), -1) == 1
     assert samples_of((3, WAVE), 16000, 1).shape == (4000,)
     for example, key in (((3, WAVE), 2), (WAVE, "wav"), ({"audio": WAVE}, "wav"), ((WAVE, 3), "wav")):
-        with pytest.raises(DataError, match=f"An example has nothing at {key!r}: it is a .* Give audio_key the key"):
+        with pytest.raises(DataError, match=f"An example has no field {key!r}: it is a .* Give audio_key the key"):
             audio_field(example, key)
 
 
@@ -106,7 +106,7 @@ PLANS = [Plan(cut=0), Plan(cut=1), Plan(cut=1, worker_engine="batched"), Plan(cu
         (WAVE, {}, None),
     ],
 )
-def test_that_field_is_augmented_and_nothing_else(plan, example, options, key):
+def test_only_the_audio_field_is_augmented(plan, example, options, key):
     loader = loader_of([example] * 4, plan=plan, **options)
     for batch in loader:
         audio = get_wave(batch, key)
@@ -116,7 +116,7 @@ def test_that_field_is_augmented_and_nothing_else(plan, example, options, key):
     assert loader.audio_key == key
 
 
-def test_the_key_is_known_once_a_batch_is():
+def test_audio_key_is_available_after_first_batch():
     assert loader_of([{"wav": WAVE}]).audio_key is None
     assert loader_of([{"wav": WAVE}], audio_key="wav").audio_key == "wav"
 
@@ -130,7 +130,7 @@ class Streamed(IterableDataset[Any]):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_streams_with_a_key_targets_and_lengths(workers):
+def test_stream_with_audio_key_targets_and_lengths(workers):
     example = {"clean": WAVE, "wav": WAVE, "beats": [0.1], "n": 3000}
     chain = Chain([ops.Reverse(p=1.0)], sample_rate=16000)
     options: dict[str, Any] = {"audio_key": "wav", "targets": {"beats": Stamps()}, "lengths": "n", "batch_size": 2}
@@ -144,7 +144,7 @@ def test_streams_with_a_key_targets_and_lengths(workers):
     assert batch["wav"].shape == (2, 4000) and batch["lengths"].tolist() == [4000, 100]
 
 
-def test_a_target_may_come_first_but_not_be_the_audio():
+def test_target_must_not_be_the_audio_field():
     loader = loader_of([(1, WAVE)] * 2, audio_key=1, targets={0: Label(classes=2)})
     assert [batch[0].tolist() for batch in loader] == [[[0.0, 1.0]] * 2]
     for example, key in (({"wav": WAVE}, "wav"), ((WAVE, 1), 0), ({"audio": WAVE}, "audio")):
@@ -161,32 +161,30 @@ def as_dict(examples: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_collate_fn_that_renames_the_audio_is_refused(workers):
+def test_collate_fn_that_renames_the_audio_is_refused(workers):
     loader = loader_of([{"audio": WAVE}] * 2, collate_fn=renamed, plan=Plan(num_workers=workers))
     with pytest.raises(DataError) as caught:
         list(loader)
     assert str(caught.value) == (
-        "collate_fn made a dict with 'input_values' (float32, (2, 4000)), 'labels' (int64, (2,)), in which the audio "
-        "is not at 'audio', as in the examples. Let collate_fn keep the audio in its place; rename it in the training "
-        "step."
+        "collate_fn returned a dict with 'input_values' (float32, (2, 4000)), 'labels' (int64, (2,)), without the "
+        "audio at 'audio', where the examples have it. Let collate_fn keep the audio in its field; rename it in the "
+        "training step."
     )
 
 
-def test_a_collate_fn_may_make_a_dict_of_tuples():
+def test_collate_fn_may_return_a_dict_for_tuples():
     [batch] = loader_of([(WAVE, 3)] * 2, collate_fn=as_dict)
     torch.testing.assert_close(batch["audio"], torch.full((2, 4000), 10**0.3))
 
 
 @pytest.mark.parametrize("plan", PLANS[:1] + PLANS[-1:])
-def test_examples_of_two_forms_are_refused(plan):
+def test_examples_of_different_forms_are_refused(plan):
     loader = loader_of([{"wav": WAVE}, {"wave": WAVE}], plan=plan, batch_size=1)
-    with pytest.raises(
-        DataError, match=r"nothing at 'wav|The audio is at 'wave' in some examples, and at 'wav' in oth"
-    ):
+    with pytest.raises(DataError, match=r"no field 'wav|The audio is at 'wave' in some examples, and at 'wav' in oth"):
         list(loader)
 
 
-def test_your_own_data_loader():
+def test_prefetch_finds_the_audio_field():
     _, module = split(CHAIN, Plan(cut=0))
     expected = torch.full((2, 4000), 10**0.3)
     for example, options, key in (
@@ -200,6 +198,6 @@ def test_your_own_data_loader():
         next(prefetch(DataLoader([{"clean": WAVE, "noisy": WAVE}]), "cpu", module))  # type: ignore[arg-type]
 
 
-def test_an_integer_may_be_the_key_of_a_dict():
+def test_integer_key_of_a_dict():
     [batch] = loader_of([{0: torch.zeros(4000), 1: WAVE}] * 2, audio_key=1)
     assert torch.equal(batch[0], torch.zeros(2, 4000)) and batch[1].min() > 1.9

@@ -1,4 +1,4 @@
-"""Undecoded audio, as Hugging Face datasets has it; and what is said where torchcodec is missing."""
+"""Undecoded audio of Hugging Face datasets, and the error if torchcodec is missing."""
 
 import importlib.util
 import io
@@ -37,7 +37,7 @@ def test_undecoded_audio_is_decoded_with_soundfile(form, key, plan):
         torch.testing.assert_close(wave, torch.from_numpy(expected[0] * 10**0.3), rtol=1e-5, atol=1e-7)
 
 
-def test_it_is_converted_to_the_chains_rate_and_mixed_down():
+def test_undecoded_audio_is_resampled_and_mixed_down():
     content, x_TC = io.BytesIO(), np.random.default_rng(0).uniform(-0.1, 0.1, (44100, 2)).astype(np.float32)
     soundfile.write(content, x_TC, 44100, "FLOAT", format="WAV")
     [wave] = augmented([{"audio": {"bytes": content.getvalue(), "path": None}}], PLANS[0])
@@ -45,7 +45,7 @@ def test_it_is_converted_to_the_chains_rate_and_mixed_down():
 
 
 @pytest.mark.parametrize("plan", PLANS[1:], ids=["clips", "2 workers"])
-def test_a_datasets_column(plan):
+def test_undecoded_column_of_datasets(plan):
     datasets = pytest.importorskip("datasets", "2")  # not the folder of that name
     files = list(FOLDER.files[:2])
     dataset = datasets.Dataset.from_dict({"audio": files}).cast_column("audio", datasets.Audio(sampling_rate=RATE))
@@ -60,7 +60,7 @@ def test_a_datasets_column(plan):
 @pytest.mark.skipif(importlib.util.find_spec("torchcodec") is not None, reason="torchcodec is installed")
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 @pytest.mark.parametrize("plan", PLANS[1:], ids=["clips", "2 workers"])
-def test_without_torchcodec_one_sentence_says_what_to_do(plan, on_error):
+def test_missing_torchcodec_is_a_clear_error(plan, on_error):
     datasets = pytest.importorskip("datasets", "4")
     dataset = datasets.Dataset.from_dict({"audio": list(FOLDER.files[:2])})
     dataset = dataset.cast_column("audio", datasets.Audio(sampling_rate=RATE))
@@ -75,7 +75,7 @@ def test_without_torchcodec_one_sentence_says_what_to_do(plan, on_error):
         assert caught.value.__cause__ is None
 
 
-def test_torchcodec_without_ffmpeg_is_the_same():
+def test_torchcodec_without_ffmpeg_is_a_clear_error():
     class Unloadable(list):  # type: ignore[type-arg]
         def __getitem__(self, index):
             raise RuntimeError("Could not load libtorchcodec. Likely causes:\n 1. FFmpeg is not properly installed")

@@ -1,4 +1,4 @@
-"""The promise: where augmentation runs changes nothing about training."""
+"""The promise: training does not depend on where augmentation runs."""
 
 import dataclasses
 import functools
@@ -16,12 +16,12 @@ EPOCHS, SEED = 2, 5
 CHAIN = exact_chain()
 CUTS = [0, 3, len(CHAIN)]
 TOLERANCE = sum(node.op.contract.tolerance for top in CHAIN.nodes for node in top.walk())
-"""What the ops of the chain may differ by, one after the other: 5e-5 of the peak."""
+"""The tolerance of the whole chain: 5e-5 of the peak."""
 
 
 @dataclass
 class Run:
-    """What a training run saw: the augmented audio of each (epoch, index), the order of the indices, the losses."""
+    """A training run: the augmented audio of each (epoch, index), the order of the indices, the losses."""
 
     audio: dict[tuple[int, int], np.ndarray]
     order: list[int]
@@ -40,7 +40,7 @@ class TinyModel(torch.nn.Module):
 
 
 def train(plan: Plan, batch_size: int) -> Run:
-    """Train a few real steps, the way a user's loop does."""
+    """Train a few real steps in a plain loop."""
     torch.manual_seed(0)
     model = TinyModel()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -61,7 +61,7 @@ def train(plan: Plan, batch_size: int) -> Run:
 
 @functools.cache
 def reference() -> Run:
-    """Train with audiomentations in the training process: what everybody did before."""
+    """Train with audiomentations in the training process."""
     return train(Plan(cut=len(CHAIN)), batch_size=4)
 
 
@@ -71,7 +71,7 @@ OTHER_BATCHES = [(0, 0, 5), (3, 2, 5), (len(CHAIN), 1, 5)]
 
 @pytest.mark.parametrize("engine", ["audiomentations", "batched"])
 @pytest.mark.parametrize(("cut", "workers", "batch_size"), SAME_BATCHES + OTHER_BATCHES)
-def test_training_is_the_same_wherever_augmentation_runs(cut, workers, batch_size, engine):
+def test_training_does_not_depend_on_placement(cut, workers, batch_size, engine):
     run = train(Plan(cut=cut, worker_engine=engine, num_workers=workers), batch_size)
     assert len(run.audio) == EPOCHS * 12
     assert run.order == reference().order
@@ -81,7 +81,7 @@ def test_training_is_the_same_wherever_augmentation_runs(cut, workers, batch_siz
         assert len(set(run.losses)) == len(run.losses) == 6
 
 
-def test_the_reference_run_augments_and_every_epoch_anew():
+def test_reference_run_augments_every_epoch_differently():
     words, audio, order = Words(), reference().audio, reference().order
     for index in range(len(words)):
         dry = words[index][0]
@@ -90,7 +90,7 @@ def test_the_reference_run_augments_and_every_epoch_anew():
     assert order[:12] != order[12:] and order[:12] != sorted(order[:12])
 
 
-def test_every_op_of_the_chain_was_at_work():
+def test_every_op_of_the_chain_is_applied():
     draws = [CHAIN.draw(range(12), epoch, SEED) for epoch in range(EPOCHS)]
     for column in CHAIN.columns:
         if column.endswith(":apply"):
@@ -98,7 +98,7 @@ def test_every_op_of_the_chain_was_at_work():
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_another_seed_is_another_training(cut):
+def test_other_seed_gives_other_training(cut):
     first, second = (
         by_index(Loader(Words(), CHAIN, Plan(cut=cut), batch_size=6, device="cpu", seed=seed)) for seed in (SEED, 6)
     )
@@ -106,7 +106,7 @@ def test_another_seed_is_another_training(cut):
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_several_processes_augment_like_one(cut):
+def test_processes_augment_like_a_single_one(cut):
     words, both = Words(), {}
     for rank in range(2):
         sampler = DistributedSampler(words, num_replicas=2, rank=rank, shuffle=False)
@@ -116,13 +116,13 @@ def test_several_processes_augment_like_one(cut):
     assert_same_audio(both, {index: reference().audio[0, index] for index in range(12)}, TOLERANCE)
 
 
-def test_the_level_of_noise_is_the_same_for_each_example():
+def test_noise_level_does_not_depend_on_placement():
     """The noise itself differs between builds (that is its contract), so its level is compared."""
     noise = ops.AddGaussianNoise(min_amplitude=0.001, max_amplitude=0.1, p=0.7)
     chain = Chain([ops.LowPassFilter(p=1.0), ops.PolarityInversion(p=0.5), noise], sample_rate=RATE)
     quiet = Chain([*chain.ops[:2], dataclasses.replace(noise, p=0.0)], sample_rate=RATE)
-    drawn = chain.draw(range(12), epoch=0, seed=SEED)
-    intended = drawn["2:amplitude"] * drawn["2:apply"]
+    draws = chain.draw(range(12), epoch=0, seed=SEED)
+    intended = draws["2:amplitude"] * draws["2:apply"]
     assert 0 < np.count_nonzero(intended) < 12
     for plan, batch_size in [(Plan(cut=0), 5), (Plan(cut=2), 4), (Plan(cut=3, num_workers=1), 4)]:
         noisy, clean = (

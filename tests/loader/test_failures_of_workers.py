@@ -1,4 +1,4 @@
-"""A worker that dies: one clear error, at once, nothing left behind, and the training may go on from there."""
+"""A worker that dies: one clear error, immediately, nothing left behind, and training can continue."""
 
 import contextlib
 import gc
@@ -25,23 +25,23 @@ from audioaug.errors import WorkerError
 ROOT = Path(__file__).parents[2]
 SHARED = Path("/dev/shm")
 PATIENCE = 120.0
-"""Seconds: a limit against hanging only."""
+"""Seconds after which a test fails instead of hanging."""
 
 UNDER_WAY = 8
 """Batches that two workers may have queued when one dies: two each, of this epoch and of the next."""
 
 SENTENCES = {
     "SIGKILL": "was killed by SIGKILL. Most likely the system was out of memory",
-    "SIGBUS": "was killed by SIGBUS. Most likely /dev/shm is full",
+    "SIGBUS": "was killed by SIGBUS. Most likely /dev/shm, through which workers send batches, is full",
     "SIGSEGV": "was killed by SIGSEGV. A native library crashed",
-    "SIGTERM": "was killed by SIGTERM. Something outside asked it to end",
+    "SIGTERM": "was killed by SIGTERM. Another process",
     "SIGXCPU": "was killed by SIGXCPU. Try num_workers=0",
 }
 
 
 @pytest.fixture
 def interrupts_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Python drop what is raised where nothing can catch it, since the error may come while an object is removed.
+    """Let Python drop what is raised where nothing can catch it: the error may be raised while an object is deleted.
 
     pytest would keep that error until the test ends, and with it the iterator of the DataLoader and its pipes.
     """
@@ -49,7 +49,7 @@ def interrupts_anything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Deadly:
-    """Forty waves; the worker that reads number 20 ends as it is told, if the file is there that says so."""
+    """Forty waves; reading number 20 ends the worker by calling ``end``, if a file exists."""
 
     def __init__(self, end: Any, while_there: Path) -> None:
         self.end, self.while_there = end, while_there
@@ -71,8 +71,8 @@ def loader_of(dataset: Any, **knobs: Any) -> Loader:
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """Check that no process, no shared memory and no open file is left of what was started meanwhile."""
-    resource_tracker.ensure_running()  # which Python starts once, for good
+    """Check that no process, shared memory or open file of the block is left."""
+    resource_tracker.ensure_running()  # started once by Python, and kept
     gc.collect()
     processes, memory, files = set(psutil.Process().children(recursive=True)), orphans(), open_files()
     yield
@@ -81,11 +81,11 @@ def nothing_left() -> Iterator[None]:
     assert not psutil.wait_procs(list(started), timeout=PATIENCE)[1]
     assert not finally_none(lambda: orphans() - memory)
     opened = finally_none(lambda: len(open_files()) > len(files) and open_files() - files)
-    assert not opened, f"opened: {sorted(opened)}"  # a thread that hands out batches closes its files when it ends
+    assert not opened, f"opened: {sorted(opened)}"  # a thread that sends batches closes its files when it ends
 
 
 def finally_none(left: Callable[[], Any]) -> Any:
-    """Return what is still left after ``PATIENCE``: other programs and threads may take a moment to clean up."""
+    """Return what is left after ``PATIENCE``: other processes and threads may take a moment to clean up."""
     deadline = time.monotonic() + PATIENCE
     while (found := left()) and time.monotonic() < deadline:
         gc.collect()
@@ -113,12 +113,12 @@ def open_files() -> set[tuple[str, str]]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a moment only, where something is left behind on purpose."""
+    """Wait only for a moment if something is left behind on purpose."""
     monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.1)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_process_that_is_left_is_seen():
+def test_nothing_left_detects_a_process():
     with pytest.raises(AssertionError), nothing_left():
         left = subprocess.Popen(["sleep", "60"])
     left.kill()
@@ -126,14 +126,14 @@ def test_a_process_that_is_left_is_seen():
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_open_file_that_is_left_is_seen():
+def test_nothing_left_detects_an_open_file():
     with pytest.raises(AssertionError, match=r"opened: .*/dev/null"), nothing_left():
         left = os.open("/dev/null", os.O_RDONLY)
     os.close(left)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_shared_memory_that_is_left_is_seen():
+def test_nothing_left_detects_shared_memory():
     ended = subprocess.Popen(["true"])
     ended.wait()
     with pytest.raises(AssertionError), nothing_left():
@@ -143,7 +143,7 @@ def test_shared_memory_that_is_left_is_seen():
 
 
 @pytest.mark.parametrize("name", SENTENCES)
-def test_the_error_names_the_signal_and_the_likely_cause(name, tmp_path, capfd):
+def test_error_names_signal_and_likely_cause(name, tmp_path, capfd):
     with nothing_left():
         loader = loader_of(Deadly(lambda: os.kill(os.getpid(), signal.Signals[name]), tmp_path / "x"))
         with pytest.raises(WorkerError, match=r"A worker \(pid \d+\)") as caught:
@@ -152,13 +152,13 @@ def test_the_error_names_the_signal_and_the_likely_cause(name, tmp_path, capfd):
         del loader, caught
 
 
-def test_a_worker_that_exits(tmp_path):
+def test_error_names_exit_code(tmp_path):
     with nothing_left(), pytest.raises(WorkerError, match=r"ended with exit code 3\. Try num_workers=0"):
         list(loader_of(Deadly(lambda: os._exit(3), tmp_path / "x")))
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_training_may_go_on_with_new_workers(persistent, tmp_path):
+def test_training_continues_with_new_workers(persistent, tmp_path):
     with nothing_left():
         loader = loader_of(
             Deadly(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "x"), persistent_workers=persistent
@@ -183,7 +183,7 @@ def test_shared_memory_of_a_killed_worker_is_removed(tmp_path):
         list(loader_of(Deadly(die, tmp_path / "x")))
 
 
-def test_a_killed_worker_leaves_no_folder_of_sockets(tmp_path, monkeypatch):
+def test_killed_worker_leaves_no_temporary_folder(tmp_path, monkeypatch):
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delitem(config, "tempdir", raising=False)
@@ -193,7 +193,7 @@ def test_a_killed_worker_leaves_no_folder_of_sockets(tmp_path, monkeypatch):
 
 
 def kill_while_training(pause: float) -> int:
-    """Kill a worker some time into training; return how many batches came until the error did."""
+    """Kill a worker some time into training; return how many batches arrived before the error."""
     others = set(psutil.Process().children())
     loader = loader_of([torch.ones(20_000)] * 40)
     batches = iter(loader)
@@ -219,14 +219,14 @@ def rounds(count: int) -> None:
 
 
 @pytest.mark.usefixtures("interrupts_anything")
-def test_a_few_kills_at_any_time():
+def test_few_kills_at_random_times():
     rounds(4)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("interrupts_anything")
-def test_a_hundred_kills_at_any_time():
+def test_hundred_kills_at_random_times():
     rounds(100)
 
 
@@ -246,7 +246,7 @@ while True:
 
 
 def interrupt_after(pause: float, folder: Path) -> None:
-    """Start a training program and press Ctrl-C a while after its first step, as a terminal does: for all processes.
+    """Start a training program and send Ctrl-C a while after its first step to all its processes, as a terminal does.
 
     Temporary files are in this folder, and none is left there.
     """
@@ -259,8 +259,8 @@ def interrupt_after(pause: float, folder: Path) -> None:
         workers = psutil.Process(program.pid).children(recursive=True)
         time.sleep(pause)
         os.killpg(program.pid, signal.SIGINT)
-        _, told = program.communicate(timeout=PATIENCE)
-        assert program.returncode == -signal.SIGINT and told.rstrip().endswith("KeyboardInterrupt"), told
+        _, errors = program.communicate(timeout=PATIENCE)
+        assert program.returncode == -signal.SIGINT and errors.rstrip().endswith("KeyboardInterrupt"), errors
         assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
         assert not list(folder.iterdir())
     finally:
@@ -295,7 +295,7 @@ for step, _ in enumerate(Loader([torch.ones(9)] * 8, Chain([ops.Gain(p=1.0)], 16
 """
 
 
-def test_a_ctrl_c_that_python_drops_ends_training_at_the_next_batch():
+def test_dropped_ctrl_c_ends_training_at_the_next_batch():
     done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == -signal.SIGINT and done.stdout == "0\n"
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
@@ -308,11 +308,11 @@ def interrupts(count: int, folder: Path) -> None:
             interrupt_after(0.3 * random.Random(number).random(), folder)
 
 
-def test_a_few_times_ctrl_c(tmp_path):
+def test_few_ctrl_c_at_random_times(tmp_path):
     interrupts(2, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_hundred_times_ctrl_c(tmp_path):
+def test_hundred_ctrl_c_at_random_times(tmp_path):
     interrupts(100, tmp_path)

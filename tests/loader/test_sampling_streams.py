@@ -1,4 +1,4 @@
-"""Iterable datasets: the audio of an example follows its place in the stream, not the workers that read it."""
+"""Iterable datasets: the audio of an example depends on its index in the stream, not on the workers."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from audioaug import Chain, Loader, Plan, build_cpu, ops
 from audioaug.errors import AudioaugWarning, DataError, UsageError
-from audioaug.loader import stream as stream_module
+from audioaug.loader import sampling
 from tests.loader.material import RATE, Words, assert_same_audio, by_index, exact_chain
 
 CHAIN, SEED = exact_chain(), 4
@@ -43,14 +43,14 @@ def loader_of(dataset: Any, plan: Plan | None = None, **options: Any) -> Loader:
 
 
 def expected(epoch: int, numbers: Any = range(10)) -> dict[int, np.ndarray]:
-    """Return the words, augmented by audiomentations alone, with the draws of these numbers."""
+    """Return the words, augmented by audiomentations, with the draws of these indices."""
     alone, words = build_cpu(CHAIN, seed=SEED), Words(10)
     return {k: alone(words[k][0], index=number, epoch=epoch) for k, number in enumerate(numbers)}
 
 
 @pytest.mark.parametrize("cut", [0, 3, len(CHAIN)])
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_the_audio_is_the_same_with_any_number_of_workers(cut, workers):
+def test_stream_audio_does_not_depend_on_number_of_workers(cut, workers):
     loader = loader_of(Dealt(), Plan(cut=cut, num_workers=workers))
     for epoch in (0, 1):
         assert_same_audio(by_index(loader), expected(epoch), 5e-5)
@@ -59,33 +59,33 @@ def test_the_audio_is_the_same_with_any_number_of_workers(cut, workers):
 
 
 @pytest.mark.parametrize("knobs", [{"persistent_workers": False}, {"start_method": "spawn"}], ids=["fork", "spawn"])
-def test_workers_are_told_the_epoch_however_they_live(knobs):
+def test_workers_get_the_epoch(knobs):
     loader = loader_of(Dealt(), Plan(cut=3, num_workers=2, **knobs))
     for epoch in (0, 1, 5):
         loader.set_epoch(epoch)
         assert_same_audio(by_index(loader), expected(epoch), 5e-5)
 
 
-def test_breaking_out_of_an_epoch_with_living_workers():
+def test_break_with_persistent_workers():
     loader = loader_of(Dealt(), Plan(cut=3, num_workers=2))
     next(iter(loader))
     next(iter(loader))
     assert_same_audio(by_index(loader), expected(2), 5e-5)
 
 
-def test_parts_that_are_whole_files_have_numbers_of_their_own():
+def test_shards_of_whole_files_have_unique_indices():
     found = by_index(loader_of(Files(), Plan(cut=3, num_workers=2)))
     assert_same_audio(found, expected(0, [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]), 5e-5)
 
 
-def test_each_process_of_several_has_numbers_of_its_own(monkeypatch):
+def test_processes_have_unique_indices(monkeypatch):
     class Half(Dealt):
         def __iter__(self) -> Iterator[Any]:
             worker, words = get_worker_info(), Words(10)
             start, step = (2 + worker.id, 4) if worker else (1, 2)  # what rank 1 of 2 reads
             return islice((words[k] for k in range(10)), start, None, step)
 
-    monkeypatch.setattr(stream_module, "rank_and_size", lambda: (1, 2))
+    monkeypatch.setattr(sampling, "rank_and_size", lambda: (1, 2))
     for workers, mine in ((0, {1, 3, 5, 7, 9}), (2, {2, 3, 6, 7})):
         found = by_index(loader_of(Half(), Plan(cut=3, num_workers=workers)))
         assert_same_audio(found, {k: wave for k, wave in expected(0).items() if k in mine}, 5e-5)
@@ -101,7 +101,7 @@ def test_batches_len_and_drop_last():
 
 
 class Plain:
-    """No IterableDataset of torch's, no length; told the epoch."""
+    """An iterable that is not an IterableDataset, without a length; records its epochs."""
 
     def __init__(self) -> None:
         self.epochs: list[int] = []
@@ -114,7 +114,7 @@ class Plain:
             yield {"audio": wave, "more": {"index": index, "pair": (label, "x")}}
 
 
-def test_any_iterable_is_a_stream_and_is_told_the_epoch():
+def test_any_iterable_is_a_stream_and_gets_the_epoch():
     dataset = Plain()
     loader = loader_of(dataset, augment=False, collate_fn=default_collate)
     for _ in range(2):
@@ -125,7 +125,7 @@ def test_any_iterable_is_a_stream_and_is_told_the_epoch():
         len(loader)
 
 
-def test_two_epochs_of_a_stream_at_once():
+def test_two_epochs_of_a_stream_interleaved():
     loader = loader_of(Dealt())
     first, second = {}, {}
     for one, other in zip(loader, loader, strict=True):
@@ -136,7 +136,7 @@ def test_two_epochs_of_a_stream_at_once():
 
 
 class Broken(Dealt):
-    """Fails behind four waves; the second of them is none."""
+    """Raises after four waves, of which the second is given."""
 
     def __init__(self, error: Exception, second: torch.Tensor) -> None:
         self.error, self.second = error, second
@@ -147,7 +147,7 @@ class Broken(Dealt):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_bad_examples_are_left_out_but_a_stream_that_breaks_is_an_error(workers):
+def test_invalid_examples_are_skipped_but_a_failing_stream_raises(workers):
     chain = Chain([ops.Gain(p=1.0)], RATE)
     dataset = Broken(OSError("disk gone.\nmore"), torch.ones(100, dtype=torch.int16))
     loader = Loader(dataset, chain, Plan(num_workers=workers), batch_size=2, device="cpu", on_error="skip")
@@ -155,13 +155,13 @@ def test_bad_examples_are_left_out_but_a_stream_that_breaks_is_an_error(workers)
     with pytest.raises(DataError) as caught, pytest.warns(AudioaugWarning, match="type int16"):
         sizes.extend(len(batch) for batch in loader)
     assert str(caught.value).startswith(
-        "The dataset is a stream, which cannot be read on after an error (OSError: disk gone). Leave broken"
+        "The dataset is iterable and raised OSError (disk gone): it cannot be read further. Leave out broken"
     )
     assert loader.skipped == 1 and sizes == [1, 2]
 
 
 @pytest.mark.filterwarnings("ignore::audioaug.errors.AudioaugWarning")
-def test_another_of_the_same_batch_replaces_a_bad_example():
+def test_replacement_comes_from_the_same_batch():
     class Two(Dealt):
         def __iter__(self) -> Iterator[Any]:
             return iter([torch.ones(100), torch.ones(100, dtype=torch.int16)])
@@ -172,7 +172,7 @@ def test_another_of_the_same_batch_replaces_a_bad_example():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_the_stream_raised_is_raised(workers):
+def test_exception_of_the_stream_is_raised(workers):
     plan = Plan(num_workers=workers)
     with pytest.raises(OSError, match="disk gone"):
         list(loader_of(Broken(OSError("disk gone"), torch.ones(100)), plan=plan, augment=False))
@@ -184,8 +184,6 @@ def test_what_the_stream_raised_is_raised(workers):
 
 
 @pytest.mark.parametrize("option", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}])
-def test_a_stream_has_its_own_order(option):
-    with pytest.raises(
-        UsageError, match=r"Dealt is a stream, which has an order of its own: .* Shuffle in the dataset"
-    ):
+def test_stream_refuses_samplers_and_shuffle(option):
+    with pytest.raises(UsageError, match=r"Dealt is iterable and defines its own order: .* Shuffle in the dataset"):
         loader_of(Dealt(), **option)

@@ -1,4 +1,4 @@
-"""An exception inside an op, on a clip or a batch, says which op, on what, with which draw, and how to see it."""
+"""An exception in an op, on a clip or a batch, names the op, the example and the draw, and how to reproduce it."""
 
 import pickle
 import re
@@ -24,7 +24,7 @@ def divide(samples: Any, sample_rate: int) -> Any:
 
 
 class Picky(audiomentations.core.transforms_interface.BaseWaveformTransform):
-    """A transform of one's own with a parameter; fails on an example that it does not like."""
+    """A custom transform with a parameter that fails on some examples."""
 
     def randomize_parameters(self, samples: Any, sample_rate: int) -> None:
         super().randomize_parameters(samples, sample_rate)
@@ -46,17 +46,17 @@ CHAINS = {
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("op", CHAINS)
-def test_the_line_reproduces_it_alone(op, workers):
+def test_reproducing_line_for_an_op_on_clips(op, workers):
     chain, dataset = CHAINS[op], tones()
     loader = Loader(dataset, chain, Plan(cut=2, num_workers=workers), batch_size=4, device="cpu", seed=SEED)
     loader.set_epoch(3)
     with pytest.raises(OpError) as caught:
         list(loader)
-    told = str(caught.value)
-    assert told.startswith(f"Example 12 of epoch 3: {op} with code_key=")
-    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told
-    assert "\n" not in told and loader.skipped == 0
-    line = re.search(r"To see it alone: (audioaug\..*\)), with this example's samples\.$", told)
+    message = str(caught.value)
+    assert message.startswith(f"Example 12 of epoch 3: {op} with code_key=")
+    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in message
+    assert "\n" not in message and loader.skipped == 0
+    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", message)
     assert line is not None
     names = {"audioaug": audioaug, "chain": chain, "samples": dataset[12].numpy()}
     with pytest.raises(ZeroDivisionError, match="by nothing"):
@@ -64,7 +64,7 @@ def test_the_line_reproduces_it_alone(op, workers):
     eval(line[1], {**names, "samples": dataset[11].numpy()})
 
 
-def test_the_draw_is_told(monkeypatch):
+def test_error_contains_the_draw(monkeypatch):
     chain = Chain([ops.Gain(min_gain_db=-3.0, max_gain_db=3.0, p=1.0)], RATE)
 
     def apply_reference(self: Any, *_: Any) -> Any:
@@ -73,15 +73,15 @@ def test_the_draw_is_told(monkeypatch):
     monkeypatch.setattr(ops.Gain, "apply_reference", apply_reference)
     with pytest.raises(OpError) as caught:
         list(Loader(tones(), chain, Plan(cut=1), device="cpu", sampler=[7], seed=SEED))
-    drawn = chain.draw([7], 0, SEED)["0:gain_db"][0].item()
-    assert f"Example 7 of epoch 0: Gain with gain_db={drawn!r} raised MemoryError (no reason given; " in str(
+    gain_db = chain.draw([7], 0, SEED)["0:gain_db"][0].item()
+    assert f"Example 7 of epoch 0: Gain with gain_db={gain_db!r} raised MemoryError (no reason given; " in str(
         caught.value
     )
     assert isinstance(caught.value.__cause__, MemoryError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_our_own_sentences_stay_as_they_are():
+def test_own_errors_are_not_wrapped():
     chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
     with pytest.raises(DataError, match=r"^AddBackgroundNoise takes mono audio only, but this clip has 2 channels"):
         audioaug.build_cpu(chain)(np.ones((2, 400), np.float32))
@@ -112,19 +112,20 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_line_reproduces_one_example_of_a_batch_alone(way, failing_mask):
+def test_reproducing_line_for_an_op_on_batches(way, failing_mask):
     dataset = tones()
     loader = Loader(dataset, BATCHED, WAYS[way], batch_size=4, device="cpu", seed=SEED, sampler=[3, 11, 12, 13])
     loader.set_epoch(3)
     with pytest.raises(OpError) as caught:
         list(loader)
-    told = str(caught.value)
-    drawn = BATCHED.draw([12], 3, SEED)["3:start_share"][0].item()
+    message = str(caught.value)
+    start_share = BATCHED.draw([12], 3, SEED)["3:start_share"][0].item()
     assert (
-        told.startswith("Example 12 of epoch 3, in a batch of 4: TimeMask with ") and f"start_share={drawn!r}" in told
+        message.startswith("Example 12 of epoch 3, in a batch of 4: TimeMask with ")
+        and f"start_share={start_share!r}" in message
     )
-    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in told and "\n" not in told
-    line = re.search(r"To see it alone: (audioaug\..*\)), with this example's samples\.$", told)
+    assert f" raised ZeroDivisionError (by nothing; {__file__}, line " in message and "\n" not in message
+    line = re.search(r"To reproduce it: (audioaug\..*\)), with this example's samples\.$", message)
     assert line is not None
     names = {"audioaug": audioaug, "torch": torch, "chain": BATCHED, "samples": dataset[12].numpy()}
     with pytest.raises(ZeroDivisionError, match="by nothing"):
@@ -133,7 +134,7 @@ def test_the_line_reproduces_one_example_of_a_batch_alone(way, failing_mask):
 
 
 @pytest.mark.parametrize("rows", [2, 12])
-def test_what_fails_on_no_example_alone_names_the_batch(rows, monkeypatch):
+def test_error_that_only_occurs_in_a_batch_lists_its_examples(rows, monkeypatch):
     def batched(self: Any, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
         if len(x_RCT) > 1:
             raise MemoryError("no room")
@@ -149,7 +150,7 @@ def test_what_fails_on_no_example_alone_names_the_batch(rows, monkeypatch):
     assert f"Their draws: chain.draw({list(range(rows))}, epoch=0, seed=5)." in str(caught.value)
 
 
-def test_ops_that_are_one_pass_are_named_together_and_without_those_that_do_nothing(monkeypatch):
+def test_fused_ops_are_named_together_if_applied(monkeypatch):
     def resolve(*_: Any) -> Any:
         raise OverflowError("too loud")
 

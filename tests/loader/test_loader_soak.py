@@ -25,7 +25,7 @@ KEPT: list[Any] = []
 
 
 class Look(NamedTuple):
-    """What every process holds at a moment: memory of its own in bytes, open files. The training process is first."""
+    """Private memory in bytes and open files of every process, the training process first."""
 
     memory: list[int]
     files: list[int]
@@ -101,13 +101,13 @@ def assert_as_many_files(looks: list[Look]) -> None:
     assert max(files) <= 3, f"open files grew by {files}"  # batches under way hold some
 
 
-def test_a_short_soak():
+def test_short_soak():
     assert_flat(soak(Ragged(), 400), MOST_GROWTH_SHORT)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_soak_of_20_000_batches():
+def test_soak_of_20_000_batches():
     looks = soak(Ragged(), 20_000)
     memory, files = growth(looks)
     print(f"20,000 batches: memory grew by {[f'{each / 1e6:.2f} MB' for each in memory]}, open files by {files}")
@@ -117,6 +117,6 @@ def test_a_soak_of_20_000_batches():
 @pytest.mark.parametrize(
     ("dataset", "check"), [(LeaksMemory(), assert_flat_memory), (LeaksFiles(), assert_as_many_files)]
 )
-def test_the_check_sees_a_leak(dataset, check):
+def test_soak_detects_a_planted_leak(dataset, check):
     with pytest.raises(AssertionError, match="grew by"):
         check(soak(dataset, 400))

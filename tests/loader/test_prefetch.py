@@ -1,4 +1,4 @@
-"""Which device, moving nested batches there, and the next batch under way while this one trains."""
+"""Devices, nested batches, and the next batch launched while this one trains."""
 
 import contextlib
 import dataclasses
@@ -13,8 +13,8 @@ import torch
 
 from audioaug import Loader, Plan
 from audioaug.errors import DeviceError
-from audioaug.loader.device_prefetch import as_device, run_ahead, to_device
-from audioaug.loader.feed import Feed
+from audioaug.loader.pipeline import Pipeline
+from audioaug.loader.prefetch import as_device, run_ahead, to_device
 from tests.loader.material import Words, assert_same_audio, by_index, exact_chain
 
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ Pair = namedtuple("Pair", ["wave", "label"])
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def test_on_the_cpu_a_batch_is_finished_when_it_is_asked_for():
+def test_cpu_batch_is_finished_on_demand():
     finished: list[int] = []
     batches = run_ahead(range(3), CPU, lambda batch: finished.append(batch) or batch * 10)
     assert finished == []
@@ -33,7 +33,7 @@ def test_on_the_cpu_a_batch_is_finished_when_it_is_asked_for():
 
 
 class FakeCuda:
-    """Streams and events that write down what happens, in place of ``torch.cuda``."""
+    """Fake streams and events of ``torch.cuda`` that log their calls."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -66,7 +66,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return fake
 
 
-def test_on_cuda_the_next_batch_is_under_way_on_a_side_stream(cuda):
+def test_cuda_next_batch_is_launched_on_side_stream(cuda):
     for batch in run_ahead(range(3), torch.device("cuda:1"), cuda.finish):
         cuda.log.append(f"train {int(batch['audio'])} on {cuda.now}")
     hand_over = "cuda:1 waits for all of copy {0} on side", "keep {0}", "keep {0}", "train {0} on training"
@@ -74,7 +74,7 @@ def test_on_cuda_the_next_batch_is_under_way_on_a_side_stream(cuda):
     assert cuda.log == ["copy 0 on side", "copy 1 on side", *first, "copy 2 on side", *second, *third]
 
 
-def test_on_cuda_nothing_comes_of_nothing_and_one_of_one(cuda):
+def test_cuda_with_no_batch_and_one_batch(cuda):
     assert list(run_ahead([], torch.device("cuda:0"), cuda.finish)) == []
     assert [int(batch["audio"]) for batch in run_ahead([7], torch.device("cuda:0"), cuda.finish)] == [7]
 
@@ -83,16 +83,16 @@ def test_on_cuda_nothing_comes_of_nothing_and_one_of_one(cuda):
     ("device", "pin_memory", "pinned"),
     [("cuda", None, True), ("cuda", True, True), ("cuda", False, False), ("cpu", None, False), ("cpu", True, False)],
 )
-def test_memory_is_pinned_on_cuda_unless_the_plan_says_no(device, pin_memory, pinned):
-    given = Loader([torch.ones(4)], exact_chain(), device="cpu")._given
-    feed = Feed(dataclasses.replace(given, device=torch.device(device)), Plan(pin_memory=pin_memory))
-    assert feed.batches.pin_memory is pinned
+def test_memory_is_pinned_on_cuda_by_default(device, pin_memory, pinned):
+    config = Loader([torch.ones(4)], exact_chain(), device="cpu")._config
+    pipeline = Pipeline(dataclasses.replace(config, device=torch.device(device)), Plan(pin_memory=pin_memory))
+    assert pipeline.data_loader.pin_memory is pinned
 
 
 @pytest.mark.cuda
 @needs_cuda
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=3, num_workers=1)], ids=["all", "part"])
-def test_cuda_gives_what_the_cpu_gives(plan):
+def test_cuda_matches_cpu(plan):
     chain = exact_chain()
     there, here = (by_index(Loader(Words(), chain, plan, batch_size=4, device=device)) for device in ("cuda", "cpu"))
     assert_same_audio(there, here, 5e-5)
@@ -100,7 +100,7 @@ def test_cuda_gives_what_the_cpu_gives(plan):
 
 @pytest.mark.cuda
 @needs_cuda
-def test_cuda_copies_on_a_side_stream_and_the_training_stream_waits_for_it():
+def test_cuda_training_stream_waits_for_the_copy():
     device = torch.device("cuda")
     training, seen = torch.cuda.current_stream(device), []
     pinned = [torch.full((4096, 4096), float(k)).pin_memory() for k in range(4)]
@@ -117,9 +117,9 @@ def test_cuda_copies_on_a_side_stream_and_the_training_stream_waits_for_it():
     assert [each.item() for each in sums] == [k * 4096.0**2 for k in range(4)]
 
 
-def test_to_device_goes_into_every_container():
+def test_to_device_maps_nested_containers():
     class Row(list):
-        """A list of a kind of its own."""
+        """A subclass of list."""
 
     tensor, meta = torch.ones(2), torch.device("meta")
     moved = to_device({"a": [tensor, "x"], "b": (tensor, Pair(tensor, 3)), "c": Row([tensor]), "d": None}, meta)
@@ -131,7 +131,7 @@ def test_to_device_goes_into_every_container():
     assert to_device(array, meta) is array
 
 
-def test_as_device(monkeypatch):
+def test_as_device_resolves_names(monkeypatch):
     assert as_device("cpu") == as_device(CPU) == CPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -150,7 +150,7 @@ def test_as_device(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:x", "", "gpu"])
-def test_a_device_that_nobody_has(name):
+def test_unknown_device_is_refused(name):
     with pytest.raises(DeviceError) as caught:
         as_device(name)
     assert str(caught.value) == f"There is no device {name!r}. Use auto, cpu, cuda, cuda:N or mps."
@@ -159,6 +159,6 @@ def test_a_device_that_nobody_has(name):
 
 
 @pytest.mark.parametrize("name", ["xla", "meta"])
-def test_a_device_that_cannot_augment_is_refused(name):
+def test_unsupported_device_is_refused(name):
     with pytest.raises(DeviceError, match=f"cannot be augmented on {name}"):
         as_device(name)
