@@ -223,7 +223,7 @@ def test_a_few_kills_at_any_time():
     rounds(4)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("interrupts_anything")
 def test_a_hundred_kills_at_any_time():
@@ -312,7 +312,7 @@ def test_a_few_times_ctrl_c(tmp_path):
     interrupts(2, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_hundred_times_ctrl_c(tmp_path):
     interrupts(100, tmp_path)
