@@ -13,7 +13,7 @@ import docs_pages
 import docs_tables
 import pytest
 import yaml
-from engine_bench.records import NATIVE, REFERENCE, Result
+from bench_engine_records import NATIVE, REFERENCE, Result
 from mkdocs.exceptions import PluginError
 
 import audioaug

@@ -23,7 +23,7 @@ image             0.15     0.00           0.04          0.04 (worst: 0.19)
 ================  =======  =============  ============  ======================
 
 Timing is known no better than that where envelopes have no edges: so the median of a batch is judged as well. Behind
-random chains of other ops (``make verify-long``) five second halves were 5.9 ms off, and a clip of 0.1 s by 3.4 dB.
+random chains of other ops (``make test-slow``) five second halves were 5.9 ms off, and a clip of 0.1 s by 3.4 dB.
 
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T; N frames, F frequencies or bands, M milliseconds.
 """

@@ -126,7 +126,7 @@ def test_a_batch_that_is_kept_is_seen(monkeypatch):
     assert kept_bytes() - before >= 3 * BATCH * 4000 * 4
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", CHAIN_NAMES)
 def test_memory_is_flat_over_ten_thousand_batches(name, monkeypatch):

@@ -45,7 +45,7 @@ def test_every_op_keeps_its_contract(name: str, channels: int, ragged: bool) -> 
     assert verdict.status == "passed", verdict.reason
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OPS if REGISTRY[name].contract.kind != "cpu_only"])
 def test_a_minute_at_48_khz(name: str) -> None:
     """The reference adds up squares in float32: in a minute its levels are off by 4e-5, which is allowed here."""
@@ -237,7 +237,7 @@ def test_containers_run_their_children_as_audiomentations_does(name: str, monkey
     assert len(seen) > 1 or name == "Compose"
 
 
-LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 500)]
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 500)]
 
 
 @pytest.mark.parametrize("seed", [*range(30), *LONG])

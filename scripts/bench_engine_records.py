@@ -1,30 +1,223 @@
-"""What was measured as a table for the terminal and as a chart. Ratios are over our time: above 1 we are faster."""
+"""What a benchmark of the engine measured. Times are raw, in seconds for one batch, and paired by rounds."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import inf, isnan
+from statistics import median, quantiles
 
 from rich.console import Console
 from rich.table import Table
 
-from audioaug.records import Timing
+from audioaug.records import DeviceEngine, HostFacts, Timing
 from audioaug.units import format_bytes, plural, significant
-from engine_bench.records import (
-    DEVICE_PART,
-    LEAST,
-    LIBRARY_OUR_DRAWS,
-    NATIVE,
-    OURS,
-    REFERENCE,
-    WORKERS_GOAL,
-    WRAPPER_GOAL,
-    OpCost,
-    Result,
-    Row,
-    WorkerEngines,
-    Wrapper,
-    geometric_mean,
-    spread,
-)
+
+# Records
+
+
+OURS, DEVICE_PART = "audioaug", "audioaug, prepared"
+LIBRARY_OUR_DRAWS, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
+REFERENCE = "audiomentations"
+LEAST = "least"
+"""What the ops ask of any engine, see ``bench_engine_work.least``."""
+RECORDED: dict[DeviceEngine, str] = {"cuda_graph": "audioaug, cuda_graph", "torch_compile": "audioaug, torch_compile"}
+"""Our ops on prepared batches, recorded by these device engines."""
+
+WORKERS_GOAL = 2.0
+"""In workers, audiomentations is to take so many times as long as our ops on the collated batch, or more."""
+
+WRAPPER_GOAL = 60e-6
+"""An op is to cost the host fewer seconds than that for a batch, whatever it does itself."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What every engine gets: a batch of clips, and threads."""
+
+    batch: int
+    seconds: float
+    sample_rate: int
+    threads: int
+
+    @property
+    def samples(self) -> int:
+        """Samples of one clip."""
+        return round(self.seconds * self.sample_rate)
+
+    def __str__(self) -> str:
+        return f"{self.batch} x {self.seconds:g} s x {self.sample_rate / 1000:g} kHz, {plural(self.threads, 'thread')}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an engine asks of the device for one batch; waits are those of the host for the device, by name."""
+
+    kernels: int
+    waits: tuple[str, ...]
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op or chain of one size: times by engine, what is asked of the device, and where our time goes.
+
+    ``reasons`` says why an engine has no time. The reference's times are those of one clip on one core, times the
+    clips, over the threads: as if it ran in as many processes, and these cost nothing. ``replayed`` is the share of
+    batches, of those that a recorded engine was timed with, that it had recorded the like of.
+    """
+
+    name: str
+    is_chain: bool
+    size: Size
+    times: dict[str, Timing] = field(default_factory=dict)
+    asked: dict[str, Asked] = field(default_factory=dict)
+    floor_seconds: float = 0.0
+    hottest: tuple[tuple[str, float], ...] = ()
+    reasons: dict[str, str] = field(default_factory=dict)
+    replayed: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rival(self) -> str | None:
+        """The faster way to use torch-audiomentations, if there is one."""
+        ways = [way for way in (LIBRARY_OUR_DRAWS, NATIVE) if way in self.times]
+        return min(ways, key=lambda way: self.times[way].median, default=None)
+
+    def over_ours(self, engine: str | None, ours: str = OURS) -> float | None:
+        """Return how many times as long another engine takes: the median over rounds of their ratios."""
+        if engine not in self.times or ours not in self.times:
+            return None
+        return median(a / b for a, b in zip(self.times[engine].seconds, self.times[ours].seconds))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of the batch that goes in."""
+        return self.size.batch * self.size.samples * 4
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """How a chain's time grows: the slopes of log time over log batch, clip length and number of ops."""
+
+    chain: str
+    batch: float
+    seconds: float
+    ops: float
+
+
+@dataclass(frozen=True)
+class WorkerEngines:
+    """The speech chain in so many workers: seconds for a batch, an entry a turn, the median of the turn.
+
+    In older records there are none: both ran in one process, on one core.
+    """
+
+    batched: Timing
+    audiomentations: Timing
+    workers: int = 0
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times as long audiomentations takes, turn by turn."""
+        return [a / b for a, b in zip(self.audiomentations.seconds, self.batched.seconds)]
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long audiomentations takes."""
+        return median(self.ratios)
+
+
+@dataclass(frozen=True)
+class OpCost:
+    """What one more op costs the host for a batch: seconds, an entry a round."""
+
+    draw: Timing
+    prepare: Timing
+    run: Timing
+
+    @property
+    def whole(self) -> Timing:
+        """All of it."""
+        return Timing(tuple(map(sum, zip(self.draw.seconds, self.prepare.seconds, self.run.seconds))))
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """What an op that does nothing costs the host, where all examples of a batch get it and where half do.
+
+    ``prepare_seconds``: of a batch by each op alone, its own work included.
+    """
+
+    all_examples: OpCost
+    half_of_them: OpCost
+    prepare_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def most_seconds(self) -> float:
+        """The larger of the two."""
+        return max(cost.whole.median for cost in (self.all_examples, self.half_of_them))
+
+
+@dataclass(frozen=True)
+class Result:
+    """All that was measured. ``load`` is the highest load average meanwhile, of everything that ran on the machine."""
+
+    host: HostFacts
+    date: str
+    copy_bytes_per_second: float
+    load: float = 0.0
+    rows: tuple[Row, ...] = ()
+    exponents: tuple[Exponents, ...] = ()
+    workers: WorkerEngines | None = None
+    wrapper: Wrapper | None = None
+    schema_version: int = 1
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs wanted the cores too."""
+        return self.load > self.host.usable_cores + 1
+
+    @property
+    def asked_for(self) -> list[Row]:
+        """The rows of the size that was asked for, not those of a sweep."""
+        return [row for row in self.rows if row.size == self.rows[0].size]
+
+    def ratios(self, engine: str) -> dict[str, float]:
+        """Return by op how many times as long an engine takes (the better of two for torch-audiomentations).
+
+        At the size that was asked for, not those of a sweep.
+        """
+        found = {}
+        for row in self.asked_for:
+            ratio = row.over_ours(row.rival if engine == NATIVE else engine)
+            if ratio is not None and not row.is_chain:
+                found[row.name] = ratio
+        return found
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """How many times as long torch-audiomentations takes as an engine could at best, by the ops of ``ratios``."""
+        ratios = self.ratios(NATIVE)
+        return {
+            row.name: row.over_ours(row.rival, LEAST) or ratios[row.name]
+            for row in self.asked_for
+            if row.name in ratios
+        }
+
+
+def geometric_mean(ratios: dict[str, float]) -> float:
+    """Return the geometric mean; NaN of none."""
+    return math.exp(sum(map(math.log, ratios.values())) / len(ratios)) if ratios else math.nan
+
+
+def spread(timing: Timing) -> float:
+    """Return half the interquartile range over the median."""
+    if len(timing.seconds) < 2:
+        return math.nan
+    low, _, high = quantiles(timing.seconds, n=4, method="inclusive")
+    return (high - low) / 2 / timing.median
+
+
+# Text
 
 COLUMNS = (
     ("ours ms", "right"),
@@ -203,27 +396,3 @@ def _percent(timing: Timing) -> str:
 
 def _ratio(value: float | None) -> str:
     return "-" if value is None else f"[red]{value:.2f}[/red]" if value < 1 else f"{value:.2f}"
-
-
-def draw(result: Result, path: str) -> None:
-    """Write a chart of how many times as long the other libraries take, by op and chain."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    size = result.rows[0].size
-    rows = sorted((row for row in result.asked_for if OURS in row.times), key=order, reverse=True)
-    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.25 * len(rows)), layout="constrained")
-    for engine, marker in ((NATIVE, "o"), (REFERENCE, "s")):
-        ratios = [row.over_ours(row.rival if engine == NATIVE else engine) for row in rows]
-        found = [(ratio, place) for place, ratio in enumerate(ratios) if ratio is not None]
-        axes.scatter([ratio for ratio, _ in found], [place for _, place in found], marker=marker, label=engine)
-    axes.set(xscale="log", xlabel=f"time over audioaug's (right of 1: audioaug is faster); {size}")
-    axes.set_yticks(range(len(rows)), [f"chain {row.name}" if row.is_chain else row.name for row in rows])
-    axes.axvline(1.0, color="black", linewidth=1)
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2)
-    axes.set_title(result.host.device_name)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
