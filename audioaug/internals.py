@@ -4,8 +4,8 @@ No other module may use one (a test reads the source of all). Where a version of
 function here returns a value that says so, and ``doctor`` prints what is lost: the ``fallback`` in ``INTERNALS``.
 
 Two more dependencies are public elsewhere but not promised by torch, and are guarded where they are used: MKL's FFT
-(``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/plans.py``) and GNU OpenMP's ``GOMP_parallel``
-(``dsp/compiled.py``).
+(``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/fft.py``) and GNU OpenMP's ``GOMP_parallel``
+(``dsp/loops.py``).
 """
 
 import contextlib

@@ -13,7 +13,7 @@ from itertools import groupby
 import torch
 
 from audioaug.core import Op
-from audioaug.dsp.rows import in_turn
+from audioaug.dsp.dispatch import map_chunks
 from engine_bench.engines import Work
 
 COPY, NOISE, FILTER, VOCODER = "copy", "noise", "filter", "vocoder"
@@ -50,7 +50,7 @@ def passes_of(names: Sequence[str]) -> list[str]:
 def _fft_and_back(x_BCT: torch.Tensor, n: int, hop: int) -> torch.Tensor:
     frames_RKn = x_BCT.flatten(0, 1).unfold(-1, min(n, x_BCT.shape[-1]), hop)
     frames, n = frames_RKn.shape[1:]
-    return in_turn(lambda some: torch.fft.irfft(torch.fft.rfft(frames_RKn[some]), n), frames_RKn, frames * n)
+    return map_chunks(lambda some: torch.fft.irfft(torch.fft.rfft(frames_RKn[some]), n), frames_RKn, frames * n)
 
 
 PASSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
