@@ -25,7 +25,7 @@ While a command runs:
 
 Not covered by the switch: ``plan.threads`` sets torch's number of threads during an iteration
 (``loader/processes.py``), compiled loops run in the threads of torch's own OpenMP, called through ctypes
-(``dsp/compiled.py``), and the random generators that a reference transform draws from are seeded for that call and
+(``dsp/loops.py``), and the random generators that a reference transform draws from are seeded for that call and
 restored (``engine/cpu.py``). Private attributes of torch are read, and none is set (``internals.py``).
 """
 

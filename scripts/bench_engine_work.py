@@ -20,7 +20,7 @@ from bench_engine_records import REFERENCE, OpCost, Size, WorkerEngines, Wrapper
 from audioaug import Chain, Loader, Plan, build_device, ops
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.core import CUSTOM_OPS, FRACTION, REGISTRY, Contract, DeviceBatchInfo, Distribution, Op, Params
-from audioaug.dsp.rows import in_turn
+from audioaug.dsp.dispatch import map_chunks
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.measure import Clock, clock_for, interleave, measure_loader, repeat, usable_cores
 from audioaug.measure.rounds import rounds as while_there_is_time
@@ -253,7 +253,7 @@ def passes_of(names: Sequence[str]) -> list[str]:
 def _fft_and_back(x_BCT: torch.Tensor, n: int, hop: int) -> torch.Tensor:
     frames_RKn = x_BCT.flatten(0, 1).unfold(-1, min(n, x_BCT.shape[-1]), hop)
     frames, n = frames_RKn.shape[1:]
-    return in_turn(lambda some: torch.fft.irfft(torch.fft.rfft(frames_RKn[some]), n), frames_RKn, frames * n)
+    return map_chunks(lambda some: torch.fft.irfft(torch.fft.rfft(frames_RKn[some]), n), frames_RKn, frames * n)
 
 
 PASSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -68,7 +68,7 @@ class Timeline:
         place: int,
         mode: Literal["silence", "wrap", "reflect"],
     ) -> "Timeline":
-        """Return what ``dsp.pad.pad`` does: ``kept`` samples from ``start`` are put at ``place``, and around it."""
+        """Return what ``dsp.windows.pad`` does: ``kept`` samples from ``start`` are put at ``place``, and around it."""
         if mode == "silence" or kept < 1:
             return cls([(start, start + kept, place, place + kept)], length, length_out)
         period = max(1, 2 * kept - 2) if mode == "reflect" else kept

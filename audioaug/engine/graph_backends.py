@@ -24,7 +24,7 @@ MOST_OF_PEAK = 1e-3
 class TorchCompile:
     """Traces the operators, which leaves no Python to break the graph or to recompile for, and compiles them.
 
-    That takes some 10 s for each layout, so few are worth it. On a CPU it takes the place of loops (``dsp.compiled``),
+    That takes some 10 s for each layout, so few are worth it. On a CPU it takes the place of loops (``dsp.loops``),
     which it cannot see: the light chain takes 1.3 times as long as with these (one thread, 32 clips of 1 s).
     """
 

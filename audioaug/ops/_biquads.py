@@ -12,6 +12,7 @@ import torch
 
 from audioaug.core import BatchInfo, DeviceBatchInfo, Distribution, MelUniform, Params, Uniform
 from audioaug.dsp import biquads
+from audioaug.dsp.biquads.cascade import run as run_cascades
 
 DRAWN = ("center_freq", "gain_db", "q_factor")
 INF = float("inf")
@@ -59,4 +60,4 @@ def replayed(
 
 def run(x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
     """Filter each example with its own cascade."""
-    return biquads.run(x_BCT, biquads.unpacked(params), clips.out(x_BCT))
+    return run_cascades(x_BCT, biquads.unpacked(params), clips.out(x_BCT))

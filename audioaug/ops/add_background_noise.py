@@ -1,6 +1,6 @@
 """AddBackgroundNoise: a stretch of a random recording, mixed in at a random level.
 
-Shapes: B examples, C channels (1), T samples.
+Shapes: B examples, C channels (1), T samples, S samples of the bank; R rows, a channel of an example each.
 """
 
 import math
@@ -27,13 +27,17 @@ from audioaug.core import (
     Uniform,
     UniformInt,
 )
-from audioaug.dsp import compiled
-from audioaug.dsp.levels import added, db_to_ratio, level, norm, norm_of_stretches, rms
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.levels import added, db_to_ratio, level, norm, norm_of_segments, rms
+from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
 
 SILENCE = 1e-9
 """Noise of a lower level than this is left out, as in the reference."""
+
+BLOCK = 1024
+"""Samples that stay in the cache while a loop works on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,20 +127,7 @@ class AddBackgroundNoise(Op):
         level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
             level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
-        if compiled.fits(x_BCT):
-            return self._added_in_a_loop(x_BCT, level_B, params, clips)
-        noise_BT, rms_B = self._noise(x_BCT, params, clips)
-        return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
-
-    def _added_in_a_loop(
-        self, x_BCT: torch.Tensor, level_B: torch.Tensor, params: Params, clips: DeviceBatchInfo
-    ) -> torch.Tensor:
-        from audioaug.dsp.loops.excerpts import add_excerpts
-
-        bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
-        where = (bank, params["place"], params["span"])
-        gain_B = level_B * _inverse(norm_of_stretches(*where) / params["span"].sqrt())
-        return compiled.of_rows(add_excerpts, x_BCT, *where, gain_B, out=clips.out(x_BCT))
+        return _with_noise(x_BCT, self, level_B, params, clips)
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
@@ -172,3 +163,51 @@ class AddBackgroundNoise(Op):
 def _inverse(rms_B: torch.Tensor) -> torch.Tensor:
     """Return what brings noise to level 1, or, if it is as good as silent, to 0."""
     return torch.where(rms_B < SILENCE, 0.0, 1 / rms_B)
+
+
+@primitive
+def _with_noise(
+    x_BCT: torch.Tensor, op: AddBackgroundNoise, level_B: torch.Tensor, params: Params, clips: DeviceBatchInfo
+) -> torch.Tensor:
+    """Add the excerpts at these levels."""
+    noise_BT, rms_B = op._noise(x_BCT, params, clips)
+    return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
+
+
+@_with_noise.loop()
+def _with_noise_by_loop(
+    x_BCT: torch.Tensor, op: AddBackgroundNoise, level_B: torch.Tensor, params: Params, clips: DeviceBatchInfo
+) -> torch.Tensor:
+    bank = bank_of(params, as_paths(op.sounds_path), clips.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
+    where = (bank, params["place"], params["span"])
+    gain_B = level_B * _inverse(norm_of_segments(*where) / params["span"].sqrt())
+    return run_rows(_add_excerpts, x_BCT, *where, gain_B, out=clips.out(x_BCT))
+
+
+@loop
+def _add_excerpts(
+    x_RT: Floats,
+    bank_S: Floats,
+    place_B: Integers,
+    span_B: Integers,
+    gain_B: Floats,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Add an excerpt, with a gain, to each row, ``channels`` of them an example. The result may be where x is."""
+    some = np.empty(BLOCK, dtype=np.float32)
+    for row in range(first, last):
+        example, begin = row // channels, 0
+        place, span, gain = place_B[example], span_B[example], gain_B[example]
+        while begin < x_RT.shape[1]:
+            since = begin % span
+            count = min(BLOCK, span - since, x_RT.shape[1] - begin)
+            x_T, y_T = x_RT[row, begin : begin + count], y_RT[row, begin : begin + count]
+            noise_T = bank_S[place + since : place + since + count]
+            for t in range(count):
+                some[t] = x_T[t] + gain * noise_T[t]
+            for t in range(count):
+                y_T[t] = some[t]
+            begin += count

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import NOISE_KEY, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
 from audioaug.core.draws import legacy_generators
-from audioaug.dsp.pad import PadMode, pad
+from audioaug.dsp.windows import PadMode, pad
 from audioaug.errors import ChainError
 
 

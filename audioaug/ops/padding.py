@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
 from audioaug.core.op import inside
-from audioaug.dsp import compiled
-from audioaug.dsp.pad import PadMode, pad
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.windows import PadMode, pad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +50,24 @@ class Padding(Op):
         return {"padding_length": np.minimum(length, most)}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        missing_B, samples = params["padding_length"], x_BCT.shape[-1]
-        left_B = clips.lengths_B - missing_B
-        if self.mode == "silence" and not compiled.fits(x_BCT):
-            kept_B1T = inside(left_B, samples) if self.pad_section == "end" else ~inside(missing_B, samples)
-            return torch.where(kept_B1T, x_BCT, 0.0)
-        start_B = torch.zeros_like(left_B) if self.pad_section == "end" else missing_B
-        return pad(x_BCT, start_B, left_B, start_B, samples, self.mode)
+        return _padded(x_BCT, self, params["padding_length"], clips.lengths_B - params["padding_length"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         place = params["padding_length"] if self.pad_section == "start" else 0
         return Timeline.padded(length, length, place, length - params["padding_length"], place, self.mode)
+
+
+@primitive
+def _padded(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
+    """Replace ``missing`` samples of each example; silence needs no copy of the ``left`` ones."""
+    if op.mode != "silence":
+        return _pad_around(x_BCT, op, missing_B, left_B)
+    samples = x_BCT.shape[-1]
+    kept_B1T = inside(left_B, samples) if op.pad_section == "end" else ~inside(missing_B, samples)
+    return torch.where(kept_B1T, x_BCT, 0.0)
+
+
+@_padded.loop()
+def _pad_around(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
+    start_B = torch.zeros_like(left_B) if op.pad_section == "end" else missing_B
+    return pad(x_BCT, start_B, left_B, start_B, x_BCT.shape[-1], op.mode)

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
+from audioaug.dsp.dispatch import map_chunks
 from audioaug.dsp.resample import fixed_ratio, resample
-from audioaug.dsp.rows import in_turn
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.ops.time_stretch import SAMPLES_STEP, Method, check_channels
 
@@ -70,4 +70,4 @@ class PitchShift(Op):
             step_R, stretched_R = params["step"][some], params["stretched"][some]
             return resample(y_RCT, step_R, x_BCT.shape[-1], stretched_R, band_limit=classic)
 
-        return in_turn(shifted, x_BCT, params["samples"] * x_BCT.shape[1])
+        return map_chunks(shifted, x_BCT, params["samples"] * x_BCT.shape[1])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, UniformInt
 from audioaug.dsp.fades import crossfade
-from audioaug.dsp.windows import pieced, read_around, write
+from audioaug.dsp.windows import join_segments, read_around, write
 from audioaug.errors import ChainError
 
 SHORTEST = 0.00025
@@ -129,7 +129,7 @@ class RepeatPart(Op):
         begin_BK, rest_BK = F.pad(begin_BK.clamp(max=samples), (1, 0)), F.pad(piece_K == repeats_B1, (1, 0))
         rest_B1 = repeats_B1 if self.mode == "insert" else torch.zeros_like(repeats_B1)
         by_BK = F.pad(part_B1 * torch.where(piece_K == repeats_B1, rest_B1, piece_K + 1), (1, 0))
-        y_BCT = pieced(x_BCT, begin_BK, by_BK, samples)
+        y_BCT = join_segments(x_BCT, begin_BK, by_BK, samples)
         return self._faded(x_BCT, y_BCT, begin_BK, by_BK, rest_BK, fade) if fade else y_BCT
 
     def _faded(

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params
-from audioaug.dsp.fades import silence_stretch
+from audioaug.dsp.fades import silence_segment
 from audioaug.errors import ChainError
 
 SHORTEST_FADE = 0.00025
@@ -67,4 +67,4 @@ class TimeMask(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
         y_BCT = x_BCT if clips.spare else x_BCT.clone()
-        return silence_stretch(y_BCT, params["t0"], params["t"], params["fade"], params["longest_fade"])
+        return silence_segment(y_BCT, params["t0"], params["t"], params["fade"], params["longest_fade"])

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, Uniform
-from audioaug.dsp.rows import in_turn
+from audioaug.dsp.dispatch import map_chunks
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.errors import DataError
 
@@ -78,7 +78,7 @@ class TimeStretch(Op):
                 return phase_vocoder(x_BCT[some], rate_R, samples, clips.lengths_B[some])
             return stretch(x_BCT[some], rate_R, samples, frame_size(clips.sample_rate))
 
-        y_BCT = in_turn(stretched, x_BCT, max(samples, x_BCT.shape[-1]) * x_BCT.shape[1])
+        y_BCT = map_chunks(stretched, x_BCT, max(samples, x_BCT.shape[-1]) * x_BCT.shape[1])
         if not self.leave_length_unchanged:
             return y_BCT
         y_BCT = torch.nn.functional.pad(y_BCT, (0, x_BCT.shape[-1] - y_BCT.shape[-1]))

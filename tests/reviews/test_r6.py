@@ -415,7 +415,7 @@ def test_r6_05_an_old_page_stays_until_there_is_a_new_one(tmp_path):
 
 LOOP = """
 import numpy as np
-from audioaug.dsp.loops.compiling import loop
+from audioaug.dsp.loops import loop
 
 @loop
 def half(x):
@@ -426,7 +426,7 @@ def quarter(x):
     return half(x) / 2
 
 if __name__ == "__main__":
-    print(quarter(8.0), sum(quarter.stats.cache_hits.values()))
+    print(quarter(8.0), sum(quarter.compiled.stats.cache_hits.values()))
 """
 
 

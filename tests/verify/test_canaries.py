@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug import ops
 from audioaug.core import Chain, Contract, Params
-from audioaug.dsp import compiled
+from audioaug.dsp import dispatch
 from audioaug.verify import material
 from audioaug.verify.contracts import Verdict, check, check_fresh, worst
 from audioaug.verify.replay import Case, judge, padded, replay, trimmed, verify_op
@@ -387,7 +387,7 @@ class TestVerifyOp:
 
         honest, envelope = limiter.Limiter.batched, limiter.decaying_max
         if fault == "linked channels":  # which there is no place for in the loop
-            monkeypatch.setattr(compiled, "ENABLED", False)
+            monkeypatch.setitem(dispatch.FASTEST, "cpu", "torch")
         faults: dict[str, tuple[object, str, Callable[..., object]]] = {
             "the envelope falls too fast": (
                 limiter.Limiter,

@@ -1,4 +1,4 @@
-"""Signals read between their samples, at a rate for each row, in one pass.
+"""A kernel that interpolates signals, at a rate for each row.
 
 Shapes: B examples, C channels, T samples, N samples at twice the rate, K samples of the result.
 """
@@ -9,13 +9,13 @@ import torch
 import triton
 import triton.language as tl
 
-from audioaug.dsp import kernel
+from audioaug.dsp import dispatch
 
 BLOCK = 512
-"""Samples that a program reads."""
+"""Samples of the result that a program computes."""
 
 
-def read_at_rates(
+def interpolate(
     fine_BCN: torch.Tensor,
     x_BCT: torch.Tensor,
     step_B: torch.Tensor,
@@ -30,7 +30,7 @@ def read_at_rates(
         fine_BCN: periodic signals of twice the rate.
         x_BCT: the clips themselves, for steps of 1.
         step_B: old rate over new rate, times 2**bits.
-        length_B: of the clips; behind it, the result is silent.
+        length_B: of the clips; after it, the result is silent.
         factors: of the weights of half of the taps, by the powers of the distance from the middle between two samples.
         bits: how many of a time are its fraction.
         samples_out: K.
@@ -40,12 +40,12 @@ def read_at_rates(
     sizes = fine_BCN.shape[-1], x_BCT.shape[-1], samples_out, x_BCT.shape[1]
     grid = out.shape[0] * out.shape[1], triton.cdiv(samples_out, BLOCK)
     constants = tuple(tuple(each) for each in factors)
-    kernel.launch(_read, grid, out, *values, *sizes, FACTORS=constants, BITS=bits, BLOCK=BLOCK)
+    dispatch.launch(_interpolate, grid, out, *values, *sizes, FACTORS=constants, BITS=bits, BLOCK=BLOCK)
     return out
 
 
 @triton.jit
-def _read(
+def _interpolate(
     y_ptr,
     fine_ptr,
     x_ptr,

@@ -1,4 +1,4 @@
-"""Stretches of rows, faded in place.
+"""Kernels that fade segments of rows in place.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -7,20 +7,20 @@ import torch
 import triton
 import triton.language as tl
 
-from audioaug.dsp import kernel
+from audioaug.dsp import dispatch
 
 BLOCK = 1024
-"""Samples that a program does."""
+"""Samples that a program computes."""
 
 
-def silence_stretch(
+def silence_segment(
     y_BCT: torch.Tensor, start_B: torch.Tensor, count_B: torch.Tensor, fade_B: torch.Tensor, bend_by: float
 ) -> None:
-    """Do what ``fades.silence_stretch`` does to rows whose samples lie together, with fades that bend."""
+    """Do what ``fades.silence_segment`` does to rows whose samples lie together, with fades that bend."""
     rows, channels, samples = y_BCT.shape
     grid = rows * channels, triton.cdiv(samples, BLOCK)
     numbers = *y_BCT.stride()[:2], bend_by, channels, samples
-    kernel.launch(_silence, grid, y_BCT, start_B, count_B, fade_B, *numbers, BLOCK=BLOCK)
+    dispatch.launch(_silence, grid, y_BCT, start_B, count_B, fade_B, *numbers, BLOCK=BLOCK)
 
 
 def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int, bend_by: float) -> None:
@@ -28,7 +28,7 @@ def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int, bend_by:
     rows, channels, samples = y_BCT.shape
     grid = rows * channels, triton.cdiv(2 * fade, BLOCK)
     numbers = *y_BCT.stride()[:2], bend_by, channels, samples
-    kernel.launch(_fade, grid, y_BCT, stitch_B, fade, *numbers, BLOCK=BLOCK)
+    dispatch.launch(_fade, grid, y_BCT, stitch_B, fade, *numbers, BLOCK=BLOCK)
 
 
 @triton.jit
@@ -47,11 +47,11 @@ def _silence(
 @triton.jit
 def _fade(y_ptr, stitch_ptr, fade, stride_B, stride_C, bend_by, channels, samples, BLOCK: tl.constexpr):
     stitch = tl.load(stitch_ptr + tl.program_id(0) // channels)
-    behind = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK) - fade
-    place = stitch + behind
-    gain = _crossfade(tl.maximum(behind, -1 - behind), fade, bend_by)
+    after = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK) - fade
+    place = stitch + after
+    gain = _crossfade(tl.maximum(after, -1 - after), fade, bend_by)
     _multiply(
-        _row(y_ptr, stride_B, stride_C, channels) + place, gain, (behind < fade) & (place >= 0) & (place < samples)
+        _row(y_ptr, stride_B, stride_C, channels) + place, gain, (after < fade) & (place >= 0) & (place < samples)
     )
 
 

@@ -21,11 +21,12 @@ import torch
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
-from audioaug.dsp import compiled, kernel
+from audioaug.dsp.dispatch import map_chunks, primitive
 from audioaug.dsp.fft import fast_length
-from audioaug.dsp.rows import in_turn
+from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 
 FloatArray = NDArray[np.float64]
+f32 = np.float32
 
 FRACTION_BITS = 36
 """Time is a whole number of 2**-36 input samples: float32 would be a sample off after a few minutes."""
@@ -46,11 +47,16 @@ WIDE_CENTRE = 0.985
 """The same without a band limit: only so that jumps do not ring for long."""
 
 TAPS = 8
+BEFORE = TAPS // 2 - 1
+"""Taps before the sample before the time."""
 KERNEL_SHAPE = 2.3 * TAPS
 """Best for twice the rate: 1e-7 (Barnett, Magland, af Klinteberg: "A parallel nonuniform fast Fourier transform library
 based on an 'exponential of semicircle' kernel", 2019)."""
 
 TAP_DEGREE, SPECTRUM_DEGREE, NODES = 8, 7, 16
+
+BLOCK = 256
+"""Samples of the result that stay in the cache while a loop works on them."""
 
 
 def fixed_ratio(old_rate: FloatArray, new_rate: FloatArray) -> NDArray[np.int64]:
@@ -93,9 +99,9 @@ def resample(
         inside_R1T = torch.arange(samples, device=x_RCT.device) < lengths_R[some, None, None]
         clips = torch.where(inside_R1T, x_RCT[some], 0.0)
         fine = _at_twice_the_rate(clips, functools.partial(_gain_RF, step_R[some], band_limit), reach)
-        return _read(fine, clips, step_R[some], samples_out, lengths_R[some])
+        return _interpolate(fine, clips, step_R[some], samples_out, lengths_R[some])
 
-    return in_turn(resampled, x_RCT, channels * max(samples + reach, samples_out))
+    return map_chunks(resampled, x_RCT, channels * max(samples + reach, samples_out))
 
 
 def _at_twice_the_rate(clips_RCT: torch.Tensor, gain: Callable[[int], torch.Tensor], reach: int) -> torch.Tensor:
@@ -179,21 +185,11 @@ def _at(place: torch.Tensor, factors: Sequence[float]) -> torch.Tensor:
     return value
 
 
-def _read(
+@primitive
+def _interpolate(
     fine_RCN: torch.Tensor, x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor
 ) -> torch.Tensor:
     """Read clips at steps of their own from periodic signals of twice the rate; those of step 1 as they are."""
-    if compiled.fits(fine_RCN):
-        from audioaug.dsp.loops.between import read_at_rates
-
-        factors = torch.tensor(_taps_as_polynomials())
-        numbers = x_RCT.flatten(0, 1), step_R, lengths_R, factors
-        return compiled.of_rows(read_at_rates, fine_RCN, *numbers, samples_out=samples_out)
-    if kernel.fits(fine_RCN):
-        from audioaug.dsp.kernels import between
-
-        taps = _taps_as_polynomials()
-        return between.read_at_rates(fine_RCN, x_RCT, step_R, lengths_R, taps, FRACTION_BITS, samples_out)
     time_RK = torch.arange(samples_out, device=x_RCT.device) * step_R[:, None]
     same = torch.nn.functional.pad(x_RCT, (0, max(0, samples_out - x_RCT.shape[-1])))[..., :samples_out]
     y_RCK = torch.where((step_R == 1 << FRACTION_BITS)[:, None, None], same, _read_between(fine_RCN, time_RK))
@@ -203,8 +199,8 @@ def _read(
 def _read_between(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor:
     """Read a periodic signal of twice the rate at times between its samples."""
     channels, length = fine_RCN.shape[1:]
-    before, half = TAPS // 2 - 1, FRACTION_BITS - 1
-    ringed = torch.cat([fine_RCN[..., -before:], fine_RCN, fine_RCN[..., : TAPS - before]], dim=-1)
+    half = FRACTION_BITS - 1
+    ringed = torch.cat([fine_RCN[..., -BEFORE:], fine_RCN, fine_RCN[..., : TAPS - BEFORE]], dim=-1)
     place_RCK = (time_RK >> half).clamp(max=length - 1)[:, None].expand(-1, channels, -1)
     off_RK = (time_RK & ((1 << half) - 1)).float() * 2.0**-half - 0.5
     square_RK = off_RK.square()
@@ -215,3 +211,79 @@ def _read_between(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor
             read_RCK = ringed[..., place : place + length].gather(-1, place_RCK)
             total_RCK.addcmul_(weight_RK[:, None], read_RCK)
     return total_RCK
+
+
+@_interpolate.loop()
+def _interpolate_by_loop(
+    fine_RCN: torch.Tensor, x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor
+) -> torch.Tensor:
+    numbers = x_RCT.flatten(0, 1), step_R, lengths_R, torch.tensor(_taps_as_polynomials())
+    return run_rows(_interpolate_rows, fine_RCN, *numbers, samples_out=samples_out)
+
+
+@_interpolate.kernel()
+def _interpolate_by_kernel(
+    fine_RCN: torch.Tensor, x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor
+) -> torch.Tensor:
+    from audioaug.dsp.resample.kernel import interpolate
+
+    return interpolate(fine_RCN, x_RCT, step_R, lengths_R, _taps_as_polynomials(), FRACTION_BITS, samples_out)
+
+
+@loop
+def _interpolate_rows(
+    fine_RN: Floats,
+    x_RT: Floats,
+    step_B: Integers,
+    length_B: Integers,
+    factors_PD: Floats,
+    channels: int,
+    y_RK: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Read rows, ``channels`` of them an example; after a clip's end the result is silent.
+
+    ``factors_PD``: of each pair of taps the factors of its weight, by the powers of the distance from the middle
+    between two samples.
+    """
+    fine, wanted = fine_RN.shape[1], y_RK.shape[1]
+    ringed = np.empty(fine + TAPS, dtype=f32)
+    for row in range(first, last):
+        step, length = step_B[row // channels], length_B[row // channels]
+        heard = min(wanted, ((length << FRACTION_BITS) + step - 1) // step)
+        y_K = y_RK[row]
+        if step == 1 << FRACTION_BITS:
+            for k in range(heard):
+                y_K[k] = x_RT[row, k]
+        else:
+            ringed[:BEFORE] = fine_RN[row, fine - BEFORE :]
+            for place in range(fine):
+                ringed[BEFORE + place] = fine_RN[row, place]
+            ringed[BEFORE + fine :] = fine_RN[row, : TAPS - BEFORE]
+            for begin in range(0, heard, BLOCK):
+                _interpolate_block(ringed, fine, begin, step, factors_PD, y_K[begin : min(begin + BLOCK, heard)])
+        y_K[heard:] = 0.0
+
+
+@loop
+def _interpolate_block(ringed: Floats, fine: int, begin: int, step: int, factors_PD: Floats, y_K: Floats) -> None:
+    count, half = len(y_K), FRACTION_BITS - 1
+    place_K, off_K = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=f32)
+    total_K = np.zeros(BLOCK, dtype=f32)
+    for k in range(count):
+        time = (begin + k) * step
+        place_K[k] = min(time >> half, fine - 1)
+        off_K[k] = f32(time & ((1 << half) - 1)) * f32(2.0**-half) - f32(0.5)
+    for tap in range(TAPS // 2):
+        c = factors_PD[tap]
+        c0, c1, c2, c3, c4, c5, c6, c7, c8 = c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8]
+        for k in range(count):
+            off = off_K[k]
+            square = off * off
+            even = (((c8 * square + c6) * square + c4) * square + c2) * square + c0
+            odd = (((c7 * square + c5) * square + c3) * square + c1) * off
+            earlier, later = ringed[place_K[k] + tap], ringed[place_K[k] + TAPS - 1 - tap]
+            total_K[k] += (even + odd) * earlier + (even - odd) * later
+    for k in range(count):
+        y_K[k] = total_K[k]

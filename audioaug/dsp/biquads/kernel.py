@@ -1,4 +1,4 @@
-"""Spectra times the responses of filter cascades, which are never written to memory.
+"""A kernel that multiplies spectra by the responses of filter cascades, which are never written to memory.
 
 Shapes: R rows, P parts of a row (channels and blocks), F frequencies, S sections, K numbers of each.
 """
@@ -7,14 +7,14 @@ import torch
 import triton
 import triton.language as tl
 
-from audioaug.dsp import kernel
+from audioaug.dsp import dispatch
 
 BLOCK = 512
-"""Frequencies that a program does, for all parts of a row."""
+"""Frequencies that a program computes, for all parts of a row."""
 
 
 def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, axis_AF: torch.Tensor) -> None:
-    """Multiply each row's spectra in place; see ``biquads`` for the response.
+    """Multiply each row's spectra in place; see ``dsp.biquads`` for the response.
 
     Args:
         spectrum_RPF: complex64, contiguous.
@@ -25,7 +25,7 @@ def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, 
     (sections, count), cut = numbers_RSK.shape[1:], len(axis_AF) > 2
     grid = rows, triton.cdiv(bins, BLOCK)
     values = torch.view_as_real(spectrum_RPF), numbers_RSK.contiguous(), axis_AF
-    kernel.launch(_multiply, grid, *values, parts, bins, sections, CUT=cut, NUMBERS=count, BLOCK=BLOCK)
+    dispatch.launch(_multiply, grid, *values, parts, bins, sections, CUT=cut, NUMBERS=count, BLOCK=BLOCK)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""White Gaussian noise, and noise added to a batch, in one pass.
+"""A kernel that makes white Gaussian noise, or adds it to a batch.
 
 Shapes: R rows, C channels, T samples.
 """
@@ -7,10 +7,10 @@ import torch
 import triton
 import triton.language as tl
 
-from audioaug.dsp import kernel
+from audioaug.dsp import dispatch
 
 BLOCK = 1024
-"""Samples that a program does."""
+"""Samples that a program computes."""
 
 
 def add_noise(x_RCT: torch.Tensor, key_R: torch.Tensor, gain_R: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -29,7 +29,7 @@ def _launch(
 ) -> torch.Tensor:
     rows, channels, samples = out.shape
     grid = rows * channels, triton.cdiv(samples, BLOCK)
-    kernel.launch(_make, grid, out, x_RCT, key_R, gain_R, channels, samples, ADDS=adds, BLOCK=BLOCK)
+    dispatch.launch(_make, grid, out, x_RCT, key_R, gain_R, channels, samples, ADDS=adds, BLOCK=BLOCK)
     return out
 
 
@@ -49,7 +49,7 @@ def _make(
     both = _hash_64(_hash_64(tl.load(key_ptr + row)) + channel + 1)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < samples
-    # The hash, as in noise._hash_32.
+    # The hash, as in _hash_32 of the torch definition.
     z = (place // 2).to(tl.uint32) * 0x9E3779B9 + both.to(tl.uint32)
     z = (z ^ (z >> 16)) * 0x7FEB352D + (both >> 32).to(tl.uint32)
     z = (z ^ (z >> 15)) * 0x846CA68B

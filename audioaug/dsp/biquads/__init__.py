@@ -5,13 +5,7 @@ Each is a low-pass, a band-pass and a high-pass of one frequency, g = tan(w_cent
 
     H = (low + band p + high p^2) / (1 + k p + p^2),  p = j tan(w/2) / g
 
-On a CPU a compiled loop runs the recursion itself (``loops.cascades``): four (one section) to two times (seven) as fast
-as by FFT, which is how it is done elsewhere (on an NVIDIA GPU with a kernel that multiplies spectra by the response,
-``kernels.cascades``). There the response, with u = sin(w/2) and v = g cos(w/2), is
-
-    H = (low v^2 - high u^2 + j band u v) / D,  D = v^2 - u^2 + j k u v
-
-where u^2, v^2 and u v keep all their digits in float32, also next to 0 Hz and to Nyquist. (cos(w) would not.)
+What is here runs on the host: ``plan`` decides on numbers; ``dsp.biquads.cascade`` filters with them on the device.
 
 A filter that rings longer than the clip would need an endless FFT. Of its impulse response only the first L samples can
 be heard, and cutting it there is exact: what it plays from sample L on is z^-L (c0 + c1 / z) / A(z), with the state
@@ -20,22 +14,18 @@ be heard, and cutting it there is exact: what it plays from sample L on is z^-L 
 The cascade starts in the steady state of its first sample, as ``sosfilt(zi=sosfilt_zi * x[0])`` does, section after
 section: as if it had been x[0] all the time before. Where H is cut, (H(0) - what is left of it) x[0] is missing then.
 
-Shapes: R rows, S sections, K = 7 numbers of each, C channels, T samples, F frequencies.
+Shapes: R rows, S sections, K = 7 numbers of each.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from audioaug.dsp import compiled, kernel
-from audioaug.dsp.fft import apply_response, block_length, fast_length
-from audioaug.dsp.rows import in_turn
+from audioaug.dsp.fft import fast_length
 
 Kind = Literal["low_shelf", "high_shelf", "peaking"]
 FloatArray = NDArray[np.float64]
@@ -45,8 +35,6 @@ SLOW = 4
 """How many times as long as the median of a batch the slow rows ring."""
 OWN_NUMBERS, NUMBERS = 5, 7
 """Of a section, and with the two of what it still plays from where it is cut on."""
-RESPONSE_WEIGHT = 0.3
-"""What a section's response costs, in FFTs of the same length and back (measured)."""
 CHERNOFF = (1.0 - 1e-9, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 
 
@@ -221,102 +209,3 @@ def cascade_rings_R(rings_RS: FloatArray) -> FloatArray:
 def _rounded_up(samples: FloatArray) -> NDArray[np.int64]:
     """Return the next power of two, so that sizes repeat."""
     return np.maximum(SHORTEST_TAIL, 2 ** np.ceil(np.log2(samples)).astype(np.int64))
-
-
-def run(x_RCT: torch.Tensor, cascades: Sequence[Cascade], out: torch.Tensor | None = None) -> torch.Tensor:
-    """Filter each row with its cascade, whose numbers are tensors. What comes out behind a clip's end is undefined.
-
-    Into ``out``, if it is of use: x's own memory will do.
-    """
-    if compiled.fits(x_RCT):
-        return _run_in_a_loop(x_RCT, cascades, out)
-    if len(cascades) == 1:
-        return _run(x_RCT, cascades[0])
-    y_RCT = torch.empty_like(x_RCT)
-    for cascade in cascades:
-        y_RCT.index_copy_(0, cascade.rows, _run(x_RCT.index_select(0, cascade.rows), cascade))
-    return y_RCT
-
-
-def _run_in_a_loop(x_RCT: torch.Tensor, cascades: Sequence[Cascade], out: torch.Tensor | None) -> torch.Tensor:
-    """Filter all rows at once: how long they ring does not matter here."""
-    from audioaug.dsp.loops.cascades import filter_cascades
-
-    numbers_RSK = torch.cat([_numbers(each, len(each.rows)) for each in cascades])
-    if len(cascades) > 1:
-        numbers_RSK = numbers_RSK.index_select(0, torch.cat([each.rows for each in cascades]).argsort())
-    return compiled.of_rows(filter_cascades, x_RCT, numbers_RSK, out=out)
-
-
-def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
-    rows, channels, samples = x_RCT.shape
-    weight = 0.0 if kernel.fits(x_RCT) else RESPONSE_WEIGHT * len(cascade.cuts) / channels
-    n = block_length(samples, cascade.tail, weight)
-    numbers_RSK, axis = _numbers(cascade, rows), _axis(n, max(cascade.cuts), x_RCT.device)
-
-    def filtered(some: slice) -> torch.Tensor:
-        first_RC1, multiply = x_RCT[some, :, :1], partial(_multiply, numbers_RSK[some], cascade.cuts, axis)
-        y_RCT = apply_response(x_RCT[some], multiply, n, cascade.tail, before_RC1=first_RC1)
-        if not any(cascade.cuts):
-            return y_RCT
-        missing_R = cascade.steady_R[some] - _left_R(numbers_RSK[some])  # of the steady state, since it is cut
-        return torch.addcmul(y_RCT, first_RC1, missing_R[:, None, None])
-
-    return in_turn(filtered, x_RCT, max(n, samples * channels))
-
-
-def response_RF(cascade: Cascade, rows: int, n: int) -> torch.Tensor:
-    """Return the product of all sections' responses at the frequencies of an FFT of n samples."""
-    numbers_RSK = _numbers(cascade, rows)
-    return _response(numbers_RSK, cascade.cuts, _axis(n, max(cascade.cuts), numbers_RSK.device))
-
-
-def _numbers(cascade: Cascade, rows: int) -> torch.Tensor:
-    numbers_RSK: torch.Tensor = cascade.numbers.view(rows, len(cascade.cuts), NUMBERS)
-    return numbers_RSK
-
-
-def _axis(n: int, cut: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Return sin(w/2), cos(w/2) and exp(-j w (cut - 1/2)) at the frequencies of an FFT of n samples."""
-    # cos(w/2) as the sine of the rest of a right angle: a cosine would lose its digits near the Nyquist frequency.
-    place = torch.arange(n // 2 + 1, device=device)
-    u, c = torch.sin(place * (math.pi / n)), torch.sin((n - 2 * place) * (math.pi / (2 * n)))
-    if not cut:
-        return u, c
-    angle = ((place * (2 * cut - 1)) % (2 * n)) * (-math.pi / n)  # reduced while it is a whole number
-    return u, c, torch.polar(torch.ones_like(angle), angle)
-
-
-def _multiply(
-    numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor], spectrum_RCKF: torch.Tensor
-) -> torch.Tensor:
-    if not kernel.fits(spectrum_RCKF):
-        return spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis)[:, None, None])
-    from audioaug.dsp.kernels.cascades import multiply_by_cascades
-
-    u, c, *turn = axis
-    axis_AF = torch.stack([u, c, *(part for each in turn for part in (each.real, each.imag))])
-    multiply_by_cascades(spectrum_RCKF.flatten(1, 2), numbers_RSK, axis_AF)
-    return spectrum_RCKF
-
-
-def _left_R(numbers_RSK: torch.Tensor) -> torch.Tensor:
-    """Return the response at 0 Hz, of sections that are cut."""
-    g, _, low, _, _, even, _ = numbers_RSK.unbind(dim=-1)
-    return (low - even / g.square()).prod(dim=-1)
-
-
-def _response(numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor]) -> torch.Tensor:
-    u, c, *turn = axis
-    c2, u2, uc = c * c, u * u, u * c
-    response: torch.Tensor | None = None
-    for number, cut in enumerate(cuts):
-        g, k, low, band, high, even, odd = numbers_RSK[:, number, :, None].unbind(dim=1)
-        above = torch.complex(torch.addcmul((low * g * g) * c2, high, u2, value=-1.0), (band * g) * uc)
-        below = torch.complex((g * g) * c2 - u2, (k * g) * uc)
-        if cut:
-            above.sub_(torch.complex(even * c, odd * u).mul_(turn[0]))
-        each = below.reciprocal_().mul_(above)  # far quicker than a complex division
-        response = each if response is None else response.mul_(each)
-    assert response is not None
-    return response

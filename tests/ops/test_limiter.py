@@ -1,4 +1,4 @@
-"""First-order recursions against a loop over time."""
+"""The limiter's first-order recursions against a loop over time."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.recursion import BLOCK, decaying_max, decaying_sum
+from audioaug.ops.limiter import BLOCK, decaying_max, decaying_sum
 
 DECAYS = (1.0, 0.9999, 0.99, 0.5, 1e-3)
 RECURSIONS: dict[str, tuple[Callable[..., torch.Tensor], Callable[[float, float], float]]] = {
