@@ -209,7 +209,7 @@ def test_every_cause_and_notice_has_an_entry_in_troubleshooting() -> None:
     ids = set(BOTTLENECKS) - {""}
     for path in (ROOT / "audioaug").rglob("*.py"):
         ids |= {*emitted(ast.parse(path.read_text(encoding="utf-8")))}
-    assert {"augment_cpu_bound", "arm_failed", "cpu_training", "cores_full"} <= ids
+    assert {"augment_cpu_bound", "candidate_failed", "cpu_training", "cores_full"} <= ids
     entries = re.split(r"^### `(\w+)`\n", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     said = dict(zip(entries[1::2], entries[2::2], strict=True))
     assert ids - set(said) == set()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from audioaug import Chain, build_device, ops
-from audioaug.advise.demo import demo_chain
+from audioaug.advise.model_file import demo_chain
 from audioaug.core import REGISTRY
 from audioaug.measure import peak_extra_bytes
 from audioaug.verify.material import demo_arguments

@@ -20,9 +20,9 @@ import soundfile
 import torch
 
 from audioaug import Chain, Loader, Monitor, Plan, ops
-from audioaug.advise.cache import Cache
-from audioaug.advise.cli import main
-from audioaug.advise.target import load_target
+from audioaug.advise.__main__ import main
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.survey import Cache
 from audioaug.audio import files
 from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
@@ -32,7 +32,7 @@ from audioaug.loader.failures import SkippedExamples
 from audioaug.loader.processes import local_size, share_of
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Report, Window, read_record, to_json
-from audioaug.report import monitor_html, to_text
+from audioaug.report import monitor, to_text
 from audioaug.units import parse_bytes
 from audioaug.writing import write_file
 from tests.decide.planted import planted_report
@@ -583,7 +583,7 @@ def test_r6_10_aliases_and_merges_of_due_size_are_read(tmp_path):
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"cut":' * 200_000, '{"x": ' + "[" * 5000 + "]" * 5000 + "}"])
 def test_r6_10_deep_json_gets_one_sentence(kind, text, here):
     (here / "deep.json").write_text(text)
-    with pytest.raises(UsageError, match=r"^deep\.json: (This is not the JSON of a |A plan has no field 'x')"):
+    with pytest.raises(UsageError, match=r"^deep\.json: (This is not the JSON of a |Unknown field 'x' in a plan)"):
         read_record("deep.json", kind)
 
 
@@ -621,7 +621,7 @@ def test_r6_10_impossible_numbers_in_a_report_get_one_sentence(field, planted, r
 @pytest.mark.parametrize("changes", [{"bottleneck": "unheard_of"}, {"step_ms": 0.0, "steps": 0}])
 def test_r6_10_a_log_with_odd_windows_has_a_page(changes, planted):
     window = Window(**{"seconds": 1.0, "step": 5, "steps": 5, "step_ms": 10.0, "wait_ms": 1.0, **changes})
-    page = monitor_html.render(MonitoredRun(planted.host), [window, window])
+    page = monitor.render(MonitoredRun(planted.host), [window, window])
     assert changes.get("bottleneck", "0.0 %") in page
 
 
@@ -668,9 +668,9 @@ def test_r6_11_data_may_have_a_name_that_is_no_utf_8(tmp_path):
     os.mkdir(folder)
     soundfile.write(folder + b"/x.wav", np.full(1000, 0.5), 16000, format="WAV")
     (tmp_path / "mymodel.py").write_text("import torch\nmodel = torch.nn.Linear(1, 1)\n")
-    target = load_target(str(tmp_path / "mymodel.py"), torch.device("cpu"), data=os.fsdecode(folder))
-    assert target.data_name == f"{tmp_path}/sp\\udce9ech" and target.dataset[0][0].any()
-    assert to_json(target.data_name)
+    job = load_training_job(str(tmp_path / "mymodel.py"), torch.device("cpu"), data=os.fsdecode(folder))
+    assert job.data_name == f"{tmp_path}/sp\\udce9ech" and job.dataset[0][0].any()
+    assert to_json(job.data_name)
 
 
 class WithItsOwnQueue:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from audioaug.advise.target import load_target
 from click.testing import CliRunner
 from experiment_crossover import (
     CPU,
@@ -43,7 +44,6 @@ from experiment_throughput import TURNS, Choice, Way, counts, works
 from listening import hear, spectrogram_db
 
 from audioaug import Chain, ops
-from audioaug.advise.target import load_target
 from audioaug.errors import MeasurementError
 from audioaug.measure import FakeClock, WallClock, host_facts
 from audioaug.records import Cell, Timing, write_record

@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from audioaug.advise.interrupt import Interrupt
-from audioaug.advise.progress import Progress
+from audioaug.advise.progress import Interrupt, Progress
 from audioaug.records import Report, read_record
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +110,7 @@ def interrupted(process: subprocess.Popen[str], said: str, everyone: bool, left:
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Traceback" not in said + err and "Exception ignored" not in err, err
-    assert err.splitlines()[-1].startswith("interrupted: what was measured so far is in the files")
+    assert err.splitlines()[-1].startswith("interrupted: partial results are in the output files")
     assert out == ""
     _, alive = psutil.wait_procs(left, timeout=PATIENCE)
     assert not alive
@@ -127,16 +126,21 @@ def test_in_the_middle(advisor) -> None:
     report = interrupted(process, said, False, wait_for_workers(process, 2))
     assert report.ceiling is not None and report.current.measured_ms > 0
     assert {stage.name for stage in report.stages} >= {"decode", "Gain", "collate"}
-    assert report.cells == () and [arm.cell for arm in report.measurements] == [report.current.name]
+    assert report.candidates == () and [candidate.candidate for candidate in report.measurements] == [
+        report.current.name
+    ]
 
 
 @NO_SIGINT
 def test_in_a_race_with_many_workers(advisor) -> None:
-    process = advisor("race of", "--budget", "5", "--workers", "4")
-    said = wait_for_stage(process, "race of")
+    process = advisor("racing", "--budget", "5", "--workers", "4")
+    said = wait_for_stage(process, "racing")
     report = interrupted(process, said, True, wait_for_workers(process, 8))
     assert len({cost.cut for cost in report.loader_costs}) == 2
-    assert {cell.status for cell in report.cells} <= {"predicted", "raced"} and report.cells  # some had their heat
+    assert {candidate.status for candidate in report.candidates} <= {
+        "predicted",
+        "raced",
+    } and report.candidates  # some had their screening
 
 
 def test_an_interruption_that_python_dropped_is_raised_at_the_next_occasion() -> None:

@@ -1,4 +1,7 @@
+"""The model file becomes a training job; the facts that a report states about it."""
+
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,10 +9,11 @@ import soundfile
 import torch
 from torch.nn.functional import cross_entropy
 
-from audioaug.advise.target import UsualLoss, in_one_line, load_module, load_target
+from audioaug import Chain, build_device, ops
+from audioaug.advise.model_file import load_module, load_training_job
+from audioaug.advise.training_job import UsualLoss, chain_facts, in_one_line
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
 
 HEAD = "import torch\nfrom torch import nn\n"
@@ -18,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def load(path, **options):
-    return load_target(path, CPU, **options)
+    return load_training_job(path, CPU, **options)
 
 
 # The model
@@ -37,20 +41,20 @@ def load(path, **options):
     ],
 )
 def test_every_form_of_model(model, text) -> None:
-    target = load(model(whole=f"{HEAD}{text}\n"))
-    assert isinstance(target.model, torch.nn.Module) and target.model.training
-    assert sum(parameter.numel() for parameter in target.model.parameters()) == 4
-    assert target.name == "mymodel.py"
+    job = load(model(whole=f"{HEAD}{text}\n"))
+    assert isinstance(job.model, torch.nn.Module) and job.model.training
+    assert sum(parameter.numel() for parameter in job.model.parameters()) == 4
+    assert job.name == "mymodel.py"
 
 
 def test_a_model_that_is_only_imported_is_not_taken(model) -> None:
-    with pytest.raises(ModelFileError, match="defines no model"):
+    with pytest.raises(ModelFileError, match="does not define a model"):
         load(model(whole="from torch.nn import Identity\n"))
 
 
 def test_several_models_are_named_with_the_way_to_choose(model) -> None:
     path = model(whole=HEAD + CLASS.format("One") + CLASS.format("Two"))
-    with pytest.raises(ModelFileError, match=rf"several models \(One, Two\)\. Name one: --model {path}:One\."):
+    with pytest.raises(ModelFileError, match=rf"several models \(One, Two\)\. Choose one: --model {path}:One\."):
         load(path)
     assert type(load(f"{path}:Two").model).__name__ == "Two"
 
@@ -70,11 +74,11 @@ def test_the_folder_of_the_model_file_can_be_imported_from(model, here) -> None:
 
 
 def test_own_train_step(model) -> None:
-    target = load(model("calls = []\ndef train_step(model, batch, optimizer):\n    calls.append(batch)\n"))
-    before = [parameter.clone() for parameter in target.model.parameters()]
-    target.step("a batch")
-    assert target.own_step.__globals__["calls"] == ["a batch"]
-    assert all(torch.equal(a, b) for a, b in zip(before, target.model.parameters(), strict=True))
+    job = load(model("calls = []\ndef train_step(model, batch, optimizer):\n    calls.append(batch)\n"))
+    before = [parameter.clone() for parameter in job.model.parameters()]
+    job.step("a batch")
+    assert job.own_step.__globals__["calls"] == ["a batch"]
+    assert all(torch.equal(a, b) for a, b in zip(before, job.model.parameters(), strict=True))
 
 
 def test_own_loss_and_optimizer(model) -> None:
@@ -82,33 +86,33 @@ def test_own_loss_and_optimizer(model) -> None:
         "def loss(output, batch):\n    return output.mean()\n"
         "def optimizer(model):\n    return torch.optim.SGD(model.parameters(), lr=1.0)\n"
     )
-    target = load(path)
-    assert isinstance(target.optimizer, torch.optim.SGD)
-    bias = target.model.head.bias.detach().clone()
-    target.step((torch.zeros(2, 1, 8), torch.zeros(2, dtype=torch.long)))
-    assert torch.allclose(target.model.head.bias, bias - 1 / 12)  # the gradient of a mean over 12 outputs
-    assert target.sources["loss"] == target.sources["optimizer"] == "model file"
+    job = load(path)
+    assert isinstance(job.optimizer, torch.optim.SGD)
+    bias = job.model.head.bias.detach().clone()
+    job.step((torch.zeros(2, 1, 8), torch.zeros(2, dtype=torch.long)))
+    assert torch.allclose(job.model.head.bias, bias - 1 / 12)  # the gradient of a mean over 12 outputs
+    assert job.sources["loss"] == job.sources["optimizer"] == "model file"
 
 
 def test_an_optimizer_object_is_used_as_it_is(model) -> None:
-    target = load(model("model = Tiny()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.5)\n"))
-    assert isinstance(target.optimizer, torch.optim.SGD)
+    job = load(model("model = Tiny()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.5)\n"))
+    assert isinstance(job.optimizer, torch.optim.SGD)
 
 
 def test_the_default_optimizer_leaves_frozen_parameters_alone(model) -> None:
-    target = load(model("model = Tiny()\nmodel.head.weight.requires_grad_(False)\n"))
-    assert isinstance(target.optimizer, torch.optim.AdamW)
-    assert len(target.optimizer.param_groups[0]["params"]) == 1
-    assert target.sources["optimizer"] == "default (AdamW)"
+    job = load(model("model = Tiny()\nmodel.head.weight.requires_grad_(False)\n"))
+    assert isinstance(job.optimizer, torch.optim.AdamW)
+    assert len(job.optimizer.param_groups[0]["params"]) == 1
+    assert job.sources["optimizer"] == "default (AdamW)"
 
 
 def test_a_step_with_labels_trains(model) -> None:
-    target = load(model())
+    job = load(model())
     batch = (torch.randn(4, 1, 4000), torch.arange(4))
-    before = UsualLoss()(target.model(batch[0]), batch)
+    before = UsualLoss()(job.model(batch[0]), batch)
     for _ in range(50):
-        target.step(batch)
-    assert UsualLoss()(target.model(batch[0]), batch) < before
+        job.step(batch)
+    assert UsualLoss()(job.model(batch[0]), batch) < before
 
 
 SCORES, LABELS = torch.randn(4, 7), torch.tensor([0, 6, 3, 3])
@@ -153,9 +157,9 @@ def test_precision(model) -> None:
     path = model(
         "seen = []\ndef loss(output, batch):\n    seen.append(output.dtype)\n    return output.float().sum()\n"
     )
-    target = load(path, precision="bf16")
-    target.step((torch.zeros(2, 1, 8),))
-    assert target.loss.__globals__["seen"] == [torch.bfloat16]
+    job = load(path, precision="bf16")
+    job.step((torch.zeros(2, 1, 8),))
+    assert job.loss.__globals__["seen"] == [torch.bfloat16]
 
 
 # The chain
@@ -171,16 +175,16 @@ def test_precision(model) -> None:
     ],
 )
 def test_every_form_of_augmentation(model, text) -> None:
-    target = load(model(f"from audioaug import ops\n{text}\n"))
-    assert [op.name for op in target.chain.ops] == ["Gain", "Clip"]
-    assert target.chain.sample_rate == 16000
-    assert target.sources["augment"] == "model file"
+    job = load(model(f"from audioaug import ops\n{text}\n"))
+    assert [op.name for op in job.chain.ops] == ["Gain", "Clip"]
+    assert job.chain.sample_rate == 16000
+    assert job.sources["augment"] == "model file"
 
 
 @pytest.mark.parametrize("text", ["ops.Gain(p=1.0)", "am.Gain(p=1.0)"])
 def test_a_single_transform_is_a_chain_too(model, text) -> None:
-    target = load(model(f"from audioaug import ops\nimport audiomentations as am\naugment = {text}\n"))
-    assert [op.name for op in target.chain.ops] == ["Gain"]
+    job = load(model(f"from audioaug import ops\nimport audiomentations as am\naugment = {text}\n"))
+    assert [op.name for op in job.chain.ops] == ["Gain"]
 
 
 def test_no_augmentation_is_not_the_demo_chain(model) -> None:
@@ -189,17 +193,17 @@ def test_no_augmentation_is_not_the_demo_chain(model) -> None:
 
 def test_an_augmentation_without_a_rate_needs_one(model) -> None:
     path = model(whole=HEAD + "model = nn.Linear(1, 1)\nimport audiomentations as am\naugment = [am.Gain()]\n")
-    with pytest.raises(ChainError, match=r"does not say its sample rate\. Define `sample_rate` or give --sample-rate"):
+    with pytest.raises(ChainError, match=r"has no sample rate\. Define `sample_rate` or use --sample-rate"):
         load(path)
     assert load(path, sample_rate=8000).chain.sample_rate == 8000
 
 
 def test_the_command_line_overrides_the_sample_rate(model) -> None:
     path = model("import audioaug\naugment = audioaug.Chain([audioaug.ops.Gain()], 16000)\n")
-    target = load(path, sample_rate=8000)
-    assert (target.chain.sample_rate, target.dataset.sample_rate) == (8000, 8000)
-    assert [op.name for op in target.chain.ops] == ["Gain"]
-    assert target.sources["sample_rate"] == "command line"
+    job = load(path, sample_rate=8000)
+    assert (job.chain.sample_rate, job.dataset.sample_rate) == (8000, 8000)
+    assert [op.name for op in job.chain.ops] == ["Gain"]
+    assert job.sources["sample_rate"] == "command line"
     assert load(path).sources["sample_rate"] == "model file"
 
 
@@ -208,21 +212,21 @@ def test_the_augment_option_wins_over_the_file(model, here) -> None:
     (here / "mychain.py").write_text("from audioaug import ops\nlouder = [ops.Gain()]\n")
     path = model("from audioaug import ops\naugment = [ops.Clip()]\n")
     for option, name in (("chain.yaml", "Reverse"), ("mychain.py:louder", "Gain")):
-        target = load(path, augment=option)
-        assert [op.name for op in target.chain.ops] == [name]
-        assert target.sources["augment"] == f"command line ({option})"
+        job = load(path, augment=option)
+        assert [op.name for op in job.chain.ops] == [name]
+        assert job.sources["augment"] == f"command line ({option})"
 
 
 # The data
 
 
 def test_a_model_alone_is_enough(model) -> None:
-    target = load(model(whole=HEAD + "model = nn.Linear(16000, 1)\n"))
-    assert isinstance(target.dataset, AudioFolder) and target.data_name == demo_folder("speech")
-    assert len(target.chain) > 1 and target.chain.sample_rate == 16000
-    assert target.dataset[0][0].shape == (1, 16000)
-    assert (target.batch_size, target.num_workers, target.clip_seconds) == (32, 0, (1.0, 1.0))
-    assert target.sources == {
+    job = load(model(whole=HEAD + "model = nn.Linear(16000, 1)\n"))
+    assert isinstance(job.dataset, AudioFolder) and job.data_name == demo_folder("speech")
+    assert len(job.chain) > 1 and job.chain.sample_rate == 16000
+    assert job.dataset[0][0].shape == (1, 16000)
+    assert (job.batch_size, job.num_workers, job.clip_seconds) == (32, 0, (1.0, 1.0))
+    assert job.sources == {
         "sample_rate": "demo chain",
         "augment": "demo chain",
         "clip_seconds": "default",
@@ -244,23 +248,23 @@ def folder(here) -> Path:
 
 @pytest.mark.parametrize("text", ["'audio'", "__import__('pathlib').Path('audio')"])
 def test_a_dataset_may_be_a_path(model, folder, text) -> None:
-    target = load(model(f"dataset = {text}\n"))
-    assert len(target.dataset) == 2 and target.dataset[0][0].shape == (1, 4000)
-    assert (target.data_name, target.sources["dataset"], target.pad) == ("audio", "model file", False)
+    job = load(model(f"dataset = {text}\n"))
+    assert len(job.dataset) == 2 and job.dataset[0][0].shape == (1, 4000)
+    assert (job.data_name, job.sources["dataset"], job.pad) == ("audio", "model file", False)
 
 
 def test_the_command_line_wins_over_the_file(model, folder) -> None:
     path = model("dataset = 'nowhere'\nnum_workers = 2\n")
-    target = load(path, data="audio", batch_size=3, clip_seconds=0.1)
-    assert (len(target.dataset), target.batch_size, target.dataset[0][0].shape) == (2, 3, (1, 1600))
-    assert {target.sources[name] for name in ("dataset", "batch_size", "clip_seconds")} == {"command line"}
-    assert (target.num_workers, target.sources["num_workers"]) == (2, "model file")
+    job = load(path, data="audio", batch_size=3, clip_seconds=0.1)
+    assert (len(job.dataset), job.batch_size, job.dataset[0][0].shape) == (2, 3, (1, 1600))
+    assert {job.sources[name] for name in ("dataset", "batch_size", "clip_seconds")} == {"command line"}
+    assert (job.num_workers, job.sources["num_workers"]) == (2, "model file")
 
 
 def test_a_dataset_object_and_collate_fn(model) -> None:
-    target = load(model("dataset = [(torch.zeros(1, 8), 0)] * 5\ncollate_fn = list\n"))
-    assert len(target.dataset) == 5 and target.collate_fn is list
-    assert (target.data_name, target.pad) == ("list", False)
+    job = load(model("dataset = [(torch.zeros(1, 8), 0)] * 5\ncollate_fn = list\n"))
+    assert len(job.dataset) == 5 and job.collate_fn is list
+    assert (job.data_name, job.pad) == ("list", False)
 
 
 @pytest.mark.parametrize(
@@ -283,13 +287,13 @@ def test_examples_that_cannot_be_read_do_not_stop_the_look_at_lengths(model) -> 
         "    def __getitem__(self, i): return [torch.zeros(8), torch.zeros(8)][i]",
         "dataset = Data()",
     )
-    target = load(model("\n".join(lines)))
-    assert target.pad is False
+    job = load(model("\n".join(lines)))
+    assert job.pad is False
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("3", "or with __iter__, got int"), ("iter([1])", r"\(list_iterator\) is an iterator, which can be read")],
+    [("3", "or with __iter__, got int"), ("iter([1])", r"\(list_iterator\) is an iterator, which can only be read")],
 )
 def test_what_is_no_dataset_is_refused(model, text, words) -> None:
     with pytest.raises(DataError, match=words):
@@ -299,10 +303,10 @@ def test_what_is_no_dataset_is_refused(model, text, words) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("batch_size = 'x'", "batch_size is 'x', but it must be a whole number of at least 1"),
+        ("batch_size = 'x'", "batch_size is 'x', but must be an integer of at least 1"),
         ("batch_size = 0", "batch_size is 0"),
         ("batch_size = 2.5", "batch_size is 2.5"),
-        ("num_workers = -1", "num_workers is -1, but it must be a whole number of at least 0"),
+        ("num_workers = -1", "num_workers is -1, but must be an integer of at least 0"),
         ("num_workers = 'two'", "num_workers is 'two'"),
         ("clip_seconds = 'a'", "clip_seconds is 'a', but it must be a number above 0"),
         ("clip_seconds = float('inf')", "clip_seconds is inf"),
@@ -333,3 +337,14 @@ def test_an_error_is_placed_in_the_model_file(here) -> None:
         with pytest.raises(IndexError) as caught:
             fail()
         assert in_one_line(caught.value, path) == "IndexError: pop from empty list (line 4 of m.py)."
+
+
+def test_what_is_one_pass_is_what_the_module_prints() -> None:
+    gain, mask = ops.Gain(p=1.0), ops.TimeMask(p=1.0)
+    chain = Chain([mask, gain, ops.LowPassFilter(p=1.0), mask, gain, ops.PolarityInversion(p=1.0), gain], 16000)
+    facts = chain_facts(SimpleNamespace(chain=chain, least_cut=0))
+    assert facts.fused == ((1, 3), (4, 7))
+    printed = str(build_device(chain))
+    for start, stop in facts.fused:
+        assert " + ".join(facts.ops[start:stop]) in printed
+    assert chain_facts(SimpleNamespace(chain=Chain([mask, gain], 16000), least_cut=0)).fused == ()

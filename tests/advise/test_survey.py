@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from audioaug.advise.cache import Cache
+from audioaug.advise.survey import Cache
 from audioaug.records import Report, read_record
 from tests.decide.planted import planted_report
 
@@ -33,13 +33,19 @@ def test_a_second_run_takes_the_stages_over_and_races(advise, model, here) -> No
 
     second = advise("--model", path, *BRIEF)
     assert second.code == 0 and not any(stage in second.err.splitlines() for stage in STAGES)
-    assert "race of " in second.err and "ceiling, and what you do today" in second.err
+    assert "racing " in second.err and "ceiling and current configuration" in second.err
     text = notices(here / "report.json")["cached"]
-    assert " ago (" in text and str(here / "cache") in text and "--fresh measures all of it again." in text
+    assert " ago (" in text and str(here / "cache") in text and "--fresh measures everything again." in text
     after = read_record(here / "report.json", Report)
-    assert (after.stages, after.loader_costs, after.steals) == (before.stages, before.loader_costs, before.steals)
+    assert (after.stages, after.loader_costs, after.contention) == (
+        before.stages,
+        before.loader_costs,
+        before.contention,
+    )
     assert after.complete and after.current.measured_ms != before.current.measured_ms
-    assert {arm.cell for arm in after.measurements} == {it.name for it in after.cells if it.measured_ms is not None}
+    assert {candidate.candidate for candidate in after.measurements} == {
+        it.name for it in after.candidates if it.measured_ms is not None
+    }
 
     third = advise("--model", path, *BRIEF, "--fresh")
     assert third.code == 0 and all(stage in third.err.splitlines() for stage in STAGES)

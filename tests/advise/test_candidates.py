@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import audioaug.advise.limits
-from audioaug.advise.arms import EndlessBatches
-from audioaug.advise.drawn import POOL, Reader, drawn
-from audioaug.advise.limits import why_unpicklable
-from audioaug.advise.pieces import readable
-from audioaug.advise.target import load_target
-from audioaug.advise.worker_probe import Memory
-from audioaug.records import Cell, Report, read_record
+import audioaug.advise.candidates
+from audioaug.advise.candidates import EndlessBatches, why_unpicklable
+from audioaug.advise.clips import POOL, Reader, sample_indices
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.stages import readable
+from audioaug.advise.today import Memory
+from audioaug.records import Candidate, Report, read_record
 
 pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
 
@@ -104,7 +103,7 @@ def test_one_core(advise, model, here) -> None:
     assert ran.code == 0
     report = found(here)
     assert report.host.usable_cores == 1.0 and report.host.cores == 1.0
-    assert {cell.num_workers for cell in report.cells} <= {0, 1}
+    assert {candidate.num_workers for candidate in report.candidates} <= {0, 1}
 
 
 @pytest.mark.usefixtures("planted_time")
@@ -116,15 +115,17 @@ def test_few_open_files_are_told_before_workers_start(advise, model, here, allow
     report = found(here)
     assert report.cause == "fd_limit"
     text = report.recommendation.because
-    assert "There is room for 1 worker only" in text and "ulimit -n" in text and "instead of 2" in text
+    assert "Only 1 worker can run" in text and "ulimit -n" in text and "instead of 2" in text
     assert report.current.num_workers == 1
-    refused = [cell for cell in report.cells if cell.num_workers == 2]
-    assert refused and all(cell.status == "infeasible" and "room for 1 worker" in cell.reason for cell in refused)
+    refused = [candidate for candidate in report.candidates if candidate.num_workers == 2]
+    assert refused and all(
+        candidate.status == "infeasible" and "room for 1 worker" in candidate.reason for candidate in refused
+    )
 
 
 @pytest.mark.usefixtures("planted_time")
 def test_little_shared_memory_is_told_before_workers_start(advise, model, here, monkeypatch) -> None:
-    monkeypatch.setattr(audioaug.advise.limits, "free_shared_memory", lambda: 100_000)  # injected; mounted below
+    monkeypatch.setattr(audioaug.advise.candidates, "free_shared_memory", lambda: 100_000)  # injected; mounted below
     assert advise("--model", model(CHEAP + PLANTED + TWO_WORKERS), *BRIEF).code == 0
     report = found(here)
     assert report.cause == "shm_too_small" and report.current.num_workers == 0
@@ -137,7 +138,7 @@ def test_what_does_not_pickle_is_named(advise, model, here) -> None:
     report = found(here)
     assert report.cause == "not_picklable" and report.current.num_workers == 0
     assert "`dataset.reader` (Data.__init__.<locals>.<lambda>) does not pickle" in report.recommendation.because
-    assert {cell.num_workers for cell in report.cells if cell.status != "infeasible"} == {0}
+    assert {candidate.num_workers for candidate in report.candidates if candidate.status != "infeasible"} == {0}
 
 
 def test_the_innermost_that_does_not_pickle_is_blamed(model) -> None:
@@ -145,10 +146,10 @@ def test_the_innermost_that_does_not_pickle_is_blamed(model) -> None:
     outside = (
         "dataset = [1]\nclass Data(list):\n    pass\ndataset = Data([torch.zeros(1, 8)])\ndataset.inner = Inner()\n"
     )
-    target = load_target(model(CHEAP + inside + outside), torch.device("cpu"))
-    assert why_unpicklable(target).startswith("`dataset.inner.file` (TextIOWrapper) does not pickle (")
-    target.dataset.inner.file.close()
-    assert why_unpicklable(load_target(model(CHEAP + IN_MEMORY), torch.device("cpu"))) == ""
+    job = load_training_job(model(CHEAP + inside + outside), torch.device("cpu"))
+    assert why_unpicklable(job).startswith("`dataset.inner.file` (TextIOWrapper) does not pickle (")
+    job.dataset.inner.file.close()
+    assert why_unpicklable(load_training_job(model(CHEAP + IN_MEMORY), torch.device("cpu"))) == ""
 
 
 @pytest.mark.usefixtures("planted_time")
@@ -160,10 +161,14 @@ def test_a_dataset_too_large_to_list(advise, model, here) -> None:
 
 
 def test_examples_are_drawn_from_all_of_a_dataset_and_fewer_are_the_first_of_more() -> None:
-    indices = drawn(10**12, 1000)
-    assert len(set(indices)) == 1000 and indices[:16] == drawn(10**12, 16) and indices != drawn(10**12, 1000, seed=1)
+    indices = sample_indices(10**12, 1000)
+    assert (
+        len(set(indices)) == 1000
+        and indices[:16] == sample_indices(10**12, 16)
+        and indices != sample_indices(10**12, 1000, seed=1)
+    )
     assert 0.4e12 < sum(indices) / 1000 < 0.6e12
-    assert sorted(drawn(5, 100)) == [0, 1, 2, 3, 4]
+    assert sorted(sample_indices(5, 100)) == [0, 1, 2, 3, 4]
     batches = iter(EndlessBatches(10**12, 32))
     assert len({index for _ in range(POOL // 32) for index in next(batches)}) == POOL
 
@@ -183,18 +188,18 @@ def test_a_dataset_of_which_nothing_can_be_read_is_not_scanned() -> None:
     assert readable(Reader(data), torch.as_tensor) == [] and data.tried < 1000
 
 
-def test_a_cell_that_is_out_of_memory_is_infeasible_and_not_the_end(racer_with) -> None:
+def test_a_candidate_that_is_out_of_memory_is_infeasible_and_not_the_end(racer_with) -> None:
     def step(batch) -> None:
-        if torch.get_num_threads() == 3:  # the greedy cell's
+        if torch.get_num_threads() == 3:  # the greedy candidate's
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")  # injected
 
     told: list[tuple[str, str]] = []
     racer = racer_with(step, lambda *notice: told.append(notice))
-    arms = [Cell("cpu", 1), Cell("cpu", 1, threads=3)]
-    raced = racer.heat(arms, {cell.name: 0.01 for cell in arms}, tick=lambda *_: None)
+    candidates = [Candidate("cpu", 1), Candidate("cpu", 1, threads=3)]
+    raced = racer.screening(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda *_: None)
     assert set(raced) == {"all in the loader, 0 workers"}
     assert [name for name, _ in told] == ["vram_limit"] and "20.00 GiB" in told[0][1]
-    assert racer.failed.keys() == {arms[1].name}
+    assert racer.failed.keys() == {candidates[1].name}
 
 
 def test_memory_that_only_warms_up_does_not_grow() -> None:
@@ -223,7 +228,7 @@ def test_under_taskset(model, here) -> None:
     assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
     report = found(here)
     assert report.host.usable_cores == 1.0 and "1 of" in ran.stdout
-    assert {cell.num_workers for cell in report.cells if cell.status != "infeasible"} <= {0, 1, 2}
+    assert {candidate.num_workers for candidate in report.candidates if candidate.status != "infeasible"} <= {0, 1, 2}
 
 
 @pytest.mark.slow
@@ -252,7 +257,7 @@ def test_beside_a_hog(model, here) -> None:
     assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
     report = found(here)
     told = {notice.id: notice.text for notice in report.notices} | {report.cause: report.recommendation.because}
-    assert "Other programs used" in told["foreign_load"] and "meanwhile, which were full" in told["foreign_load"]
+    assert "Other programs used" in told["foreign_load"] and "which were fully loaded" in told["foreign_load"]
 
 
 @pytest.mark.slow
@@ -265,7 +270,7 @@ def test_with_a_megabyte_of_shared_memory(model, here) -> None:
     assert ran.returncode == 0 and "SIGBUS" not in ran.stderr + ran.stdout, ran.stderr
     report = found(here)
     assert report.host.shm_bytes == 2**20 and report.cause == "shm_too_small"
-    assert "There is room for 0 workers only" in ran.stdout.replace("\n", " ")
+    assert "Only 0 workers can run" in ran.stdout.replace("\n", " ")
 
 
 @pytest.mark.slow

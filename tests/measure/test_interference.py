@@ -10,7 +10,7 @@ import time
 import pytest
 
 from audioaug.measure import FakeClock, GcPauses, WallClock, Watch, delayed_seconds
-from audioaug.measure.others import _swapped_in
+from audioaug.measure.interference import _swapped_in
 
 
 def spin(seconds: float) -> None:
@@ -33,7 +33,7 @@ def looks(monkeypatch):
 
 def test_what_is_not_ours_is_foreign(looks) -> None:
     looks((10.0, 100.0, 5.0, 50.0, 1.0, 0.0, 100.0), (12.0, 103.0, 5.5, 51.0, 1.4, 0.5, 700.0))
-    found = Watch(FakeClock()).others()
+    found = Watch(FakeClock()).interference()
     assert found.foreign_cores == pytest.approx(1.0) and found.stolen_cores == pytest.approx(0.25)
     assert found.wanted_cores == pytest.approx(0.2) and found.throttled == pytest.approx(0.25)
     assert found.swapped_in == pytest.approx(300.0)
@@ -42,12 +42,16 @@ def test_what_is_not_ours_is_foreign(looks) -> None:
 def test_a_lap_begins_where_the_last_one_ended(looks) -> None:
     looks(*((float(second), busy, 0.0, 0.0, 0.0, 0.0, 0.0) for second, busy in enumerate((0.0, 1.0, 1.5, 1.75))))
     watch = Watch(FakeClock())
-    assert [watch.lap().foreign_cores, watch.lap().foreign_cores, watch.others().foreign_cores] == [1.0, 0.5, 0.25]
+    assert [watch.lap().foreign_cores, watch.lap().foreign_cores, watch.interference().foreign_cores] == [
+        1.0,
+        0.5,
+        0.25,
+    ]
 
 
 def test_nothing_is_less_than_none(looks) -> None:
     looks((10.0, 100.0, 0.0, 50.0, 3.0, 0.0, 0.0), (11.0, 100.5, 0.0, 51.5, 1.0, 4.0, 0.0))
-    found = Watch(FakeClock()).others()
+    found = Watch(FakeClock()).interference()
     assert (found.foreign_cores, found.wanted_cores, found.throttled) == (0.0, 0.0, 1.0)
 
 
@@ -67,7 +71,7 @@ def test_our_own_children_are_ours() -> None:
     child.join()
     after = watch._look()
     assert after[3] - before[3] > 0.15  # the kernel counts in hundredths
-    assert watch.others().foreign_cores >= 0.0
+    assert watch.interference().foreign_cores >= 0.0
 
 
 def test_a_program_that_is_not_ours_is_foreign() -> None:
@@ -79,7 +83,7 @@ def test_a_program_that_is_not_ours_is_foreign() -> None:
     with subprocess.Popen([sys.executable, "-c", orphan], stdout=subprocess.PIPE) as parent:
         assert parent.wait(120) == 0 and parent.stdout.readline()  # the orphan has used its half second
     clock.advance(1.0)
-    assert watch.others().foreign_cores >= 0.25
+    assert watch.interference().foreign_cores >= 0.25
 
 
 def test_pauses_of_the_garbage_collector_add_up() -> None:

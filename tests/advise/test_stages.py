@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.arms import CACHED, FEW_CACHED
-from audioaug.advise.budget import Budget
-from audioaug.advise.loader_stages import beside_training, loaders
+from audioaug.advise.candidates import CACHED, FEW_CACHED
+from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
+from audioaug.advise.schedule import Budget
+from audioaug.advise.stages import contention_names, loaders_to_time
 from audioaug.advise.survey import Options, Survey
-from audioaug.advise.target import load_target
 from audioaug.errors import DataError
 from audioaug.measure import FakeClock
 from tests.decide.planted import planted_report
@@ -30,21 +30,21 @@ NEEDED = [
 OTHERS = [(0, "audiomentations", 1), (3, "audiomentations", 1), (3, "audiomentations", 2)]
 
 
-def places(cells) -> list[tuple[int, str, int]]:
-    return [(it.cut, it.worker_engine, it.num_workers) for it in cells]
+def places(candidates) -> list[tuple[int, str, int]]:
+    return [(it.cut, it.worker_engine, it.num_workers) for it in candidates]
 
 
 def survey_of(name: str, budget: float) -> Survey:
-    target = load_target(name, torch.device("cpu"))
-    return Survey(target, Options(budget, workers=(0, 1, 2)), Progress(quiet=True), lambda _: None)
+    job = load_training_job(name, torch.device("cpu"))
+    return Survey(job, Options(budget, workers=(0, 1, 2)), Progress(quiet=True), lambda _: None)
 
 
 def test_the_loaders_that_predictions_need_come_first() -> None:
     chain = Chain([ops.Gain()] * 3, 16000)
-    needed, others = loaders(FAST, chain, (0, 1, 2))
+    needed, others = loaders_to_time(FAST, chain, (0, 1, 2))
     assert (places(needed), places(others)) == (NEEDED, OTHERS)
-    assert beside_training(FAST, [*needed, *others]) == {it.name for it in needed[-2:]}
-    needed, others = loaders(planted_report(), chain, (0, 1, 2))
+    assert contention_names(FAST, [*needed, *others]) == {it.name for it in needed[-2:]}
+    needed, others = loaders_to_time(planted_report(), chain, (0, 1, 2))
     assert {it.worker_engine for it in (*needed, *others)} == {"audiomentations"}
     assert places(others) == OTHERS[:1]
 
@@ -55,14 +55,14 @@ def test_the_others_are_timed_while_there_is_time(model, monkeypatch, seconds, t
     survey.report = replace(FAST, chain=survey.report.chain)
     survey.budget = Budget(seconds, FakeClock())
     asked = []
-    monkeypatch.setattr(survey, "_measure_loader", lambda cell, share, steals: asked.append(cell))
+    monkeypatch.setattr(survey, "_measure_loader", lambda candidate, share, contention: asked.append(candidate))
     survey._measure_loaders()
     assert places(asked) == timed
 
 
 @pytest.mark.parametrize(("budget", "batches"), [(6.0, FEW_CACHED), (112.0, CACHED)])
 def test_fewer_batches_are_kept_under_a_small_budget(model, monkeypatch, budget, batches) -> None:
-    def load(target, cell, count):
+    def load(job, candidate, count):
         raise DataError(f"{count} batches")
 
     monkeypatch.setattr("audioaug.advise.survey.cached_batches", load)
