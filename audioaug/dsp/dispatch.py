@@ -77,14 +77,16 @@ class Primitive(Generic[P, T]):
 
     def __init__(self, definition: Callable[Concatenate[torch.Tensor, P], T]) -> None:
         self.definition = definition
-        self._implementations: dict[Implementation, list[tuple[Any, Any]]] = {"torch": [], "loop": [], "kernel": []}
+        self._declared: dict[Implementation, list[tuple[Any, Any]]] = {}
         functools.update_wrapper(self, definition)
 
     def __call__(self, x: torch.Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the first implementation of those for x whose condition holds, else the definition."""
-        for function, when in self._implementations[implementation_for(x)]:
-            if when is None or when(x, *args, **kwargs):
-                return function(x, *args, **kwargs)
+        fastest = FASTEST.get(x.device.type, "torch")
+        if fastest in self._declared and supports(fastest, x):
+            for function, when in self._declared[fastest]:
+                if when is None or when(x, *args, **kwargs):
+                    return function(x, *args, **kwargs)
         return self.definition(x, *args, **kwargs)
 
     def loop(self, when: Callable[Concatenate[torch.Tensor, P], bool] | None = None) -> "Decorator[P, T]":
@@ -97,32 +99,36 @@ class Primitive(Generic[P, T]):
 
     def _declare(self, kind: Implementation, when: Any) -> "Decorator[P, T]":
         def declare(function: Callable[Concatenate[torch.Tensor, P], T]) -> Callable[Concatenate[torch.Tensor, P], T]:
-            self._implementations[kind].append((function, when))
+            self._declared.setdefault(kind, []).append((function, when))
             return function
 
         return declare
 
 
 Decorator: TypeAlias = Callable[[Callable[Concatenate[torch.Tensor, P], T]], Callable[Concatenate[torch.Tensor, P], T]]
-primitive = Primitive
-"""Declare a primitive: a decorator of its torch definition."""
+
+
+def primitive(definition: Callable[Concatenate[torch.Tensor, P], T]) -> Primitive[P, T]:
+    """Declare a primitive by its torch definition."""
+    return Primitive(definition)
 
 
 def implementation_for(x: torch.Tensor) -> Implementation:
-    """Return which implementation of primitives that have it runs on x.
+    """Return which implementation of a primitive runs on x, if it has that one."""
+    fastest = FASTEST.get(x.device.type, "torch")
+    return fastest if supports(fastest, x) else "torch"
+
+
+def supports(implementation: Implementation, x: torch.Tensor) -> bool:
+    """Return whether loops, or kernels, may be used on x, a tensor on a device that has them.
 
     While a CUDA graph is captured, kernels are recorded like any other, though operations are watched then.
     """
-    fastest = "torch" if _backend == "torch" else FASTEST.get(x.device.type, "torch")
-    if fastest == "loop" and not needs_torch_ops(x) and is_installed("numba"):
-        return "loop"
-    if fastest == "kernel" and kernels_are_usable() and (not needs_torch_ops(x) or _is_captured(x)):
-        return "kernel"
-    return "torch"
-
-
-def _is_captured(x: torch.Tensor) -> bool:
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+    if implementation == "torch" or _backend == "torch":
+        return implementation == "torch"
+    if implementation == "loop":
+        return not needs_torch_ops(x) and is_installed("numba")
+    return kernels_are_usable() and (not needs_torch_ops(x) or (x.is_cuda and torch.cuda.is_current_stream_capturing()))
 
 
 def needs_torch_ops(x: torch.Tensor) -> bool:

@@ -65,7 +65,7 @@ def apply_response(
 
     Args:
         x_RCT: the rows.
-        multiply: returns spectra, (R, C, K, F), times the response, in their own memory if it likes.
+        multiply: returns spectra, (R, C, K, F), times the response, perhaps in their own memory.
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
@@ -82,9 +82,10 @@ def apply_response(
 
 
 def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:
-    """Return blocks of n samples, (R, C, K, n), each ``n - tail`` behind the last; the first holds ``tail`` before.
+    """Return blocks of n samples, (R, C, K, n), each ``n - tail`` after the last; the first holds ``tail`` before.
 
-    In one pass, where padding the rows first takes two. A step is no shorter than ``tail``, and no longer than a row.
+    One pass over memory, where padding the rows first takes two. A step is no shorter than ``tail``, and no longer than
+    a row.
     """
     step, samples = n - tail, x_RCT.shape[-1]
     inside = min(samples // step, count)  # blocks that end within the row, the first one included

@@ -101,7 +101,7 @@ def peak(x_BCT: torch.Tensor) -> torch.Tensor:
 
 
 def level(x_BCT: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:
-    """Return the level of each clip, silent behind its end: the mean over channels of each channel's RMS, (B,)."""
+    """Return the level of each clip, silent past its end: the mean over channels of each channel's RMS, (B,)."""
     return rms(x_BCT, length_B[:, None]).mean(dim=1)
 
 
@@ -113,7 +113,7 @@ def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
 def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) -> torch.Tensor:
     """Return the root mean square of those windows that are at most 28 dB (a factor of 25) softer than the loudest.
 
-    Only windows that end before the row's first ``count`` values do are looked at; the values behind these must be 0.
+    Only windows that end before the row's first ``count`` values do are looked at; the values after these must be 0.
     Where there is no such window, or all are silent, it is that of the whole.
 
     Reference: ``audiomentations.core.utils.calculate_rms_without_silence``.
@@ -127,7 +127,7 @@ def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) 
 
 
 def ranked(share_R: NDArray[np.float64], count_R: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the arguments of ``at_rank`` for these shares of the way up, 0 to 1, of rows of so many values.
+    """Return the arguments of ``at_rank`` for these shares of the way up, 0 to 1, of rows of ``count`` values.
 
     There are few bounds, since shapes follow from them.
     """

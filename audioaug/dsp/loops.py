@@ -174,7 +174,7 @@ def run(loop: Callable[..., None], rows: int, *arguments: Any, most_threads: int
 
 @functools.cache
 def _team() -> Callable[[Callable[..., None], int], None] | None:
-    """Return what calls a function in each of torch's own threads at once, if these are GNU OpenMP's.
+    """Return what calls a function in all of torch's own threads together, if these are GNU OpenMP's.
 
     Other threads would have to wait for a core while these spin, ready for torch's next operation.
     """

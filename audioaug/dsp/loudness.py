@@ -2,7 +2,7 @@
 
 A clip is weighted for the ear (a treble shelf, a high-pass: "K") and cut into blocks of 0.4 s, a new one every 0.1 s.
 The energy is averaged of those blocks that lie above -70 LUFS and, of these, above a tenth of their mean. The package
-sorts blocks by level into bins of 0.1 dB and reckons with the middles of the bins, and so must its twin: a block at the
+sorts blocks by level into bins of 0.1 dB and computes with the middles of the bins, and so does this: a block at the
 edge of a bin makes a difference of 0.1 dB. Therefore everything here is float64, which lets no rounding decide.
 
 Shapes: B examples, C channels, T samples, N steps, F frequencies, K blocks.
@@ -41,7 +41,7 @@ def k_weighting(sample_rate: int) -> tuple[tuple[float, ...], ...]:
     """Return the two sections of the K weighting: b0, b1, b2, a1 and a2 of each.
 
     Reference: ITU-R BS.1770-4, annex 1, whose coefficients are for 48 kHz; at other rates the bilinear transform of the
-    analog filters behind them, with the corner frequencies, gain and qualities of libebur128.
+    analog filters that they come from, with the corner frequencies, gain and qualities of libebur128.
     """
     high, quality = 10 ** (3.999843853973347 / 20), 0.7071752369554196
     k = math.tan(math.pi * 1681.974450955533 / sample_rate)
@@ -59,7 +59,7 @@ def integrated_loudness(x_BCT: torch.Tensor, lengths_B: torch.Tensor, sample_rat
     It is made of the middles of bins, so its gradient is 0 and none is computed: for silence that would be NaN.
 
     Args:
-        x_BCT: the samples; what lies behind the end of a clip does not matter if it is finite.
+        x_BCT: the samples; what lies past the end of a clip does not matter if it is finite.
         lengths_B: in samples.
         sample_rate: in Hz.
     """

@@ -1,4 +1,4 @@
-"""Short-time spectra, rows made of them, and a mask: the exact twin of librosa's ``istft(stft(x) * mask)``.
+"""Short-time spectra, rows made of them, and a mask, as librosa's ``istft(stft(x) * mask)``.
 
 Shapes: R rows, C channels, T samples, S samples out, N frames, W = n_fft samples of a frame, F = n_fft // 2 + 1
 frequencies; for loops, B examples whose channels are a row each.
@@ -21,7 +21,7 @@ def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.
     """Multiply each frame's spectrum by its row's mask and add the frames up again.
 
     Frames are centred on every quarter of ``n_fft`` samples (a power of two, at least 4) up to the row's end, under a
-    Hann window before and after; around a clip is silence. Samples behind the end of a row are ignored and come out
+    Hann window before and after; around a clip is silence. Samples past the end of a row are ignored and come out
     undefined.
     """
     hop, samples = n_fft // 4, x_RCT.shape[-1]

@@ -1,7 +1,7 @@
 """Time stretching of whole batches, each row by a real rate of its own: two phase vocoders.
 
 Both cut the clip into overlapping frames, lay the frames out at another distance, and turn the phase of each frequency
-of each frame so that partials go on unbroken where frames overlap. They differ in how: ``phase_vocoder`` is the twin of
+of each frame so that partials continue unbroken where frames overlap. They differ in how: ``phase_vocoder`` equals
 librosa's, which turns each frequency for itself and so loses what belongs together; ``stretch`` keeps it together, in
 the way Laroche and Dolson (1999, phases locked to spectral peaks) and Roebel (2003, phases taken anew at attacks) have
 found.
@@ -30,17 +30,17 @@ FRAME_SECONDS = 0.09
 """Long enough to tell the partials of a deep voice apart. The hop is a quarter of it."""
 
 LOCK_BINS = 2
-"""A peak is the loudest of so many neighbours on either side: the main lobe of a Hann window."""
+"""A peak is the loudest of this many neighbours on either side: the main lobe of a Hann window."""
 
 PLACE = 7
 """The bits that tell a frequency's neighbours from each other."""
 
 BLOCKS, PAST, APART = 24, 6, 4
-"""Attacks are looked for in blocks, so many to a frame (4 ms each), each compared with so many before it; two attacks
-are farther apart than so many."""
+"""Attacks are looked for in ``BLOCKS`` blocks a frame (4 ms each), each compared with the ``PAST`` before it; two
+attacks are more than ``APART`` blocks apart."""
 
 ATTACK_RISE = 6.0
-"""An attack is a block with more than so many times the mean power of those before it."""
+"""An attack is a block with more than this many times the mean power of those before it."""
 
 NEW_SHARE = 0.9
 """Where more than this share of a frequency's power came with an attack, its phase is taken anew."""
@@ -72,9 +72,9 @@ def stretch(
     """Play each row faster by its rate, at the same pitch: result sample k is what sounds at input time ``k * rate``.
 
     Args:
-        x_RCT: the clips, silent behind their ends.
+        x_RCT: the clips, silent past their ends.
         rate_R: above 1 is faster and shorter.
-        samples_out: S, for all rows; behind ``T / rate`` follows silence.
+        samples_out: S, for all rows; silence follows ``T / rate``.
         frame: W, from ``frame_size``.
         kept_R: which part of the band to keep, from below; all of it if ``None``.
 
@@ -95,7 +95,7 @@ def stretch(
 def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
     """Play each row faster by its rate, at the same pitch, as ``librosa.effects.time_stretch`` does.
 
-    It is a twin to a few thousandths: librosa adds phases up in float32, hundreds of thousands of radians in a few
+    It agrees to a few thousandths: librosa adds phases up in float32, hundreds of thousands of radians in a few
     seconds, and loses that much. See ``stretch`` for the rest; S must reach to the end of the longest result.
     """
     hop, window_W = CLASSIC_FRAME // 4, torch.hann_window(CLASSIC_FRAME, device=x_RCT.device)
@@ -103,7 +103,7 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     number_R1 = 1 + torch.div(lengths_R, hop, rounding_mode="floor")[:, None]
     centre_N = torch.arange(count, device=x_RCT.device)
     spectra = spectra_at(x_RCT, (centre_N * hop).expand(len(x_RCT), -1), window_W)
-    spectra = torch.where((centre_N < number_R1)[:, None, :, None], spectra, 0.0)  # behind its frames a clip has none
+    spectra = torch.where((centre_N < number_R1)[:, None, :, None], spectra, 0.0)  # past its frames a clip has none
     time_RN = torch.arange(steps, device=x_RCT.device) * rate_R[:, None]
     place_RN = time_RN.long().clamp(max=count - 2)
     here, after = (_taken(spectra, place_RN + k) for k in (0, 1))

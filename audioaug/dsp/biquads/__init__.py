@@ -1,4 +1,4 @@
-"""Cascades of shelving and peaking filters, a row each: the exact twin of ``scipy.signal.sosfilt``.
+"""Cascades of shelving and peaking filters, a row each, equal to ``scipy.signal.sosfilt``.
 
 The analog prototypes are those of the Audio EQ Cookbook (R. Bristow-Johnson, https://www.w3.org/TR/audio-eq-cookbook/).
 Each is a low-pass, a band-pass and a high-pass of one frequency, g = tan(w_centre/2) or near it, added up:
@@ -197,7 +197,7 @@ def cascade_rings_R(rings_RS: FloatArray) -> FloatArray:
     """Return how many samples a cascade rings, to 1e-7, of sections that alone ring that long.
 
     That is far less than their sum. A section whose envelope is exp(-t / c) rings for -c ln(1e-7). Chernoff: what a sum
-    of such delays leaves behind t is at most exp(-s t) times the product of 1 / (1 - s c), for any s below 1 / max(c).
+    of such delays leaves after t is at most exp(-s t) times the product of 1 / (1 - s c), for any s below 1 / max(c).
     """
     slowest_R1 = rings_RS.max(axis=1, keepdims=True)
     share_RS = np.sort(rings_RS / slowest_R1, axis=1)[:, :-1]

@@ -14,7 +14,7 @@ EQUAL_ENERGY, EQUAL_GAIN = 1.4186, -0.70912
 
 
 def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy: bool) -> torch.Tensor:
-    """Return the gain of a fade-in at sample ``position`` of ``length`` samples: 0 before it, 1 behind it.
+    """Return the gain of a fade-in at sample ``position`` of ``length`` samples: 0 before it, 1 after it.
 
     Equal energy suits unrelated sounds, equal gain the same sound on both sides.
 

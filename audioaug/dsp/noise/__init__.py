@@ -43,8 +43,8 @@ def _shift_right(z: torch.Tensor, bits: int) -> torch.Tensor:
 def _hash_32(counter: torch.Tensor, key: torch.Tensor, other_key: torch.Tensor) -> torch.Tensor:
     """Scramble 32-bit integers (int32, wrapping): each pair of keys gives a sequence of its own.
 
-    CPUs multiply eight of these at once, and of 64 bits one. Reference: lowbias32 (C. Wellons, "Prospecting for hash
-    functions", 2018), whose second half starts from another key.
+    CPUs multiply eight of these in one instruction, and of 64 bits one. Reference: lowbias32 (C. Wellons, "Prospecting
+    for hash functions", 2018), whose second half starts from another key.
     """
     z = counter * _GOLDEN_32 + key
     z.bitwise_xor_(_shift_right(z, 16)).mul_(_MIX_1_32).add_(other_key)

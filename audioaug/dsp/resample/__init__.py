@@ -1,4 +1,4 @@
-"""Resampling of whole batches, each row by a real ratio of its own: the twin of soxr in high quality ("HQ").
+"""Resampling of whole batches, each row by a real ratio of its own, as soxr does in high quality ("HQ").
 
 The band limit is a factor on the spectrum, whose shape is soxr's: flat up to 0.91 of the lower of both Nyquist
 frequencies, below 1e-5 (-100 dB) from there on. soxr chains stages that depend on the ratio, so that its own gain in
@@ -35,10 +35,10 @@ RINGING = 128
 """How far the band limit's impulse response reaches (to 1e-7), in samples of the lower rate."""
 
 REACH = 1024
-"""Silence behind each clip, in input samples, into which it may ring: enough for ratios down to 1/8."""
+"""Silence after each clip, in input samples, into which it may ring: enough for ratios down to 1/8."""
 
 BLOCK_REACHES = 8
-"""So many times the reach is an FFT of a long clip: a quarter of it is not used, and it stays in the cache."""
+"""An FFT of a long clip is this many times the reach: a quarter of it is not used, and it stays in the cache."""
 
 CENTRE, SLOPE, BEND = 0.95686, 2.6116, 0.41
 """The band limit: half of erfc(z (SLOPE + BEND z^2)), with z = -1 .. 1 from 2 CENTRE - 1 to 1."""
@@ -60,12 +60,12 @@ BLOCK = 256
 
 
 def fixed_ratio(old_rate: FloatArray, new_rate: FloatArray) -> NDArray[np.int64]:
-    """Return the ratio of two rates as ``resample`` likes it: the input time between output samples. On the host."""
+    """Return the ratio of two rates as ``resample`` takes it: the input time between output samples. On the host."""
     return np.rint(np.asarray(old_rate) / np.asarray(new_rate) * 2.0**FRACTION_BITS).astype(np.int64)
 
 
 def reach_of(lowest_ratio: float) -> int:
-    """Return how much silence clips need behind them for ratios down to that one, as one of few sizes."""
+    """Return how much silence clips need after them for ratios down to that one, as one of few sizes."""
     return max(REACH, 1 << math.ceil(math.log2(RINGING / lowest_ratio)))
 
 
@@ -80,15 +80,15 @@ def resample(
     """Return (R, C, samples_out): sample k is the row's band-limited value at input time k / ratio; both start at 0.
 
     Around a clip is silence, as for soxr, so that a clip that begins or ends with a jump rings there. What would lie at
-    or behind its end (k / ratio >= length) is 0. A row whose ratio is 1 stays as it is.
+    or past its end (k / ratio >= length) is 0. A row whose ratio is 1 stays as it is.
 
     Args:
-        x_RCT: the clips; what lies behind their ends is ignored.
+        x_RCT: the clips; what lies past their ends is ignored.
         ratio_R: new rate over old rate, above 0: int64 from ``fixed_ratio``. Floating-point numbers will do for short
             clips; float32 makes the last sample up to T / 2**24 samples late or early.
         samples_out: how many samples to return.
         lengths_R: of the clips, in input samples.
-        reach: the silence behind the clips, ``reach_of(lowest_ratio)`` if ratios below 1/8 may occur.
+        reach: the silence after the clips, ``reach_of(lowest_ratio)`` if ratios below 1/8 may occur.
         band_limit: with ``False``, all up to 0.97 of the clip's own Nyquist frequency passes: for clips with nothing
             above the new one.
     """
@@ -156,7 +156,7 @@ def _taps_as_polynomials() -> list[list[float]]:
 
 
 def _weight(place: int, off: FloatArray) -> FloatArray:
-    """Return the weight of the tap that is so many samples behind the last one before the time."""
+    """Return the weight of the tap that is ``place`` samples after the last one before the time."""
     return _kernel((place - 0.5 - off) * (2 / TAPS))
 
 
