@@ -6,12 +6,15 @@
         ModelFileError                     the model file is missing, raises, or has no usable model
         DataError                          no audio, a file that cannot be decoded, shapes that do not fit
         PlanError                          a plan that does not belong to this chain, or a cut that cannot be
+        LibraryMissing                     an optional library that is not installed, or does not work
         DeviceError                        a device that this machine does not have
         OutputError                        a report or plan that cannot be written
       MeasurementError            exit 1   a measurement could not be made
       ContractError               exit 1   two builds of one chain do not do the same thing
       WorkerError                 exit 1   a DataLoader worker was killed, or has no room for a batch
       OpError                     exit 1   an op raised an exception
+      ParamError                  exit 1   an op returns parameters other than it declares
+      ClipRefused                 exit 1   the reference of an op refuses a clip
     AudioaugWarning                        something works, but not as well as it should
 
 Each message is one sentence that says what, where, and which limit; ``next_step`` says what to do about it.
@@ -57,6 +60,10 @@ class PlanError(UsageError):
     """A plan does not belong to this chain, or asks for a cut that cannot be."""
 
 
+class LibraryMissing(UsageError):
+    """An optional library that was asked for is not installed, or does not work."""
+
+
 class DeviceError(UsageError):
     """This machine does not have the device that was asked for."""
 
@@ -79,6 +86,14 @@ class WorkerError(AudioaugError, RuntimeError):
 
 class OpError(AudioaugError):
     """An op raised an exception: which, on which example, with which draws, and how to see it alone."""
+
+
+class ParamError(AudioaugError):
+    """An op returns parameters other than it declares: which, of what type, and what is declared."""
+
+
+class ClipRefused(AudioaugError):
+    """The reference of an op refuses a clip, which the op's batched build can augment."""
 
 
 class AudioaugWarning(UserWarning):

@@ -7,7 +7,7 @@ from typing import Any
 
 from audioaug.advise.drawn import Reader
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain
+from audioaug.core import Chain, leaves
 from audioaug.engine import Preparer
 from audioaug.loader.examples import Where, audio_field, own_length, samples_of
 from audioaug.loader.stream import is_stream
@@ -64,7 +64,7 @@ def resizing_op(chain: Chain, samples: int) -> str:
     """Return the name of an op that gives clips of one length, in samples, different ones; empty if there is none."""
     fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
     start = max(fixed, default=0)
-    names = [leaf.name for op in chain.ops[start:] for leaf in op.leaves() if leaf.changes_length]
+    names = [leaf.name for op in chain.ops[start:] for leaf in leaves(op) if leaf.capabilities.changes_length]
     if not names or not samples:
         return ""
     prepare = Preparer(chain, start, fused=False)

@@ -4,8 +4,8 @@ from itertools import accumulate
 from typing import Any
 
 from audioaug.advise.target import Target
-from audioaug.core import Chain
-from audioaug.engine.fuse import Fused, grouped
+from audioaug.core import Chain, leaves
+from audioaug.engine.fuse import grouped
 from audioaug.records import ChainFacts, Workload
 
 
@@ -27,7 +27,7 @@ def chain_facts(target: Target) -> ChainFacts:
 
 def _fused(chain: Chain) -> tuple[tuple[int, int], ...]:
     """Return from where to where neighbours are one pass."""
-    sizes = [len(part.nodes) if isinstance(part, Fused) else 1 for part in grouped(chain.nodes)]
+    sizes = [len(part.members) for part in grouped(chain.nodes)]
     return tuple((stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True) if size > 1)
 
 
@@ -35,7 +35,7 @@ def _why_not_before(chain: Chain, first: int) -> str:
     """Return why the first cut there can be is no earlier one."""
     if reason := chain.why_not_cut(first - 1):
         return reason
-    resizing = next(leaf.name for leaf in chain.ops[first - 1].leaves() if leaf.changes_length)
+    resizing = next(leaf.name for leaf in leaves(chain.ops[first - 1]) if leaf.capabilities.changes_length)
     return f"{resizing} changes the lengths of clips, which collate_fn has to see."
 
 

@@ -11,7 +11,7 @@ import torch
 
 from audioaug.advise.drawn import Reader
 from audioaug.advise.target import Target
-from audioaug.core import Chain, Op
+from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
 from audioaug.loader.device_prefetch import run_ahead, to_device
@@ -37,7 +37,7 @@ def worker_works(target: Target) -> dict[str, Callable[[], object]]:
     clips = [target.clip_of(example) for _, example in examples]
     works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
-        if not op.why_not_in_worker():
+        if not why_not_in_worker(op):
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
     worker = WorkerChain(chain, target.least_cut, seed=0)
     followers = Followers(target.targets, chain, worker.cut)
@@ -55,7 +55,7 @@ def device_works(
     """Return every op that has a build for the engine, each on a batch that is on the device."""
     works: dict[str, Callable[[], object]] = {}
     for place, op in enumerate(target.chain.ops):
-        if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
+        if why_not_on_device(op) or (engine == "torch-audiomentations" and not has_counterpart(op)):
             continue
         works[str(place)] = _on_batches(Chain([op], target.chain.sample_rate), 0, None, wave, engine)
     return works

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, Origin, Timeline, follow
+from audioaug.core import Chain, Draws, Origin, Timeline, follow, leaves
 from audioaug.errors import DataError, PlanError, UsageError
 from audioaug.loader.examples import Where, item_of, with_item
 from audioaug.records import Plan
@@ -309,8 +309,8 @@ def check_followed(chain: Chain, plan: Plan) -> None:
     """Raise ``PlanError`` if targets cannot follow the audio with this plan."""
     chain.check_followed(plan.cut)
     if plan.device_engine == "torch-audiomentations":
-        for op in (leaf for top in chain.ops[plan.cut :] for leaf in top.leaves()):
-            if op.changes_timing and op.torch_audiomentations() is not None:
+        for op in (leaf for top in chain.ops[plan.cut :] for leaf in leaves(top)):
+            if op.capabilities.changes_timing and op.torch_audiomentations() is not None:
                 raise PlanError(
                     f"Targets cannot follow {op.name} of torch-audiomentations, which may move time otherwise.",
                     "Use device_engine='batched'.",

@@ -10,8 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
-from audioaug.core.op import inside
+from audioaug.core import (
+    FRACTION,
+    INTS,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Timeline,
+)
+from audioaug.core.batch import inside
 from audioaug.dsp import compiled
 from audioaug.dsp.pad import PadMode, pad
 
@@ -38,20 +49,21 @@ class Padding(Op):
 
     contract = Contract.exact(rtol=0.0)
     limits = {"min_fraction": (0.0, 1.0), "max_fraction": (0.0, 1.0)}
-    needs_length = True
+    capabilities = Capabilities(needs_length=True, changes_timing=True)
+    param_types = {"padding_length": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"share": FRACTION}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        low, high = (np.rint(share * clips.lengths) for share in (self.min_fraction, self.max_fraction))
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        low, high = (np.rint(share * batch.lengths) for share in (self.min_fraction, self.max_fraction))
         length = (low + np.floor(draw["share"] * (high - low + 1))).astype(np.int64)
-        most: NDArray[np.int64] = clips.lengths if self.mode == "silence" else np.maximum(clips.lengths - 1, 0)
+        most: NDArray[np.int64] = batch.lengths if self.mode == "silence" else np.maximum(batch.lengths - 1, 0)
         return {"padding_length": np.minimum(length, most)}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         missing_B, samples = params["padding_length"], x_BCT.shape[-1]
-        left_B = clips.lengths_B - missing_B
+        left_B = batch.lengths_B - missing_B
         if self.mode == "silence" and not compiled.fits(x_BCT):
             kept_B1T = inside(left_B, samples) if self.pad_section == "end" else ~inside(missing_B, samples)
             return torch.where(kept_B1T, x_BCT, 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from audioaug import Chain
-from audioaug.core import Op
+from audioaug.core import Op, why_not_on_device
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import AudioaugError
 from audioaug.measure import Clock, clock_for, interleave, peak_extra_bytes, repeat, trace
@@ -107,7 +107,7 @@ def measure(
 
 
 def _why_not(chain: Chain) -> str:
-    return next((reason for op in chain.ops if (reason := op.why_not_on_device())), "")
+    return next((reason for op in chain.ops if (reason := why_not_on_device(op))), "")
 
 
 def _works(chain: Chain, x_BCT: torch.Tensor) -> tuple[dict[str, Work], dict[str, str]]:

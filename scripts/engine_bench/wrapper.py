@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from audioaug import Chain, build_device
-from audioaug.core import CUSTOM_OPS, FRACTION, Contract, DeviceBatchInfo, Distribution, Op, Params
+from audioaug.core import FRACTION, Capabilities, Contract, DeviceBatchInfo, Distribution, Op, Params, why_not_on_device
 from audioaug.measure import interleave, repeat
 from audioaug.records import Timing
 from audioaug.units import Seconds
@@ -46,23 +46,19 @@ class CoreClock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nothing(Op):
+class Nothing(Op, registry=None):
     """Three numbers, as many as the median op has on the device, for nothing; never one pass with its neighbours."""
 
     contract = Contract.exact(rtol=0.0)
-    keeps_silence = True
-    is_custom = True
+    capabilities = Capabilities(keeps_silence=True)
 
     def distributions(self) -> dict[str, Distribution]:
         """Draw them."""
         return dict.fromkeys(("first", "second", "third"), FRACTION)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Leave the batch as it is."""
         return x_BCT
-
-
-del CUSTOM_OPS[Nothing.__name__]  # where what lists all ops would find it
 
 
 def wrapper(size: Size, device: torch.device, seconds: float, rounds: int) -> Wrapper:
@@ -110,7 +106,7 @@ def prepare_seconds(size: Size, seconds: float) -> dict[str, float]:
 
 def _preparing(size: Size) -> Iterator[tuple[str, Work]]:
     for name, op in engines.declared_ops([], size.sample_rate).items():
-        if not op.why_not_on_device():
+        if not why_not_on_device(op):
             shape = size.batch, engines.CHANNELS.get(name, 1), size.samples
             yield name, _prepare_in_turn(Chain([op], size.sample_rate), shape)
 

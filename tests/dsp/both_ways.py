@@ -15,7 +15,8 @@ LENGTHS = {"all as long": None, "of their own lengths": [12000, 9000, 12000, 700
 
 def largest_difference(op, lengths, other_way):
     """Return by how much results differ, over the peak; ``other_way`` calls what it is given and returns that."""
-    x = torch.randn(5, 2 if op.multichannel else 1, 12000, generator=torch.Generator().manual_seed(3)) * 0.1
+    channels = 2 if op.capabilities.multichannel else 1
+    x = torch.randn(5, channels, 12000, generator=torch.Generator().manual_seed(3)) * 0.1
     module = build_device(Chain([replace(op, p=1.0)], 16000), seed=5)
     prepared = module.prepare(module.chain.draw(range(5)), tuple(x.shape), lengths=lengths)
     assert prepared.steps, "nothing is applied to these examples"

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from audioaug import Chain, ops
+from audioaug.core import why_not_on_device
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.records import Cell
 from audioaug.units import format_bytes, format_interval, format_ms, format_percent, plural, significant
@@ -90,7 +91,7 @@ def _more_transforms() -> Finding:
         from torch_audiomentations.core.transforms_interface import BaseWaveformTransform as OnDevice
 
         device = str(_count(torch_audiomentations, OnDevice) - 1)  # without Identity
-    reason = ops.Mp3Compression().why_not_on_device()
+    reason = why_not_on_device(ops.Mp3Compression())
     return (
         f"audiomentations has {theirs}, torch-audiomentations {device}. {reason}",
         "yes" if device.isdigit() and theirs > int(device) else "not tested",
