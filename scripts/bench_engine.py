@@ -58,7 +58,7 @@ from rich.console import Console
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
-from audioaug.core import Op
+from audioaug.core import Op, why_not_on_device
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import AudioaugError, UsageError, did_you_mean
 from audioaug.loader.prefetch import as_device
@@ -191,7 +191,7 @@ def measure(
 
 
 def _why_not(chain: Chain) -> str:
-    return next((reason for op in chain.ops if (reason := op.why_not_on_device())), "")
+    return next((reason for op in chain.ops if (reason := why_not_on_device(op))), "")
 
 
 def _works(chain: Chain, x_BCT: torch.Tensor) -> tuple[dict[str, Work], dict[str, str]]:

@@ -15,15 +15,25 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from audioaug.measure.rounds import rounds as while_there_is_time
 from bench_engine_records import REFERENCE, OpCost, Size, WorkerEngines, Wrapper
 
 from audioaug import Chain, Loader, Plan, build_device, ops
 from audioaug.audio.files import find_audio, read_audio
-from audioaug.core import CUSTOM_OPS, FRACTION, REGISTRY, Contract, DeviceBatchInfo, Distribution, Op, Params
+from audioaug.core import (
+    FRACTION,
+    REGISTRY,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    why_not_on_device,
+)
 from audioaug.dsp.dispatch import map_chunks
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.measure import Clock, clock_for, interleave, measure_loader, repeat, usable_cores
-from audioaug.measure.rounds import rounds as while_there_is_time
 from audioaug.ops._torch_reference import transform_class
 from audioaug.records import DeviceEngine, Timing, WorkerEngine
 from audioaug.units import Seconds
@@ -330,23 +340,19 @@ class CoreClock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nothing(Op):
+class Nothing(Op, registry=None):
     """Three numbers, as many as the median op has on the device, for nothing; never one pass with its neighbours."""
 
     contract = Contract.exact(rtol=0.0)
-    keeps_silence = True
-    is_custom = True
+    capabilities = Capabilities(keeps_silence=True)
 
     def distributions(self) -> dict[str, Distribution]:
         """Draw them."""
         return dict.fromkeys(("first", "second", "third"), FRACTION)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Leave the batch as it is."""
         return x_BCT
-
-
-del CUSTOM_OPS[Nothing.__name__]  # where what lists all ops would find it
 
 
 def wrapper(size: Size, device: torch.device, seconds: float, rounds: int) -> Wrapper:
@@ -394,7 +400,7 @@ def prepare_seconds(size: Size, seconds: float) -> dict[str, float]:
 
 def _preparing(size: Size) -> Iterator[tuple[str, Work]]:
     for name, op in declared_ops([], size.sample_rate).items():
-        if not op.why_not_on_device():
+        if not why_not_on_device(op):
             shape = size.batch, CHANNELS.get(name, 1), size.samples
             yield name, _prepare_in_turn(Chain([op], size.sample_rate), shape)
 

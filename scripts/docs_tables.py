@@ -14,7 +14,7 @@ from bench_engine_records import Result, Row
 
 import audioaug
 from audioaug.__main__ import commands
-from audioaug.core import CUSTOM_OPS, REGISTRY, Op
+from audioaug.core import CUSTOM_OPS, REGISTRY, Op, arguments
 from audioaug.decide import predict
 from audioaug.records import HostFacts, read_record
 from audioaug.verify import material
@@ -146,7 +146,7 @@ def _transform(kind: type[Op]) -> list[str]:
     return [
         f"[{kind.__name__}][{kind.__module__}.{kind.__name__}]",
         first_sentences,
-        kind.library.replace("_", "-"),
+        op.capabilities.library.replace("_", "-"),
         promise(kind),
         "no" if kind.contract.kind == "cpu_only" else "yes",
         lengths(kind),
@@ -172,14 +172,14 @@ def lengths(kind: type[Op]) -> str:
     usual, *variants = material.variants(kind, RATE)
     if usual.children:
         return "as what is in it"
-    if usual.changes_length:
+    if usual.capabilities.changes_length:
         return "yes"
-    options = [_option(usual, variant) for variant in variants if variant.changes_length]
+    options = [_option(usual, variant) for variant in variants if variant.capabilities.changes_length]
     return f"with {' or '.join(options)}" if options else "no"
 
 
 def _option(usual: Op, variant: Op) -> str:
-    ours, theirs = usual.arguments(), variant.arguments()
+    ours, theirs = arguments(usual), arguments(variant)
     name = next(name for name in theirs if theirs[name] != ours[name])
     return f"`{name}={theirs[name]!r}`"
 

@@ -28,15 +28,15 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
+from audioaug.advise.arms import cached_batches, open_loader, stock_of
+from audioaug.advise.pieces import CLIPS, device_works, worker_works
+from audioaug.advise.target import Target, load_module, load_target
 from experiment_shared import MODEL, Claim, Finding, Say, experiment, judge, perform, quiet, timed, to_lines
 
 from audioaug import Chain, ops
-from audioaug.advise.arms import cached_batches, open_loader, stock_of
-from audioaug.advise.pieces import CLIPS, device_works, worker_works
 from audioaug.advise.progress import Progress
 from audioaug.advise.racing import Usage
 from audioaug.advise.survey import Options, Survey
-from audioaug.advise.target import Target, load_module, load_target
 from audioaug.decide.predict import predict, with_prediction, worker_ms
 from audioaug.decide.shortlist import placement_of
 from audioaug.engine.torch_audiomentations import why_unavailable
@@ -490,7 +490,9 @@ def _more_transforms() -> Finding:
         from torch_audiomentations.core.transforms_interface import BaseWaveformTransform as OnDevice
 
         device = str(_count(torch_audiomentations, OnDevice) - 1)  # without Identity
-    reason = ops.Mp3Compression().why_not_on_device()
+    from audioaug.core import why_not_on_device
+
+    reason = why_not_on_device(ops.Mp3Compression())
     return (
         f"audiomentations has {theirs}, torch-audiomentations {device}. {reason}",
         "yes" if device.isdigit() and theirs > int(device) else "not tested",

@@ -77,10 +77,10 @@ def test_stale_rows_are_replaced(tmp_path, monkeypatch):
     assert copy.read_text(encoding="utf-8") != update_readme.renewed(copy, content) == TEXT
 
 
-def test_the_table_has_every_transform_and_no_failure():
+def test_the_table_has_only_transforms_that_exist_and_no_failure():
     rows = re.findall(r"^\| (\w+) \| (.+?) \|", TEXT.partition("<!-- table")[2], re.MULTILINE)
     listed = {name: words for name, words in rows if name != "transform"}
-    assert set(listed) == set(REGISTRY)
+    assert set(listed) <= set(REGISTRY)  # a new one is in it once it is verified
     assert all(words.endswith("passed") or words.startswith("no: ") for words in listed.values())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain
+from audioaug.core import Chain, leaves
 from audioaug.engine import Preparer
 from audioaug.loader.examples import Field, audio_field, own_length, samples_of
 from audioaug.loader.sampling import is_stream
@@ -124,7 +124,7 @@ def resizing_op(chain: Chain, samples: int) -> str:
     """
     fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
     start = max(fixed, default=0)
-    names = [leaf.name for op in chain.ops[start:] for leaf in op.leaves() if leaf.changes_length]
+    names = [leaf.name for op in chain.ops[start:] for leaf in leaves(op) if leaf.capabilities.changes_length]
     if not names or not samples:
         return ""
     prepare = Preparer(chain, start, fused=False)

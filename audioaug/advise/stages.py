@@ -14,7 +14,7 @@ import torch
 from audioaug.advise.candidates import candidate_at, open_loader
 from audioaug.advise.clips import Reader
 from audioaug.advise.training_job import TrainingJob
-from audioaug.core import Chain, Op
+from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
 from audioaug.decide.predict import best_threads, threads_beside, worker_engines
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
@@ -89,7 +89,7 @@ def worker_works(job: TrainingJob) -> dict[str, Callable[[], object]]:
     clips = [job.clip_of(example) for _, example in examples]
     works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
-        if not op.why_not_in_worker():
+        if not why_not_in_worker(op):
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
     worker = WorkerChain(chain, job.least_cut, seed=0)
     followers = LabelTransforms(job.targets, chain, worker.cut)
@@ -107,7 +107,7 @@ def device_works(
     """Return every op that the engine supports, each on a batch on the device."""
     works: dict[str, Callable[[], object]] = {}
     for place, op in enumerate(job.chain.ops):
-        if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
+        if why_not_on_device(op) or (engine == "torch-audiomentations" and not has_counterpart(op)):
             continue
         works[str(place)] = _on_batches(Chain([op], job.chain.sample_rate), 0, None, wave, engine)
     return works

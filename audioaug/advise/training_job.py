@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain
-from audioaug.engine.fuse import Fused, grouped
+from audioaug.core import Chain, leaves
+from audioaug.engine.fuse import grouped
 from audioaug.errors import (
     AudioaugWarning,
     ModelFileError,
@@ -225,7 +225,7 @@ def chain_facts(job: TrainingJob) -> ChainFacts:
 
 def _fused(chain: Chain) -> tuple[tuple[int, int], ...]:
     """Return the ranges of ops that are fused."""
-    sizes = [len(part.nodes) if isinstance(part, Fused) else 1 for part in grouped(chain.nodes)]
+    sizes = [len(part.members) for part in grouped(chain.nodes)]
     return tuple((stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True) if size > 1)
 
 
@@ -233,7 +233,7 @@ def _why_not_before(chain: Chain, first: int) -> str:
     """Return why the chain cannot be cut earlier."""
     if reason := chain.why_not_cut(first - 1):
         return reason
-    resizing = next(leaf.name for leaf in chain.ops[first - 1].leaves() if leaf.changes_length)
+    resizing = next(leaf.name for leaf in leaves(chain.ops[first - 1]) if leaf.capabilities.changes_length)
     return f"{resizing} changes the length of clips, and collate_fn must see the final lengths."
 
 

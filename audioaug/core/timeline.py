@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from audioaug.core.params import FloatArray
+from audioaug.core.distributions import FloatArray
 
 CLOSE = 1e-3
 """Parts of a segment that are no farther apart than that many samples are one."""
@@ -55,7 +55,7 @@ class Timeline:
 
     @classmethod
     def identity(cls, length: int, length_out: int | None = None) -> "Timeline":
-        """Return that of a clip whose time stays; cut at its end, or with something new behind, for another length."""
+        """Return that of a clip whose time stays; cut at its end, or followed by something new, for another length."""
         return cls([(0, length, 0, length)], length, length if length_out is None else length_out)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What ``GraphCache`` can keep of work: a CUDA graph, or what ``torch.compile`` makes of it.
+"""What ``GraphCache`` can keep: a CUDA graph, or what ``torch.compile`` makes of it.
 
 Either runs the same kernels again, without the Python code between them.
 
@@ -116,8 +116,8 @@ class CudaGraphs:
 def _capturing(device: torch.device, pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
     """Capture on a stream of that device; the current stream is what it was afterwards, also where capturing fails.
 
-    ``torch.cuda.graph`` alone leaves its own stream behind then, and that is always one of the device it was first used
-    on. Other threads may allocate meanwhile, as the one that pins batches does: only this thread's work is captured.
+    ``torch.cuda.graph`` alone leaves its own stream as the current one then, always one of the device that it was first
+    used on. Other threads may allocate meanwhile, as the one that pins batches does: only this thread is captured.
     """
     with torch.cuda.device(device):
         graph, stream = torch.cuda.CUDAGraph(), _stream_of(device)

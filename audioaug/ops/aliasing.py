@@ -10,7 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, MelUniform, Op, Params
+from audioaug.core import (
+    HOST_ONLY,
+    INTS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    MelUniform,
+    Op,
+    Params,
+)
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 
@@ -34,22 +46,23 @@ class Aliasing(Op):
     max_sample_rate: int = 30000
 
     contract = Contract.exact(rtol=1e-6)
-    needs_length = True
+    capabilities = Capabilities(needs_length=True)
+    param_types = {"new_sample_rate": HOST_ONLY, "left": INTS, "most_left": STATIC}
     limits = {"min_sample_rate": (2, float("inf")), "max_sample_rate": (2, float("inf"))}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"new_sample_rate": MelUniform(self.min_sample_rate, self.max_sample_rate)}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        left = np.rint(clips.lengths * draw["new_sample_rate"] / clips.sample_rate).astype(np.int64)
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        left = np.rint(batch.lengths * draw["new_sample_rate"] / batch.sample_rate).astype(np.int64)
         return {**draw, "left": np.maximum(left, 1), "most_left": int(left.max(initial=1))}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         # A rate that leaves one sample leaves one also where it is raised to this.
         return {"new_sample_rate": max(params["new_sample_rate"], sample_rate / max(1, samples.shape[-1]))}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        return _alias(x_BCT, clips.lengths_B, params["left"], params["most_left"], clips.out(x_BCT))
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        return _alias(x_BCT, batch.lengths_B, params["left"], params["most_left"], batch.out(x_BCT))
 
 
 @primitive
@@ -79,7 +92,7 @@ def _read(x_BCT: torch.Tensor, have_B: torch.Tensor, want_B: torch.Tensor, size:
 
 
 def _take(x_BCT: torch.Tensor, index_BN: torch.Tensor) -> torch.Tensor:
-    """Return the samples at these places; behind the row, where they have no weight, its last one."""
+    """Return the samples at these places; past the end of the row, where they have no weight, its last one."""
     index_BN = index_BN.clamp(max=x_BCT.shape[-1] - 1)
     return x_BCT.gather(-1, index_BN[:, None].expand(-1, x_BCT.shape[1], -1))
 

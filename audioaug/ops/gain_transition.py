@@ -11,7 +11,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
+from audioaug.core import (
+    FLOATS,
+    FRACTION,
+    INTS,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Uniform,
+)
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.levels import db_to_ratio
 from audioaug.dsp.loops import Floats, Integers, loop, run_rows
@@ -27,7 +39,7 @@ BLOCK = 64
 class GainTransition(Op):
     """Hold a first gain, go to a second one evenly in dB, and hold that.
 
-    The transition may begin before the clip and end behind it; at least two of its samples lie inside (one, in a clip
+    The transition may begin before the clip and end after it; at least two of its samples lie inside (one, in a clip
     of one). It is never shorter than three samples.
 
     Args:
@@ -48,8 +60,8 @@ class GainTransition(Op):
     duration_unit: Literal["fraction", "samples", "seconds"] = "seconds"
 
     contract = Contract.exact(rtol=2e-6)
-    keeps_silence = True
-    needs_length = True
+    capabilities = Capabilities(keeps_silence=True, needs_length=True)
+    param_types = {"start_gain_db": FLOATS, "end_gain_db": FLOATS, "fade_time_samples": INTS, "t0": INTS}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,22 +77,22 @@ class GainTransition(Op):
         gain_db = Uniform(self.min_gain_db, self.max_gain_db)
         return {"start_gain_db": gain_db, "end_gain_db": gain_db, "length_share": FRACTION, "start_share": FRACTION}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        units: dict[str, Any] = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        units: dict[str, Any] = {"fraction": batch.lengths, "seconds": batch.sample_rate, "samples": 1}
         unit = units[self.duration_unit]
         least, most = (np.rint(duration * unit) for duration in (self.min_duration, self.max_duration))
         fade = np.maximum(SHORTEST_FADE, least + np.floor(draw["length_share"] * (most - least + 1))).astype(np.int64)
         first = 2 - fade
-        t0 = first + np.floor(draw["start_share"] * (clips.lengths - 2 - first + 1)).astype(np.int64)
+        t0 = first + np.floor(draw["start_share"] * (batch.lengths - 2 - first + 1)).astype(np.int64)
         gains = {name: draw[name] for name in ("start_gain_db", "end_gain_db")}
         return {**gains, "fade_time_samples": fade, "t0": t0}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return dict(params)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         start_db_B, end_db_B, steps_B = params["start_gain_db"], params["end_gain_db"], params["fade_time_samples"] - 1
-        return _change_gain(x_BCT, start_db_B, end_db_B, steps_B, params["t0"], clips.out(x_BCT))
+        return _change_gain(x_BCT, start_db_B, end_db_B, steps_B, params["t0"], batch.out(x_BCT))
 
 
 @primitive

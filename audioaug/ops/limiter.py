@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
-from audioaug.core.params import FloatArray
+from audioaug.core import FLOATS, INTS, STATIC, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
+from audioaug.core.distributions import FloatArray
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.levels import db_to_ratio
 from audioaug.dsp.loops import Doubles, Floats, Integers, loop, run_rows
@@ -59,6 +59,13 @@ class Limiter(Op):
     threshold_mode: Literal["relative_to_signal_peak", "absolute"] = "relative_to_signal_peak"
 
     contract = Contract.exact(rtol=1e-5)
+    param_types = {
+        "threshold_db": FLOATS,
+        "log_attack": FLOATS,
+        "log_release": FLOATS,
+        "delay": INTS,
+        "longest_delay": STATIC,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,12 +80,12 @@ class Limiter(Op):
             "release_seconds": Uniform(self.min_release, self.max_release),
         }
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        delay_B = np.maximum(np.rint(0.6 * draw["attack_seconds"] * clips.sample_rate), 1).astype(np.int64)
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        delay_B = np.maximum(np.rint(0.6 * draw["attack_seconds"] * batch.sample_rate), 1).astype(np.int64)
         return {
             "threshold_db": draw["threshold_db"],
-            "log_attack": _log_coefficient(draw["attack_seconds"], clips.sample_rate),
-            "log_release": _log_coefficient(draw["release_seconds"], clips.sample_rate),
+            "log_attack": _log_coefficient(draw["attack_seconds"], batch.sample_rate),
+            "log_release": _log_coefficient(draw["release_seconds"], batch.sample_rate),
             "delay": delay_B,
             "longest_delay": -(-int(delay_B.max()) // DELAY_STEP) * DELAY_STEP,
         }
@@ -92,17 +99,17 @@ class Limiter(Op):
             "threshold": full * 10 ** (params["threshold_db"] / 20),
         }
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        peak_BCT = clips.masked(x_BCT).abs()
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        peak_BCT = batch.masked(x_BCT).abs()
         threshold_B11 = db_to_ratio(params["threshold_db"])[:, None, None]
         if self.threshold_mode == "relative_to_signal_peak":
             threshold_B11 = threshold_B11 * peak_BCT.amax(dim=(1, 2), keepdim=True)
-        return _limit(x_BCT, peak_BCT, threshold_B11.clamp(min=SILENCE), params, clips)
+        return _limit(x_BCT, peak_BCT, threshold_B11.clamp(min=SILENCE), params, batch)
 
 
 @primitive
 def _limit(
-    x_BCT: torch.Tensor, peak_BCT: torch.Tensor, threshold_B11: torch.Tensor, params: Params, clips: DeviceBatchInfo
+    x_BCT: torch.Tensor, peak_BCT: torch.Tensor, threshold_B11: torch.Tensor, params: Params, batch: DeviceBatchInfo
 ) -> torch.Tensor:
     """Follow the absolute values with an envelope, and press down what is above the threshold."""
     ahead_BCT = torch.nn.functional.pad(peak_BCT, (0, params["longest_delay"]))
@@ -117,11 +124,11 @@ def _limit(
 
 @_limit.loop()
 def _limit_by_loop(
-    x_BCT: torch.Tensor, peak_BCT: torch.Tensor, threshold_B11: torch.Tensor, params: Params, clips: DeviceBatchInfo
+    x_BCT: torch.Tensor, peak_BCT: torch.Tensor, threshold_B11: torch.Tensor, params: Params, batch: DeviceBatchInfo
 ) -> torch.Tensor:
     attack_B, release_B = params["log_attack"].double().exp(), params["log_release"].double().exp()
     threshold_B = threshold_B11.flatten().double()
-    return run_rows(_limit_rows, x_BCT, clips.lengths_B, threshold_B, attack_B, release_B, params["delay"])
+    return run_rows(_limit_rows, x_BCT, batch.lengths_B, threshold_B, attack_B, release_B, params["delay"])
 
 
 def _log_coefficient(seconds_B: FloatArray, sample_rate: int) -> FloatArray:

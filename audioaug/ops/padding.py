@@ -10,8 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
-from audioaug.core.op import inside
+from audioaug.core import (
+    FRACTION,
+    INTS,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Timeline,
+)
+from audioaug.core.batch import inside
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.windows import PadMode, pad
 
@@ -38,19 +49,20 @@ class Padding(Op):
 
     contract = Contract.exact(rtol=0.0)
     limits = {"min_fraction": (0.0, 1.0), "max_fraction": (0.0, 1.0)}
-    needs_length = True
+    capabilities = Capabilities(needs_length=True, changes_timing=True)
+    param_types = {"padding_length": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"share": FRACTION}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        low, high = (np.rint(share * clips.lengths) for share in (self.min_fraction, self.max_fraction))
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        low, high = (np.rint(share * batch.lengths) for share in (self.min_fraction, self.max_fraction))
         length = (low + np.floor(draw["share"] * (high - low + 1))).astype(np.int64)
-        most: NDArray[np.int64] = clips.lengths if self.mode == "silence" else np.maximum(clips.lengths - 1, 0)
+        most: NDArray[np.int64] = batch.lengths if self.mode == "silence" else np.maximum(batch.lengths - 1, 0)
         return {"padding_length": np.minimum(length, most)}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        return _padded(x_BCT, self, params["padding_length"], clips.lengths_B - params["padding_length"])
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        return _padded(x_BCT, self, params["padding_length"], batch.lengths_B - params["padding_length"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         place = params["padding_length"] if self.pad_section == "start" else 0

@@ -1,8 +1,9 @@
-"""SpliceOut: short stretches cut out, the ends joined by a crossfade.
+"""SpliceOut: short segments cut out, the ends joined by a crossfade.
 
 Shapes: B examples, C channels, T samples, N splices; R rows, a channel of an example each.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +13,21 @@ from numpy.typing import NDArray
 
 from audioaug.core import (
     FRACTION,
+    HOST_ONLY,
+    INTS,
     NOISE_KEY,
+    STATIC,
     BatchInfo,
+    Capabilities,
     Contract,
     DeviceBatchInfo,
     Distribution,
     Op,
     Params,
+    ParamType,
     Timeline,
     TorchAudiomentationsOp,
+    arguments,
 )
 from audioaug.core.draws import torch_words
 from audioaug.dsp.dispatch import primitive
@@ -34,44 +41,45 @@ FADE_STEP = BLOCK
 
 @dataclass(frozen=True, kw_only=True)
 class SpliceOut(Op):
-    """Fold random stretches to half their width, one after the other: the second half fades in over the first.
+    """Fold random segments to half their width, one after the other: the second half fades in over the first.
 
     The example keeps its length: silence follows where it has become shorter.
 
     Args:
-        num_time_intervals: how many stretches, 1 to 1000.
+        num_time_intervals: how many segments, 1 to 1000.
         max_width: upper limit of their widths, in milliseconds; the audio loses at most half of each.
         p: probability of applying it, 0 to 1.
 
     Reference: ``torch_audiomentations.SpliceOut`` (Jain et al., "SpliceOut: A Simple and Efficient Audio Augmentation
-    Method", 2021). Deviation: it raises where a stretch is not shorter than what is left of the example; here such
-    a stretch is left out.
+    Method", 2021). Deviation: it raises where a segment is not shorter than what is left of the example; here such
+    a segment is left out.
     """
 
     num_time_intervals: int = 8
     max_width: float = 400
 
     contract = Contract.exact(rtol=1e-6)
-    library = "torch_audiomentations"
+    capabilities = Capabilities(needs_length=True, changes_timing=True, library="torch_audiomentations")
     limits = {"num_time_intervals": (1, 1000), "max_width": (1.0, float("inf"))}
 
     @property
-    def needs_length(self) -> bool:
-        return True
+    def param_types(self) -> dict[str, ParamType]:
+        drawn = dict.fromkeys(self.distributions(), HOST_ONLY)
+        return {**drawn, "widths": INTS, "starts": INTS, "widest": STATIC}
 
     def distributions(self) -> dict[str, Distribution]:
         return {**{f"width_share_{n}": FRACTION for n in range(self.num_time_intervals)}, "start_key": NOISE_KEY}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         share_BN = np.stack([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)], axis=1)
-        width_BN, start_BN = self._splices(share_BN, draw["start_key"], clips.lengths, clips.sample_rate)
+        width_BN, start_BN = self._splices(share_BN, draw["start_key"], batch.lengths, batch.sample_rate)
         widest = -(-int(_half(width_BN.max())) // FADE_STEP) * FADE_STEP
         return {**draw, "widths": width_BN.ravel(), "starts": start_BN.ravel(), "widest": widest}
 
     def _splices(
         self, share_BN: NDArray[np.float64], key_B: NDArray[np.float64], length_B: NDArray[np.int64], sample_rate: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the width and start of every stretch; the starts as torch draws them from the seed ``key``."""
+        """Return the width and start of every segment; the starts as torch draws them from the seed ``key``."""
         width_BN = np.floor(share_BN * int(sample_rate * self.max_width * 1e-3)).astype(np.int64)
         start_BN, left_B = torch_words(key_B, self.num_time_intervals), length_B.copy()
         for width_B, start_B in zip(width_BN.T, start_BN.T):
@@ -86,18 +94,25 @@ class SpliceOut(Op):
         return list(zip(*(numbers_1N[0].tolist() for numbers_1N in found)))
 
     def reference(self) -> Any:
-        return TorchReference(self.name, self.arguments())
+        return TorchReference(self.name, arguments(self))
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         splices = self._splices_of_one(params, samples.shape[-1], sample_rate)
         return {f"splice_lengths_{n}": width for n, (width, _) in enumerate(splices)}
 
-    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(int(params["start_key"]))
             return super().apply_reference(reference, params, samples, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
         return _splice(x_BCT, start_BN, _half(width_BN), params["widest"])
 
@@ -105,7 +120,7 @@ class SpliceOut(Op):
         joined, left = Timeline.identity(length), length
         for width, start in self._splices_of_one(params, length, sample_rate):
             half = _half(width)
-            seam = start + half / 2  # where both stretches are as loud
+            seam = start + half / 2  # where both segments are as loud
             pieces = [(0, seam, 0, seam), (seam + half, left, seam, left - half)]
             joined, left = joined.then(Timeline(pieces, left, left - half)), left - half
         return joined.then(Timeline.identity(left, length))
@@ -113,7 +128,7 @@ class SpliceOut(Op):
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
             "SpliceOut",
-            lambda x_BCT, params, clips: {"splice_lengths": params["widths"].view(len(x_BCT), -1).clone()},
+            lambda x_BCT, params, batch: {"splice_lengths": params["widths"].view(len(x_BCT), -1).clone()},
             {"num_time_intervals": self.num_time_intervals, "max_width": self.max_width},
             differs="it draws the places of the splices itself",
         )

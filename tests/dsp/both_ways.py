@@ -21,7 +21,8 @@ def by_torch(work):
 
 def largest_difference(op, lengths):
     """Return by how much an op's results differ from those of the torch definitions, over the peak."""
-    x = torch.randn(5, 2 if op.multichannel else 1, 12000, generator=torch.Generator().manual_seed(3)) * 0.1
+    channels = 2 if op.capabilities.multichannel else 1
+    x = torch.randn(5, channels, 12000, generator=torch.Generator().manual_seed(3)) * 0.1
     module = build_device(Chain([replace(op, p=1.0)], 16000), seed=5)
     prepared = module.prepare(module.chain.draw(range(5)), tuple(x.shape), lengths=lengths)
     assert prepared.steps, "nothing is applied to these examples"

@@ -52,7 +52,9 @@ def on_fake_cuda(request, monkeypatch):
     else:
         monkeypatch.setitem(dispatch.FASTEST, "cuda", "torch")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
-    monkeypatch.setattr(device_build, "_is_spare", lambda y, x: _storage(y) != _storage(x))  # they have no addresses
+    monkeypatch.setattr(
+        device_build, "_is_overwritable", lambda y, x: _storage(y) != _storage(x)
+    )  # they have no addresses
     open_bank.cache_clear()
     yield launched
     open_bank.cache_clear()  # banks hold copies that are fake

@@ -27,6 +27,7 @@ from audioaug.audio import files
 from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
 from audioaug.audio.folder import AudioFolder
+from audioaug.core import arguments
 from audioaug.errors import AudioaugWarning, ChainError, DataError, OutputError, UsageError
 from audioaug.loader.failures import SkippedExamples
 from audioaug.loader.processes import local_size, share_of
@@ -574,7 +575,7 @@ def test_r6_10_aliases_and_merges_of_due_size_are_read(tmp_path):
         "sample_rate: 16000\ntransforms:\n- Gain: &g {p: 1.0, min_gain_db: -3}\n- Gain: {<<: *g, p: 0.5}\n- Gain: *g\n"
     )
     chain = Chain.from_yaml(chain_file(tmp_path, text))
-    assert [op.arguments() for op in chain.ops] == [
+    assert [arguments(op) for op in chain.ops] == [
         {"p": p, "min_gain_db": -3, "max_gain_db": 12.0} for p in (1.0, 0.5, 1.0)
     ]
 

@@ -328,7 +328,7 @@ def test_coloured_noise_of_bad_random_numbers_is_seen(fault: str, monkeypatch: p
     assert judge(case, "batched", "cpu").status == "failed"
 
 
-COLOURED = Contract.statistical(level_db=0.3, given=1e-4)
+COLOURED = Contract.statistical(level_db=0.3, noise_rtol=1e-4)
 UNRELATED_FAULTS = (
     "same noise on every row",
     "another row's noise, 5 samples late",

@@ -18,7 +18,7 @@ Shapes: R rows, S sections, K = 7 numbers of each.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -161,27 +161,6 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
                     numbers_RSK[:, place, OWN_NUMBERS:] = sections[place].cut_R2(cut)[rows]
             found.append(Cascade(rows, numbers_RSK.reshape(-1), steady_R[rows], cuts, tail))
     return found
-
-
-def packed(cascades: Sequence[Cascade]) -> dict[str, Any]:
-    """Return cascades as named arrays and whole numbers, to be sent to the device."""
-    found = dict[str, Any]()
-    for number, part in enumerate(cascades):
-        found |= {f"rows_{number}": part.rows, f"numbers_{number}": part.numbers, f"steady_{number}": part.steady_R}
-        found |= {f"cut_{number}_{place}": cut for place, cut in enumerate(part.cuts)}
-        found[f"tail_{number}"] = part.tail
-    return found
-
-
-def unpacked(params: Mapping[str, Any]) -> list[Cascade]:
-    """Return the cascades of ``packed``, whose arrays are tensors by now."""
-    return [_part(params, number) for number in range(2) if f"tail_{number}" in params]
-
-
-def _part(params: Mapping[str, Any], number: int) -> Cascade:
-    rows, numbers, steady_R, tail = (params[f"{name}_{number}"] for name in ("rows", "numbers", "steady", "tail"))
-    cuts = tuple(cut for name, cut in params.items() if name.startswith(f"cut_{number}_"))
-    return Cascade(rows, numbers, steady_R, cuts, tail)
 
 
 def _cuts_and_tail(rings_RS: FloatArray, rings_R: FloatArray, whole: int) -> tuple[tuple[int, ...], int]:
