@@ -37,6 +37,7 @@ from audioaug import Chain, ops
 from audioaug.advise.progress import Progress
 from audioaug.advise.racing import Usage
 from audioaug.advise.survey import Options, Survey
+from audioaug.core import why_not_on_device
 from audioaug.decide.predict import predict, with_prediction, worker_ms
 from audioaug.decide.shortlist import placement_of
 from audioaug.engine.torch_audiomentations import why_unavailable
@@ -490,8 +491,6 @@ def _more_transforms() -> Finding:
         from torch_audiomentations.core.transforms_interface import BaseWaveformTransform as OnDevice
 
         device = str(_count(torch_audiomentations, OnDevice) - 1)  # without Identity
-    from audioaug.core import why_not_on_device
-
     reason = why_not_on_device(ops.Mp3Compression())
     return (
         f"audiomentations has {theirs}, torch-audiomentations {device}. {reason}",
