@@ -1,23 +1,22 @@
-"""Commands: run one of click's; every error is one sentence on stderr, and an exit code."""
+"""Command: run a command of click; every error becomes one sentence on stderr and an exit code."""
 
-import atexit
-import gc
 import sys
 from collections.abc import Sequence
 
 import click
 
 from audioaug.errors import AudioaugError
+from audioaug.process import skip_last_collection
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:
     """Run a command and return its exit code.
 
     Args:
-        command: what to run; the help and its errors name it as the program was called.
-        arguments: of the command line; this process's own if ``None``.
+        command: what to run.
+        arguments: of the command line; those of this process if ``None``.
     """
-    atexit.register(gc.freeze)  # or Python looks through all of torch and librosa once more before it ends: a second
+    skip_last_collection()
     try:
         command.main(args=arguments, standalone_mode=False)
     except click.ClickException as error:

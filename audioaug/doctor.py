@@ -1,7 +1,7 @@
-"""``python -m audioaug.doctor``: what is installed, what works together, and what this machine may use.
+"""``python -m audioaug.doctor``: which dependencies are installed, which of them work, and facts on this machine.
 
-A part "works" only if it has just been run: the check of each part is in ``CHECKS``. One that fails becomes a sentence
-with the next step.
+A dependency "works" only if it has just been run: its check is in ``CHECKS``. A failure becomes a sentence with the
+next step.
 """
 
 import importlib
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audioaug.errors import first_line
 from audioaug.records import HostFacts, to_json
 from audioaug.units import format_bytes
 
@@ -25,27 +26,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A package that audioaug can use. ``otherwise``: what is lost while it is missing or broken.
+class Dependency:
+    """A package that audioaug can use.
 
-    ``on_gpu``: it is used on an NVIDIA GPU only.
+    ``consequence``: what does not work while it is missing or broken. ``gpu_only``: used on NVIDIA GPUs only.
     """
 
     name: str
-    otherwise: str
+    consequence: str
     required: bool = False
     needs: str = ""
-    on_gpu: bool = False
+    gpu_only: bool = False
 
     @property
     def module(self) -> str:
-        """The name to import it by."""
+        """The name to import."""
         return self.name.replace("-", "_")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found out about one part: its version (empty when it is not installed) and a sentence about it."""
+    """The result of one check: a version (empty if it is not installed) and a sentence."""
 
     name: str
     version: str
@@ -56,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checkup:
-    """All findings, and the machine's facts where they could be had. ``ok``: every required part works."""
+    """All findings, and facts about the machine if they are available. ``ok``: every required dependency works."""
 
     ok: bool
     findings: tuple[Finding, ...]
@@ -66,20 +67,20 @@ class Checkup:
 NO_TORCH_AUDIOMENTATIONS = "the torch-audiomentations engine is unavailable, all else runs"
 WORKING_PAIR = "install torch 2.11.0 with torchaudio 2.11.0"
 
-PARTS = (
-    Part("torch", "nothing runs", required=True),
-    Part("audiomentations", "nothing runs", required=True),
-    Part("soundfile", "no audio file can be read", required=True),
-    Part("soxr", "no audio can be resampled", required=True),
-    Part("numba", "filters, noise and other ops take some three times as long on a CPU"),
-    Part("triton", "filters, noise and fades are some four times as many operations on the GPU", on_gpu=True),
-    Part("torchaudio", NO_TORCH_AUDIOMENTATIONS, needs="torch"),
-    Part("torch-audiomentations", NO_TORCH_AUDIOMENTATIONS, needs="torchaudio"),
-    Part("torchcodec", "Hugging Face's datasets.Audio cannot decode files, soundfile reads them instead"),
-    Part("fast-mp3-augment", "Mp3Compression with its default backend cannot run"),
-    Part("pyroomacoustics", "RoomSimulator cannot run"),
-    Part("numpy-audio-limiter", "Limiter cannot run"),
-    Part("loudness", "LoudnessNormalization cannot run"),
+DEPENDENCIES = (
+    Dependency("torch", "nothing runs", required=True),
+    Dependency("audiomentations", "nothing runs", required=True),
+    Dependency("soundfile", "no audio file can be read", required=True),
+    Dependency("soxr", "no audio can be resampled", required=True),
+    Dependency("numba", "filters, noise and other ops are about 3x slower on a CPU"),
+    Dependency("triton", "filters, noise and fades need about 4x more operations on the GPU", gpu_only=True),
+    Dependency("torchaudio", NO_TORCH_AUDIOMENTATIONS, needs="torch"),
+    Dependency("torch-audiomentations", NO_TORCH_AUDIOMENTATIONS, needs="torchaudio"),
+    Dependency("torchcodec", "Hugging Face's datasets.Audio cannot decode files, soundfile reads them instead"),
+    Dependency("fast-mp3-augment", "Mp3Compression with its default backend cannot run"),
+    Dependency("pyroomacoustics", "RoomSimulator cannot run"),
+    Dependency("numpy-audio-limiter", "Limiter cannot run"),
+    Dependency("loudness", "LoudnessNormalization cannot run"),
 )
 
 COMPILERS = ("cc", "gcc", "clang")
@@ -125,7 +126,7 @@ def _run_op(name: str, **arguments: Any) -> Callable[[], str]:
     return run
 
 
-def _run_stock() -> str:
+def _run_torch_audiomentations() -> str:
     from audioaug import Chain, build_device, ops
 
     build_device(Chain([ops.Gain(p=1.0)], sample_rate=16000), engine="torch-audiomentations")(_clips("cpu"))
@@ -133,33 +134,27 @@ def _run_stock() -> str:
 
 
 def _run_loop() -> str:
-    from audioaug.dsp import compiled
-
-    return _beside_torch(compiled, "ENABLED", False, "cpu", "compiled loop")
+    return _beside_torch("cpu", "compiled loop")
 
 
 def _run_kernel() -> str:
-    from audioaug.dsp import kernel
-
-    return _beside_torch(kernel, "DEVICES", (), "cuda", "kernel")
+    return _beside_torch("cuda", "kernel")
 
 
-def _beside_torch(switch: Any, name: str, off: object, device: str, what: str) -> str:
-    """Run a filter as what the switch turns off and as torch operations; raise if the results differ."""
+def _beside_torch(device: str, what: str) -> str:
+    """Run a filter as it runs fastest on a device and as torch operations; raise if the results differ."""
     import torch
 
     from audioaug import Chain, build_device, ops
+    from audioaug.dsp import dispatch
 
-    module = build_device(Chain([ops.LowPassFilter(p=1.0)], sample_rate=16000)).to(device)
-    clips, before = _clips(device), getattr(switch, name)
-    if not switch.fits(clips):
-        raise RuntimeError(f"no {what} runs on {device}")
-    fast = module(clips, index=[0, 1])
-    setattr(switch, name, off)
-    try:
+    module, clips = build_device(Chain([ops.LowPassFilter(p=1.0)], sample_rate=16000)).to(device), _clips(device)
+    with dispatch.backend("auto"):
+        if dispatch.implementation_for(clips) == "torch":
+            raise RuntimeError(f"no {what} runs on {device}")
+        fast = module(clips, index=[0, 1])
+    with dispatch.backend("torch"):
         by_torch = module(clips, index=[0, 1])
-    finally:
-        setattr(switch, name, before)
     torch.testing.assert_close(fast, by_torch, rtol=0, atol=1e-4)
     return f"ran one {what} beside its torch definition: they agree"
 
@@ -177,47 +172,50 @@ CHECKS: Mapping[str, Callable[[], str]] = {
     "soxr": _run_soxr,
     "numba": _run_loop,
     "triton": _run_kernel,
-    "torch-audiomentations": _run_stock,
+    "torch-audiomentations": _run_torch_audiomentations,
     "fast-mp3-augment": _run_op("Mp3Compression"),
     "pyroomacoustics": _run_op("RoomSimulator"),
     "numpy-audio-limiter": _run_op("Limiter"),
     "loudness": _run_op("LoudnessNormalization"),
 }
-"""What is run of a part before it is said to work; the sentence says what that was."""
+"""What each dependency has to run before it is reported to work; it returns what that was."""
 
 
 def probe(
     load: Callable[[str], object] = importlib.import_module, checks: Mapping[str, Callable[[], str]] = CHECKS
 ) -> tuple[Finding, ...]:
-    """Try every part that audioaug can use on this machine, required or not; nothing is raised.
+    """Check every dependency that audioaug can use on this machine, required or not; nothing is raised.
 
     Args:
-        load: imports a module by its name, and raises when that cannot be done.
-        checks: what to run of each part; a part without one is only imported.
+        load: imports a module by its name; raises if that fails.
+        checks: what each dependency has to run; one without a check is only imported.
     """
     findings: dict[str, Finding] = {}
-    for part in PARTS:
-        if part.on_gpu and not _has_gpu():
+    for dependency in DEPENDENCIES:
+        name = dependency.name
+        if dependency.gpu_only and not _has_gpu():
             continue
-        needed = findings.get(part.needs)
+        needed = findings.get(dependency.needs)
         if needed is not None and not needed.ok:
-            sentence = f"Waits for {part.needs}; until then {part.otherwise}."
-            findings[part.name] = Finding(part.name, _version(part.name), False, sentence, part.required)
+            sentence = f"Needs {dependency.needs}; until that works, {dependency.consequence}."
+            findings[name] = Finding(name, _version(name), False, sentence, dependency.required)
         else:
-            findings[part.name] = _try(part, load, checks.get(part.name))
+            findings[name] = _check(dependency, load, checks.get(name))
     return tuple(findings.values())
 
 
 def _compiler() -> Finding:
-    """Return whether there is a C compiler, which torch.compile and Triton need."""
+    """Look for a C compiler, which torch.compile and Triton need."""
     found = next(filter(None, map(shutil.which, COMPILERS)), None)
     if found:
         return Finding("C compiler", "", True, f"Found {found}.")
-    lost = "the torch_compile engine and, on an NVIDIA GPU, Triton's kernels are unavailable"
-    return Finding("C compiler", "", False, f"Not found ({', '.join(COMPILERS)}): install gcc; until then {lost}.")
+    consequence = "the torch_compile engine and, on an NVIDIA GPU, Triton's kernels are unavailable"
+    return Finding(
+        "C compiler", "", False, f"Not found ({', '.join(COMPILERS)}): install gcc. Until then {consequence}."
+    )
 
 
-def _run_loader() -> Finding:
+def _check_loader() -> Finding:
     """Send batches through a Loader with two workers, as training does."""
     try:
         import torch
@@ -230,11 +228,11 @@ def _run_loader() -> Finding:
         sentence = f"Works: 2 workers sent {count} batches of 2 clips."
         return Finding("Loader", _version("audioaug"), count == 4, sentence, required=True)
     except Exception as error:
-        return Finding("Loader", _version("audioaug"), False, f"Does not work: {_reason(error)}.", required=True)
+        return Finding("Loader", _version("audioaug"), False, f"Does not work: {_message(error)}.", required=True)
 
 
-def _look_at_internals() -> Finding:
-    """Say which private parts of torch and Python, that audioaug uses, the installed versions lack."""
+def _check_internals() -> Finding:
+    """List the private parts of libraries that audioaug uses and the installed versions lack."""
     from torch.utils.data import DataLoader
 
     from audioaug.internals import INTERNALS, end_workers, missing_internals
@@ -242,58 +240,58 @@ def _look_at_internals() -> Finding:
     loader: DataLoader[int] = DataLoader(range(1), num_workers=1)  # type: ignore[arg-type]
     try:
         iterator = iter(loader)
-    except Exception as error:  # no worker can start, which is a finding of its own
-        return Finding("internals", _version("torch"), False, f"Could not be checked: {_reason(error)}.")
-    missing = missing_internals(iterator, loader)
+    except Exception as error:  # no worker can start, which is reported by another finding
+        return Finding("internals", _version("torch"), False, f"Could not be checked: {_message(error)}.")
+    missing = missing_internals(iterator)
     end_workers(iterator)
-    lost = " ".join(f"{each.name} is missing: {each.fallback}." for each in missing)
-    sentence = lost or f"All {len(INTERNALS)} private parts of libraries that audioaug uses exist."
+    consequences = " ".join(f"{each.name} is missing: {each.fallback}." for each in missing)
+    sentence = consequences or f"All {len(INTERNALS)} private parts of libraries that audioaug uses exist."
     return Finding("internals", _version("torch"), not missing, sentence)
 
 
 def _has_gpu() -> bool:
     try:
         import torch
-    except Exception:  # which is a finding of its own
+    except Exception:  # which is reported by another finding
         return False
     return torch.cuda.is_available()
 
 
 def check_up(load: Callable[[str], object] = importlib.import_module) -> Checkup:
-    """Probe all parts and, where torch works, look at the machine."""
+    """Check all dependencies and, if torch works, the Loader, private parts and the machine."""
     findings = (*probe(load), _compiler())
     host = None
     if next(finding for finding in findings if finding.name == "torch").ok:
-        findings = (*findings, _run_loader(), _look_at_internals())
-        host = _look_at_machine()
+        findings = (*findings, _check_loader(), _check_internals())
+        host = _machine_facts()
     return Checkup(all(finding.ok for finding in findings if finding.required), findings, host)
 
 
-def _try(part: Part, load: Callable[[str], object], check: Callable[[], str] | None) -> Finding:
-    version = _version(part.name)
+def _check(dependency: Dependency, load: Callable[[str], object], check: Callable[[], str] | None) -> Finding:
+    name, version = dependency.name, _version(dependency.name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            load(part.module)
+            load(dependency.module)
             sentence = f"Works: {check()}." if check else "Can be imported."
     except Exception as error:  # a broken build can raise anything: OSError, RuntimeError, AttributeError ...
-        return Finding(part.name, version, False, _why_not(part, version, error), part.required)
-    return Finding(part.name, version, True, sentence, part.required)
+        return Finding(name, version, False, _why_not(dependency, version, error), dependency.required)
+    return Finding(name, version, True, sentence, dependency.required)
 
 
-def _why_not(part: Part, version: str, error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name == part.module:
-        return f"Not installed: pip install {part.name}; until then {part.otherwise}."
-    reason = _reason(error)
-    if part.name == "torchaudio":
+def _why_not(dependency: Dependency, version: str, error: Exception) -> str:
+    name, consequence = dependency.name, dependency.consequence
+    if isinstance(error, ModuleNotFoundError) and error.name == dependency.module:
+        return f"Not installed: pip install {name}. Until then {consequence}."
+    message = _message(error)
+    if name == "torchaudio":
         torch_version = _version("torch") or "?"
-        return f"Does not work with torch {torch_version} ({reason}): {WORKING_PAIR}; until then {part.otherwise}."
-    again = f"pip install --force-reinstall {part.name}"
-    return f"Is installed but does not work ({reason}): {again}; until then {part.otherwise}."
+        return f"Does not work with torch {torch_version} ({message}): {WORKING_PAIR}. Until then {consequence}."
+    return f"Does not work ({message}): pip install --force-reinstall {name}. Until then {consequence}."
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0].rstrip(".: ")
+def _message(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _version(name: str) -> str:
@@ -303,7 +301,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def _look_at_machine() -> HostFacts:
+def _machine_facts() -> HostFacts:
     import torch
 
     from audioaug.measure import host_facts
@@ -314,7 +312,7 @@ def _look_at_machine() -> HostFacts:
 
 
 def _machine_rows(host: HostFacts) -> list[tuple[str, str]]:
-    """Return the machine's facts for people; what is not there is left out."""
+    """Return the names and formatted values of the known facts about the machine."""
     rows = []
     for field in fields(host):
         value = getattr(host, field.name)
@@ -338,15 +336,15 @@ def _show(checkup: Checkup) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    parts = Table("part", "version", "", "what it means", box=SIMPLE, title="Parts", title_justify="left")
+    dependencies = Table("name", "version", "", "result", box=SIMPLE, title="Dependencies", title_justify="left")
     for finding in checkup.findings:
         colour = "green" if finding.ok else "red" if finding.required else "yellow"
-        parts.add_row(finding.name, finding.version, f"[{colour}]{_mark(finding)}[/]", escape(finding.sentence))
+        dependencies.add_row(finding.name, finding.version, f"[{colour}]{_mark(finding)}[/]", escape(finding.sentence))
     machine = Table("fact", "value", box=SIMPLE, title="Machine", title_justify="left")
     for name, value in _machine_rows(checkup.host) if checkup.host is not None else ():
         machine.add_row(name, value)
     console = Console()
-    console.print(parts)
+    console.print(dependencies)
     console.print(machine)
 
 
@@ -361,7 +359,7 @@ def _show_plainly(checkup: Checkup) -> None:
 @click.command(short_help="List what is installed, and what works.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def main(as_json: bool) -> None:
-    """Say what is installed, what works together, and what this machine may use. Exit 0 when audioaug can run."""
+    """List what is installed, what works, and what this machine offers. Exit code 0 if audioaug can run."""
     checkup = check_up()
     if as_json:
         click.echo(to_json(checkup))

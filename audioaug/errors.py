@@ -1,20 +1,23 @@
-"""Everything that can go wrong, in one tree.
+"""Errors: the exception tree.
 
-    AudioaugError                 exit 1   the root: never raised itself
-      UsageError                  exit 2   what was asked for cannot be done as asked
+    AudioaugError                 exit 1   the root, never raised itself
+      UsageError                  exit 2   the request is invalid
         ChainError                         an unknown transform or argument, a value out of range
         ModelFileError                     the model file is missing, raises, or has no usable model
         DataError                          no audio, a file that cannot be decoded, shapes that do not fit
-        PlanError                          a plan that does not belong to this chain, or a cut that cannot be
-        DeviceError                        a device that this machine does not have
-        OutputError                        a report or plan that cannot be written
-      MeasurementError            exit 1   a measurement could not be made
-      ContractError               exit 1   two builds of one chain do not do the same thing
-      WorkerError                 exit 1   a DataLoader worker was killed, or has no room for a batch
+        PlanError                          a plan for another chain, or an invalid cut
+        LibraryMissing                     an optional library is not installed, or does not work
+        DeviceError                        the machine has no such device
+        OutputError                        a report or plan cannot be written
+      MeasurementError            exit 1   a measurement failed
+      ContractError               exit 1   two builds of one chain are not equivalent
+      WorkerError                 exit 1   a DataLoader worker was killed, or shared memory is full
       OpError                     exit 1   an op raised an exception
+      ParamError                  exit 1   an op returns parameters other than it declares
+      ClipRefused                 exit 1   the reference of an op refuses a clip
     AudioaugWarning                        something works, but not as well as it should
 
-Each message is one sentence that says what, where, and which limit; ``next_step`` says what to do about it.
+Each message is one sentence that says what is wrong, where, and what the limit is; ``next_step`` says what to do.
 """
 
 import difflib
@@ -22,7 +25,7 @@ from collections.abc import Iterable
 
 
 class AudioaugError(Exception):
-    """The root. ``exit_code`` is what a command line ends with; ``next_step`` is appended to the message."""
+    """The root. ``exit_code`` is the exit code of a command; ``next_step`` is appended to the message."""
 
     exit_code = 1
 
@@ -36,7 +39,7 @@ class AudioaugError(Exception):
 
 
 class UsageError(AudioaugError):
-    """What was asked for cannot be done as asked."""
+    """The request is invalid: an argument, option or file."""
 
     exit_code = 2
 
@@ -54,31 +57,43 @@ class DataError(UsageError):
 
 
 class PlanError(UsageError):
-    """A plan does not belong to this chain, or asks for a cut that cannot be."""
+    """A plan is for another chain, or has an invalid cut."""
+
+
+class LibraryMissing(UsageError):
+    """An optional library that was asked for is not installed, or does not work."""
 
 
 class DeviceError(UsageError):
-    """This machine does not have the device that was asked for."""
+    """This machine does not have the requested device."""
 
 
 class OutputError(UsageError):
-    """A report or plan cannot be written where it was asked for."""
+    """A report or plan cannot be written to the given path."""
 
 
 class MeasurementError(AudioaugError):
-    """A measurement could not be made."""
+    """A measurement failed."""
 
 
 class ContractError(AudioaugError):
-    """Two builds of one chain do not do the same thing."""
+    """Two builds of one chain are not equivalent."""
 
 
 class WorkerError(AudioaugError, RuntimeError):
-    """A DataLoader worker was killed, or has no room for a batch: by which signal, and what the likely cause is."""
+    """A DataLoader worker was killed, or shared memory is full: names the signal and the likely cause."""
 
 
 class OpError(AudioaugError):
-    """An op raised an exception: which, on which example, with which draws, and how to see it alone."""
+    """An op raised an exception: names the op, the example and its draws, and how to reproduce it."""
+
+
+class ParamError(AudioaugError):
+    """An op returns parameters other than it declares: which, of what type, and what is declared."""
+
+
+class ClipRefused(AudioaugError):
+    """The reference of an op refuses a clip, which the op's batched build can augment."""
 
 
 class AudioaugWarning(UserWarning):
@@ -89,22 +104,22 @@ class AudioaugWarning(UserWarning):
 
 
 def printable(text: str) -> str:
-    """Escape what could break a line, steer a terminal or reverse its text: an escape code is shown as ``\\x1b``."""
+    """Escape characters that break lines, control a terminal or reverse text: an escape code becomes ``\\x1b``."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def printable_lines(text: str) -> str:
-    """Escape what could steer a terminal, and keep the line feeds."""
+    """Escape characters that control a terminal, except line feeds."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Name what was probably meant: the sentence that follows "unknown ..." in an error message."""
+    """Return a sentence with the most similar known word, or with all of them, for an error message."""
     known = sorted(known)
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an exception says, without its full stop, for use inside a sentence."""
+    """Return the first line of an exception's message without its full stop, for use inside a sentence."""
     return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")

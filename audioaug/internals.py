@@ -1,11 +1,12 @@
-"""Internals: every private part of torch, Python and pyroomacoustics that audioaug uses, each behind a guard.
+"""Internals: every private part of torch, Python and other libraries that audioaug uses, each behind a guard.
 
-No other module may use one (a test reads the source of all). Where a version of such a library lacks a part, the
-function here returns a value that says so, and ``doctor`` prints what is lost: the ``fallback`` in ``INTERNALS``.
+No other module may use one (a test reads all sources). If a version of a library lacks a part, the function here
+returns a value that says so, and ``doctor`` prints the consequence: the ``fallback`` in ``INTERNALS``. What changes the
+process, such as signal handlers, is in ``process.py``.
 
 Two more dependencies are public elsewhere but not promised by torch, and are guarded where they are used: MKL's FFT
-(``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/plans.py``) and GNU OpenMP's ``GOMP_parallel``
-(``dsp/compiled.py``).
+(``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/fft.py``) and GNU OpenMP's ``GOMP_parallel``
+(``dsp/loops.py``).
 """
 
 import contextlib
@@ -16,7 +17,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader
 
 from audioaug.errors import UsageError
 
@@ -30,30 +30,30 @@ else:
     except ImportError:
 
         class DispatchMode:
-            """What stands in for torch's where it has none: it cannot be used."""
+            """Replacement for versions of torch without it: raises when constructed."""
 
             def __init__(self) -> None:
                 raise UsageError(
-                    f"torch {torch.__version__} cannot report which operations run, which this needs.",
+                    f"This needs a dispatch mode, which torch {torch.__version__} does not have.",
                     "Use the batched engine.",
                 )
 
 
 @dataclass(frozen=True)
 class Internal:
-    """A private part: what it is used for, what happens without it, and whether the installed version has it.
+    """A private part: its purpose, what happens without it, and whether the installed version has it.
 
-    ``exists`` is given the iterator of a DataLoader with workers, and that DataLoader.
+    ``exists`` takes the iterator of a DataLoader with workers.
     """
 
     name: str
     purpose: str
     fallback: str
-    exists: Callable[[Any, Any], bool]
+    exists: Callable[[Any], bool]
 
 
 def operations_are_watched() -> bool:
-    """Return whether a dispatch mode is active in this thread (a tracer, say); ``False`` where torch cannot tell."""
+    """Return whether a dispatch mode, such as a tracer, is active in this thread; ``False`` if it is unknown."""
     try:
         from torch.utils._python_dispatch import _get_current_dispatch_mode
     except ImportError:
@@ -61,19 +61,8 @@ def operations_are_watched() -> bool:
     return _get_current_dispatch_mode() is not None
 
 
-def current_iterator(loader: "DataLoader[Any]") -> Any:
-    """Return the iterator that a DataLoader with persistent workers keeps, if it has one and torch shows it."""
-    return getattr(loader, "_iterator", None)
-
-
-def drop_iterator(loader: "DataLoader[Any]") -> None:
-    """Let a DataLoader forget the iterator that it keeps; its workers end when nothing else refers to it."""
-    if hasattr(loader, "_iterator"):
-        loader._iterator = None
-
-
 def worker_processes(iterator: Any) -> tuple[Any, ...]:
-    """Return the worker processes of a DataLoader's iterator; none where it has none or torch does not show them."""
+    """Return the worker processes of a DataLoader's iterator; none if there are none or they are unknown."""
     return tuple(getattr(iterator, "_workers", ())) if _is_of_torch(iterator) else ()
 
 
@@ -82,66 +71,68 @@ def _is_of_torch(iterator: Any) -> bool:
 
 
 def worker_pids(iterator: Any) -> frozenset[int] | None:
-    """Return the process ids of the workers of a DataLoader's iterator; ``None`` where that cannot be known."""
+    """Return the process ids of the workers of a DataLoader's iterator; ``None`` if they are unknown."""
     return frozenset(worker.pid for worker in worker_processes(iterator) if worker.pid) or None
 
 
 def end_workers(iterator: Any) -> None:
-    """End the workers of a DataLoader's iterator now, where torch can; otherwise they end with the iterator."""
+    """End the workers of a DataLoader's iterator now, if torch can; otherwise they end with the iterator."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
 
 
 def batches_ready(iterator: Any) -> int | None:
-    """Return how many finished batches wait for the training process; ``None`` where that cannot be known.
+    """Return how many finished batches wait for the training process; ``None`` if it is unknown.
 
     Args:
-        iterator: of a ``DataLoader`` with workers; of anything else nothing is known.
+        iterator: of a ``DataLoader`` with workers; for anything else the result is ``None``.
     """
     if not _is_of_torch(iterator):
         return None
     try:
         queues: set[Any] = {iterator._worker_result_queue, iterator._data_queue}  # one, or two with pinned memory
-        waiting = sum(queue.qsize() for queue in queues)
-        return waiting + sum(len(task) == 2 for task in iterator._task_info.values())  # and those out of order
+        queued = sum(queue.qsize() for queue in queues)
+        return queued + sum(
+            len(task) == 2 for task in iterator._task_info.values()
+        )  # and those that arrived out of order
     except (AttributeError, NotImplementedError):  # the latter: macOS
         return None
 
 
 def named_dimensions(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has named dimensions, which torch 2.14 no longer knows."""
+    """Return whether a tensor has named dimensions, which torch 2.14 has removed."""
     return bool(getattr(tensor, "has_names", lambda: False)())
 
 
 def calling_frame(depth: int) -> FrameType | None:
-    """Return the frame of a caller, 0 being that of the function that asks; ``None`` where Python has no such API."""
+    """Return a frame of the call stack, 0 being that of the calling function; ``None`` if Python has no such API."""
     get_frame = getattr(sys, "_getframe", None)
     return None if get_frame is None else get_frame(depth + 1)
 
 
 def numba_cache(function: Callable[..., Any]) -> Any:
-    """Return numba's cache in files of one function; raise ``RuntimeError`` if there is none, or no folder for it."""
+    """Return numba's file cache for a function; raise ``RuntimeError`` if there is none, or no folder for it."""
     try:
         from numba.core.caching import FunctionCache
     except ImportError:
-        raise RuntimeError("This numba has no cache of functions in files.") from None
+        raise RuntimeError("This version of numba has no file cache.") from None
     make: Any = FunctionCache
     return make(function)
 
 
 def set_numba_cache(compiled: Any, cache: Any) -> None:
-    """Let a function compiled by numba use that cache; numba has no public way to do so."""
+    """Make a function compiled by numba use a cache, for which numba has no public API."""
     if hasattr(compiled, "_cache"):
         compiled._cache = cache
 
 
 @contextlib.contextmanager
 def keep_room_generator(generator: Any) -> Iterator[None]:
-    """Restore the numpy generator of ``pyroomacoustics.random`` afterwards, where that library shows it."""
-    known, before = hasattr(generator, "_rng"), getattr(generator, "_rng", None)
+    """Restore the numpy generator of ``pyroomacoustics.random`` afterwards, if that library exposes it."""
+    exposed, before = hasattr(generator, "_rng"), getattr(generator, "_rng", None)
     try:
         yield
     finally:
-        if known:
+        if exposed:
             generator._rng = before
 
 
@@ -159,7 +150,7 @@ def _importable(module: str, name: str) -> bool:
 def _numba_has_caches() -> bool:
     try:
         import numba
-    except Exception:  # which doctor reports by itself
+    except Exception:  # doctor reports it
         return True
     return _importable("numba.core.caching", "FunctionCache") and hasattr(numba.njit(_has), "_cache")
 
@@ -167,7 +158,7 @@ def _numba_has_caches() -> bool:
 def _room_generator() -> bool:
     try:
         import pyroomacoustics
-    except Exception:  # which doctor reports by itself
+    except Exception:  # doctor reports it
         return True
     return hasattr(pyroomacoustics.random.generator, "_rng")
 
@@ -175,62 +166,56 @@ def _room_generator() -> bool:
 INTERNALS: tuple[Internal, ...] = (
     Internal(
         "torch.utils._python_dispatch.TorchDispatchMode",
-        "finds what a CUDA graph reads, and what makes the host wait for the GPU",
+        "finds the inputs of a CUDA graph, and what makes the host wait for the GPU",
         "the cuda_graph engine and the advisor's list of waits are unavailable",
-        lambda *_: _importable("torch.utils._python_dispatch", "TorchDispatchMode"),
+        lambda _: _importable("torch.utils._python_dispatch", "TorchDispatchMode"),
     ),
     Internal(
         "torch.utils._python_dispatch._get_current_dispatch_mode",
-        "lets traced work run as torch operations",
-        "torch.compile's tracing is still seen; other tracers see less",
-        lambda *_: _importable("torch.utils._python_dispatch", "_get_current_dispatch_mode"),
-    ),
-    Internal(
-        "torch.utils.data.DataLoader._iterator",
-        "ends persistent workers with their Loader",
-        "they end when Python exits",
-        lambda _, loader: hasattr(loader, "_iterator"),
+        "runs torch operations instead of compiled loops while a tracer is active",
+        "tracing by torch.compile is still detected, other tracers are not",
+        lambda _: _importable("torch.utils._python_dispatch", "_get_current_dispatch_mode"),
     ),
     Internal(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter._workers, ._shutdown_workers",
-        "names a worker that was killed, and ends the others",
-        "torch's own error is shown",
-        lambda iterator, _: _has(iterator, "_workers", "_shutdown_workers"),
+        "names a worker that was killed, and ends workers with their Loader",
+        "torch's own error is raised, and workers end when Python exits",
+        lambda iterator: _has(iterator, "_workers", "_shutdown_workers"),
     ),
     Internal(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter._worker_result_queue, ._data_queue, ._task_info",
         "counts the batches that are ready",
-        "Monitor and the report do not show them",
-        lambda iterator, _: _has(iterator, "_worker_result_queue", "_data_queue", "_task_info"),
+        "Monitor and the report do not show that number",
+        lambda iterator: _has(iterator, "_worker_result_queue", "_data_queue", "_task_info"),
     ),
     Internal(
         "torch.Tensor.has_names",
         "keeps the names of a tensor's dimensions (torch before 2.14)",
-        "there are no such names",
-        lambda *_: True,
+        "dimensions have no names",
+        lambda _: True,
     ),
     Internal(
         "sys._getframe",
-        "lets a warning name the user's own line",
+        "lets a warning name the user's line",
         "it names a line of audioaug",
-        lambda *_: hasattr(sys, "_getframe"),
+        lambda _: hasattr(sys, "_getframe"),
     ),
     Internal(
         "numba.core.caching.FunctionCache, Dispatcher._cache",
-        "keeps compiled loops in files, also where such a file is damaged or the disk is full",
-        "each process compiles them anew",
-        lambda *_: _numba_has_caches(),
+        "caches compiled loops in files, even if one is damaged or the disk is full",
+        "each process compiles them again",
+        lambda _: _numba_has_caches(),
     ),
     Internal(
         "pyroomacoustics.random.generator._rng",
-        "keeps that library's random state as it was",
-        "RoomSimulator seeds it",
-        lambda *_: _room_generator(),
+        "restores that library's random state",
+        "RoomSimulator leaves it seeded",
+        lambda _: _room_generator(),
     ),
 )
-"""All of them. A test asks each whether it exists with the versions installed, in every environment that is tested."""
+"""All of them. A test checks in every tested environment that each exists."""
 
 
-def missing_internals(iterator: Any, loader: Any) -> tuple[Internal, ...]:
-    """Return those that the installed versions lack, given a DataLoader with workers and its iterator."""
-    return tuple(each for each in INTERNALS if not each.exists(iterator, loader))
+def missing_internals(iterator: Any) -> tuple[Internal, ...]:
+    """Return those that the installed versions lack, given the iterator of a DataLoader with workers."""
+    return tuple(each for each in INTERNALS if not each.exists(iterator))

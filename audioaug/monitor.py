@@ -1,4 +1,4 @@
-"""``audioaug monitor RUN.jsonl --html RUN.html``: the page of a run that ``audioaug.Monitor`` logged."""
+"""``audioaug monitor RUN.jsonl --html RUN.html``: write the page of a run that ``audioaug.Monitor`` logged."""
 
 import sys
 from pathlib import Path
@@ -13,25 +13,25 @@ from audioaug.writing import read_file, write_file
 
 @click.command(short_help="Write the page of a logged training run.")
 @click.argument("log")
-@click.option("--html", metavar="FILE", required=True, help="Write the page there.")
+@click.option("--html", metavar="FILE", required=True, help="Write the page to FILE.")
 def monitor(log: str, html: str) -> None:
-    """Make the page of LOG, the JSON lines that Monitor(log=...) wrote; a run that still goes on will do."""
+    """Write the page of LOG, the JSON lines that Monitor(log=...) writes; the run may still be in progress."""
     from audioaug.report.monitor import render
 
     write_file(render(*read_log(log)), html)
 
 
 def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:
-    """Read a log; raise ``UsageError`` if it is none. A last line that was cut short is left out."""
+    """Read a log; raise ``UsageError`` if it is invalid. An incomplete last line is ignored."""
     try:
         lines = read_file(path).split(b"\n")
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
     if not lines[0]:
         raise UsageError(f"{path} is empty.", "Give the file that Monitor(log=...) wrote.")
-    whole = lines[1:-1]  # what is behind the last line feed is not finished yet
+    complete = lines[1:-1]  # whatever follows the last line feed is still being written
     try:
-        return from_json(lines[0], MonitoredRun), [from_json(line, Window) for line in whole]
+        return from_json(lines[0], MonitoredRun), [from_json(line, Window) for line in complete]
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", "Give the file that Monitor(log=...) wrote.") from None
 

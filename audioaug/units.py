@@ -1,4 +1,4 @@
-"""Quantities: what a number means, and the one way each kind of number is printed."""
+"""Units: type aliases for quantities, and how each kind of number is printed."""
 
 import re
 from typing import TypeAlias
@@ -14,7 +14,7 @@ def format_ms(milliseconds: float, digits: int = 3) -> str:
 
 
 def format_seconds(seconds: Seconds) -> str:
-    """Format a duration in the unit people would say it in: ``12 us``, ``2.1 ms``, ``2 min 5 s``, ``5 h 8 min``."""
+    """Format a duration in a suitable unit: ``12 us``, ``2.1 ms``, ``2 min 5 s``, ``5 h 8 min``."""
     if seconds >= 3600:
         return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60} min"
     if seconds >= 100:
@@ -36,7 +36,7 @@ def format_rate(per_second: float, what: str = "clips") -> str:
 
 
 def format_percent(share: float) -> str:
-    """Format a share of one: ``0.0713`` is ``7.1 %``, ``0.713`` is ``71 %``."""
+    """Format a fraction as a percentage: ``0.0713`` is ``7.1 %``, ``0.713`` is ``71 %``."""
     return f"{share * 100:.1f} %" if abs(share) < 0.1 else f"{share * 100:.0f} %"
 
 
@@ -51,7 +51,7 @@ def format_bytes(size: int | float) -> str:
 
 
 def parse_bytes(text: str) -> int | None:
-    """Return a size in bytes, with or without a binary unit: ``500M``, ``2G``, ``1.5 GiB``; ``None`` if it is none."""
+    """Return a size in bytes, with an optional binary unit: ``500M``, ``2G``, ``1.5 GiB``; else ``None``."""
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?(?:([KMGT])(?:i?B)?)?", text.strip(), re.IGNORECASE)
     if match is None:
         return None
@@ -69,7 +69,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def significant(value: float, digits: int) -> str:
-    """Format a number with that many significant digits and without an exponent: ``0.00213``, ``2.13``, ``1,230``."""
+    """Format a number with ``digits`` significant digits and without an exponent: ``0.00213``, ``2.13``, ``1,230``."""
     if value == 0:
         return "0"
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])

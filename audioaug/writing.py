@@ -1,4 +1,4 @@
-"""Files: read a regular file, and write one atomically."""
+"""Writing: write files atomically, and read regular files."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from audioaug.errors import OutputError
 
 
 def read_file(path: str | Path) -> bytes:
-    """Return the content of a regular file: a pipe or a device could block for ever, or never end.
+    """Return the content of a regular file; a pipe or a device could block, or never end.
 
     Raises:
         OSError: it cannot be read; ``strerror`` says why.
@@ -20,21 +20,22 @@ def read_file(path: str | Path) -> bytes:
 
 
 def check_regular(path: str | Path) -> None:
-    """Raise ``OSError`` if the path names something else than a file or a folder, such as a pipe, or nothing at all."""
+    """Raise ``OSError`` unless the path names a regular file or a folder."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "Not a regular file")
 
 
 def write_file(text: str, path: str | Path) -> None:
-    """Write a file atomically: whatever interrupts it, the path holds the old content or the new one, whole.
+    """Write a file atomically: if it is interrupted, the path holds either the old or the new content.
 
-    A link is followed to the file that it names. What is no regular file, such as a terminal, is written to directly.
+    A link is followed to its target. Two cases are not atomic: a file in a folder without write permission is
+    overwritten in place, and anything but a regular file, such as a terminal, is written to directly.
 
     Raises:
         OutputError: it cannot be written.
     """
-    content = text.encode("utf-8", "backslashreplace")  # file names may be no UTF-8
+    content = text.encode("utf-8", "backslashreplace")  # file names need not be UTF-8
     try:
         mode = _mode(path)
         if mode is None or stat.S_ISREG(mode):
@@ -46,7 +47,7 @@ def write_file(text: str, path: str | Path) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise ``OutputError`` unless the file can be written; what it holds stays, and nothing is left behind."""
+    """Raise ``OutputError`` unless the file can be written; its content is kept, and no new file is left behind."""
     try:
         existed = _mode(path) is not None
         with Path(path).open("a", encoding="utf-8"):
@@ -58,7 +59,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def _mode(path: str | Path) -> int | None:
-    """Return the type and permissions of the file; ``None`` if there is none."""
+    """Return the type and permissions of the file; ``None`` if it does not exist."""
     try:
         return os.stat(path).st_mode
     except FileNotFoundError:
@@ -66,7 +67,9 @@ def _mode(path: str | Path) -> int | None:
 
 
 def _replace(file: Path, content: bytes, mode: int | None) -> None:
-    new = file.with_name(f".audioaug-{secrets.token_hex(8)}.new")  # which no other process can have planted
+    new = file.with_name(
+        f".audioaug-{secrets.token_hex(8)}.new"
+    )  # unpredictable, so that no other process can have created it
     try:
         with new.open("xb") as stream:
             stream.write(content)
@@ -75,7 +78,7 @@ def _replace(file: Path, content: bytes, mode: int | None) -> None:
         if mode is not None:
             new.chmod(stat.S_IMODE(mode))
         new.replace(file)
-    except PermissionError:  # of the folder; the file itself may be writable
+    except PermissionError:  # no new file in this folder, but the file itself may be writable
         file.write_bytes(content)
     finally:
         new.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from torch.utils.data import Subset, random_split
 import audioaug
 from audioaug.command import run
 from audioaug.errors import UsageError
-from audioaug.loader.device_prefetch import as_device
+from audioaug.loader.prefetch import as_device
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 HELD_OUT = 0.2

@@ -1,4 +1,4 @@
-"""The doctor: each broken part becomes a sentence with the next step, and never a traceback."""
+"""The doctor: each broken dependency becomes a sentence with the next step, never a traceback."""
 
 import json
 import shutil
@@ -13,10 +13,10 @@ import torch
 from click.testing import CliRunner
 
 from audioaug import doctor, internals, ops
-from audioaug.doctor import CHECKS, PARTS, Checkup, Finding, check_up, probe
-from audioaug.dsp import compiled
+from audioaug.doctor import CHECKS, DEPENDENCIES, Checkup, Finding, check_up, probe
+from audioaug.dsp import dispatch
 from audioaug.internals import Internal
-from audioaug.loader.fetch import Collate
+from audioaug.loader.worker import Collate
 
 
 def loads_all_but(failures: dict[str, Exception]) -> Callable[[str], object]:
@@ -37,86 +37,86 @@ def found(failures: dict[str, Exception]) -> dict[str, Finding]:
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_all_parts_that_load_are_well(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_dependency_that_loads_is_ok(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_has_gpu", lambda: gpu)
     findings = found({})
-    assert list(findings) == [part.name for part in PARTS if gpu or part.name != "triton"]
+    assert list(findings) == [each.name for each in DEPENDENCIES if gpu or each.name != "triton"]
     assert all(finding.ok for finding in findings.values())
 
 
-def test_what_only_gpus_use_is_missed_where_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_only_dependency_is_checked_only_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_has_gpu", lambda: True)
     finding = found({"triton": missing("triton")})["triton"]
-    assert finding.sentence.startswith("Not installed: pip install triton; until then filters, noise and fades")
+    assert finding.sentence.startswith("Not installed: pip install triton. Until then filters, noise and fades")
     assert check_up(loads_all_but({"triton": missing("triton")})).ok
     monkeypatch.setattr(doctor, "_has_gpu", lambda: False)
     assert "triton" not in found({"triton": missing("triton")})
 
 
-def test_a_pair_that_does_not_fit_is_one_sentence_and_stops_only_its_engine() -> None:
+def test_incompatible_torchaudio_disables_only_its_engine() -> None:
     findings = found({"torchaudio": OSError("undefined symbol: _ZN3c10\nmore\nlines")})
     assert findings["torchaudio"].sentence.endswith(
-        "(OSError: undefined symbol: _ZN3c10): install torch 2.11.0 with torchaudio 2.11.0; "
-        "until then the torch-audiomentations engine is unavailable, all else runs."
+        "(OSError: undefined symbol: _ZN3c10): install torch 2.11.0 with torchaudio 2.11.0. "
+        "Until then the torch-audiomentations engine is unavailable, all else runs."
     )
-    assert findings["torch-audiomentations"].sentence.startswith("Waits for torchaudio;")
+    assert findings["torch-audiomentations"].sentence.startswith("Needs torchaudio;")
     assert {name for name, finding in findings.items() if not finding.ok} == {"torchaudio", "torch-audiomentations"}
     assert check_up(loads_all_but({"torchaudio": OSError("x")})).ok
 
 
-def test_not_installed_names_the_package_to_install() -> None:
+def test_missing_package_is_named() -> None:
     finding = found({"fast_mp3_augment": missing("fast_mp3_augment")})["fast-mp3-augment"]
     assert "pip install fast-mp3-augment" in finding.sentence and "Mp3Compression" in finding.sentence
 
 
-def test_a_missing_dependency_is_not_mistaken_for_the_part() -> None:
+def test_missing_indirect_dependency_is_named() -> None:
     finding = found({"audiomentations": missing("librosa")})["audiomentations"]
-    assert finding.sentence.startswith("Is installed but does not work") and "librosa" in finding.sentence
+    assert finding.sentence.startswith("Does not work (") and "librosa" in finding.sentence
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part.required], ids=lambda part: part.name)
-def test_every_required_part_is_required(part: doctor.Part) -> None:
+@pytest.mark.parametrize("part", [part for part in DEPENDENCIES if part.required], ids=lambda part: part.name)
+def test_each_required_dependency_is_required(part: doctor.Dependency) -> None:
     checkup = check_up(loads_all_but({part.module: missing(part.module)}))
     assert not checkup.ok
     assert checkup.host is None or part.name != "torch"
 
 
-def test_what_works_has_just_been_run() -> None:
+def test_working_dependencies_have_been_run() -> None:
     findings = {finding.name: finding for finding in check_up().findings}
     for name in {"torch", "audiomentations", "soundfile", "soxr"} | {"Loader"}:
         assert findings[name].ok and findings[name].sentence.startswith("Works: "), findings[name]
     assert findings["Loader"].sentence == "Works: 2 workers sent 4 batches of 2 clips."
-    assert set(CHECKS) <= {part.name for part in PARTS}
+    assert set(CHECKS) <= {part.name for part in DEPENDENCIES}
 
 
-def test_a_part_that_only_imports_is_not_said_to_work() -> None:
+def test_dependency_without_check_is_only_importable() -> None:
     [torch_finding, *_] = probe(loads_all_but({}), {})
     assert torch_finding.sentence == "Can be imported."
 
 
-def test_a_part_that_imports_but_fails_when_run_is_broken() -> None:
+def test_dependency_that_fails_its_check_is_broken() -> None:
     def fails() -> str:
         raise OSError("no backend for FLAC")
 
     findings = {finding.name: finding for finding in probe(loads_all_but({}), {"soundfile": fails})}
     assert not findings["soundfile"].ok
-    assert "does not work (OSError: no backend for FLAC)" in findings["soundfile"].sentence
+    assert "Does not work (OSError: no backend for FLAC)" in findings["soundfile"].sentence
 
 
 @pytest.mark.parametrize("wrong", [0.9, float("nan")])
-def test_a_loop_that_differs_from_its_torch_definition_is_found(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_compiled_loop_is_detected(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     filtered = ops.LowPassFilter.batched
 
     def planted(self: ops.LowPassFilter, x_BCT: torch.Tensor, *others: Any) -> torch.Tensor:
-        return filtered(self, x_BCT, *others) * (wrong if compiled.ENABLED else 1.0)
+        return filtered(self, x_BCT, *others) * (wrong if dispatch.implementation_for(x_BCT) == "loop" else 1.0)
 
     monkeypatch.setattr(ops.LowPassFilter, "batched", planted)
     with pytest.raises(AssertionError):
         CHECKS["numba"]()
 
 
-def test_a_loader_that_fails_is_one_sentence_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_loader_is_one_sentence_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise AttributeError("'Tensor' object has no attribute 'has_names'")
 
@@ -127,28 +127,28 @@ def test_a_loader_that_fails_is_one_sentence_and_exit_code_1(monkeypatch: pytest
     assert finding["sentence"].startswith("Does not work: AttributeError") and "\n" not in finding["sentence"]
 
 
-def test_a_worker_that_cannot_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_that_cannot_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", refused)
-    for finding in (doctor._run_loader(), doctor._look_at_internals()):
+    for finding in (doctor._check_loader(), doctor._check_internals()):
         assert not finding.ok and "Function not implemented" in finding.sentence
 
 
-def test_a_loop_that_does_not_run_is_not_said_to_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "ENABLED", False)
+def test_disabled_loop_is_not_reported_to_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(dispatch.FASTEST, "cpu", "torch")
     with pytest.raises(RuntimeError, match="no compiled loop runs on cpu"):
         CHECKS["numba"]()
 
 
-def test_a_missing_private_part_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = Internal("torch.secret", "does a thing", "batches are not counted", lambda *_: False)
+def test_missing_private_part_states_the_consequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Internal("torch.secret", "does a thing", "batches are not counted", lambda _: False)
     monkeypatch.setattr(internals, "INTERNALS", (lost,))
-    assert doctor._look_at_internals().sentence == "torch.secret is missing: batches are not counted."
+    assert doctor._check_internals().sentence == "torch.secret is missing: batches are not counted."
 
 
-def test_without_a_c_compiler_the_sentence_says_what_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_c_compiler_states_the_consequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert doctor._compiler().ok == any(map(shutil.which, doctor.COMPILERS))
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = doctor._compiler()
@@ -160,16 +160,14 @@ def fake(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_exit_code_is_one_when_something_required_is_broken(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_required_dependency_has_exit_code_1(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fake(Checkup(False, (Finding("torch", "", False, "Not installed.", True),), None), monkeypatch)
     result = CliRunner().invoke(doctor.main, arguments)
     assert result.exit_code == 1
     assert "Not installed." in result.output
 
 
-def test_json_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_output_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = probe(loads_all_but({"loudness": missing("loudness")}), {})
     fake(Checkup(True, findings, check_up().host), monkeypatch)
     result = CliRunner().invoke(doctor.main, ["--json"])
@@ -191,7 +189,7 @@ def test_rich_is_not_imported_with_the_doctor() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_program_on_this_machine() -> None:
+def test_doctor_runs_on_this_machine() -> None:
     run = subprocess.run([sys.executable, "-m", "audioaug.doctor"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr

@@ -1,4 +1,4 @@
-"""Private parts of other projects: one module has all of them, the installed versions have them, and none is needed."""
+"""Private parts of libraries: one module has them all, the installed versions have them, and none is required."""
 
 import ast
 from pathlib import Path
@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 import audioaug
 from audioaug import Chain, Loader, Plan, internals, ops
 from audioaug.internals import INTERNALS
+from audioaug.loader import pipeline
 
 PACKAGE = Path(audioaug.__file__).parent
 PUBLIC = {"_asdict", "_fields", "_replace"}
@@ -19,22 +20,22 @@ PUBLIC = {"_asdict", "_fields", "_replace"}
 
 @pytest.fixture(scope="module")
 def running():
-    """A DataLoader with a worker, and its iterator."""
+    """The iterator of a DataLoader with a worker."""
     loader = DataLoader(range(4), num_workers=1)  # type: ignore[arg-type]
     iterator = iter(loader)
-    yield iterator, loader
+    yield iterator
     internals.end_workers(iterator)
 
 
 @pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: internal.name)
-def test_the_installed_versions_have_each_private_part(internal, running):
-    assert internal.exists(*running), internal.fallback
+def test_installed_versions_have_each_private_part(internal, running):
+    assert internal.exists(running), internal.fallback
 
 
-def test_a_missing_part_is_found(monkeypatch, running):
-    assert internals.missing_internals(*running) == ()
-    [missing] = internals.missing_internals(running[0], object())
-    assert missing.name.endswith("DataLoader._iterator")
+def test_missing_private_parts_are_listed(monkeypatch, running):
+    assert internals.missing_internals(running) == ()
+    missing = [internal.name.rpartition(".")[2] for internal in internals.missing_internals(object())]
+    assert missing == ["_shutdown_workers", "_task_info"]
 
 
 def private_names(file: Path) -> set[str]:
@@ -75,7 +76,7 @@ def test_no_other_module_uses_a_private_name():
     assert not {(file.name, name) for file in files for name in private_names(file) - ours}
 
 
-def test_the_search_finds_a_planted_use(tmp_path):
+def test_planted_private_name_is_found(tmp_path):
     planted = tmp_path / "planted.py"
     planted.write_text("import torch\nfrom torch._dynamo import reset\nloader = torch.utils.data\nloader._secret()\n")
     assert private_names(planted) == {"_dynamo", "_secret"}
@@ -85,27 +86,27 @@ class Bare:
     """An object without any private part."""
 
 
-def test_without_the_parts_of_a_data_loader_batches_still_come(monkeypatch):
+def test_loader_works_without_private_parts_of_data_loader(monkeypatch):
     monkeypatch.setattr(internals, "_is_of_torch", lambda iterator: False)
-    monkeypatch.setattr(internals, "drop_iterator", lambda loader: None)
+    monkeypatch.setattr(pipeline, "end_workers", lambda iterator: None)
     chain, plan = Chain([ops.Gain(p=1.0)], sample_rate=16000), Plan(cut=1, num_workers=1)
     loader = Loader([torch.ones(9)] * 4, chain, plan, batch_size=2, device="cpu")
     assert len(list(loader)) == 2 and loader.ready is None and loader.workers == frozenset()
 
 
-def test_what_is_no_iterator_of_torch_has_no_workers():
+def test_other_iterators_have_no_workers():
     assert internals.worker_processes(Bare()) == () and internals.worker_pids(Bare()) is None
     assert internals.batches_ready(Bare()) is None
     internals.end_workers(Bare())
 
 
-def test_a_frame_is_the_callers():
+def test_calling_frame_is_that_of_the_caller():
     frame = internals.calling_frame(0)
-    assert frame is not None and frame.f_code.co_name == "test_a_frame_is_the_callers"
+    assert frame is not None and frame.f_code.co_name == "test_calling_frame_is_that_of_the_caller"
 
 
 @pytest.mark.parametrize("before", ["a generator", None])
-def test_a_generator_is_restored(before):
+def test_room_generator_is_restored(before):
     with internals.keep_room_generator(generator := SimpleNamespace(_rng=before)):
         generator._rng = "seeded"
     assert generator._rng is before

@@ -1,4 +1,4 @@
-"""Every way a quantity is printed, by example."""
+"""How each kind of quantity is printed."""
 
 import pytest
 
@@ -57,7 +57,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("function", "arguments", "text"), EXAMPLES, ids=[text for _, _, text in EXAMPLES])
-def test_format(function, arguments, text):
+def test_number_formats(function, arguments, text):
     assert function(*arguments) == text
 
 

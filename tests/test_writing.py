@@ -1,4 +1,4 @@
-"""Files are written at once, whatever interrupts it."""
+"""Files are written atomically."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from audioaug.writing import write_file
 
 
-def test_a_file_that_is_being_written_is_the_old_one_until_it_is_the_new_one(tmp_path, monkeypatch) -> None:
+def test_write_is_atomic(tmp_path, monkeypatch) -> None:
     file = tmp_path / "report.json"
 
     def interrupt(_):

@@ -103,7 +103,7 @@ def _measure(options: dict[str, Any]) -> None:
     from audioaug.advise.variants import parse_also
     from audioaug.decide.what_if import parse
     from audioaug.engine import check_plan
-    from audioaug.loader.device_prefetch import as_device
+    from audioaug.loader.prefetch import as_device
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
     _, profile = parse(options["what_if"] or "")  # report mistakes before measuring

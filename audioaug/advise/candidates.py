@@ -13,9 +13,8 @@ from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError, DataError, MeasurementError
 from audioaug.loader import Loader
-from audioaug.loader.device_prefetch import tensors
-from audioaug.loader.fetch import Message
-from audioaug.loader.pickling import why_not_picklable
+from audioaug.loader.pickling import WorkerBatch, why_not_picklable
+from audioaug.loader.prefetch import tensors
 from audioaug.measure import files_open, free_shared_memory
 from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFacts, Notice, Plan, plan_of
 from audioaug.units import plural
@@ -141,7 +140,7 @@ def cached_batches(job: TrainingJob, candidate: Candidate, count: int = CACHED) 
         ) from None
 
 
-def needs_of(job: TrainingJob, message: Message, start_method: str) -> Needs:
+def needs_of(job: TrainingJob, message: WorkerBatch, start_method: str) -> Needs:
     """Return the resources that a worker sending such messages needs."""
     assert message.prepared is not None
     sent = [*tensors(message.batch), message.prepared.numbers]

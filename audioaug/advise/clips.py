@@ -10,10 +10,10 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain
+from audioaug.core import Chain, leaves
 from audioaug.engine import Preparer
-from audioaug.loader.examples import Where, audio_field, own_length, samples_of
-from audioaug.loader.stream import is_stream
+from audioaug.loader.examples import Field, audio_field, own_length, samples_of
+from audioaug.loader.sampling import is_stream
 from audioaug.ops import AdjustDuration
 from audioaug.records import Interval, LoaderSetup
 
@@ -82,7 +82,7 @@ DRAWS = (2, 16, 128)
 class Clips:
     """The audio field of examples (``None``: unknown, or they are audio themselves), and clip lengths in samples."""
 
-    audio_key: Where | None
+    audio_key: Field | None
     samples: tuple[int, ...]
 
     @property
@@ -95,7 +95,7 @@ class Clips:
         return (min(self.samples) / sample_rate, max(self.samples) / sample_rate) if self.samples else None
 
 
-def inspect_clips(dataset: Any, sample_rate: int, audio_key: Where | None, lengths: Where | None) -> Clips:
+def inspect_clips(dataset: Any, sample_rate: int, audio_key: Field | None, lengths: Field | None) -> Clips:
     """Read some examples and return their audio field and lengths; unreadable ones are ignored.
 
     Args:
@@ -120,7 +120,7 @@ def resizing_op(chain: Chain, samples: int) -> str:
     """Return the name of an op that makes clips of equal length (in samples) unequal, or an empty string."""
     fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
     start = max(fixed, default=0)
-    names = [leaf.name for op in chain.ops[start:] for leaf in op.leaves() if leaf.changes_length]
+    names = [leaf.name for op in chain.ops[start:] for leaf in leaves(op) if leaf.capabilities.changes_length]
     if not names or not samples:
         return ""
     prepare = Preparer(chain, start, fused=False)
@@ -129,7 +129,7 @@ def resizing_op(chain: Chain, samples: int) -> str:
 
 
 def loader_setup(
-    dataset: Any, chain: Chain, audio_key: Where | None, defined: Mapping[str, Any]
+    dataset: Any, chain: Chain, audio_key: Field | None, defined: Mapping[str, Any]
 ) -> tuple[LoaderSetup, Interval | None, dict[str, str]]:
     """Return Loader's arguments other than the plan, the shortest and longest clip in seconds, and their sources.
 

@@ -30,8 +30,8 @@ from audioaug.errors import (
     did_you_mean,
     printable,
 )
-from audioaug.loader.checks import check_dataset
-from audioaug.loader.targets import Followers
+from audioaug.loader.pipeline import check_dataset
+from audioaug.loader.targets import LabelTransforms
 from audioaug.records import AugmentForm, Notice, Precision
 from audioaug.units import format_hz
 
@@ -187,7 +187,7 @@ def _check_loader_arguments(path: str, defined: Definitions, chain: Chain) -> No
     if not isinstance(defined.get("pad"), bool | None):
         raise ModelFileError(f"{path}: pad is {defined['pad']!r}, but it must be True or False.")
     try:
-        Followers(defined.get("targets"), chain, 0)
+        LabelTransforms(defined.get("targets"), chain, 0)
     except UsageError as error:
         raise ModelFileError(f"{path}: {error.message}", error.next_step) from None
 

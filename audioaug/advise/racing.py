@@ -16,7 +16,7 @@ from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.decide.race import MARGIN, clearly_slower, margin_of, non_finalists, typical_ms
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader import Loader
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.measure import Clock, GcPauses, Interference, Watch, cpu_seconds, race
 from audioaug.measure.repeat import ENOUGH
 from audioaug.records import GRAPH_ENGINES, Candidate, Measurement, Timing

@@ -14,15 +14,15 @@ import torch
 from audioaug.advise.candidates import candidate_at, open_loader
 from audioaug.advise.clips import Reader
 from audioaug.advise.training_job import TrainingJob
-from audioaug.core import Chain, Op
+from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
 from audioaug.decide.predict import best_threads, threads_beside, worker_engines
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
-from audioaug.loader.device_prefetch import run_ahead, to_device
 from audioaug.loader.examples import with_wave
-from audioaug.loader.fetch import Collate, Fetcher
-from audioaug.loader.targets import Followers
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.prefetch import run_ahead, to_device
+from audioaug.loader.processes import torch_threads
+from audioaug.loader.targets import LabelTransforms
+from audioaug.loader.worker import Collate, Fetcher
 from audioaug.measure import Clock, interleave, measure_contention, measure_loader, measure_transfer, repeat
 from audioaug.records import (
     Candidate,
@@ -89,10 +89,10 @@ def worker_works(job: TrainingJob) -> dict[str, Callable[[], object]]:
     clips = [job.clip_of(example) for _, example in examples]
     works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
-        if not op.why_not_in_worker():
+        if not why_not_in_worker(op):
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
     worker = WorkerChain(chain, job.least_cut, seed=0)
-    followers = Followers(job.targets, chain, worker.cut)
+    followers = LabelTransforms(job.targets, chain, worker.cut)
     fetcher = Fetcher(dict(examples), worker, "raise", bool(followers), job.lengths, job.audio_key)
     preparer = Preparer(chain, job.least_cut)
     collate = Collate(preparer, job.collate_fn, job.pad, None, followers, job.lengths)
@@ -107,7 +107,7 @@ def device_works(
     """Return every op that the engine supports, each on a batch on the device."""
     works: dict[str, Callable[[], object]] = {}
     for place, op in enumerate(job.chain.ops):
-        if op.why_not_on_device() or (engine == "torch-audiomentations" and not has_counterpart(op)):
+        if why_not_on_device(op) or (engine == "torch-audiomentations" and not has_counterpart(op)):
             continue
         works[str(place)] = _on_batches(Chain([op], job.chain.sample_rate), 0, None, wave, engine)
     return works
@@ -316,7 +316,7 @@ def contention_names(report: Report, candidates: Sequence[Candidate]) -> set[str
 
 def open_messages(bench: Bench, candidate: Candidate) -> Iterator[Any]:
     """Open a candidate's loader and return its messages, before the device part."""
-    return open_loader(bench.job, replace(candidate, threads=None)).messages()
+    return open_loader(bench.job, replace(candidate, threads=None)).worker_batches()
 
 
 def loader_cost(bench: Bench, candidate: Candidate, messages: Iterator[Any], seconds: Seconds) -> LoaderCost:

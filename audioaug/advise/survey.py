@@ -64,7 +64,7 @@ from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
 from audioaug.decide.what_if import crossovers, variant_sentences
 from audioaug.errors import AudioaugError, MeasurementError
-from audioaug.loader.device_prefetch import tensors
+from audioaug.loader.prefetch import tensors
 from audioaug.measure import clock_for, effective_cores, host_facts
 from audioaug.records import Candidate, DeviceEngine, Measurement, Notice, Plan, Report, read_record, write_record
 from audioaug.units import Seconds, format_seconds

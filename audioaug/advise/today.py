@@ -21,8 +21,8 @@ from audioaug.decide.diagnose import NOT_THE_BOTTLENECK
 from audioaug.decide.race import typical_ms
 from audioaug.decide.recommend import may_leave, without_waiting
 from audioaug.engine import WorkerChain
-from audioaug.loader.device_prefetch import map_tensors
-from audioaug.loader.fetch import Message
+from audioaug.loader.pickling import WorkerBatch
+from audioaug.loader.prefetch import map_tensors
 from audioaug.measure import Clock, Watch, delayed_seconds, measure_loader, page_faults, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Candidate, Ceiling, Examples, Measurement, Notice, Signals
@@ -66,7 +66,7 @@ def measure_today(
     job = bench.job
     job.try_step(bench.batches[0])
     signals = step_signals(bench, seconds / 20)
-    message = next(open_loader(job, replace(candidate, num_workers=0)).messages())
+    message = next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
     counts = replace(counts, needs=needs_of(job, message, counts.host.start_method))
     signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
     candidate, refused = _within_limits(bench, candidate, counts)
@@ -143,7 +143,7 @@ def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement)
 
 
 def example_and_worker_signals(
-    bench: Bench, today: Candidate, message: Message, signals: Signals, seconds: float
+    bench: Bench, today: Candidate, message: WorkerBatch, signals: Signals, seconds: float
 ) -> Signals:
     """Add the signals of single examples and of today's workers, in about ``seconds``."""
     job, clock = bench.job, bench.clock
@@ -280,7 +280,7 @@ def start_and_gap(job: TrainingJob, candidate: Candidate, clock: Clock) -> tuple
     first = []
     for number in range(2):
         begin = clock.now()
-        messages = loader.messages(number)
+        messages = loader.worker_batches(number)
         next(messages)
         first.append(clock.now() - begin)
         for _ in messages:

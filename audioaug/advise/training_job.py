@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain
-from audioaug.engine.fuse import Fused, grouped
+from audioaug.core import Chain, leaves
+from audioaug.engine.fuse import grouped
 from audioaug.errors import (
     AudioaugWarning,
     ModelFileError,
 )
 from audioaug.loader import targets as kinds
-from audioaug.loader.examples import Where, get_wave, own_length, samples_of
+from audioaug.loader.examples import Field, get_wave, own_length, samples_of
 from audioaug.records import ChainFacts, Interval, LoaderSetup, Notice, Precision, Workload
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -50,7 +50,7 @@ class TrainingJob:
     optimizer: torch.optim.Optimizer
     own_step: Callable[..., Any] | None
     setup: LoaderSetup
-    targets: Mapping[Where, kinds.Target] | None
+    targets: Mapping[Field, kinds.LabelTransform] | None
     data_name: str
     sources: dict[str, str] = field(default_factory=dict)
     threads: tuple[str, ...] = ()
@@ -68,12 +68,12 @@ class TrainingJob:
         return self.setup.pad or self.lengths is not None
 
     @property
-    def lengths(self) -> Where | None:
+    def lengths(self) -> Field | None:
         """The field of an example that holds its own length."""
         return self.setup.lengths
 
     @property
-    def audio_key(self) -> Where | None:
+    def audio_key(self) -> Field | None:
         """The field of an example that holds its audio."""
         return self.setup.audio_key
 
@@ -221,7 +221,7 @@ def chain_facts(job: TrainingJob) -> ChainFacts:
 
 def _fused(chain: Chain) -> tuple[tuple[int, int], ...]:
     """Return the ranges of ops that are fused."""
-    sizes = [len(part.nodes) if isinstance(part, Fused) else 1 for part in grouped(chain.nodes)]
+    sizes = [len(part.members) for part in grouped(chain.nodes)]
     return tuple((stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True) if size > 1)
 
 
@@ -229,7 +229,7 @@ def _why_not_before(chain: Chain, first: int) -> str:
     """Return why the chain cannot be cut earlier."""
     if reason := chain.why_not_cut(first - 1):
         return reason
-    resizing = next(leaf.name for leaf in chain.ops[first - 1].leaves() if leaf.changes_length)
+    resizing = next(leaf.name for leaf in leaves(chain.ops[first - 1]) if leaf.capabilities.changes_length)
     return f"{resizing} changes the length of clips, and collate_fn must see the final lengths."
 
 

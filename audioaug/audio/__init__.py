@@ -1,1 +1,1 @@
-"""Audio from disk: files (find, decode, convert), banks of noise and impulse responses, folders as datasets."""
+"""Audio from disk: find, decode and resample files; banks of noise and impulse responses; folders as datasets."""

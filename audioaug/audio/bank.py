@@ -1,8 +1,8 @@
-"""Bank: noise or impulse responses, decoded once and kept as one flat array that draws address by file and offset.
+"""Bank: noise or impulse responses, decoded once into one flat array that draws address by file and offset.
 
-Resident on the device up to a byte cap. Of a larger bank nothing is kept: whoever prepares a batch (the workers, if
-there are any) reads the excerpts it needs from the files and sends them along as a shard, a little bank of its own.
-The draws, and so the training, stay the same.
+Up to a size limit, a bank stays on the device. A larger one is not kept: the process that prepares a batch (a worker,
+if there are any) reads the excerpts that the batch needs and sends them with it as a shard, a small bank for this
+batch. The draws, and so the training, are the same.
 
 Shapes: F files, R rows of a batch, N samples of an excerpt, S samples of the whole bank.
 """
@@ -23,18 +23,18 @@ from audioaug.errors import AudioaugWarning, DataError
 from audioaug.units import format_bytes
 
 MOST_BYTES = bytes_from_environment("AUDIOAUG_BANK_BYTES", 2 * 2**30)
-"""The largest bank that is kept on a device; the environment variable changes it, also in the workers."""
+"""The largest bank that is kept on a device; the environment variable also applies to workers."""
 
 SPARE = 2**20
-"""The zeros behind a bank, so that long windows may reach beyond its end."""
+"""The number of zeros after a bank, so that long windows may extend past its end."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each file's samples lie in the flat array; known from the headers alone, before anything is decoded.
+    """The position of each file's samples in the flat array, computed from the headers, before anything is decoded.
 
-    Channel c of file f starts at ``offsets_F[f] + c * lengths_F[f]``. Every ``steps_F[f]`` th sample lies on a sample
-    of the file at its own rate (every one if that is the same).
+    Channel c of file f starts at ``offsets_F[f] + c * lengths_F[f]``. Every ``steps_F[f]``-th sample coincides with a
+    sample of the file at its own rate (every one if the rates are equal).
     """
 
     sample_rate: int
@@ -53,10 +53,10 @@ class Layout:
     def excerpts(
         self, file_R: NDArray[np.int64], start_R: NDArray[np.int64], span_R: NDArray[np.int64]
     ) -> dict[str, NDArray[Any]]:
-        """Return the parameters by which ``bank_of`` finds an excerpt of a file for each row.
+        """Return the parameters with which ``bank_of`` finds an excerpt of a file for each row.
 
-        ``"place"`` is where the excerpt begins in the bank, in its first channel. If the bank is over the cap there is
-        a ``"shard"`` too, which then is the bank: channel c of an excerpt lies c spans behind the first.
+        ``"place"`` is the start of the excerpt in the bank, in its first channel. If the bank exceeds the limit, there
+        is a ``"shard"`` too, which is the bank then: channel c of an excerpt starts c spans after the first.
         """
         if self.nbytes <= MOST_BYTES:
             return {"place": self.offsets_F[file_R] + start_R}
@@ -68,7 +68,7 @@ class Layout:
         return {"place": place_R, "shard": np.concatenate([*parts, np.zeros(1, np.float32)])}  # never empty
 
     def _read(self, file: int, start: int, span: int) -> NDArray[np.float32]:
-        """Return an excerpt (C, N); a file at another rate is converted whole, as for the bank."""
+        """Return an excerpt (C, N); a file at another rate is resampled as a whole, as it is for the bank."""
         path = self.files[file]
         if read_header(path).sample_rate == self.sample_rate:
             return read_frames(path, start, span, self.mono)
@@ -98,11 +98,11 @@ def _converted(path: str, sample_rate: int, mono: bool) -> NDArray[np.float32]:
 
 
 class Bank:
-    """All samples of a layout decoded, or a shard: the excerpts that one batch needs.
+    """All samples of a layout, decoded, or a shard: the excerpts that one batch needs.
 
     Args:
         flat_S: the samples, float32.
-        spare: how many zeros are behind them.
+        spare: the number of zeros at their end.
     """
 
     def __init__(self, flat_S: torch.Tensor, spare: int = 0) -> None:
@@ -110,23 +110,23 @@ class Bank:
         self._resident = {flat_S.device: flat_S}
 
     def on(self, device: torch.device, spare: int = 0) -> torch.Tensor:
-        """Return the samples on a device, where they stay from then on, with at least so many zeros behind them."""
+        """Return the samples on a device, where they stay from then on, with at least ``spare`` zeros at their end."""
         if device not in self._resident or spare > self._spare:
             self._make_resident(device, spare)
         return self._resident[device]
 
     def _make_resident(self, device: torch.device, spare: int) -> None:
-        if spare > self._spare:  # another copy: twice as much as is needed, so that there are few
+        if spare > self._spare:  # copies: twice as much as needed, so that this is rare
             self.flat_S = torch.nn.functional.pad(self.flat_S, (0, 2 * spare - self._spare))
             self._spare, self._resident = 2 * spare, {self.flat_S.device: self.flat_S}
         if device not in self._resident:
             self._resident[device] = self.flat_S.to(device)
-            if device.type == "cuda":  # once, so that no other stream reads before the copy is there
+            if device.type == "cuda":  # once, so that no other stream reads before the copy has finished
                 torch.cuda.synchronize(device)
 
 
 def bank_of(params: Mapping[str, Any], paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:
-    """Return what the places in ``params`` (see ``Layout.excerpts``) belong to: the bank, or the batch's own shard."""
+    """Return the bank that ``params`` (see ``Layout.excerpts``) refer to: the whole one, or the batch's shard."""
     if "shard" not in params:
         return open_bank(paths, sample_rate, mono)
     _warn_of_size(paths, sample_rate, mono)
@@ -134,7 +134,7 @@ def bank_of(params: Mapping[str, Any], paths: tuple[str, ...], sample_rate: int,
 
 
 def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
-    """Cut or zero-pad to the length that the header promises (a rate conversion may be off by a sample)."""
+    """Cut or zero-pad to the length computed from the header (resampling may be off by a sample)."""
     missing = max(0, length - x_CT.shape[1])
     return np.ascontiguousarray(np.pad(x_CT, ((0, 0), (0, missing)))[:, :length])
 
@@ -142,10 +142,10 @@ def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
 @functools.lru_cache(maxsize=32)
 def open_bank(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:
     """Return the bank of these files, decoded once in this process; raise ``DataError`` if one cannot be decoded."""
-    where = layout(paths, sample_rate, mono)
+    files = layout(paths, sample_rate, mono)
     clips = (
         _fit(read_audio(path, sample_rate, mono), int(length))
-        for path, length in zip(where.files, where.lengths_F, strict=True)
+        for path, length in zip(files.files, files.lengths_F, strict=True)
     )
     silence = np.zeros(SPARE, np.float32)
     return Bank(torch.from_numpy(np.concatenate([*(clip.reshape(-1) for clip in clips), silence])), SPARE)
@@ -153,12 +153,12 @@ def open_bank(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Ba
 
 @functools.lru_cache(maxsize=32)
 def _warn_of_size(paths: tuple[str, ...], sample_rate: int, mono: bool) -> None:
-    """Say once that a bank is not kept."""
-    where = layout(paths, sample_rate, mono)
+    """Warn once that a bank is not kept on the device."""
+    bank = layout(paths, sample_rate, mono)
     warnings.warn(
-        f"A bank of {len(where.files)} files takes {format_bytes(where.nbytes)}, more than the "
-        f"{format_bytes(MOST_BYTES)} that are kept on a device: what a batch needs of it is read from the files each "
-        "time. Use fewer or shorter files, or set AUDIOAUG_BANK_BYTES to more.",
+        f"A bank of {len(bank.files)} files takes {format_bytes(bank.nbytes)}, more than the limit of "
+        f"{format_bytes(MOST_BYTES)}: for each batch, its excerpts are read from the files. Use fewer or shorter "
+        "files, or raise AUDIOAUG_BANK_BYTES.",
         AudioaugWarning,
         stacklevel=3,
     )

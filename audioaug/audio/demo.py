@@ -1,4 +1,4 @@
-"""The demo audio that is installed with the package: speech, noise and room impulse responses."""
+"""Demo: the audio that is installed with the package: speech, noise and room impulse responses."""
 
 from importlib.resources import files
 

@@ -1,4 +1,4 @@
-"""Encoded: audio that comes as the bytes of a file or as its path, as Hugging Face ``datasets`` has it undecoded."""
+"""Encoded: decode audio given as the bytes of a file or its path, as in Hugging Face ``datasets`` without decoding."""
 
 import io
 import os
@@ -13,17 +13,17 @@ from audioaug.errors import DataError
 
 
 def decode(audio: Mapping[str, Any], sample_rate: int) -> NDArray[np.float32]:
-    """Decode ``{"bytes": ..., "path": ...}`` with soundfile; the path is read where there are no bytes.
+    """Decode ``{"bytes": ..., "path": ...}`` with soundfile; the path is used if there are no bytes.
 
     Args:
-        audio: what a column ``datasets.Audio(decode=False)`` holds.
-        sample_rate: to convert to, in Hz.
+        audio: a value of a column ``datasets.Audio(decode=False)``.
+        sample_rate: of the result, in Hz.
 
     Shape:
-        returns (T,), float32; channels are averaged, as ``datasets`` does.
+        returns (T,), float32; channels are averaged, as in ``datasets``.
 
     Raises:
-        DataError: there are neither bytes nor a path, or they are no audio.
+        DataError: there are neither bytes nor a path, or they cannot be decoded.
     """
     content, path = audio.get("bytes"), audio.get("path")
     if content is not None:

@@ -1,4 +1,4 @@
-"""Files: find audio, read its header, decode it (soundfile), convert its sample rate (soxr)."""
+"""Files: find audio, read its header, decode it (soundfile) and resample it (soxr)."""
 
 import functools
 import math
@@ -13,28 +13,28 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.errors import AudioaugWarning, DataError
+from audioaug.errors import AudioaugWarning, DataError, first_line
 from audioaug.units import format_bytes, parse_bytes
 from audioaug.writing import check_regular
 
 EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".aif", ".aiff")
-"""What soundfile decodes and audiomentations looks for."""
+"""Formats that soundfile decodes and audiomentations finds."""
 
 LEAST_RATE, MOST_RATE = 1000, 1_000_000
-"""Sample rates of files, in Hz: a header out of this range is broken, and would turn seconds into hours."""
+"""Valid sample rates of files, in Hz: a header outside this range is damaged, and would make seconds hours long."""
 
-MOST_FRAMES_A_BYTE = 10_000
-"""More than any format encodes in a byte, even of silence: a header that declares more is broken."""
+MOST_FRAMES_PER_BYTE = 10_000
+"""More than any format encodes in a byte, even of silence: a header that declares more is damaged."""
 
 
 def bytes_from_environment(name: str, default: int) -> int:
-    """Return the size that an environment variable gives, such as ``2G``; warn and return the default if it is none."""
+    """Return the size in an environment variable, such as ``2G``; warn and return the default if it is invalid."""
     text = os.environ.get(name)
     size = default if text is None else parse_bytes(text)
     if size is not None:
         return size
     warnings.warn(
-        f"{name} is {text!r}, but it must be a size such as 500M or 2G. The default is used: {format_bytes(default)}.",
+        f"Expected {name} to be a size such as 500M or 2G, got {text!r}. Using the default, {format_bytes(default)}.",
         AudioaugWarning,
         stacklevel=2,
     )
@@ -42,14 +42,14 @@ def bytes_from_environment(name: str, default: int) -> int:
 
 
 MOST_BYTES = bytes_from_environment("AUDIOAUG_DECODE_BYTES", 4 * 2**30)
-"""The most that is decoded of a file at a time, as float32; the environment variable changes it."""
+"""The most audio that is decoded at a time, as float32; set by the environment variable."""
 
 Paths: TypeAlias = "str | Path | Iterable[str | Path]"
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself, before it is decoded."""
+    """The header of a file, read before it is decoded."""
 
     frames: int
     sample_rate: int
@@ -61,20 +61,20 @@ class Header:
 
 
 def as_paths(paths: Paths) -> tuple[str, ...]:
-    """Return one path or many as absolute path names; raise ``DataError`` if they are something else."""
+    """Return one or several paths as absolute path names; raise ``DataError`` for anything else."""
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
     try:
         return tuple(os.path.abspath(os.fsdecode(path)) for path in several)
     except TypeError:
-        raise DataError(f"{paths!r} is neither a path nor a list of paths.", "Name files or folders.") from None
+        raise DataError(f"Expected a path or a list of paths, got {paths!r}.", "Name files or folders.") from None
 
 
 @functools.lru_cache(maxsize=64)
 def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the audio files among and below these absolute paths, sorted, so that every machine counts them alike.
+    """Return the audio files among and below these absolute paths, sorted, so that the order is the same everywhere.
 
     Raises:
-        DataError: a path does not exist, or there is no audio at all.
+        DataError: a path does not exist, or there is no audio file.
     """
     found: list[str] = []
     for path in paths:
@@ -90,7 +90,7 @@ def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _files_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder, links followed; each folder is entered once, whatever links there are to it."""
+    """Yield the files below a folder, following links; each folder is entered once, however many links refer to it."""
     seen = {_identity(folder)}
     for root, folders, names in os.walk(folder, followlinks=True):
         yield from (os.path.join(root, name) for name in names)
@@ -113,7 +113,7 @@ def _is_audio(name: str) -> bool:
 
 @functools.lru_cache(maxsize=65536)
 def read_header(path: str) -> Header:
-    """Return a file's length, rate and channels without decoding it; raise ``DataError`` if they cannot be true."""
+    """Return a file's length, rate and channels without decoding it; raise ``DataError`` if they are implausible."""
     import soundfile
 
     with decoding(path):
@@ -124,16 +124,16 @@ def read_header(path: str) -> Header:
 
 
 def plausible_header(name: str, info: Any, nbytes: int) -> Header:
-    """Return what soundfile read of a header; raise ``DataError`` if audio of that many bytes cannot hold it."""
+    """Return a header as soundfile read it; raise ``DataError`` if a file of that many bytes cannot match it."""
     if not LEAST_RATE <= info.samplerate <= MOST_RATE:
         raise DataError(
-            f"{name} cannot be decoded: its header declares {info.samplerate} Hz, but rates from {LEAST_RATE} Hz to "
-            f"{MOST_RATE} Hz are read."
+            f"{name} cannot be decoded: its header declares {info.samplerate} Hz, outside of {LEAST_RATE} Hz to "
+            f"{MOST_RATE} Hz."
         )
-    if info.frames > nbytes * MOST_FRAMES_A_BYTE:
+    if info.frames > nbytes * MOST_FRAMES_PER_BYTE:
         raise DataError(
             f"{name} cannot be decoded: its header declares {info.frames} samples, but the file has {nbytes} bytes.",
-            "It is damaged: write it anew.",
+            "It is damaged: write it again.",
         )
     return Header(info.frames, info.samplerate, info.channels)
 
@@ -141,13 +141,13 @@ def plausible_header(name: str, info: Any, nbytes: int) -> Header:
 def read_audio(
     path: str, sample_rate: int, mono: bool = True, start: float = 0.0, seconds: float | None = None
 ) -> NDArray[np.float32]:
-    """Decode a file, or ``seconds`` of it from ``start`` on, at a given rate.
+    """Decode a file, or ``seconds`` of it from ``start`` on, and resample it to a given rate.
 
     Shape:
         returns (C, T), float32; C is 1 if ``mono`` (channels are averaged).
 
     Raises:
-        DataError: the file is missing, not audio, broken, or too large for ``AUDIOAUG_DECODE_BYTES``.
+        DataError: the file is missing, not audio, damaged, or larger than ``AUDIOAUG_DECODE_BYTES``.
     """
     rate = read_header(path).sample_rate
     frames = -1 if seconds is None else math.ceil(seconds * rate)
@@ -158,7 +158,7 @@ def read_audio(
 
 
 def read_frames(path: str, start: int, frames: int, mono: bool) -> NDArray[np.float32]:
-    """Decode that many frames of a file (-1: all) at its own rate. Shape and errors are ``read_audio``'s."""
+    """Decode ``frames`` frames of a file (-1: all) at its own rate. Shape and errors are those of ``read_audio``."""
     import soundfile
 
     header = read_header(path)
@@ -171,7 +171,7 @@ def read_frames(path: str, start: int, frames: int, mono: bool) -> NDArray[np.fl
 
 
 def resample(x_CT: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
-    """Convert the sample rate with soxr in high quality, which is what audiomentations (librosa) uses too."""
+    """Convert the sample rate with soxr in high quality, as audiomentations (librosa) does."""
     if from_hz == to_hz:
         return x_CT
     import soxr
@@ -181,27 +181,24 @@ def resample(x_CT: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.
 
 
 def check_size(path: str, frames: int, channels: int) -> None:
-    """Raise ``DataError`` if that much float32 audio is more than may be decoded into memory."""
+    """Raise ``DataError`` if this much float32 audio exceeds the limit for decoding."""
     if (nbytes := 4 * frames * channels) > MOST_BYTES:
         raise DataError(
             f"{path} takes {format_bytes(nbytes)} once decoded, but the limit is {format_bytes(MOST_BYTES)}.",
-            "Read a part of it, cut the file, or set AUDIOAUG_DECODE_BYTES to more.",
+            "Read a part of it, cut the file, or raise AUDIOAUG_DECODE_BYTES.",
         )
 
 
 @contextmanager
 def decoding(path: str) -> Iterator[None]:
-    """Raise ``DataError``, naming the file, for whatever keeps it from being decoded."""
+    """Turn any error of decoding into a ``DataError`` that names the file."""
     import soundfile
 
     try:
         yield
     except (OSError, ValueError, soundfile.SoundFileError) as error:
-        raise DataError(f"{path} cannot be decoded: {_reason(error)}") from None
+        message = getattr(error, "strerror", None) or getattr(error, "error_string", None)  # without the path
+        reason = str(message).strip().rstrip(".") if message else first_line(error)
+        raise DataError(f"{path} cannot be decoded: {reason}.") from None
     except MemoryError:
         raise DataError(f"{path} cannot be decoded: there is not enough memory.") from None
-
-
-def _reason(error: Exception) -> str:
-    said = getattr(error, "strerror", "") or getattr(error, "error_string", "") or error
-    return str(said).strip().rstrip(".") + "."

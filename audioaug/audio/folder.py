@@ -1,4 +1,4 @@
-"""Folder: audio files as a map-style Dataset of fixed-length clips with a label, from a folder or a manifest."""
+"""Folder: a map-style dataset of labelled clips from a folder of audio files or a manifest."""
 
 import csv
 import io
@@ -25,31 +25,31 @@ class AudioFolder:
     """Clips with labels: ``folder[i]`` is ``(wave, label)``.
 
     Args:
-        source: a folder (the label is the name of the sub-folder a file lies in) or a manifest: a CSV or TSV file with
-            a header, or JSON lines, with a column such as ``path`` and, if there are labels, one such as ``label``.
+        source: a folder (each file's label is the name of its sub-folder) or a manifest: a CSV or TSV file with a
+            header, or JSON lines, with a column such as ``path`` and, if there are labels, one such as ``label``.
             Paths are relative to the manifest, and may name any file that you can read.
-        sample_rate: that every file is converted to, in Hz.
-        seconds: length of every clip: longer files are cut at their end, shorter ones get silence behind. ``None``
-            keeps each file's own length.
+        sample_rate: to which every file is resampled, in Hz.
+        seconds: the length of every clip: longer files are cut at their end, shorter ones are padded with silence.
+            ``None`` keeps the length of each file.
 
     Shape:
-        wave: (1, T), float32; channels are averaged. label: an integer, counting the sorted ``labels`` (whole numbers
-        by value, so that classes 0 to 11 stay what they are).
+        wave: (1, T), float32; channels are averaged. label: an integer, the index in the sorted ``labels`` (integers
+        are sorted by value, so that classes 0 to 11 keep their numbers).
 
     Raises:
-        DataError: nothing there, no audio, a manifest without paths, or a length or rate that is not above 0. A broken
-            file raises when it is read.
+        DataError: the source does not exist, has no audio, or is a manifest without paths; or the length or rate is
+            not positive. A damaged file raises when it is read.
     """
 
     def __init__(self, source: str | Path, sample_rate: int, seconds: float | None = None) -> None:
         if not sample_rate > 0 or (seconds is not None and not 1 <= seconds * sample_rate < math.inf):
-            raise DataError(f"There are no clips of {seconds} seconds at {sample_rate} Hz.", "Both must be above 0.")
+            raise DataError(f"Expected a positive length and sample rate, got {seconds} seconds at {sample_rate} Hz.")
         self.sample_rate, self.seconds = sample_rate, seconds
         path = os.path.abspath(source)
         entries = _read_folder(path) if os.path.isdir(path) else _read_manifest(path)
         self.files = tuple(file for file, _ in entries)
         self.labels = tuple(sorted({label for _, label in entries}, key=_by_value))
-        number = {label: place for place, label in enumerate(self.labels)}
+        number = {label: index for index, label in enumerate(self.labels)}
         self.targets = tuple(number[label] for _, label in entries)
 
     def __len__(self) -> int:
@@ -75,9 +75,11 @@ def _read_manifest(path: str) -> list[Entry]:
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.", "Name a folder of audio or a manifest.") from None
     except RecursionError:
-        raise DataError(f"{path} is no manifest: it is nested too deep.") from None
+        raise DataError(f"{path} is not a valid manifest: it is nested too deeply.") from None
     except (ValueError, csv.Error) as error:
-        raise DataError(f"{path} is no manifest: {error}.", "Use CSV or TSV with a header, or JSON lines.") from None
+        raise DataError(
+            f"{path} is not a valid manifest: {error}.", "Use CSV or TSV with a header, or JSON lines."
+        ) from None
     if not rows:
         raise DataError(f"The manifest {path} lists no files.")
     path_column, label_column = (_first(rows[0], columns) for columns in (PATH_COLUMNS, LABEL_COLUMNS))
@@ -87,13 +89,13 @@ def _read_manifest(path: str) -> list[Entry]:
         no_label = label_column is not None and row.get(label_column) is None
         if no_label or not row.get(path_column):
             column = label_column if no_label else path_column
-            raise DataError(f"Entry {number} of the manifest {path} has no {column}.", "Add it or drop the entry.")
+            raise DataError(f"Entry {number} of the manifest {path} has no {column}.", "Add it or remove the entry.")
     base = os.path.dirname(path)
     return [(os.path.join(base, str(row[path_column])), str(row[label_column]) if label_column else "") for row in rows]
 
 
 def _by_value(label: str) -> tuple[bool, int, str]:
-    """Sort whole numbers by value and before everything else."""
+    """Return a sort key: integers by value, before everything else."""
     whole = label.isdecimal() and len(label) < 1000
     return not whole, int(label) if whole else 0, label
 
@@ -101,7 +103,7 @@ def _by_value(label: str) -> tuple[bool, int, str]:
 def _json_rows(text: str) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in _lines(text) if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("a line is no JSON object")
+        raise ValueError("a line is not a JSON object")
     return rows
 
 
@@ -111,7 +113,7 @@ def _csv_rows(text: str) -> list[dict[str, object]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines with their ends, which are those of a text file only: a path may hold any other."""
+    """Yield lines with their line feeds; other line separators may be part of a path."""
     return iter(io.StringIO(text, newline=""))
 
 

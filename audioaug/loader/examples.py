@@ -1,7 +1,7 @@
-"""Examples: where the audio is in what a dataset returns, and in the batch made of it.
+"""Examples: which field holds the audio of what a dataset returns, and of the batch made from it.
 
-Known forms: a bare wave; a tuple or list, with the wave as its first item; a dict, with the wave under ``"audio"`` or
-in the only field that can be audio. ``audio_key`` names another field. A wave may also come as Hugging Face has it: a
+Known forms: a bare wave; a tuple or list with the wave as its first item; a dict with the wave under ``"audio"`` or in
+the only field that can be audio. ``audio_key`` names another field. A wave may also be in a form of Hugging Face: a
 dict with ``"array"`` and ``"sampling_rate"``, a decoder, or undecoded, a dict with ``"bytes"`` and ``"path"``.
 
 Shapes: B examples, C channels, T samples.
@@ -9,81 +9,85 @@ Shapes: B examples, C channels, T samples.
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.encoded import decode
-from audioaug.errors import DataError, UsageError, first_line
+from audioaug.errors import DataError
 from audioaug.units import format_hz
 
-KEY = "audio"
+Field: TypeAlias = str | int
+"""A field of an example or batch: a key of a dict, or a position in a tuple."""
 
-LONGER = 10
-"""How many times longer than any other floating-point field a wave is, if nothing names it."""
+Key: TypeAlias = tuple[int, int]
+"""What identifies an example in a training run: (epoch, index)."""
 
-Where = str | int
-"""Where something is in an example or batch: a key of a dict, or a position in a tuple."""
+AUDIO = "audio"
+
+LENGTH_RATIO = 10
+"""A wave that nothing names is more than this many times longer than any other floating-point field."""
 
 
-def audio_field(example: Any, key: Where | None = None, what: str = "An example") -> Where | None:
-    """Return where the audio is in an example or batch; ``None`` if the example is the audio itself.
+def audio_field(example: Any, key: Field | None = None, what: str = "An example") -> Field | None:
+    """Return the field that holds the audio of an example or batch; ``None`` if the example is the audio itself.
 
     Without a key, it is the first item of a tuple or list. In a dict it is ``"audio"``, else the one field that can be
-    audio: Hugging Face's audio, or a floating-point tensor, array or list with 1 to 3 axes. Integers, booleans, numbers
-    and text are never audio. If several fields can be, Hugging Face's is taken, else the one whose longest axis is more
-    than 10 times that of every other, as a wave is beside embeddings, spectrograms and frame labels.
+    audio: audio of Hugging Face, or a floating-point tensor, array or list with 1 to 3 axes. Integers, booleans, single
+    numbers and text are never audio. Of several candidates, audio of Hugging Face is chosen, else the field whose
+    longest axis is more than 10 times that of every other: a wave is that much longer than embeddings, spectrograms and
+    frame labels.
 
     Args:
         example: an example or a batch.
-        key: where its audio is: a key of a dict, or a position in a tuple.
-        what: to call it in an error.
+        key: the field, if it is known: a key of a dict, or a position in a tuple.
+        what: the subject of an error message.
 
     Raises:
-        DataError: there is nothing at the key, nothing that can be audio, or several fields that can.
+        DataError: there is no such key, no field that can be audio, or several.
     """
     if isinstance(key, str | int) and isinstance(example, Mapping) and key in example:
-        return key  # without a look at the value, which may cost a decoding
+        return key  # the value is not read: that may decode it
     if key is not None:
-        item_of(example, key, what, "Give audio_key the key or the position of the audio.")
+        item_of(example, key, what, "Give audio_key the key or position of the audio.")
         if isinstance(key, int) and key < 0 and isinstance(example, tuple | list):
             return len(example) + key
         return key
     if isinstance(example, Mapping):
-        return KEY if KEY in example else _likely_field(example, what)
+        return AUDIO if AUDIO in example else _likely_field(example, what)
     if isinstance(example, tuple | list) and example:
         return 0
     if isinstance(example, torch.Tensor | np.ndarray):
         return None
     raise DataError(
-        f"{what} is {form_of(example)}, but it must be a wave, a tuple that starts with one, or a dict with one "
-        f"under {KEY!r}.",
-        "If it is elsewhere, give audio_key its key or position.",
+        f"{what} is {describe(example)}: expected a wave, a tuple that starts with one, or a dict with one under "
+        f"{AUDIO!r}.",
+        "If the audio is in another field, give audio_key its key or position.",
     )
 
 
-def _likely_field(example: Mapping[Any, Any], what: str) -> Where:
-    """Return the field of a dict that is its audio; raise ``DataError`` if that is unclear."""
+def _likely_field(example: Mapping[Any, Any], what: str) -> Field:
+    """Return the field of a dict that holds its audio; raise ``DataError`` if there is none, or more than one."""
     longest = {key: axis for key, value in example.items() if (axis := _longest_axis(value)) is not None}
     if not longest:
         raise DataError(
-            f"{what} is {form_of(example)}, of which nothing can be audio: no floating-point array.",
+            f"{what} is {describe(example)}: no field can be audio, that is, a floating-point array.",
             "Give audio_key the key of the audio.",
         )
     first, *others = sorted(longest, key=longest.__getitem__, reverse=True)
-    if others and not LONGER * longest[others[0]] < longest[first]:
-        several = [repr(key) for key in longest]
+    if others and not LENGTH_RATIO * longest[others[0]] < longest[first]:
+        candidates = [repr(key) for key in longest]
         raise DataError(
-            f"{what} is {form_of(example)}, of which {', '.join(several[:-1])} and {several[-1]} can be the audio.",
-            f"Name one, as in audio_key={several[0]}.",
+            f"{what} is {describe(example)}: {', '.join(candidates[:-1])} and {candidates[-1]} can be the audio.",
+            f"Name one, for example audio_key={candidates[0]}.",
         )
     return first
 
 
 def _longest_axis(value: Any) -> float | None:
-    """Return the longest axis of a field that can be audio, infinite for Hugging Face's; ``None`` for other fields."""
+    """Return the longest axis of a field that can be audio, infinite for audio of Hugging Face; else ``None``."""
     if isinstance(value, Mapping):
         return math.inf if {"array", "sampling_rate"} <= value.keys() or _is_encoded(value) else None
     if hasattr(value, "get_all_samples"):  # the decoder of torchcodec, and datasets' subclass of it
@@ -96,45 +100,45 @@ def _longest_axis(value: Any) -> float | None:
     return max(value.shape) if floating and 1 <= value.ndim <= 3 else None
 
 
-def batch_field(batch: Any, where: Where | None = None) -> Where | None:
-    """Return where the audio is in a batch of examples that have it at ``where``.
+def batch_field(batch: Any, field: Field | None = None) -> Field | None:
+    """Return the field that holds the audio of a batch, given that of its examples.
 
-    That is the same place, unless a collate_fn made a batch of another form, such as a dict of tuples: then it is where
-    ``audio_field`` finds it.
+    That is the same field, unless a collate_fn made a batch of another form, such as a dict of tuples: then it is the
+    one that ``audio_field`` finds.
     """
-    named = isinstance(batch, Mapping) and where in batch
-    alike = named or isinstance(batch, Mapping if isinstance(where, str) else tuple | list)
-    return audio_field(batch, where if alike else None)
+    named = isinstance(batch, Mapping) and field in batch
+    same_form = named or isinstance(batch, Mapping if isinstance(field, str) else tuple | list)
+    return audio_field(batch, field if same_form else None)
 
 
-def get_wave(batch: Any, where: Where | None = None) -> Any:
-    """Return the audio of a batch or example as it is there; raise ``DataError`` if it has none.
+def get_wave(batch: Any, field: Field | None = None) -> Any:
+    """Return the audio of a batch or example, unconverted; raise ``DataError`` if it has none.
 
-    ``where`` is what ``audio_field`` returned for an example.
+    ``field`` is what ``audio_field`` returned for an example.
     """
-    place = batch_field(batch, where)
-    return batch if place is None else batch[place]
+    found = batch_field(batch, field)
+    return batch if found is None else batch[found]
 
 
-def with_wave(batch: Any, wave: Any, where: Where | None = None) -> Any:
-    """Return the batch or example with other audio; the original is not changed. ``where`` is that of ``get_wave``."""
-    place = batch_field(batch, where)
-    return wave if place is None else with_item(batch, place, wave)
+def with_wave(batch: Any, wave: Any, field: Field | None = None) -> Any:
+    """Return the batch or example with other audio, without changing the original. ``field`` is as for ``get_wave``."""
+    found = batch_field(batch, field)
+    return wave if found is None else with_item(batch, found, wave)
 
 
-def samples_of(example: Any, sample_rate: int, where: Where | None = None) -> NDArray[np.float32]:
-    """Return an example's audio as an array (T,) or (C, T); raise ``DataError`` if it is at another sample rate.
+def samples_of(example: Any, sample_rate: int, field: Field | None = None) -> NDArray[np.float32]:
+    """Return an example's audio as an array (T,) or (C, T); raise ``DataError`` if it has another sample rate.
 
-    Undecoded audio is decoded and converted to the sample rate. ``where`` is what ``audio_field`` returned for it.
+    Undecoded audio is decoded and converted to the sample rate. ``field`` is what ``audio_field`` returned for it.
     """
-    wave = get_wave(example, where)
+    wave = get_wave(example, field)
     if _is_encoded(wave):
         return decode(wave, sample_rate)
     if hasattr(wave, "__getitem__") and not isinstance(wave, np.ndarray | torch.Tensor | list | tuple):
         rate, wave = _hugging_face(wave)
         if rate != sample_rate:
             raise DataError(
-                f"An example is at {format_hz(rate)}, but the chain is for {format_hz(sample_rate)}.",
+                f"The chain is for {format_hz(sample_rate)}, but an example has a sample rate of {format_hz(rate)}.",
                 f"Convert the dataset, for example with cast_column('audio', Audio(sampling_rate={sample_rate})).",
             )
     return wave.detach().cpu().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
@@ -145,39 +149,25 @@ def _is_encoded(audio: Any) -> bool:
 
 
 def _hugging_face(audio: Any) -> tuple[int, Any]:
-    """Return sample rate and samples of a dict, or of the decoder that replaced it in ``datasets`` 4."""
+    """Return sample rate and samples of a dict, or of the decoder that replaces it since ``datasets`` 4."""
     try:
         return audio["sampling_rate"], audio["array"]
     except (KeyError, TypeError, IndexError):
         raise DataError(
-            f"The audio of an example is a {type(audio).__name__}, but it must be a wave or have 'array' and "
-            "'sampling_rate'."
+            "Expected the audio of an example to be a wave, or to have 'array' and 'sampling_rate', got "
+            f"{type(audio).__name__}."
         ) from None
 
 
-def without_torchcodec(error: Exception) -> UsageError | None:
-    """Return what to say of an exception that torchcodec has caused, which is missing or cannot be loaded here."""
-    missing = isinstance(error, ImportError) and "torchcodec" in str(error).lower()
-    unloadable = isinstance(error, RuntimeError) and "Could not load libtorchcodec" in str(error)
-    if not (missing or unloadable):
-        return None
-    return UsageError(
-        "Reading an example needs torchcodec, which cannot be used here "
-        f"({type(error).__name__}: {first_line(error)}).",
-        "Install torchcodec and FFmpeg, or let the Loader decode with soundfile: for a Hugging Face dataset, "
-        "cast_column('audio', Audio(decode=False)).",
-    )
-
-
-def own_length(example: Any, place: Where, samples: int) -> int:
-    """Return an example's length in samples, of a wave padded to so many; raise ``DataError`` if it has none there."""
-    value = item_of(example, place, "An example", "Give lengths the key or the position.")
-    single = isinstance(value, torch.Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
-    number = value.item() if single else value
+def own_length(example: Any, field: Field, samples: int) -> int:
+    """Return the length of an example that a field holds; raise ``DataError`` unless it is from 0 to ``samples``."""
+    value = item_of(example, field, "An example", "Give lengths the key or position.")
+    scalar = isinstance(value, torch.Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1
+    number = value.item() if scalar else value
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= samples:
         raise DataError(
-            f"Expected an example's length at {place!r} in samples, an integer from 0 to {samples}, got {value!r}.",
-            "Convert a relative length, as SpeechBrain has them, with round(length * wave.shape[-1]).",
+            f"Expected an example's length at {field!r} in samples, an integer from 0 to {samples}, got {value!r}.",
+            "Convert a relative length, as in SpeechBrain, with round(length * wave.shape[-1]).",
         )
     return number
 
@@ -189,25 +179,28 @@ def add_lengths(batch: Any, length_B: torch.Tensor) -> Any:
     return [*batch, length_B] if isinstance(batch, tuple | list) else [batch, length_B]
 
 
-def with_lengths(batch: Any, length_B: torch.Tensor, place: Where | None = None) -> Any:
-    """Return a batch that has lengths, at some place or where ``add_lengths`` puts them, with other ones."""
-    if place is None:
-        place = "lengths" if isinstance(batch, Mapping) else -1
-    return with_item(batch, place, length_B)
+def with_lengths(batch: Any, length_B: torch.Tensor, field: Field | None = None) -> Any:
+    """Return a batch with other lengths, in the given field or where ``add_lengths`` puts them."""
+    if field is None:
+        field = "lengths" if isinstance(batch, Mapping) else -1
+    return with_item(batch, field, length_B)
 
 
-def item_of(content: Any, place: Where, what: str = "An example", cure: str = "") -> Any:
-    """Return what an example or batch has at a place; raise ``DataError``, saying ``what`` has nothing there."""
+def item_of(content: Any, field: Field, what: str = "An example", next_step: str = "") -> Any:
+    """Return a field of an example or batch; raise ``DataError`` if it does not exist.
+
+    ``what`` is the subject of the error message.
+    """
     if isinstance(content, Mapping | tuple | list):
         try:
-            return content[place]  # type: ignore[index]
+            return content[field]  # type: ignore[index]
         except (KeyError, IndexError, TypeError):
             pass
-    raise DataError(f"{what} has nothing at {place!r}: it is {form_of(content)}.", cure)
+    raise DataError(f"{what} has no field {field!r}: it is {describe(content)}.", next_step)
 
 
-def form_of(content: Any) -> str:
-    """Describe an example or batch: its type, and what is in it."""
+def describe(content: Any) -> str:
+    """Describe an example or batch: its type and its fields."""
     if isinstance(content, Mapping):
         return "a dict with " + ", ".join(f"{key!r} ({_kind(value)})" for key, value in content.items())
     return f"a {type(content).__name__}" + (f" of {len(content)}" if isinstance(content, tuple | list) else "")
@@ -220,10 +213,10 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def with_item(content: Any, place: Where, value: Any) -> Any:
-    """Return the example or batch with another value at a place that it has; the original is not changed."""
+def with_item(content: Any, field: Field, value: Any) -> Any:
+    """Return the example or batch with another value in a field that it has, without changing the original."""
     if isinstance(content, Mapping):
-        return {**content, place: value}
+        return {**content, field: value}
     items = list(content)
-    items[int(place)] = value
+    items[int(field)] = value
     return type(content)(*items) if hasattr(content, "_fields") else type(content)(items)

@@ -1,8 +1,8 @@
-"""Loader: batches of augmented audio on the device, by a plan. What users train with, and what the advisor races."""
+"""Loader: batches of augmented audio on the device, by a plan. Users train with it, and the advisor races it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -10,95 +10,88 @@ from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSam
 from audioaug.core import Chain, Op, as_chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
-from audioaug.loader import interrupt
-from audioaug.loader.checks import check_dataset, check_order
-from audioaug.loader.device_prefetch import as_device, run_ahead
-from audioaug.loader.examples import Where
-from audioaug.loader.feed import Feed, Given
-from audioaug.loader.fetch import Message
-from audioaug.loader.keys import Keys
-from audioaug.loader.place import Place, from_state, to_state
-from audioaug.loader.processes import local_size, warn_of_the_same_examples
-from audioaug.loader.rebuilding import Batches, refuse_rebuilding
-from audioaug.loader.skipped import OnError, Skipped
-from audioaug.loader.stream import is_stream
-from audioaug.loader.targets import Target
-from audioaug.loader.threads import with_threads
+from audioaug.loader.examples import Field
+from audioaug.loader.failures import OnError, SkippedExamples
+from audioaug.loader.pickling import WorkerBatch
+from audioaug.loader.pipeline import LoaderConfig, Pipeline, check_dataset, check_order
+from audioaug.loader.prefetch import as_device, run_ahead
+from audioaug.loader.processes import local_size, warn_of_identical_shares, with_threads
+from audioaug.loader.sampling import (
+    BatchSamplerView,
+    EpochSlice,
+    KeySampler,
+    Position,
+    is_stream,
+    position_from,
+    refuse_collating,
+)
+from audioaug.loader.targets import LabelTransform
 from audioaug.loader.trial import Trial, plans_for
 from audioaug.measure import clock_for, usable_cores
+from audioaug.process import listen_for_interrupts, raise_dropped_interrupt
 from audioaug.records import Plan
 
-GIVE_UP_AFTER = 64
-"""So many unusable examples without a usable batch are not bad luck any more."""
-
-
-class Part(NamedTuple):
-    """What one iteration gives of an epoch: at most so many batches, behind the last iteration or from the start."""
-
-    most: int | None = None
-    goes_on: bool = False
-
-
-WHOLE = Part()
+MOST_UNREADABLE = 64
+"""After this many unreadable examples without a usable batch, an epoch ends with an error."""
 
 
 class Loader:
-    """Iterate over batches of a dataset, augmented, on the device, the next one already on its way.
+    """Iterate over batches of a dataset, augmented, on the device; the next batch is prepared meanwhile.
 
-    Workers read the examples and run the chain up to the plan's cut, clip by clip or (``worker_engine="batched"``) once
-    the clips are a batch; the rest runs on the device, on whole batches. The same seed gives the same audio (within
-    each op's contract) for any cut, worker engine, number of workers and batch size.
+    Workers read the examples and run the chain up to the plan's cut, on each clip or (``worker_engine="batched"``) on
+    the collated batch; the rest runs on the device, on whole batches. The same seed gives the same audio (within each
+    op's contract) for any cut, worker engine, number of workers and batch size.
 
     A plan's ``threads`` are set with ``torch.set_num_threads``, for the whole process, from an iteration's first batch
-    until it ends or its iterator is dropped; then they are put back.
+    until it ends or its iterator is dropped; then the previous number is restored.
 
     Args:
-        dataset: map-style or iterable (``Stream`` says how the examples of one are numbered). An example is a wave (T,)
-            or (C, T), a tuple that starts with one, or a dict with one under ``"audio"`` (see ``audio_key``); waves are
-            floating point, at the chain's sample rate. Undecoded audio of Hugging Face (``Audio(decode=False)``) is
-            decoded with soundfile, to mono and that rate.
+        dataset: map-style or iterable (``Stream`` says how the examples of an iterable one are numbered). An example is
+            a wave (T,) or (C, T), a tuple that starts with one, or a dict with one under ``"audio"`` (see
+            ``audio_key``); waves are floating point, at the chain's sample rate. Undecoded audio of Hugging Face
+            (``Audio(decode=False)``) is decoded with soundfile, mixed down to mono and converted to that rate.
         chain: the augmentation: a ``Chain``, an audiomentations ``Compose``, or a list of ops or of its transforms.
-        plan: where and how it runs; ``Plan()`` by default: all of it on the device that can run there, no workers. Its
-            workers are those of the machine: several processes that train on one (torchrun) share them. ``"auto"``
-            tries a few in the first steps, your own step included, and keeps the fastest, or the simplest where
-            several are as fast: from then on that is ``plan``, and the logger ``audioaug`` says which and why. No batch
-            is lost or comes twice, and each is the same as with any plan.
-        sample_rate: of the audio, in Hz: needed where the augmentation is no ``Chain``, which has its own.
+        plan: where and how the chain runs; ``Plan()`` by default: on the device as far as possible, without workers. A
+            plan's workers are those of the machine: several processes that train on it (torchrun) share them.
+            ``"auto"`` tries a few plans in the first steps, including your own training step, and keeps the fastest, or
+            the simplest of several equally fast ones: that is ``plan`` from then on, and the logger ``audioaug`` says
+            which and why. No batch is lost or repeated, and each is the same as with any plan.
+        sample_rate: of the audio, in Hz: required unless the augmentation is a ``Chain``, which has its own.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
-        shuffle: a new order every epoch, from the seed.
-        sampler: as in torch's DataLoader; one with ``set_epoch`` is told the epoch.
+        shuffle: a new order in every epoch, from the seed.
+        sampler: as in torch's DataLoader; its ``set_epoch`` is called if it has one.
         batch_sampler: as in torch's DataLoader.
         drop_last: as in torch's DataLoader.
-        collate_fn: makes a batch of examples, leaving the audio where it was in each. Ops that change clips' lengths
-            come before it, so a plan's cut has to lie behind them.
-        pad: allow clips of different lengths: silence behind the shorter ones, and the batch gets their lengths (a last
-            item in a tuple, ``"lengths"`` in a dict).
-        lengths: where in an example, a key or a position, its own length is, in samples, if its wave comes padded: what
-            lies behind is dropped before anything happens. The batch has the new lengths there. Implies ``pad``.
-        targets: labels that follow the audio, wherever it is augmented, by where they are in an example: ``Frames``,
-            ``Stamps``, ``Segments`` and ``Label`` say what becomes of each. Their times are those of the clip as the
-            dataset gives it, in seconds; what lies outside of it is dropped. After ``Resample`` they are those that one
-            hears who plays the audio at the chain's rate. Code of yours is taken to leave time where it is.
-        audio_key: where the audio is in an example and in a batch: a key of a dict, or a position in a tuple. By
-            default, the first item of a tuple; in a dict ``"audio"``, else Hugging Face's audio, else the only
-            floating-point tensor, array or list with 1 to 3 axes, or the one that is more than 10 times as long as
+        collate_fn: makes a batch of examples, keeping the audio in its field. It runs after all ops that change clips'
+            lengths, so a plan must cut after them.
+        pad: allow clips of different lengths: shorter ones are padded with silence at their end, and the batch gets
+            their lengths (as the last item of a tuple, ``"lengths"`` in a dict).
+        lengths: the field of an example, a key or a position, with its own length in samples, if its wave is padded:
+            the padding is dropped first. The batch has the new lengths in this field. Implies ``pad``.
+        targets: labels that follow the audio, wherever it is augmented, by their fields: ``Frames``, ``Stamps``,
+            ``Segments`` and ``Label`` define how each is transformed. Their times are in seconds of the clip as the
+            dataset returns it; labels outside of it are dropped. After ``Resample`` they refer to the audio as played
+            at the chain's rate. Custom ops are assumed not to change timing.
+        audio_key: the field of an example and of a batch with the audio: a key of a dict, or a position in a tuple. By
+            default, the first item of a tuple; in a dict ``"audio"``, else audio of Hugging Face, else the only
+            floating-point tensor, array or list with 1 to 3 axes, or the one that is more than 10 times longer than
             every other. It is found in the first example, and is the same for all others.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
-        on_error: what becomes of an example that cannot be decoded. ``"raise"`` raises what reading it raised;
-            ``"skip"`` leaves it out (one warning; counted in ``skipped`` and told by ``summary``); ``"replace"`` takes
-            another, drawn from the seed, in its place, and counts it too. Both cover ``DataError``, ``OSError``, and
-            what soundfile, torchcodec and torchaudio raise; any other exception of the dataset is raised. A stream ends
-            with an error in any case.
+        on_error: what happens when an example cannot be decoded. ``"raise"`` raises the exception; ``"skip"`` leaves
+            the example out (one warning; counted in ``skipped`` and reported by ``summary``); ``"replace"`` takes
+            another one, drawn from the seed, and counts it too. The latter two cover ``DataError``, ``OSError``, and
+            exceptions of soundfile, torchcodec and torchaudio; any other exception of the dataset is raised. An
+            iterable dataset that raises ends with an error in any case.
 
     Shape:
-        audio in a batch: (B, T) or (B, C, T), as the dataset's waves are (T,) or (C, T).
+        audio in a batch: (B, T) or (B, C, T), for waves (T,) or (C, T) in the dataset.
 
     Raises:
-        ChainError: the augmentation is none, its sample rate is missing, or it is for another one.
-        PlanError: the plan does not belong to the chain, asks for something impossible, or does not let targets follow.
-        DataError: the dataset is empty, or returns something that is no audio.
+        ChainError: the augmentation is invalid, or its sample rate is missing or contradicts ``sample_rate``.
+        PlanError: the plan does not match the chain, has an invalid cut, or does not let targets follow.
+        DataError: the dataset is empty, or its examples have no audio.
         DeviceError: there is no such device.
         UsageError: options that exclude each other.
 
@@ -112,10 +105,10 @@ class Loader:
     """
 
     dataset: Any
-    """As given."""
+    """The dataset that was passed in."""
 
     sampler: Iterable[int]
-    """The order of the examples, as in torch's DataLoader. A stream has none."""
+    """The order of the examples, as in torch's DataLoader. Not set for an iterable dataset."""
 
     batch_size: int | None
     """Examples in a batch; ``None`` with a batch_sampler."""
@@ -123,8 +116,8 @@ class Loader:
     drop_last: bool
     """Whether a last batch with fewer examples is left out."""
 
-    collate_fn = staticmethod(refuse_rebuilding)
-    """Raises ``UsageError``: what a DataLoader made of this Loader's parts calls. It would not augment."""
+    collate_fn = staticmethod(refuse_collating)
+    """Raises ``UsageError``: a DataLoader made of this Loader's attributes calls it, and would not augment."""
 
     def __init__(
         self,
@@ -141,36 +134,38 @@ class Loader:
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pad: bool = False,
-        lengths: Where | None = None,
-        targets: Mapping[Where, Target] | None = None,
-        audio_key: Where | None = None,
+        lengths: Field | None = None,
+        targets: Mapping[Field, LabelTransform] | None = None,
+        audio_key: Field | None = None,
         augment: bool = True,
         seed: int = 0,
         on_error: OnError = "raise",
     ) -> None:
         if not (plan is None or plan == "auto" or isinstance(plan, Plan)):
-            raise PlanError(f"plan is {plan!r}, but it must be a Plan, None or 'auto'.", "Plan.load reads a file.")
+            raise PlanError(f"Expected plan to be a Plan, None or 'auto', got {plan!r}.", "Plan.load reads a file.")
         chain = as_chain(chain, sample_rate)
         if not augment:
             chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
         check_dataset(dataset)
         check_order(dataset, shuffle, sampler, batch_sampler)
-        self._skipped = Skipped(on_error)
-        self._next = self._behind = Place()
+        self._skipped = SkippedExamples(on_error)
+        self._next = self._done = Position()
         self._shuffle_generator = torch.Generator()
-        self._iteration = object()  # the latest
-        self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of those before
+        self._iteration = object()  # the latest one
+        self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of earlier epochs
         self.dataset, self.drop_last = dataset, drop_last
         self.batch_size = batch_size if batch_sampler is None else None
         keys = None
         if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
-                warn_of_the_same_examples(stacklevel=2)
+                warn_of_identical_shares(stacklevel=2)
             self.sampler = self._order(shuffle) if sampler is None else sampler
-            keys = Keys(BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler)
+            keys = KeySampler(
+                BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler
+            )
         self.device, pad = as_device(device), pad or lengths is not None
-        self._audio_key: Where | None = None  # where it was found
-        self._given = given = Given(
+        self._audio_key: Field | None = None  # found in the first batch
+        self._config = config = LoaderConfig(
             dataset=dataset,
             chain=chain,
             device=self.device,
@@ -185,10 +180,10 @@ class Loader:
             on_error=on_error,
             audio_key=audio_key,
         )
-        self._feeds: dict[Plan, Feed] = {}
-        self._trial = _trial_of(given) if plan == "auto" else None
-        fixed = plan if isinstance(plan, Plan) else Plan(cut=given.least_cut)
-        self._use(fixed if self._trial is None else self._trial.plans[0])
+        self._pipelines: dict[Plan, Pipeline] = {}
+        self._trial = _trial_of(config) if plan == "auto" else None
+        first = plan if isinstance(plan, Plan) else Plan(cut=config.least_cut)
+        self._use(first if self._trial is None else self._trial.plans[0])
 
     def _order(self, shuffle: bool) -> Sampler[int]:
         if shuffle:
@@ -196,98 +191,105 @@ class Loader:
         return SequentialSampler(self.dataset)
 
     def _use(self, plan: Plan) -> None:
-        """Go on with a plan, for which all is built the first time."""
-        if plan not in self._feeds:
-            self._feeds[plan] = Feed(self._given, plan)
-        self._feed = self._feeds[plan]
+        """Switch to a plan; its pipeline is built the first time."""
+        if plan not in self._pipelines:
+            self._pipelines[plan] = Pipeline(self._config, plan)
+        self._pipeline = self._pipelines[plan]
 
     @property
     def plan(self) -> Plan:
-        """Where and how the chain runs; while plans are tried, the one whose turn it is."""
-        return self._feed.plan
+        """Where and how the chain runs; while plans are tried, the current one."""
+        return self._pipeline.plan
 
     @property
-    def audio_key(self) -> Where | None:
-        """Where the audio is in an example and in a batch; ``None`` if they are the audio, or none was read so far."""
-        return self._given.audio_key if self._audio_key is None else self._audio_key
+    def audio_key(self) -> Field | None:
+        """The field of an example and of a batch with the audio.
+
+        ``None`` if they are the audio themselves, or none has been read yet.
+        """
+        return self._config.audio_key if self._audio_key is None else self._audio_key
 
     def __len__(self) -> int:
-        return len(self._feed.source)
+        return len(self._pipeline.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration is; otherwise each iteration is one epoch further than the last."""
-        if epoch != self._next.epoch:  # else it may be the rest of this epoch that is to come
-            self._next = self._behind = Place(epoch)
+        """Set the epoch of the next iteration; by default it is one more than that of the last iteration."""
+        if epoch != self._next.epoch:  # else the next iteration may be the rest of this epoch
+            self._next = self._done = Position(epoch)
 
     @property
-    def batch_sampler(self) -> Batches:
-        """Its length is the number of batches; Lightning notifies its ``sampler`` of the epoch."""
-        return Batches(self.__len__, self.set_epoch)
+    def batch_sampler(self) -> BatchSamplerView:
+        """Its length is the number of batches; Lightning calls ``set_epoch`` of its ``sampler``."""
+        return BatchSamplerView(self.__len__, self.set_epoch)
 
     @property
     def num_workers(self) -> int:
-        """The DataLoader workers of this process; while plans are tried, of the one whose turn it is."""
-        return self._feed.batches.num_workers
+        """The DataLoader workers of this process; while plans are tried, those of the current one."""
+        return self._pipeline.data_loader.num_workers
 
     @property
     def prefetch_factor(self) -> int | None:
         """Batches that each worker prepares ahead; ``None`` without workers."""
-        return self._feed.batches.prefetch_factor
+        return self._pipeline.data_loader.prefetch_factor
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the run is, for a checkpoint. Batches handed out count, those under way do not."""
-        return to_state(self._behind, self._given.seed, _length(self._feed.source))
+        """Return the progress of the run for a checkpoint. Batches that were yielded count, prefetched ones do not."""
+        return self._done.state(self._config.seed, _length(self._pipeline.source))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration be the rest of the epoch in which ``state_dict`` was called.
 
-        It gives the same batches as if the run had not stopped, with any plan; with a sampler of your own, if that
-        gives the same order again. Nothing behind us is read again, but for the examples of a stream.
+        It yields the same batches as if the run had not stopped, with any plan; with your own sampler, if that
+        produces the same order again. Examples of earlier batches are not read again, except those of an iterable
+        dataset.
 
         Raises:
-            UsageError: the state is none, of another seed, or in the middle of an epoch that has other batches here.
+            UsageError: this is not the state of a Loader, it has another seed, or it is in the middle of an epoch with
+                another number of batches.
         """
-        self._next = self._behind = from_state(state, self._given.seed, _length(self._feed.source))
+        self._next = self._done = position_from(state, self._config.seed, _length(self._pipeline.source))
 
     def __iter__(self) -> Iterator[Any]:
         return self._epoch()
 
     def _epoch(self) -> Iterator[Any]:
-        """Yield the batches of the next epoch, or of its rest.
+        """Yield the batches of the next epoch, or of the rest of it.
 
-        It begins with its first batch, not with ``iter``: Lightning calls that only to see whether it can.
+        An epoch begins with its first batch, not with ``iter``: Lightning calls that just to check that it works.
         """
-        start, self._next = self._next, Place(self._next.epoch + 1)
-        mine = self._iteration = object()
-        shared = self._trial is not None or self._feed.batches.persistent_workers
-        for batch in self._on_threads(self._handed_out(start)) if self._trial is None else self._tried(start):
+        start, self._next = self._next, Position(self._next.epoch + 1)
+        current = self._iteration = object()
+        shared = self._trial is not None or self._pipeline.data_loader.persistent_workers
+        in_turns = self._trial is not None
+        batches = self._trial_batches(start) if in_turns else self._on_threads(self._batches(EpochSlice(start)))
+        for batch in batches:
             yield batch
-            if shared and self._iteration is not mine:
+            if shared and self._iteration is not current:
                 raise UsageError(
-                    "Another iteration over this Loader has begun and has its workers: this one cannot go on.",
+                    "This iteration cannot continue: a later iteration over this Loader uses its workers.",
                     "Make a second Loader for it, or give a Plan with persistent_workers=False.",
                 )
 
     def _on_threads(self, batches: Iterator[Any]) -> Iterator[Any]:
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
 
-    def _tried(self, place: Place) -> Iterator[Any]:
-        """Yield the batches of an epoch from some place on while plans take turns, and with the one kept once it is."""
-        goes_on = False
-        while self._trial is not None and place.batch < len(self):
-            block = self._trial.block(len(self) - place.batch, len(self))
+    def _trial_batches(self, start: Position) -> Iterator[Any]:
+        """Yield the batches of an epoch while plans take turns, and with the chosen plan as soon as there is one."""
+        continues = False
+        while self._trial is not None and start.batch < len(self):
+            block = self._trial.block(len(self) - start.batch, len(self))
             self._use(block.plan)
-            batches = self._handed_out(place, Part(block.batches, goes_on))
+            batches = self._batches(EpochSlice(start, block.batches, continues))
             yield from self._trial.timed(block, self._on_threads(batches))
-            place, goes_on = Place(place.epoch, place.batch + block.batches), True
-            self._keep(self._trial)
-        yield from self._on_threads(self._handed_out(place, Part(None, goes_on)))
+            start, continues = Position(start.epoch, start.batch + block.batches), True
+            self._drop_pipelines(self._trial)
+        yield from self._on_threads(self._batches(EpochSlice(start, None, continues)))
 
-    def _keep(self, trial: Trial) -> None:
-        """End the workers of plans that are out of the trial; once one is kept, use it."""
-        kept = trial.plans if trial.chosen is None else [trial.chosen]
-        for plan in self._feeds.keys() - set(kept):
-            self._feeds.pop(plan).close()
+    def _drop_pipelines(self, trial: Trial) -> None:
+        """End the workers of plans that are out of the trial; once a plan is chosen, use it."""
+        plans = trial.plans if trial.chosen is None else [trial.chosen]
+        for plan in self._pipelines.keys() - set(plans):
+            self._pipelines.pop(plan).close()
         if trial.chosen is not None:
             self._use(trial.chosen)
             self._trial = None
@@ -295,77 +297,78 @@ class Loader:
     @property
     def capacity(self) -> int | None:
         """The most batches that workers can have ready; ``None`` without workers."""
-        return self._feed.capacity
+        return self._pipeline.capacity
 
     @property
     def ready(self) -> int | None:
-        """The batches that workers have finished and nobody has taken; ``None`` where that cannot be known."""
-        return self._feed.ready
+        """The number of finished batches that have not been taken; ``None`` if it is unknown."""
+        return self._pipeline.ready
 
     @property
     def workers(self) -> frozenset[int]:
-        """The process ids of the workers that run now."""
-        return self._feed.workers
+        """The process ids of the running workers."""
+        return self._pipeline.workers
 
-    def _handed_out(self, start: Place, part: Part = WHOLE) -> Iterator[Any]:
-        """Yield the batches of an epoch from some place on, or a part of them, and note how far that is."""
-        feed = self._feed
+    def _batches(self, batches: EpochSlice) -> Iterator[Any]:
+        """Yield batches of an epoch on the device, and record the progress."""
+        pipeline = self._pipeline
 
-        def finish(placed: tuple[Place, Message]) -> tuple[Place, Any]:
-            return placed[0], feed.finish(placed[1])
+        def finish(received: tuple[Position, WorkerBatch]) -> tuple[Position, Any]:
+            position, batch = received
+            return position, pipeline.finish(batch)
 
-        interrupt.listen()
-        for place, batch in run_ahead(self._placed(feed, start, part), self.device, finish):
-            interrupt.raise_if_dropped()
-            self._behind = place
+        listen_for_interrupts()
+        for position, batch in run_ahead(self._received(pipeline, batches), self.device, finish):
+            raise_dropped_interrupt()
+            self._done = position
             yield batch
-        self._behind = Place(start.epoch + 1) if part.most is None else Place(start.epoch, start.batch + part.most)
+        (epoch, batch), count = batches.start, batches.batches
+        self._done = Position(epoch + 1) if count is None else Position(epoch, batch + count)
 
-    def messages(self, epoch: int = 0) -> Iterator[Message]:
-        """Yield what the workers send in an epoch, before it is copied and the device part runs."""
-        return (message for _, message in self._placed(self._feed, Place(epoch)))
+    def worker_batches(self, epoch: int = 0) -> Iterator[WorkerBatch]:
+        """Yield what the workers send in an epoch, before it is copied to the device and the device part runs."""
+        return (batch for _, batch in self._received(self._pipeline, EpochSlice(Position(epoch))))
 
-    def _placed(self, feed: Feed, start: Place, part: Part = WHOLE) -> Iterator[tuple[Place, Message]]:
-        """Yield the messages of an epoch from some place on, each with the place behind it."""
-        again = 0
-        if not part.goes_on:
-            again = feed.source.start(*start)
+    def _received(self, pipeline: Pipeline, batches: EpochSlice) -> Iterator[tuple[Position, WorkerBatch]]:
+        """Yield what workers send for a slice of an epoch, each with the position after it."""
+        start = batches.start
+        repeated = pipeline.source.select(batches)
+        if not batches.continues:
             self._usable, self._skipped_before = start.batch, self.skipped
-            seed = uniforms(self._given.seed, start.epoch, [0], [2**31], [0])[0, 0]
-            self._shuffle_generator.manual_seed(int(seed * 2**53))
-        feed.source.most = part.most
-        for number, message in enumerate(feed.messages(), start.batch - again + 1):
-            if isinstance(message, AudioaugError):
+            uniform = uniforms(self._config.seed, start.epoch, [0], [2**31], [0])[0, 0]
+            self._shuffle_generator.manual_seed(int(uniform * 2**53))
+        for number, batch in enumerate(pipeline.worker_batches(), start.batch - repeated + 1):
+            if isinstance(batch, AudioaugError):
                 try:
-                    raise message
+                    raise batch
                 finally:
-                    del message  # else its traceback and this frame would hold each other, and the workers
+                    del batch  # or its traceback and this frame would refer to each other, and keep the workers alive
             if number <= start.batch:
                 continue
-            self._skipped.add(message.skipped)
-            if message.batch is not None:
-                self._check_audio_key(message)
+            self._skipped.add(batch.skipped)
+            if batch.batch is not None:
+                self._check_audio_key(batch)
                 self._usable += 1
-                yield Place(start.epoch, number), message
+                yield Position(start.epoch, number), batch
             else:
-                self._give_up_after(GIVE_UP_AFTER)
-        if part.most is None:
-            self._give_up_after(1)
+                self._check_usable(MOST_UNREADABLE)
+        if batches.batches is None:
+            self._check_usable(1)
 
-    def _check_audio_key(self, message: Message) -> None:
-        """Raise ``DataError`` if workers have found the audio of their examples in different places."""
+    def _check_audio_key(self, batch: WorkerBatch) -> None:
+        """Raise ``DataError`` if workers have found the audio of their examples in different fields."""
         if self._audio_key is None:
-            self._audio_key = message.audio_key
-        if message.audio_key != self._audio_key:
+            self._audio_key = batch.audio_key
+        if batch.audio_key != self._audio_key:
             raise DataError(
-                f"The audio is at {message.audio_key!r} in some examples, and at {self._audio_key!r} in others.",
-                "Give Loader audio_key=, and the dataset one form.",
+                f"The audio is at {batch.audio_key!r} in some examples, and at {self._audio_key!r} in others.",
+                "Give Loader audio_key=, and let the dataset return examples of one form.",
             )
 
-    def _give_up_after(self, skipped: int) -> None:
-        """Raise ``DataError`` if an epoch has no batch so far and as many examples were skipped."""
-        if not self._usable and self.skipped - self._skipped_before >= skipped:
-            raise DataError(f"No example of the dataset could be used. The last one: {self._skipped.last}")
+    def _check_usable(self, limit: int) -> None:
+        """Raise ``DataError`` if this epoch has no usable batch yet and at least ``limit`` unreadable examples."""
+        if not self._usable and self.skipped - self._skipped_before >= limit:
+            raise DataError(f"No example of the dataset could be read. The last one: {self._skipped.last}")
 
     @property
     def skipped(self) -> int:
@@ -373,7 +376,7 @@ class Loader:
         return self._skipped.count
 
     def summary(self) -> str:
-        """Say in a sentence how many examples could not be read so far, and why the last could not."""
+        """Return a sentence on how many examples could not be read so far, and why the last one could not."""
         return str(self._skipped)
 
 
@@ -381,21 +384,21 @@ def _without_cut(plan: Plan | None) -> Plan:
     return replace(plan or Plan(), cut=0, device_engine="batched", chain_hash="")
 
 
-def _trial_of(given: Given) -> Trial:
-    """Return the trial of the plans for this machine; raise ``UsageError`` where batches cannot be counted."""
-    if given.keys is None or _length(given.keys) is None:
+def _trial_of(config: LoaderConfig) -> Trial:
+    """Return a trial of the plans for this machine; raise ``UsageError`` if the batches of an epoch are unknown."""
+    if config.keys is None or _length(config.keys) is None:
         raise UsageError(
-            'plan="auto" lets several plans feed parts of an epoch in turn, but the batches of a stream, or of a '
-            "sampler without a length, cannot be divided beforehand.",
+            'plan="auto" divides an epoch between several plans, so it needs the number of batches, which an iterable '
+            "dataset or a sampler without a length does not have.",
             "Give Loader a Plan, such as the one that python -m audioaug.advise --plan writes.",
         )
     cores = max(1, int(usable_cores()) // local_size())
-    plans = plans_for(given.chain, given.least_cut, given.device, cores, torch.get_num_threads())
-    return Trial(plans, len(given.chain), clock_for(given.device))
+    plans = plans_for(config.chain, config.least_cut, config.device, cores, torch.get_num_threads())
+    return Trial(plans, len(config.chain), clock_for(config.device))
 
 
 def _length(source: Any) -> int | None:
-    """Return how many batches an epoch has; ``None`` for a stream or a sampler without a length."""
+    """Return the number of batches in an epoch; ``None`` for a stream or a sampler without a length."""
     try:
         return len(source)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Monitor: what a training loop is doing right now, seen from between its steps."""
+"""Monitor: what a training loop waits for and uses, measured between its steps."""
 
 import sys
 import warnings
@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from audioaug.decide.bottleneck import Bottlenecks
 from audioaug.errors import AudioaugWarning, UsageError
 from audioaug.internals import batches_ready, worker_pids
-from audioaug.loader.device_prefetch import as_device, tensors
 from audioaug.loader.monitor_outputs import outputs_for
+from audioaug.loader.prefetch import as_device, tensors
 from audioaug.measure.clock import Clock, WallClock
 from audioaug.measure.host import host_facts
 from audioaug.measure.idle import idle_timer
@@ -27,36 +27,36 @@ from audioaug.units import Seconds
 Batch = TypeVar("Batch")
 
 COST_SHARE = 1 / 250
-"""The most of the time that looking may take: after a look, so many times as long passes before the next."""
+"""The share of the time that measuring may take: after a measurement that took t, the next is due t * 250 later."""
 
 
 class Monitor(Generic[Batch]):
-    """Iterate over batches as before, and see what the steps between them wait for and what they use.
+    """Iterate over batches as before, and record what the steps between them wait for and what they use.
 
-    Once a second a window of steps is closed: its step time, the share spent waiting for data, batches that lay ready,
-    CPU (each worker), RAM, shared memory, GPU and its memory. It is shown live on a terminal and goes to a log,
-    TensorBoard and a page, as asked for. When the bottleneck moves for good, that is said once, as a warning.
+    Once a second a window of steps is closed: its step time, the share spent waiting for data, the number of batches
+    that are ready, CPU (of each worker), RAM, shared memory, GPU and its memory. On a terminal it is shown live; on
+    request it is written to a log, TensorBoard and a page. A permanent change of the bottleneck is one warning.
 
-    On CUDA, waiting is what the training stream idles between steps, by its own events; elsewhere, what taking a batch
-    takes. The monitor never waits for the device. It costs some microseconds a step, and looks so seldom that looking
-    takes under 0.5 % of the time.
+    On CUDA, the waiting time is the idle time of the training stream between steps, measured with its events;
+    elsewhere, the time to get the next batch. The monitor never synchronizes with the device. It costs a few
+    microseconds per step, and measures so rarely that this takes less than 0.5 % of the time.
 
     Args:
-        batches: what the loop iterates over: a ``Loader`` or torch's ``DataLoader`` (whose batches that lie ready are
-            counted), or anything else that can be iterated over once an epoch.
-        device: where the model trains; by default the loader's own, else the GPU if there is one.
-        ceiling_ms: the step time on batches that are already there, such as the advisor's ``report.ceiling.step_ms``;
-            throughput is then shown as a share of it.
-        log: a file for JSON lines: the run first, then one line a window; ``python -m audioaug.monitor`` makes the
-            page of it later.
+        batches: what the loop iterates over: a ``Loader`` or torch's ``DataLoader`` (whose ready batches are counted),
+            or any other iterable that can be iterated over once per epoch.
+        device: where the model trains; by default the loader's device, else the GPU if there is one.
+        ceiling_ms: the step time on batches that are already on the device, such as the advisor's
+            ``report.ceiling.step_ms``; throughput is then also shown as a share of it.
+        log: a file for JSON lines: the run first, then one line per window; ``python -m audioaug.monitor`` converts it
+            to the page later.
         html: a file for the page, written when the monitor is closed.
         tensorboard: a folder for TensorBoard.
-        live: show it on stderr while training; by default where that is a terminal.
-        every: seconds between two looks, at least.
-        clock: says what time it is.
+        live: show the last window on stderr while training; by default if that is a terminal.
+        every: the shortest time between two measurements, in seconds.
+        clock: returns the time.
 
     Raises:
-        UsageError: ``every`` is not positive, or ``tensorboard`` is asked for and not installed.
+        UsageError: ``every`` is not positive, or ``tensorboard`` is given and not installed.
         OutputError: a file cannot be written.
         DeviceError: there is no such device.
 
@@ -82,7 +82,7 @@ class Monitor(Generic[Batch]):
         clock: Clock | None = None,
     ) -> None:
         if not every > 0:
-            raise UsageError(f"Monitor: every is {every}, but it must be a number of seconds above 0.")
+            raise UsageError(f"Monitor: expected every to be a number of seconds above 0, got {every}.")
         self._batches, self._every, self._clock = batches, every, clock or WallClock()
         self._device = as_device(device if device is not None else getattr(batches, "device", None))
         self.run = MonitoredRun(host_facts(self._device), ceiling_ms=ceiling_ms, capacity=_capacity(batches))
@@ -91,10 +91,10 @@ class Monitor(Generic[Batch]):
         self.cost_seconds: Seconds = 0.0
         self._idle = idle_timer(self._device)
         self._bottlenecks, self._steps, self._done = Bottlenecks(), _Steps(), 0
-        self._begin = self._due = self._looked = self._clock.now()
+        self._begin = self._due = self._measured = self._clock.now()
         self._usage: UsageSample | None = None
-        self._running: Iterator[Batch] | None = None
-        self._before = _children()
+        self._iterator: Iterator[Batch] | None = None
+        self._other_processes = _children()
 
     def __enter__(self) -> "Monitor[Batch]":
         return self
@@ -107,44 +107,44 @@ class Monitor(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         if self._usage is None:  # the first epoch
-            self._looked, self._usage = self._clock.now(), sample(self._device)
+            self._measured, self._usage = self._clock.now(), sample(self._device)
             self._due = self._clock.now() + self._every
         start = self._clock.now()
         self._idle.step_submitted(start)
-        self._running = running = iter(self._batches)
-        for batch in running:
+        self._iterator = iterator = iter(self._batches)
+        for batch in iterator:
             self._idle.batch_arrived(self._clock.now())
             yield batch
             end = self._clock.now()
-            self._steps.count(end - start, _clips(batch), self._ready(running))
+            self._steps.count(end - start, _clips(batch), self._ready(iterator))
             if end >= self._due:
-                message = self._look()
+                message = self._close_window()
                 if message:
-                    warnings.warn(message, AudioaugWarning, stacklevel=2)  # at the loop over the batches
+                    warnings.warn(message, AudioaugWarning, stacklevel=2)  # at the user's loop
                 end = self._clock.now()
             self._idle.step_submitted(end)
             start = end
 
     def close(self) -> None:
-        """Close the last window and every output; more than once does no harm."""
+        """Close the last window and every output; calling it again has no effect."""
         if self._steps.steps:
-            self._look()
+            self._close_window()
         for output in self._outputs:
             output.close()
         self._outputs.clear()
 
-    def _ready(self, running: Iterator[Batch]) -> int | None:
-        """Return how many batches lie ready: a ``Loader`` tells, torch's ``DataLoader`` can be looked at."""
-        return self._batches.ready if hasattr(self._batches, "ready") else batches_ready(running)
+    def _ready(self, iterator: Iterator[Batch]) -> int | None:
+        """Return how many batches are ready, if this is a ``Loader`` or torch's ``DataLoader``."""
+        return self._batches.ready if hasattr(self._batches, "ready") else batches_ready(iterator)
 
     def _workers(self) -> frozenset[int]:
-        """Return the processes that load: a ``Loader`` or torch's ``DataLoader`` knows, else all new children."""
-        if isinstance(found := getattr(self._batches, "workers", worker_pids(self._running)), frozenset):
+        """Return the process ids of the workers: those of a ``Loader`` or ``DataLoader``, else of all new children."""
+        if isinstance(found := getattr(self._batches, "workers", worker_pids(self._iterator)), frozenset):
             return found
-        return _children() - self._before
+        return _children() - self._other_processes
 
-    def _look(self) -> str:
-        """Close the window; return what there is to say about the bottleneck."""
+    def _close_window(self) -> str:
+        """Close the window; return a message if the bottleneck has changed, else nothing."""
         start = self._clock.now()
         window = self._window(start)
         message = self._bottlenecks.follow(window)
@@ -158,14 +158,14 @@ class Monitor(Generic[Batch]):
         return message
 
     def _window(self, now: Seconds) -> Window:
-        """Put together what was counted and what is used."""
+        """Return the window of the steps since the last one."""
         steps, host = self._steps, self.run.host
         step_ms = steps.seconds / steps.steps * 1e3
         idle, idle_steps = self._idle.collect()
         before, self._usage = self._usage or sample(self._device), sample(self._device)
-        cpu = _cpu_percent(before, self._usage, now - self._looked)
+        cpu = _cpu_percent(before, self._usage, now - self._measured)
         self._done += steps.steps
-        self._steps, self._looked = _Steps(), now
+        self._steps, self._measured = _Steps(), now
         return Window(
             seconds=now - self._begin,
             step=self._done,
@@ -191,7 +191,7 @@ def _children() -> frozenset[int]:
 
 @dataclass
 class _Steps:
-    """What is added up in a window."""
+    """Sums over the steps of a window."""
 
     steps: int = 0
     seconds: Seconds = 0.0
@@ -207,7 +207,7 @@ class _Steps:
 
 
 def _capacity(batches: object) -> int | None:
-    """Return the most batches that workers can have ready; ``None`` without workers, or where nobody knows."""
+    """Return the most batches that workers can have ready; ``None`` without workers, or if it is unknown."""
     if isinstance(batches, DataLoader):
         return batches.num_workers * (batches.prefetch_factor or 0) or None
     return getattr(batches, "capacity", None)
@@ -222,6 +222,6 @@ def _clips(batch: object) -> int:
 
 
 def _cpu_percent(before: UsageSample, now: UsageSample, seconds: Seconds) -> dict[int, float]:
-    """Return how much of one core each process has used between two looks, by its id."""
+    """Return the percentage of one core that each process used between two measurements, by its id."""
     used = {pid: total - before.cpu_seconds.get(pid, 0.0) for pid, total in now.cpu_seconds.items()}
     return {pid: 100.0 * max(0.0, spent) / seconds if seconds > 0 else 0.0 for pid, spent in used.items()}

@@ -1,4 +1,4 @@
-"""Where a monitor's windows go: a log, TensorBoard, the page, and the terminal."""
+"""Outputs of a monitor: a log, TensorBoard, the page, and the terminal."""
 
 import errno
 import os
@@ -11,37 +11,37 @@ from typing import Any, Protocol
 import msgspec
 
 from audioaug.errors import AudioaugWarning, OutputError, UsageError, first_line
-from audioaug.loader.skipped import frames_of_ours
+from audioaug.loader.failures import user_stacklevel
 from audioaug.records import MonitoredRun, Window
 from audioaug.writing import check_writable, write_file
 
 
 class Output(Protocol):
-    """Takes windows one by one."""
+    """Receives windows one by one."""
 
     def add(self, window: Window) -> None:
-        """Take one window in."""
+        """Receive a window."""
         ...
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what has not been written yet."""
         ...
 
 
 def outputs_for(
     run: MonitoredRun, log: str | Path | None, html: str | Path | None, tensorboard: str | Path | None, live: bool
 ) -> list[Output]:
-    """Open what was asked for; raise ``OutputError`` or ``UsageError`` where that cannot be."""
+    """Open the requested outputs; raise ``OutputError`` or ``UsageError`` if one cannot be opened."""
     outputs: dict[str, Output] = {}
     outputs |= {f"the log {log}": Log(log, run)} if log is not None else {}
     outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
     outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
     outputs |= {"the view on the terminal": View(run)} if live else {}
-    return [Dispensable(name, output) for name, output in outputs.items()]
+    return [OptionalOutput(name, output) for name, output in outputs.items()]
 
 
-class Dispensable:
-    """An output that must not end training: what cannot be written, say to a full disk, is dropped with one warning."""
+class OptionalOutput:
+    """An output whose failure does not end training: if it cannot be written, it is dropped with one warning."""
 
     def __init__(self, name: str, output: Output) -> None:
         self._name, self._output, self._failed = name, output, False
@@ -63,18 +63,18 @@ class Dispensable:
             self._failed = True
             reason = getattr(error, "strerror", None) or first_line(error)
             warnings.warn(
-                f"Monitor drops {self._name}: {reason}. Training continues.",
+                f"Monitor stopped writing {self._name}: {reason}. Training continues.",
                 AudioaugWarning,
-                stacklevel=frames_of_ours() + 1,
+                stacklevel=user_stacklevel(),
             )
 
 
 class Log:
-    """JSON lines: the run, then one line a window, each written at once."""
+    """JSON lines: the run, then one line per window, written immediately."""
 
     def __init__(self, path: str | Path, run: MonitoredRun) -> None:
         try:
-            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115  (open until the last window)
+            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115  (open until the monitor is closed)
             self._write(run)
         except OSError as error:
             raise OutputError(
@@ -100,7 +100,7 @@ class Log:
 
 
 class Page:
-    """The page, made when all windows are there; until then, an old one stays."""
+    """The page, written when the monitor is closed; until then, an existing file stays."""
 
     def __init__(self, path: str | Path, run: MonitoredRun) -> None:
         check_writable(path)
@@ -108,7 +108,7 @@ class Page:
         self._windows: list[Window] = []
 
     def add(self, window: Window) -> None:
-        """Keep it."""
+        """Store the window."""
         self._windows.append(window)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class Page:
 
 
 class Board:
-    """TensorBoard scalars under ``audioaug/``: every number of a window; what is said goes into its texts."""
+    """TensorBoard scalars under ``audioaug/``: every number of a window; messages are written as text."""
 
     def __init__(self, folder: str | Path) -> None:
         try:
@@ -134,7 +134,7 @@ class Board:
         """Write its numbers."""
         values = asdict(window) | {"stall": window.stall}
         workers = values.pop("worker_percent")
-        values |= {f"worker_percent/{place}": percent for place, percent in enumerate(workers)}
+        values |= {f"worker_percent/{index}": percent for index, percent in enumerate(workers)}
         for name, value in values.items():
             if isinstance(value, int | float) and name not in ("step", "seconds"):
                 self._writer.add_scalar(f"audioaug/{name}", value, window.step)
@@ -142,12 +142,12 @@ class Board:
             self._writer.add_text("audioaug/bottleneck", window.message, window.step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what has not been written yet."""
         self._writer.close()
 
 
 class View:
-    """A few lines on stderr that are drawn anew with each window; what the loop prints appears above them."""
+    """A few lines on stderr, updated with each window; output of the training loop appears above them."""
 
     def __init__(self, run: MonitoredRun) -> None:
         from rich.console import Console
@@ -158,11 +158,11 @@ class View:
         self._live.start()
 
     def add(self, window: Window) -> None:
-        """Show it."""
+        """Show the window."""
         from audioaug.report.monitor import renderable
 
         self._live.update(renderable(self._run, window), refresh=True)
 
     def close(self) -> None:
-        """Leave the last of it on the terminal."""
+        """Leave the last window on the terminal."""
         self._live.stop()

@@ -1,45 +1,143 @@
-"""Pickling: what cannot be sent to a worker that is not forked, by name."""
+"""Pickling: what passes between the training process and its workers, and clear errors for what cannot.
 
+A worker hands its batches to a thread that pickles and sends them. If pickling fails there, Python only prints a
+traceback: the batch is lost, and torch waits for it forever. So a ``WorkerBatch`` pickles its own content, or the error
+that the training process is to raise.
+
+torch moves every tensor to shared memory; the training process has to ask the worker for each one, and waits while the
+worker computes. A small tensor is cheaper as part of the pickled bytes.
+"""
+
+import contextlib
+import errno
+import io
 import pickle
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from audioaug.engine import Prepared
+from audioaug.errors import AudioaugError, DataError, WorkerError, first_line
+from audioaug.internals import named_dimensions
+from audioaug.loader.examples import Field, Key
+
+SHARED_MEMORY = Path("/dev/shm")
+"""Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
+
+SMALL = 16 * 1024
+"""Bytes up to which a tensor is pickled by value: a pipe holds several of them."""
+
+MORE_SHARED_MEMORY = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
 
 
-def why_not_picklable(parts: Mapping[str, Any]) -> str:
-    """Name the innermost object in some named parts that cannot be pickled, and why; nothing if all can be."""
-    for name, part in parts.items():
-        for path, value in _inside(name, part, set()):
-            if reason := _reason(value):
-                kind = getattr(value, "__qualname__", None) or type(value).__qualname__
+class WorkerBatch(NamedTuple):
+    """What a worker sends: a batch, what the device is to do with it, and a sentence for each unreadable example.
+
+    ``batch`` and ``prepared`` are ``None`` if no example is left. ``keys`` are those of the examples in the batch, and
+    ``audio_key`` is the field that holds the audio of each.
+    """
+
+    batch: Any
+    prepared: Prepared | None
+    skipped: list[str]
+    keys: list[Key]
+    audio_key: Field | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle_batch, (pickle_content(tuple(self)),)
+
+
+def unpickle_batch(content: bytes) -> WorkerBatch | AudioaugError:
+    """Return the batch that a worker has sent, or the error in its place."""
+    found = pickle.loads(content)
+    return found if isinstance(found, AudioaugError) else WorkerBatch(*found)
+
+
+def pickle_content(content: Any) -> bytes:
+    """Pickle what a worker sends; if that fails, pickle the error that the training process is to raise."""
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(content)
+    except Exception as error:  # whatever the user's objects raise while they are pickled
+        return pickle.dumps(shared_memory_error(error) or _unpicklable_batch(error))
+    return buffer.getvalue()
+
+
+class _Pickler(ForkingPickler):
+    """Pickles as torch's queues do, except for small tensors."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how a small tensor is pickled; leave everything else to the reducers that torch registers."""
+        if type(value) is torch.Tensor and not named_dimensions(value):
+            with contextlib.suppress(TypeError, RuntimeError):  # numpy lacks the type or layout, or there is a gradient
+                if value.nbytes <= SMALL:
+                    return torch.from_numpy, (value.numpy(),)
+        return NotImplemented
+
+
+def _unpicklable_batch(error: Exception) -> DataError:
+    return DataError(
+        f"A worker cannot send a batch: {type(error).__name__} ({first_line(error)}).",
+        "Return picklable objects from the dataset and collate_fn, or use num_workers=0.",
+    )
+
+
+def shared_memory_error(error: Exception) -> WorkerError | None:
+    """Return a clear error for an exception caused by full shared memory; ``None`` for any other exception.
+
+    The file that torch could not fill, and leaves behind, is removed.
+    """
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if not full and "unable to allocate shared memory" not in str(error):
+        return None
+    if file := re.search(r"<(/torch_\w+)>", str(error)):
+        SHARED_MEMORY.joinpath(file[1][1:]).unlink(missing_ok=True)
+    room = ""
+    if SHARED_MEMORY.exists():
+        usage = shutil.disk_usage(SHARED_MEMORY)
+        room = f" ({usage.free / 2**20:.1f} of {usage.total / 2**20:.1f} MiB are free)"
+    return WorkerError(f"Shared memory, {SHARED_MEMORY}, is full: a batch does not fit{room}.", MORE_SHARED_MEMORY)
+
+
+def why_not_picklable(objects: Mapping[str, Any]) -> str:
+    """Name the innermost object that cannot be pickled in some named objects, and why; empty if all can be pickled."""
+    for name, value in objects.items():
+        for path, inner in _unpicklable(name, value, set()):
+            if reason := _pickling_error(inner):
+                kind = getattr(inner, "__qualname__", None) or type(inner).__qualname__
                 return f"`{path}` ({kind}) does not pickle ({reason})"
     return ""
 
 
-def _inside(name: str, part: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield what to blame, the innermost first: what an object holds, then itself."""
-    if id(part) in seen or not _reason(part):
+def _unpicklable(path: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield objects that cannot be pickled with their paths, the innermost first: what an object holds, then itself."""
+    if id(value) in seen or not _pickling_error(value):
         return
-    seen.add(id(part))
-    for key, value in _held(part):
-        yield from _inside(f"{name}{key}", value, seen)
-    yield name, part
+    seen.add(id(value))
+    for suffix, inner in _children(value):
+        yield from _unpicklable(f"{path}{suffix}", inner, seen)
+    yield path, value
 
 
-def _held(part: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what an object holds, each with how to get at it."""
-    if isinstance(part, Mapping):
-        yield from ((f"[{key!r}]", value) for key, value in part.items())
-    elif isinstance(part, list | tuple):
-        yield from ((f"[{place}]", value) for place, value in enumerate(part))
-    if hasattr(part, "__dict__") and not isinstance(part, type):
-        yield from ((f".{key}", value) for key, value in vars(part).items())
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what an object holds, each with the expression that accesses it."""
+    if isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", inner) for key, inner in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{index}]", inner) for index, inner in enumerate(value))
+    if hasattr(value, "__dict__") and not isinstance(value, type):
+        yield from ((f".{name}", inner) for name, inner in vars(value).items())
 
 
-def _reason(value: Any) -> str:
-    """Return why an object does not pickle, in one line."""
+def _pickling_error(value: Any) -> str:
+    """Return why an object cannot be pickled, in one line; empty if it can be."""
     try:
         ForkingPickler.dumps(value)
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, ValueError, OSError) as error:
-        return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        return first_line(error)
     return ""

@@ -1,7 +1,8 @@
-"""Targets: labels that follow the audio through whatever moves its time, and that are mixed when it is mixed.
+"""Targets: labels that follow the audio through ops that change its timing, and are mixed when it is mixed.
 
-All is decided on the host, from the draws: a worker moves the targets, also for the ops that run on the device. A part
-that is padded over or cut loses its labels; one that is only silenced (``TimeMask``) or drowned in noise keeps them.
+Everything is computed on the host, from the draws: a worker transforms the labels, also for ops that run on the
+device. Audio that is cut or replaced by padding loses its labels; audio that is silenced (``TimeMask``) or masked by
+noise keeps them.
 
 Shapes: B examples, F frames.
 """
@@ -15,56 +16,57 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, Origin, Timeline, follow
+from audioaug.core import Chain, Draws, Origin, Timeline, follow, leaves
 from audioaug.errors import DataError, PlanError, UsageError
-from audioaug.loader.examples import Where, item_of, with_item
+from audioaug.loader.examples import Field, item_of, with_item
 from audioaug.records import Plan
 
-NOWHERE = "Give targets the key or the position."
+NEXT_STEP = "Give targets the key or position."
 
 
 class Ragged(NamedTuple):
-    """Tensors of B examples on their way: in a row, since each tensor costs a file and a copy of its own."""
+    """Tensors of B examples as one while they are sent: each separate tensor costs a file and a copy."""
 
     flat: torch.Tensor
     counts: list[int]
 
 
-class Target(ABC):
-    """A kind of label. It knows how to follow the audio of an example, and how to become part of a batch."""
+class LabelTransform(ABC):
+    """A kind of label: how it follows the audio of an example, and how it is collated."""
 
     @abstractmethod
-    def moved(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> Any:
-        """Return the target of one augmented example.
+    def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> Any:
+        """Return the label of one augmented example.
 
         Args:
-            values: what each of the examples had that it is made of.
-            origins: how it is made of them: of itself first, then of what was mixed in.
+            values: the labels of the examples that it is made of: its own first, then those of examples mixed in.
+            origins: for each of them, what happened to its time, and its share.
             sample_rate: in Hz.
 
         Raises:
-            DataError: a value has not the form that this kind of target has.
+            DataError: a label has the wrong form.
         """
 
     @abstractmethod
-    def collated(self, values: Sequence[Any], pad: bool) -> Any:
-        """Return the targets of a batch as part of it; ``Ragged`` becomes a list of tensors where it arrives."""
+    def collate(self, values: Sequence[Any], pad: bool) -> Any:
+        """Return the labels of a batch; ``Ragged`` becomes a list of tensors in the training process."""
 
 
 @dataclass(frozen=True)
-class Frames(Target):
-    """Frame-level targets, (F,) or (F, ...): class numbers, activity, multi-hot rows. Each follows its frame's centre.
+class Frames(LabelTransform):
+    """Frame-level labels, (F,) or (F, ...): class indices, activity, multi-hot rows. Each follows its frame's centre.
 
-    The number of frames follows the length of the audio, counted as in the example itself: rounded down or up. Where
-    ``Mix`` unites labels, each number becomes the larger of both.
+    The number of frames follows the length of the audio, rounded down or up as in the example itself. Where ``Mix``
+    combines labels, the element-wise maximum is taken.
 
     Args:
         hop_seconds: from one frame to the next.
-        centred: frame k lies around ``k * hop_seconds`` (as in a centred spectrogram), instead of beginning there.
-        fill: what frames get whose audio is new: padding, the silence that a shift leaves. Their type must hold it.
+        centred: whether frame k is centred at ``k * hop_seconds`` (as in a centred spectrogram), or begins there.
+        fill: the value of frames without original audio: padding, or the silence that a shift leaves. The labels' type
+            must be able to hold it.
 
-    In a batch: (B, F, ...); with ``Loader(pad=True)``, a pair of that, filled up with ``fill``, and the numbers of
-    frames, (B,).
+    In a batch: (B, F, ...); with ``Loader(pad=True)``, a pair of that, padded with ``fill``, and the numbers of frames,
+    (B,).
 
     Examples:
         >>> from audioaug import Chain, Loader, ops
@@ -81,57 +83,57 @@ class Frames(Target):
 
     def __post_init__(self) -> None:
         if not self.hop_seconds > 0:
-            raise UsageError(f"Frames: hop_seconds is {self.hop_seconds!r}, but it must be more than 0.")
+            raise UsageError(f"Frames: expected hop_seconds above 0, got {self.hop_seconds!r}.")
 
-    def moved(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
-        """Return the example's target where its audio is now."""
-        parts = [self._followed(value, each.timeline, sample_rate) for value, each in zip(values, origins)]
+    def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
+        """Return the label of one augmented example."""
+        parts = [self._frames(value, origin.timeline, sample_rate) for value, origin in zip(values, origins)]
         if len(parts) > 1 and parts[0].dtype.kind in "iu" and parts[0].ndim == 1:
             raise DataError(
-                "Frames of whole numbers, (frames,), are classes, of which two cannot be mixed into one.",
-                "Give them as (frames, classes), activity as floats, or let Mix keep mix_target='original'.",
+                "Frames of integers, (frames,), are class indices: those of two examples cannot be combined.",
+                "Give them as (frames, classes), give activity as floats, or use Mix(mix_target='original').",
             )
         shape = parts[0].shape
-        united = parts[0]
+        combined = parts[0]
         for part in parts[1:]:
             if part.shape[1:] != shape[1:]:
                 raise DataError(
-                    f"Frames of shape {shape} and {part.shape} cannot be mixed: they differ in more than F."
+                    f"Frames of shapes {shape} and {part.shape} cannot be combined: only the first axis may differ."
                 )
-            other = np.full(shape, self.fill, dtype=united.dtype)
-            other[: len(part)] = part[: len(united)]
-            united = np.maximum(united, other)
-        return torch.from_numpy(np.require(united, requirements=["C", "W"]))
+            other = np.full(shape, self.fill, dtype=combined.dtype)
+            other[: len(part)] = part[: len(combined)]
+            combined = np.maximum(combined, other)
+        return torch.from_numpy(np.require(combined, requirements=["C", "W"]))
 
-    def _followed(self, value: Any, timeline: Timeline, sample_rate: int) -> NDArray[Any]:
+    def _frames(self, value: Any, timeline: Timeline, sample_rate: int) -> NDArray[Any]:
         array = _array(value, "Frames", "a number or a row for each frame")
         if array.ndim < 1:
-            raise DataError(f"Frames are (F,) or (F, ...), but here is a single {value!r}.")
+            raise DataError(f"Frames: expected labels of shape (F,) or (F, ...), got the single number {value!r}.")
         if not _holds(array.dtype, self.fill):
             raise DataError(
-                f"Frames of type {array.dtype} cannot be filled with {self.fill}.",
-                "Give fill a number that the type can hold, or the frames another type.",
+                f"Frames: fill is {self.fill}, which {array.dtype} cannot hold.",
+                "Use another fill, or labels of another type.",
             )
         return timeline.frames(array, self.hop_seconds * sample_rate, centred=self.centred, fill=self.fill)
 
-    def collated(self, values: Sequence[torch.Tensor], pad: bool) -> Any:
-        """Return the targets of a batch."""
+    def collate(self, values: Sequence[torch.Tensor], pad: bool) -> Any:
+        """Return the labels of a batch."""
         counts = [len(value) for value in values]
         if not pad:
             if min(counts) < max(counts):
                 raise DataError(
-                    f"Targets of {min(counts)} and {max(counts)} frames cannot be one batch.", "Give Loader pad=True."
+                    f"Labels of {min(counts)} and {max(counts)} frames cannot be one batch.", "Give Loader pad=True."
                 )
             return torch.stack(list(values))
-        filled = [_filled(value, max(counts), self.fill) for value in values]
-        return torch.stack(filled), torch.tensor(counts)
+        padded = [_padded(value, max(counts), self.fill) for value in values]
+        return torch.stack(padded), torch.tensor(counts)
 
 
 @dataclass(frozen=True)
-class Stamps(Target):
-    """Time stamps in seconds, (N,): beats, onsets. Some may vanish, and some be there twice; they stay in order.
+class Stamps(LabelTransform):
+    """Time stamps in seconds, (N,), such as beats or onsets; sorted. Ops may remove or duplicate some.
 
-    Where ``Mix`` unites labels, those of both examples are there. In a batch: a list of B tensors.
+    Where ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B tensors.
 
     Examples:
         >>> from audioaug import Chain, Loader, ops
@@ -142,24 +144,24 @@ class Stamps(Target):
         [[5.0, 5.5, 7.0]]
     """
 
-    def moved(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
-        """Return the example's target where its audio is now."""
+    def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
+        """Return the label of one augmented example."""
         times = [_array(value, "Stamps", "seconds", np.float64).reshape(-1) for value in values]
-        found = [each.timeline.stamps(time * sample_rate)[0] for each, time in zip(origins, times)]
-        return torch.from_numpy(np.sort(np.concatenate(found)) / sample_rate).float()
+        stamps = [origin.timeline.stamps(time * sample_rate)[0] for origin, time in zip(origins, times)]
+        return torch.from_numpy(np.sort(np.concatenate(stamps)) / sample_rate).float()
 
-    def collated(self, values: Sequence[torch.Tensor], pad: bool) -> Ragged:
-        """Return the targets of a batch."""
+    def collate(self, values: Sequence[torch.Tensor], pad: bool) -> Ragged:
+        """Return the labels of a batch."""
         return Ragged(torch.cat(list(values)), [len(value) for value in values])
 
 
 @dataclass(frozen=True)
-class Segments(Target):
-    """Segments: rows (start, end, ...) in seconds: words, events, speakers; what follows the end stays as it is.
+class Segments(LabelTransform):
+    """Segments: rows (start, end, ...) in seconds, such as words, events or speakers; further columns are unchanged.
 
-    One may be cut, lost, split or doubled; its parts that follow each other without a gap are one. They are in order of
-    their starts. Where ``Mix`` unites labels, those of both examples are there. In a batch: a list of B lists of
-    tuples, or, where an example has an array (N, 2 or more), of B tensors.
+    Ops may cut, remove, split or duplicate a segment; parts of one without a gap between them are merged. They are
+    sorted by start. Where ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B lists of
+    tuples, or of B tensors if the examples have arrays (N, 2 or more).
 
     Examples:
         >>> from audioaug import Chain, Loader, ops
@@ -170,36 +172,36 @@ class Segments(Target):
         [(0.0, 1.0, 'be'), (3.0, 4.0, 'to'), (7.0, 8.0, 'be')]
     """
 
-    def moved(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> Any:
-        """Return the example's target where its audio is now."""
-        found: list[tuple[Any, ...]] = []
-        for value, each in zip(values, origins):
+    def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> Any:
+        """Return the label of one augmented example."""
+        segments: list[tuple[Any, ...]] = []
+        for value, origin in zip(values, origins):
             rows = _rows(value)
             bounds = np.asarray([row[:2] for row in rows], dtype=np.float64).reshape(-1, 2)
-            bounds_M2, which_M = each.timeline.segments(bounds * sample_rate)
-            moved = (bounds_M2 / sample_rate).tolist()
-            found += [(*ends, *rows[place][2:]) for ends, place in zip(moved, which_M.tolist())]
-        found.sort(key=lambda row: row[0])
+            bounds_M2, row_M = origin.timeline.segments(bounds * sample_rate)
+            pairs = (bounds_M2 / sample_rate).tolist()
+            segments += [(*pair, *rows[row][2:]) for pair, row in zip(pairs, row_M.tolist())]
+        segments.sort(key=lambda segment: segment[0])
         if not isinstance(values[0], np.ndarray | torch.Tensor):
-            return found
+            return segments
         width = values[0].shape[1] if values[0].ndim == 2 else 2
-        return torch.tensor(found, dtype=torch.float32).reshape(len(found), width)
+        return torch.tensor(segments, dtype=torch.float32).reshape(len(segments), width)
 
-    def collated(self, values: Sequence[Any], pad: bool) -> Any:
-        """Return the targets of a batch."""
+    def collate(self, values: Sequence[Any], pad: bool) -> Any:
+        """Return the labels of a batch."""
         if not all(isinstance(value, torch.Tensor) for value in values):
             return list(values)
         if len({value.shape[1] for value in values}) > 1:
-            raise DataError("Segments of different width cannot be one batch.", "Give them as tuples.")
+            raise DataError("Segments with different numbers of columns cannot be one batch.", "Give them as tuples.")
         return Ragged(torch.cat(list(values)), [len(value) for value in values])
 
 
 @dataclass(frozen=True)
-class Label(Target):
-    """The class of an example, as a row of ``classes`` numbers; it may come as a number or as such a row (multi-hot).
+class Label(LabelTransform):
+    """The class of an example, as a row of ``classes`` numbers; given as a class index or as such a row (multi-hot).
 
-    Time does not touch it. Where ``Mix`` unites labels, each number becomes the larger of both, or, if ``soft``, the
-    mean of both, weighted by their shares of the energy, so that the sum stays. In a batch: (B, classes), float32.
+    Ops do not change it, except ``Mix``: the element-wise maximum of both rows is taken, or, if ``soft``, their mean
+    weighted by the examples' shares of the energy, which keeps the sum. In a batch: (B, classes), float32.
 
     Examples:
         >>> from audioaug import Chain, Loader, ops
@@ -214,105 +216,106 @@ class Label(Target):
     classes: int
     soft: bool = False
 
-    def moved(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
-        """Return the example's target where its audio is now."""
+    def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
+        """Return the label of one augmented example."""
         rows = [self._row(value) for value in values]
         if self.soft:
-            return torch.stack([row * each.share for row, each in zip(rows, origins)]).sum(dim=0)
+            return torch.stack([row * origin.share for row, origin in zip(rows, origins)]).sum(dim=0)
         return torch.stack(rows).amax(dim=0)
 
     def _row(self, value: Any) -> torch.Tensor:
-        array = _array(value, "Label", f"a class below {self.classes} or a row of {self.classes} numbers")
+        array = _array(value, "Label", f"a class index below {self.classes} or {self.classes} numbers")
         if array.shape == (self.classes,):
             return torch.from_numpy(array.astype(np.float32))
         if array.size != 1 or array.dtype.kind not in "iu" or not 0 <= array.item() < self.classes:
             raise DataError(
-                f"A label is {value!r}, but it must be a class from 0 to {self.classes - 1} or {self.classes} numbers."
+                f"Label: expected a class index from 0 to {self.classes - 1} or {self.classes} numbers, got {value!r}."
             )
         return torch.nn.functional.one_hot(torch.tensor(array.item()), self.classes).float()
 
-    def collated(self, values: Sequence[torch.Tensor], pad: bool) -> torch.Tensor:
-        """Return the targets of a batch."""
+    def collate(self, values: Sequence[torch.Tensor], pad: bool) -> torch.Tensor:
+        """Return the labels of a batch."""
         return torch.stack(list(values))
 
 
-class Followers:
-    """The targets of a Loader: where they are in an example, and what becomes of them.
+class LabelTransforms:
+    """The ``targets`` of a Loader: the label transform of each field that holds labels.
 
     Raises:
-        UsageError: what is given is no mapping of places to kinds of targets.
+        UsageError: ``targets`` does not map fields to label transforms.
     """
 
-    def __init__(self, targets: Mapping[Where, Target] | None, chain: Chain, start: int) -> None:
+    def __init__(self, targets: Mapping[Field, LabelTransform] | None, chain: Chain, start: int) -> None:
         targets = {} if targets is None else targets
-        if not isinstance(targets, Mapping) or not all(isinstance(kind, Target) for kind in targets.values()):
+        if not isinstance(targets, Mapping) or not all(isinstance(each, LabelTransform) for each in targets.values()):
             raise UsageError(
-                f"targets is {targets!r}, but it must map keys or positions in an example to kinds of targets.",
-                'For example: targets={"beats": audioaug.Stamps()}. There are Frames, Stamps, Segments and Label.',
+                f"Expected targets to map keys or positions in an example to Frames, Stamps, Segments or Label, got "
+                f"{targets!r}.",
+                'For example: targets={"beats": audioaug.Stamps()}.',
             )
-        self.targets, self.chain, self.start = dict(targets), chain, start
+        self.transforms, self.chain, self.start = dict(targets), chain, start
 
     def __bool__(self) -> bool:
-        return bool(self.targets)
+        return bool(self.transforms)
 
-    def moved(
+    def apply(
         self,
         examples: Sequence[Any],
         draws: Draws,
-        begun: Sequence[Timeline],
+        timelines: Sequence[Timeline],
         channels: int,
-        audio_key: Where | None = None,
+        audio_key: Field | None = None,
     ) -> list[Any]:
-        """Return the examples with their targets where the whole chain puts them.
+        """Return the examples with their labels as the whole chain transforms them.
 
         Args:
             examples: of a batch, after the ops that run on clips.
-            draws: theirs.
-            begun: what these ops did to their time.
+            draws: of these examples.
+            timelines: what the ops that run on clips did to their time.
             channels: of the audio.
-            audio_key: where the examples have it.
+            audio_key: the field with the audio.
 
         Raises:
-            UsageError: a target has the place of the audio.
+            UsageError: a target names the field with the audio.
         """
-        if audio_key in self.targets:
+        if audio_key in self.transforms:
             raise UsageError(
-                f"targets names {audio_key!r}, which is the audio itself.", "Give it the places of labels only."
+                f"targets names {audio_key!r}, which is the audio itself.", "Name fields with labels only."
             )
-        origins = follow(self.chain, draws, begun, start=self.start, channels=channels)
-        moved = list(examples)
-        for place, kind in self.targets.items():
-            values = [item_of(example, place, "An example", NOWHERE) for example in examples]
-            for row, own in enumerate(origins):
-                target = kind.moved([values[each.row] for each in own], own, self.chain.sample_rate)
-                moved[row] = with_item(moved[row], place, target)
-        return moved
+        origins = follow(self.chain, draws, timelines, start=self.start, channels=channels)
+        results = list(examples)
+        for field, transform in self.transforms.items():
+            values = [item_of(example, field, "An example", NEXT_STEP) for example in examples]
+            for row, sources in enumerate(origins):
+                label = transform.apply([values[each.row] for each in sources], sources, self.chain.sample_rate)
+                results[row] = with_item(results[row], field, label)
+        return results
 
-    def collated(self, examples: Sequence[Any], pad: bool) -> dict[Where, Any]:
-        """Return the targets of a batch, by where they belong in it."""
+    def collate(self, examples: Sequence[Any], pad: bool) -> dict[Field, Any]:
+        """Return the labels of a batch by their fields."""
         return {
-            place: kind.collated([item_of(example, place) for example in examples], pad)
-            for place, kind in self.targets.items()
+            field: transform.collate([item_of(example, field) for example in examples], pad)
+            for field, transform in self.transforms.items()
         }
 
 
-def unpacked(batch: Any) -> Any:
-    """Return the batch as the user gets it: a list of tensors in the place of each ``Ragged``."""
+def unpack_ragged(batch: Any) -> Any:
+    """Return the batch with a list of tensors in place of each ``Ragged``."""
     items = enumerate(batch) if isinstance(batch, tuple | list) else batch.items() if isinstance(batch, Mapping) else ()
-    for place, item in items:
+    for field, item in items:
         if isinstance(item, Ragged):
-            batch = with_item(batch, place, list(item.flat.split(item.counts)))
+            batch = with_item(batch, field, list(item.flat.split(item.counts)))
     return batch
 
 
-def check_followed(chain: Chain, plan: Plan) -> None:
-    """Raise ``PlanError`` if targets cannot follow the audio with this plan."""
+def check_targets(chain: Chain, plan: Plan) -> None:
+    """Raise ``PlanError`` if labels cannot follow the audio with this plan."""
     chain.check_followed(plan.cut)
     if plan.device_engine == "torch-audiomentations":
-        for op in (leaf for top in chain.ops[plan.cut :] for leaf in top.leaves()):
-            if op.changes_timing and op.torch_audiomentations() is not None:
+        for op in (leaf for top in chain.ops[plan.cut :] for leaf in leaves(top)):
+            if op.capabilities.changes_timing and op.torch_audiomentations() is not None:
                 raise PlanError(
-                    f"Targets cannot follow {op.name} of torch-audiomentations, which may move time otherwise.",
+                    f"Targets cannot follow {op.name} of torch-audiomentations, which may change timing differently.",
                     "Use device_engine='batched'.",
                 )
 
@@ -324,7 +327,7 @@ def _array(value: Any, kind: str, what: str, dtype: Any = None) -> NDArray[Any]:
     except (TypeError, ValueError):
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
-        raise DataError(f"{kind}: a target must be {what}, but it is {value!r}.")
+        raise DataError(f"{kind}: expected {what}, got {value!r}.")
     return array
 
 
@@ -337,7 +340,7 @@ def _holds(dtype: np.dtype[Any], number: float) -> bool:
 
 def _rows(value: Any) -> list[tuple[Any, ...]]:
     if not hasattr(value, "__len__") or isinstance(value, str | Mapping):
-        raise DataError(f"Segments are a list of rows (start, end, ...), but here is {value!r}.")
+        raise DataError(f"Segments: expected a list of rows (start, end, ...), got {value!r}.")
     return [_row(row) for row in value]
 
 
@@ -346,11 +349,11 @@ def _row(row: Any) -> tuple[Any, ...]:
         cells = tuple(row.tolist() if isinstance(row, np.ndarray | torch.Tensor) else row)
         float(cells[0]), float(cells[1])
     except (TypeError, ValueError, IndexError):
-        raise DataError(f"A segment is {row!r}, but it must be (start, end, ...), both in seconds.") from None
+        raise DataError(f"Segments: expected rows (start, end, ...) with both in seconds, got {row!r}.") from None
     return cells
 
 
-def _filled(value: torch.Tensor, count: int, fill: float) -> torch.Tensor:
-    filled = value.new_full((count, *value.shape[1:]), fill)
-    filled[: len(value)] = value
-    return filled
+def _padded(value: torch.Tensor, count: int, fill: float) -> torch.Tensor:
+    padded = value.new_full((count, *value.shape[1:]), fill)
+    padded[: len(value)] = value
+    return padded

@@ -51,8 +51,8 @@ class PlantedLoader(Loader):
     def _epoch(self) -> Iterator[Any]:
         return self._paced(super()._epoch())
 
-    def messages(self, epoch: int = 0) -> Iterator[Any]:
-        return self._paced(super().messages(epoch))
+    def worker_batches(self, epoch: int = 0) -> Iterator[Any]:
+        return self._paced(super().worker_batches(epoch))
 
     def _paced(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches; each worker starts the next one when it is free and its prefetch queue has room."""
@@ -62,7 +62,7 @@ class PlantedLoader(Loader):
         for number, batch in enumerate(batches):
             if workers:
                 clips = len(get_wave(getattr(batch, "batch", batch)))
-                made = max(free[number % workers], room.popleft()) + clips * self._given.dataset.seconds
+                made = max(free[number % workers], room.popleft()) + clips * self._config.dataset.seconds
                 free[number % workers] = made
                 CLOCK.advance(max(0.0, made - CLOCK.now()))
                 room.append(CLOCK.now())

@@ -183,8 +183,8 @@ def test_missing_data(advise, model, here) -> None:
         ("list.csv", "a,b\n1,2\n", "has no column for paths. Name one path or"),
         ("list.csv", "path\n", "lists no files."),
         ("list.csv", "path,label\n,yes\n", "Entry 1 of the manifest"),
-        ("list.jsonl", "{oops\n", "is no manifest: Expecting property name"),
-        ("list.jsonl", "[1]\n", "a line is no JSON object"),
+        ("list.jsonl", "{oops\n", "is not a valid manifest: Expecting property name"),
+        ("list.jsonl", "[1]\n", "a line is not a JSON object"),
     ],
 )
 def test_a_broken_manifest(advise, model, here, name, text, words) -> None:

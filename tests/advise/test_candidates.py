@@ -222,7 +222,7 @@ def command(model: str, here: Path, *before: str, more: tuple[str, ...] = ()) ->
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_under_taskset(model, here) -> None:
     ran = command(model(CHEAP + IN_MEMORY + TWO_WORKERS), here, "taskset", "-c", "0")
     assert ran.returncode == 0 and "Traceback" not in ran.stderr, ran.stderr
@@ -231,14 +231,14 @@ def test_under_taskset(model, here) -> None:
     assert {candidate.num_workers for candidate in report.candidates if candidate.status != "infeasible"} <= {0, 1, 2}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_under_ulimit(model, here) -> None:
     ran = command(model(CHEAP + IN_MEMORY + TWO_WORKERS), here, "sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
     assert ran.returncode == 0 and "Too many open files" not in ran.stderr, ran.stderr
     assert found(here).host.open_files == 256
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_with_another_busy_program(model, here) -> None:
     chain = (
         "from audioaug import ops\nimport time\ndef spin(samples, sample_rate):\n    end = time.thread_time() + 0.005\n"
@@ -260,7 +260,7 @@ def test_with_another_busy_program(model, here) -> None:
     assert "Other programs used" in reported["foreign_load"] and "which were fully loaded" in reported["foreign_load"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_with_a_megabyte_of_shared_memory(model, here) -> None:
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("this machine allows no private mounts")
@@ -273,7 +273,7 @@ def test_with_a_megabyte_of_shared_memory(model, here) -> None:
     assert "Only 0 workers can run" in ran.stdout.replace("\n", " ")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("pickles", [True, False])
 def test_workers_by_spawn(model, here, pickles) -> None:
     data = HOLDS_A_FUNCTION if not pickles else HOLDS_A_FUNCTION.replace("lambda index: torch.zeros(1, 4000)", "None")

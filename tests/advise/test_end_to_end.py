@@ -12,7 +12,7 @@ from audioaug import Chain, Loader
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.decide.predict import threads_beside, worker_engines
-from audioaug.loader.threads import torch_threads
+from audioaug.loader.processes import torch_threads
 from audioaug.records import Plan, Report, from_json, read_record
 from audioaug.units import plural
 
@@ -229,7 +229,7 @@ def test_only_corrupt_files(advise, model, here) -> None:
     (here / "audio").mkdir()
     (here / "audio" / "broken.wav").write_bytes(b"RIFF and nothing more")
     ran = advise("--model", model(CHEAP), *BRIEF, "--data", "audio")
-    assert ran.code == 2 and "No example of the dataset could be used" in ran.err and "broken.wav" in ran.err
+    assert ran.code == 2 and "No example of the dataset could be read" in ran.err and "broken.wav" in ran.err
     assert "Traceback" not in ran.err
 
 

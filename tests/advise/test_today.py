@@ -28,7 +28,7 @@ from audioaug.advise.today import (
     time_examples,
 )
 from audioaug.errors import MeasurementError
-from audioaug.loader.device_prefetch import tensors
+from audioaug.loader.prefetch import tensors
 from audioaug.measure import FakeClock
 from audioaug.records import Candidate, Measurement, Timing
 from tests.advise.planted import CLOCK, LOOK
@@ -141,7 +141,7 @@ def test_the_start_and_the_gap_are_the_first_batches_of_two_epochs(monkeypatch) 
             clock.advance(seconds)
             yield "batch"
 
-    monkeypatch.setattr(today, "open_brief_loader", lambda *_: SimpleNamespace(messages=messages))
+    monkeypatch.setattr(today, "open_brief_loader", lambda *_: SimpleNamespace(worker_batches=messages))
     assert start_and_gap(trained(), Candidate("cpu", 1, num_workers=2), clock) == (3.0, 0.5)
 
 
@@ -163,7 +163,7 @@ def test_workers_that_keep_what_they_read_grow() -> None:
     found = {}
     for keeps in (0, 1_000_000):
         loader, memory = open_loader(trained(keeps=keeps), candidate), Memory()
-        memory.watch(loader.messages(), queued_batches(candidate), FakeClock(), 1.0)  # the deadline never passes
+        memory.watch(loader.worker_batches(), queued_batches(candidate), FakeClock(), 1.0)  # the deadline never passes
         found[keeps] = memory.growth_bytes
         assert memory.worker_bytes > 1_000_000
     assert found[1_000_000] == pytest.approx(4 * 1_000_000, rel=0.5) and found[0] < 1_000_000

@@ -293,7 +293,7 @@ def test_unreadable_examples_do_not_prevent_the_inspection_of_lengths(model) -> 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("3", "int is no dataset"), ("iter([1])", r"\(list_iterator\) is an iterator, which can only be read")],
+    [("3", "or with __iter__, got int"), ("iter([1])", r"\(list_iterator\) is an iterator, which can only be read")],
 )
 def test_an_object_that_is_not_a_dataset_is_refused(model, text, words) -> None:
     with pytest.raises(DataError, match=words):

@@ -1,4 +1,4 @@
-"""Banks: what the layout promises is what the flat array holds."""
+"""Banks: the flat array matches the layout."""
 
 import warnings
 from pathlib import Path
@@ -23,7 +23,7 @@ ODD = as_paths(DEMO / "odd")
 
 @pytest.mark.parametrize("rate", [16000, 44100])
 @pytest.mark.parametrize("mono", [True, False])
-def test_every_channel_lies_where_the_layout_says(rate, mono):
+def test_channels_match_the_layout(rate, mono):
     where = layout(ODD, rate, mono)
     flat = open_bank(ODD, rate, mono).flat_S.numpy()
     assert [Path(file).name for file in where.files] == ["mono_8000.wav", "stereo_44100.ogg", "stereo_48000.flac"]
@@ -38,19 +38,19 @@ def test_every_channel_lies_where_the_layout_says(rate, mono):
             assert np.array_equal(flat[start : start + length], decoded[channel, :length])
 
 
-def test_the_layout_is_known_before_anything_is_decoded(monkeypatch):
+def test_layout_is_computed_without_decoding(monkeypatch):
     monkeypatch.setattr(bank_module, "read_audio", None)
     assert layout(as_paths(DEMO / "rooms"), 16000).lengths_F.min() > 1000
 
 
-def test_as_many_zeros_as_wanted_are_behind_the_bank():
+def test_bank_ends_with_the_requested_zeros():
     bank, cpu = Bank(torch.ones(5)), torch.device("cpu")
     assert bank.on(cpu).tolist() == [1.0] * 5
     wider = bank.on(cpu, spare=3)
     assert wider.tolist() == [1.0] * 5 + [0.0] * 6 and bank.on(cpu, spare=6) is bank.on(cpu) is wider
 
 
-def test_a_rate_conversion_that_ends_early_is_filled_up_with_silence(tmp_path, monkeypatch):
+def test_short_resampling_is_padded_with_silence(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "x.wav", np.full(1000, 0.5), 8000)
     where = layout(as_paths(tmp_path), 16000)
     assert where.lengths_F.tolist() == [2000]
@@ -62,21 +62,21 @@ def test_a_rate_conversion_that_ends_early_is_filled_up_with_silence(tmp_path, m
     open_bank.cache_clear()
 
 
-def test_a_file_without_samples_is_refused(tmp_path):
+def test_empty_file_is_refused(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(10), 16000)
     soundfile.write(tmp_path / "nothing.wav", np.zeros(0), 16000)
     with pytest.raises(DataError, match=rf"{tmp_path}/nothing\.wav holds no samples\. Remove it\."):
         layout(as_paths(tmp_path), 16000)
 
 
-def test_a_broken_file_is_named(tmp_path):
+def test_damaged_file_is_named(tmp_path):
     data = (DEMO / "rooms" / "car.flac").read_bytes()
     (tmp_path / "half.flac").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=rf"{tmp_path}/half\.flac cannot be decoded"):
         open_bank(as_paths(tmp_path), 16000)
 
 
-def test_a_bank_is_opened_once():
+def test_bank_is_opened_once():
     assert open_bank(ODD, 16000) is open_bank(ODD, 16000)
     assert open_bank(ODD, 16000) is not open_bank(ODD, 8000)
 
@@ -89,7 +89,7 @@ def tiny_cap(monkeypatch):
 
 @pytest.mark.parametrize("rate", [16000, 8000, 44100])
 @pytest.mark.parametrize("mono", [True, False])
-def test_a_shard_holds_what_the_bank_does(rate, mono, monkeypatch):
+def test_shard_matches_the_bank(rate, mono, monkeypatch):
     where, files = layout(ODD, rate, mono), np.array([2, 0, 1, 2])
     start = np.array([0, 100, 1201, 500])
     span = np.minimum([4000, 900, 1, 2500], where.lengths_F[files] - start)
@@ -115,14 +115,16 @@ def test_a_shard_holds_what_the_bank_does(rate, mono, monkeypatch):
 
 
 @pytest.mark.parametrize("channels", [1, 2])
-def test_ops_do_the_same_with_a_bank_over_the_cap(channels, tiny_cap):
+def test_ops_match_with_a_bank_over_the_limit(channels, tiny_cap):
     clips = material.signals(16000, channels)
     some = [ops.ApplyImpulseResponse(ir_path=material.folder_at("rooms", 16000), p=0.7)]
     if channels == 1:
         some.append(ops.AddBackgroundNoise(sounds_path=material.folder_at("noise", 16000), p=0.7))
         some.append(ops.AddShortNoises(sounds_path=some[-1].sounds_path, max_time_between_sounds=2.0, p=0.7))
     chain = Chain(some, 16000)
-    with pytest.warns(AudioaugWarning, match=r"than the 1000 B .*: what a batch needs .*AUDIOAUG_BANK_BYTES") as seen:
+    with pytest.warns(
+        AudioaugWarning, match=r"than the limit of 1000 B: for each batch, .*AUDIOAUG_BANK_BYTES"
+    ) as seen:
         replayed = replay(chain, clips, 16000)
         replay(chain, clips, 16000)
     assert len(seen) == (2 if channels == 1 else 1)  # one sentence a bank
@@ -130,14 +132,14 @@ def test_ops_do_the_same_with_a_bank_over_the_cap(channels, tiny_cap):
         assert np.abs(expected - got).max() < 2e-5 * max(1.0, np.abs(expected).max())
 
 
-def test_nothing_of_a_bank_over_the_cap_is_kept(tiny_cap, monkeypatch):
+def test_bank_over_the_limit_is_not_kept(tiny_cap, monkeypatch):
     monkeypatch.setattr(bank_module, "open_bank", None)
     chain = Chain([ops.AddBackgroundNoise(sounds_path=material.folder_at("noise", 16000), p=1.0)], 16000)
-    with pytest.warns(AudioaugWarning, match="what a batch needs"):
+    with pytest.warns(AudioaugWarning, match="for each batch, its excerpts are read"):
         on_device(chain, material.signals(16000), 16000, chain.draw(range(8)))
 
 
-def test_a_bank_under_the_cap_is_silent_and_stays_on_the_device():
+def test_bank_under_the_limit_stays_on_the_device_without_warning():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         bank = bank_of({}, ODD, 16000)

@@ -16,7 +16,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_demo_audio_of_the_package_is_what_the_script_picks(tmp_path):
+def test_demo_audio_matches_the_script(tmp_path):
     subprocess.run([sys.executable, ROOT / "datasets/pick_demo.py", "--out", tmp_path], check=True)
     packaged = contents(Path(demo_folder("")))
     readme = packaged.pop("README.md").decode()
@@ -25,7 +25,7 @@ def test_the_demo_audio_of_the_package_is_what_the_script_picks(tmp_path):
     assert not [name for name in packaged if "alsa" in name] and "BSD-2-Clause" in readme and "CC0-1.0" in readme
 
 
-def test_the_demo_audio_has_speech_of_twelve_labels_noise_and_rooms():
+def test_demo_audio_has_twelve_labels_noise_and_rooms():
     speech = AudioFolder(demo_folder("speech"), SAMPLE_RATE)
     assert len(speech) == 96 and len(speech.labels) == 12
     assert [len(find_audio((demo_folder(name),))) for name in ("noise", "rooms")] == [4, 8]

@@ -1,4 +1,4 @@
-"""Finding, describing and decoding files: real ones of several formats, and broken ones."""
+"""Finding and decoding files: real ones of several formats, and damaged ones."""
 
 import shutil
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_files_are_found_below_folders_sorted_by_name(tmp_path):
     )
 
 
-def test_a_folder_named_like_a_file_is_a_folder(tmp_path):
+def test_folder_named_like_a_file_is_a_folder(tmp_path):
     (tmp_path / "x.wav").mkdir()
     shutil.copy(DEMO / "odd" / "mono_8000.wav", tmp_path / "x.wav" / "inside.wav")
     for path in (tmp_path, tmp_path / "x.wav"):
@@ -54,7 +54,7 @@ def test_a_folder_named_like_a_file_is_a_folder(tmp_path):
         read_header(str(tmp_path / "x.wav"))
 
 
-def test_nothing_to_find_is_an_error_that_names_the_place(tmp_path):
+def test_missing_audio_is_an_error_that_names_the_path(tmp_path):
     with pytest.raises(DataError, match=rf"There is no {tmp_path}/none\. Name an existing"):
         find_audio(as_paths(tmp_path / "none"))
     (tmp_path / "text.txt").touch()
@@ -62,17 +62,17 @@ def test_nothing_to_find_is_an_error_that_names_the_place(tmp_path):
         with pytest.raises(DataError, match=rf"There is no audio in {path}\. Looked for \.flac \.wav"):
             find_audio(as_paths(path))
     for nonsense in (3, None, [3]):
-        with pytest.raises(DataError, match="neither a path nor a list of paths"):
+        with pytest.raises(DataError, match="Expected a path or a list of paths, got "):
             as_paths(nonsense)
 
 
-def test_relative_and_absolute_paths_are_the_same(monkeypatch):
+def test_relative_and_absolute_paths_are_equivalent(monkeypatch):
     monkeypatch.chdir(DEMO)
     assert as_paths("odd") == as_paths(DEMO / "odd") == as_paths([Path("odd")])
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_headers(name):
+def test_headers_match_the_files(name):
     assert read_header(str(DEMO / "odd" / name)) == ODD[name]
 
 
@@ -90,19 +90,19 @@ def test_shapes_at_any_rate(name, rate, mono):
 
 
 @pytest.mark.parametrize(("from_hz", "to_hz"), [(44100, 16000), (8000, 16000), (48000, 22050), (16000, 16000)])
-def test_a_tone_keeps_its_frequency_and_level(from_hz, to_hz, tmp_path):
+def test_resampled_tone_keeps_frequency_and_level(from_hz, to_hz, tmp_path):
     path = write_tone(tmp_path / "tone.wav", 1234.5, from_hz)
     hertz, level = tone_in(read_audio(path, to_hz)[0], to_hz)
     assert hertz == pytest.approx(1234.5, abs=0.5)
     assert level == pytest.approx(0.5, rel=0.01)
 
 
-def test_a_tone_above_half_the_new_rate_vanishes(tmp_path):
+def test_tone_above_nyquist_is_removed(tmp_path):
     samples = read_audio(write_tone(tmp_path / "tone.wav", 9500.0, 44100), 16000)[0]
     assert np.abs(samples[1000:-1000]).max() < 0.5e-4
 
 
-def test_rate_conversion_is_that_of_librosa():
+def test_resampling_matches_librosa():
     samples, rate = soundfile.read(DEMO / "odd" / "stereo_44100.ogg", dtype="float32")
     import librosa
 
@@ -111,7 +111,7 @@ def test_rate_conversion_is_that_of_librosa():
     assert ours.shape == expected.shape and np.abs(ours - expected).max() < 1e-6
 
 
-def test_channels_are_averaged_for_mono_and_kept_in_order_otherwise(tmp_path):
+def test_mono_averages_channels(tmp_path):
     soundfile.write(tmp_path / "x.wav", np.tile([0.5, -0.1], (100, 1)), 16000, subtype="FLOAT")
     path = str(tmp_path / "x.wav")
     assert read_audio(path, 16000) == pytest.approx(np.full((1, 100), 0.2))
@@ -119,7 +119,7 @@ def test_channels_are_averaged_for_mono_and_kept_in_order_otherwise(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mono_8000.wav", "stereo_48000.flac"])
-def test_an_excerpt_is_that_part_of_the_whole(name):
+def test_excerpt_matches_the_whole_file(name):
     path, rate = str(DEMO / "odd" / name), ODD[name].sample_rate
     whole = read_audio(path, rate, mono=False)
     assert np.array_equal(read_audio(path, rate, False, start=0.25), whole[:, rate // 4 :])
@@ -128,7 +128,7 @@ def test_an_excerpt_is_that_part_of_the_whole(name):
     assert read_audio(path, rate, False, seconds=0.0).shape == (len(whole), 0)
 
 
-def test_an_excerpt_behind_the_end_is_empty():
+def test_excerpt_past_the_end_is_empty():
     assert read_audio(str(DEMO / "odd" / "mono_8000.wav"), 16000, start=5.0).shape == (1, 0)
 
 
@@ -149,7 +149,7 @@ def broken_files(folder):
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_a_broken_file_is_a_data_error_that_names_it(place, tmp_path):
+def test_damaged_file_is_a_data_error_that_names_it(place, tmp_path):
     names = broken_files(tmp_path)
     assert len(names) == 8
     path = str(tmp_path / names[place])

@@ -1,4 +1,4 @@
-"""A folder or a manifest as a Dataset."""
+"""Datasets from a folder or a manifest."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ DEMO = Path(__file__).parents[2] / "datasets" / "demo"
 FAN, CAR = DEMO / "noise" / "fan.flac", DEMO / "rooms" / "car.flac"
 
 
-def test_labels_are_the_names_of_the_folders():
+def test_labels_are_folder_names():
     folder = AudioFolder(DEMO / "speech", 16000, seconds=1.0)
     assert len(folder) == 162 and len(folder.labels) == 12 and list(folder.labels) == sorted(folder.labels)
     assert [folder.labels[target] for target in folder.targets] == [Path(file).parent.name for file in folder.files]
@@ -23,7 +23,7 @@ def test_labels_are_the_names_of_the_folders():
     assert wave.shape == (1, 16000) and wave.dtype == np.float32 and target == folder.targets[5]
 
 
-def test_clips_are_cut_or_filled_up_at_their_end():
+def test_clips_are_cut_or_padded_at_the_end():
     whole = read_audio(str(CAR), 16000)
     short, long = (AudioFolder(DEMO / "rooms", 16000, seconds=seconds) for seconds in (0.1, 1.0))
     place = short.files.index(str(CAR))
@@ -43,7 +43,7 @@ def test_clips_are_cut_or_filled_up_at_their_end():
         ),
     ],
 )
-def test_manifests(name, text, tmp_path):
+def test_manifest_formats(name, text, tmp_path):
     (tmp_path / name).write_text(text.format(fan=FAN, car=CAR))
     folder = AudioFolder(tmp_path / name, 16000, seconds=0.5)
     assert folder.files == (str(FAN), str(CAR)) and folder.labels == ("noise", "room") and folder.targets == (0, 1)
@@ -51,7 +51,7 @@ def test_manifests(name, text, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.csv", "path\nin/x.flac\n"), ("a.jsonl", '{"file": "in/x.flac"}\n')])
-def test_paths_are_relative_to_the_manifest_and_labels_may_be_missing(name, text, tmp_path, monkeypatch):
+def test_manifest_paths_are_relative_and_labels_optional(name, text, tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "x.flac").write_bytes(CAR.read_bytes())
     (tmp_path / name).write_text(text)
@@ -64,7 +64,7 @@ def test_paths_are_relative_to_the_manifest_and_labels_may_be_missing(name, text
 
 
 @pytest.mark.parametrize("text", ["path,label\nx,10\ny,2\nz,0\nx,1\n", "label\tpath\n10\tx\n2\ty\n0\tz\n1\tx\n"])
-def test_labels_that_are_numbers_count_by_value(text, tmp_path):
+def test_numeric_labels_are_sorted_by_value(text, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     folder = AudioFolder(tmp_path / "a.csv", 16000)
     assert folder.labels == ("0", "1", "2", "10") and folder.targets == (3, 2, 0, 1)
@@ -78,7 +78,7 @@ def test_labels_that_are_numbers_count_by_value(text, tmp_path):
     ("name", "rate", "channels"), [("stereo_44100.ogg", 44100, 2), ("stereo_48000.flac", 48000, 2)]
 )
 @pytest.mark.parametrize("seconds", [None, 0.5])
-def test_other_rates_and_channels_are_converted(name, rate, channels, seconds):
+def test_files_are_resampled_and_mixed_down(name, rate, channels, seconds):
     folder = AudioFolder(DEMO / "odd", 16000, seconds=seconds)
     raw_TC, raw_rate = soundfile.read(DEMO / "odd" / name, dtype="float32")
     assert (raw_rate, raw_TC.shape[1]) == (rate, channels)
@@ -95,32 +95,32 @@ def test_other_rates_and_channels_are_converted(name, rate, channels, seconds):
     [
         ("a.csv", "name,label\nx,y\n", "has no column for paths"),
         ("a.csv", "path,label\n", "lists no files"),
-        ("a.jsonl", "not json\n", "is no manifest"),
-        ("a.jsonl", "3\n", "is no manifest"),
+        ("a.jsonl", "not json\n", "is not a valid manifest"),
+        ("a.jsonl", "3\n", "is not a valid manifest"),
         ("a.jsonl", '{"path": "x.wav"}\n{"label": "y"}\n', "Entry 2 of the manifest"),
         ("a.csv", "label,path\nx,x.wav\ny\n", "Entry 2 of the manifest"),
         ("a.csv", "path,label\nx.wav,y\ny.wav\n", "Entry 2 of the manifest"),
         ("a.jsonl", '{"path": "x.wav", "label": null}\n', "Entry 1 of the manifest"),
-        ("a.json", '[{"path": "x.wav"}]\n', "is no manifest"),
+        ("a.json", '[{"path": "x.wav"}]\n', "is not a valid manifest"),
         ("a.csv", "", "lists no files"),
     ],
 )
-def test_a_manifest_that_is_none_is_named(name, text, sentence, tmp_path):
+def test_invalid_manifest_is_named(name, text, sentence, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError) as caught:
         AudioFolder(tmp_path / name, 16000)
     assert sentence in str(caught.value) and str(tmp_path / name) in str(caught.value)
 
 
-def test_a_missing_source_is_named(tmp_path):
+def test_missing_source_is_named(tmp_path):
     with pytest.raises(DataError, match=rf"Cannot read {tmp_path}/none"):
         AudioFolder(tmp_path / "none", 16000)
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
-    with pytest.raises(DataError, match=r"binary\.csv is no manifest"):
+    with pytest.raises(DataError, match=r"binary\.csv is not a valid manifest"):
         AudioFolder(tmp_path / "binary.csv", 16000)
 
 
-def test_a_folder_without_audio_is_named(tmp_path):
+def test_folder_without_audio_is_named(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing to hear")
     with pytest.raises(DataError, match=rf"There is no audio in {tmp_path}"):
         AudioFolder(tmp_path, 16000)
@@ -129,12 +129,12 @@ def test_a_folder_without_audio_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("rate", "seconds"), [(16000, 0), (16000, -1.0), (16000, float("nan")), (16000, float("inf")), (0, None), (-1, 1.0)]
 )
-def test_impossible_lengths_and_rates_are_refused(rate, seconds):
-    with pytest.raises(DataError, match=r"There are no clips of .* seconds at .* Hz"):
+def test_invalid_length_or_rate_is_refused(rate, seconds):
+    with pytest.raises(DataError, match=r"Expected a positive length and sample rate, got .* seconds at .* Hz"):
         AudioFolder(DEMO / "rooms", rate, seconds=seconds)
 
 
-def test_a_listed_file_that_is_missing_raises_when_it_is_read(tmp_path):
+def test_missing_listed_file_raises_when_read(tmp_path):
     (tmp_path / "a.csv").write_text(f"path\n{CAR}\nnone.flac\n")
     folder = AudioFolder(tmp_path / "a.csv", 16000)
     assert folder[0][0].any()

@@ -1,4 +1,4 @@
-"""What torchrun starts for test_distributed.py: real steps of training, and a file of what each process saw."""
+"""The program that torchrun starts for test_processes.py: real training steps, recorded in a file per process."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A program for test_faults: rounds of training with a /dev/shm, its own and small, that fills up.
+"""A program for test_failures_repeated: rounds of training with a small /dev/shm of its own that fills up.
 
 It must be run where /dev/shm is a small tmpfs of its own (a private mount namespace): it fills it.
 """
@@ -38,7 +38,7 @@ def loader_of(chance: random.Random, clips: int) -> Loader:
 
 
 def run_out_of_room(chance: random.Random) -> str:
-    """Train with a loader, keeping every batch, until shared memory is full; return what is said then."""
+    """Train with a loader, keeping every batch, until shared memory is full; return the error message."""
     loader, kept = loader_of(chance, clips=40_000), list[torch.Tensor]()
     try:
         for batch in loader:
@@ -52,9 +52,11 @@ def one_round(number: int) -> None:
     chance, files = random.Random(number), psutil.Process().num_fds()
     filler = SHARED / "filler"
     filler.write_bytes(bytes(chance.choice([0, ROOM // 2, ROOM - 4096 * chance.randint(1, 40)])))
-    told = run_out_of_room(chance)
-    assert told.startswith("Shared memory, /dev/shm, has no room for a batch of a worker ("), told
-    assert told.endswith(
+    message = run_out_of_room(chance)
+    # torch 2.4 sometimes makes a file that it has no room for, and the worker is killed while it writes.
+    beginnings = "Shared memory, /dev/shm, is full: a batch does not fit (", "A worker (pid "
+    assert message.startswith(beginnings) and "/dev/shm" in message, message
+    assert message.endswith(
         "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
     )
     filler.unlink()

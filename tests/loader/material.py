@@ -1,4 +1,4 @@
-"""What the tests of training share: demo clips, a chain of every kind of op, and a dataset that says who is who."""
+"""Shared by the tests of the loader: demo clips, a chain of every kind of op, and a dataset with indices."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ RATE = 16000
 
 
 def exact_chain() -> Chain:
-    """Return seven ops with banks, a filter and a container, every one of which promises equality sample for sample."""
+    """Return seven ops, with banks, a filter and a container, whose contract is sample-exact equality."""
     return Chain(
         [
             ops.Gain(p=1.0),
@@ -28,7 +28,7 @@ def exact_chain() -> Chain:
 
 
 class Words:
-    """Some clips of the demo speech as (wave (1, T), label, index): the index tells the examples apart in a batch."""
+    """Some clips of the demo speech as (wave (1, T), label, index): the index identifies an example in a batch."""
 
     def __init__(self, count: int = 12, seconds: float | None = 0.5) -> None:
         self.folder = AudioFolder(DEMO / "speech", RATE, seconds=seconds)

@@ -1,4 +1,4 @@
-"""The Loader with every form of dataset, every way to batch, every lifetime of workers, and its refusals."""
+"""The Loader with every form of dataset, every way to batch, every lifetime of workers, and invalid arguments."""
 
 import gc
 import random
@@ -36,12 +36,12 @@ def loader_of(dataset: Any, chain: Chain = GAIN, plan: Plan | None = None, **opt
 
 
 def gains(loader: Loader, dataset: list[torch.Tensor]) -> list[float]:
-    """Run an epoch in order; return by how much each of the tones was amplified."""
+    """Run an epoch in order; return the gain of each tone."""
     loudness = [wave.flatten()[0].item() for batch in loader for wave in batch]
     return [out / wave.flatten()[0].item() for out, wave in zip(loudness, dataset, strict=True)]
 
 
-def drawn_gains(chain: Chain, indices: Any, epoch: int = 0, seed: int = 0) -> list[float]:
+def expected_gains(chain: Chain, indices: Any, epoch: int = 0, seed: int = 0) -> list[float]:
     return (10 ** (chain.draw(indices, epoch, seed)["0:gain_db"] / 20)).tolist()
 
 
@@ -49,7 +49,7 @@ def drawn_gains(chain: Chain, indices: Any, epoch: int = 0, seed: int = 0) -> li
 
 
 class Decoder:
-    """What Hugging Face ``datasets`` 4 has in place of a dict: it can be indexed, but is no mapping."""
+    """Like the decoder of Hugging Face ``datasets`` 4: it can be indexed, but is not a mapping."""
 
     def __init__(self, array: np.ndarray, sampling_rate: int) -> None:
         self.content = {"array": array, "sampling_rate": sampling_rate}
@@ -83,10 +83,10 @@ def parts(batch: Any) -> tuple[torch.Tensor, list[int] | None]:
 @pytest.mark.parametrize("kind", [torch.Tensor, np.ndarray])
 @pytest.mark.parametrize("shape", [(400,), (1, 400), (2, 400)])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_example(form, shape, kind, cut):
+def test_every_form_of_example_is_augmented(form, shape, kind, cut):
     waves = [wave if kind is torch.Tensor else wave.numpy().astype(np.float64) for wave in tones(shape=shape)]
     dataset = [FORMS[form](wave, 10 + place) for place, wave in enumerate(waves)]
-    expected = drawn_gains(GAIN, range(6))
+    expected = expected_gains(GAIN, range(6))
     for start, batch in zip((0, 3), loader_of(dataset, plan=Plan(cut=cut)), strict=True):
         wave, label = parts(batch)
         assert wave.shape == (3, *shape) and wave.dtype == torch.float32
@@ -97,14 +97,14 @@ def test_every_form_of_example(form, shape, kind, cut):
 
 
 @pytest.mark.parametrize(("form", "kind"), [("namedtuple", Pair), ("dict", dict), ("tuple", list)])
-def test_a_batch_has_the_form_that_torch_would_give_it(form, kind):
+def test_batch_has_the_same_form_as_in_torch(form, kind):
     dataset = [FORMS[form](wave, 0) for wave in tones()]
     assert type(next(iter(DataLoader(dataset, batch_size=3)))) is kind
     assert type(next(iter(loader_of(dataset)))) is kind
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_the_dataset_is_not_changed_and_may_be_read_only(cut):
+def test_dataset_is_not_modified(cut):
     frozen = [wave.numpy() for wave in tones()]
     for wave in frozen:
         wave.setflags(write=False)
@@ -148,7 +148,7 @@ def uneven() -> list[tuple[np.ndarray, int]]:
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=2), Plan(cut=6), BATCHED[2], BATCHED[6]])
 @pytest.mark.parametrize("form", ["bare wave", "tuple", "dict"])
-def test_padded_clips_are_augmented_as_if_alone(form, plan):
+def test_padded_clips_match_single_clips(form, plan):
     clips = uneven()
     loader = loader_of([FORMS[form](*clip) for clip in clips], SHAPED, plan, pad=True)
     alone, place = build_cpu(SHAPED), 0
@@ -167,7 +167,7 @@ def test_padded_clips_are_augmented_as_if_alone(form, plan):
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=6), BATCHED[6]])
-def test_clips_of_different_lengths_need_pad(plan):
+def test_different_lengths_need_pad(plan):
     with pytest.raises(DataError) as caught:
         list(loader_of(uneven(), SHAPED, plan))
     assert str(caught.value) == (
@@ -182,7 +182,7 @@ MANY_LENGTHS = Chain([ops.AdjustDuration(duration_samples=4000), ops.Reverse(), 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), Plan(cut=2), BATCHED[1], BATCHED[2]])
 @pytest.mark.parametrize("pad", [True, False])
-def test_clips_that_become_one_length_need_no_padding(plan, pad):
+def test_clips_cut_to_one_length_need_no_pad(plan, pad):
     (wave, *_), last = list(loader_of(uneven(), ONE_LENGTH, plan, pad=pad))
     assert wave.shape == (3, 1, 4000) and len(last) == (3 if pad else 2)
     assert not pad or last[-1].tolist() == [4000] * 3
@@ -192,7 +192,7 @@ def test_clips_that_become_one_length_need_no_padding(plan, pad):
 
 @pytest.mark.parametrize("plan", [*(Plan(cut=cut) for cut in range(4)), BATCHED[1], BATCHED[2], BATCHED[3]])
 @pytest.mark.parametrize("form", ["bare wave", "tuple", "dict"])
-def test_new_lengths_come_with_the_batch(form, plan):
+def test_batch_has_new_lengths(form, plan):
     clips, alone, place = uneven(), build_cpu(MANY_LENGTHS), 0
     for batch in loader_of([FORMS[form](*clip) for clip in clips], MANY_LENGTHS, plan, pad=True):
         lengths = batch["lengths"] if form == "dict" else batch[-1]
@@ -204,18 +204,18 @@ def test_new_lengths_come_with_the_batch(form, plan):
     assert place == 6
 
 
-def test_lengths_that_nobody_would_be_told_of_are_refused():
+def test_unreported_lengths_are_refused():
     even = [torch.ones(5000) for _ in range(6)]
     for plan in (Plan(cut=0), BATCHED[3]):
-        with pytest.raises(DataError, match="Once collated, the clips would get different lengths"):
+        with pytest.raises(DataError, match="Ops after collation would give the clips different lengths"):
             list(loader_of(even, MANY_LENGTHS, plan))
     for plan in (Plan(cut=0), Plan(cut=1), BATCHED[1]):
-        with pytest.raises(DataError, match=r"which collate_fn cannot know\. Cut the chain behind"):
+        with pytest.raises(DataError, match=r"which collate_fn cannot take into account\. Cut the chain after"):
             list(loader_of(even, ONE_LENGTH, plan, collate_fn=default_collate))
 
 
 @pytest.mark.parametrize("plan", [None, Plan(cut=2), Plan(cut=2, num_workers=1), BATCHED[2], "auto"])
-def test_a_collate_fn_comes_behind_what_changes_lengths(plan):
+def test_collate_fn_runs_after_ops_that_change_lengths(plan):
     def named(examples: list[Any]) -> dict[str, Any]:
         return {"audio": torch.stack([wave for wave, _ in examples]), "name": [f"no. {k}" for _, k in examples]}
 
@@ -227,16 +227,16 @@ def test_a_collate_fn_comes_behind_what_changes_lengths(plan):
         assert_same_audio({0: wave.numpy()}, {0: build_cpu(ONE_LENGTH)(uneven()[place][0], index=place)}, 1e-6)
 
 
-def test_a_collate_fn_before_what_changes_lengths_and_needs_a_batch_is_told():
+def test_collate_fn_before_batched_op_that_changes_lengths_is_refused():
     mixed = Chain([ops.Mix(), ops.AdjustDuration(duration_samples=4000, p=1.0)], RATE)
     loader = Loader([torch.ones(5000)] * 6, mixed, device="cpu", batch_size=3, collate_fn=default_collate)
     assert loader.plan.cut == 0
-    with pytest.raises(DataError, match="which collate_fn cannot know"):
+    with pytest.raises(DataError, match="which collate_fn cannot take into account"):
         list(loader)
 
 
-def test_clips_with_different_channels_are_refused():
-    with pytest.raises(DataError, match=r"Clips with different channels \[\(\), \(2,\)\] cannot be one batch"):
+def test_different_channels_are_refused():
+    with pytest.raises(DataError, match=r"Clips with channel shapes \[\(\), \(2,\)\] cannot be one batch"):
         list(loader_of([torch.ones(400), torch.ones(2, 400)]))
 
 
@@ -249,23 +249,23 @@ def cut_to_shortest(examples: list[Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), BATCHED[1]])
-def test_own_collate_fn(plan):
+def test_custom_collate_fn(plan):
     batches = list(loader_of(uneven(), GAIN, plan, collate_fn=cut_to_shortest))
     assert [batch["name"] for batch in batches] == [["no. 0", "no. 1", "no. 2"], ["no. 3", "no. 4", "no. 5"]]
     assert [batch["audio"].shape for batch in batches] == [(3, 1, 3001), (3, 1, 1200)]
-    expected = [gain * wave[:, :1200] for gain, (wave, _) in zip(drawn_gains(GAIN, range(6)), uneven())]
+    expected = [gain * wave[:, :1200] for gain, (wave, _) in zip(expected_gains(GAIN, range(6)), uneven())]
     np.testing.assert_allclose(batches[1]["audio"], np.stack(expected[3:]), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1, num_workers=1)], ids=["0", "worker"])
-def test_nested_batches_keep_their_form(plan):
+def test_nested_batches(plan):
     examples = [
         {"audio": wave, "more": {"pair": (k, [wave[:2], "x"]), "at": Pair(k, {"s": 0.5})}}
         for k, wave in enumerate(tones())
     ]
     first, _ = loader_of(examples, GAIN, plan, collate_fn=default_collate)
     assert first["audio"][:, 0].tolist() == pytest.approx(
-        [(k + 1) * gain for k, gain in enumerate(drawn_gains(GAIN, range(3)))], rel=1e-5
+        [(k + 1) * gain for k, gain in enumerate(expected_gains(GAIN, range(3)))], rel=1e-5
     )
     number, (waves, names) = first["more"]["pair"]
     assert number.tolist() == [0, 1, 2] and waves.tolist() == [[1, 1], [2, 2], [3, 3]]
@@ -274,13 +274,13 @@ def test_nested_batches_keep_their_form(plan):
 
 
 def lengths_bucketed(lengths: list[int], size: int) -> list[list[int]]:
-    """Return batches of clips of about the same length, as a batch sampler that buckets would."""
+    """Return batches of clips of similar length, like a batch sampler with buckets."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 @pytest.mark.parametrize("cut", [0, 2, 6])
-def test_bucketing_by_length_changes_no_clip(cut):
+def test_bucketing_by_length_does_not_change_clips(cut):
     batches = lengths_bucketed(LENGTHS, 2)
     loader = Loader(uneven(), SHAPED, Plan(cut=cut, num_workers=1), device="cpu", pad=True, batch_sampler=batches)
     clips, alone = uneven(), build_cpu(SHAPED)
@@ -291,15 +291,17 @@ def test_bucketing_by_length_changes_no_clip(cut):
             assert_same_audio({0: wave[:, : LENGTHS[index]]}, expected, 5e-5)
 
 
-def test_a_collate_fn_that_loses_the_audio_is_told():
-    with pytest.raises(DataError, match=r"collate_fn made list \(\) of 3 clips, but the audio must become one tensor"):
+def test_collate_fn_without_stacked_audio_is_refused():
+    with pytest.raises(DataError, match=r"Expected collate_fn to stack 3 clips to one tensor, .*, got list \(\)"):
         list(loader_of(tones(), collate_fn=lambda examples: (examples, 0)))
-    with pytest.raises(DataError, match=r"collate_fn made Tensor \(2, 400\) of 3 clips"):
+    with pytest.raises(
+        DataError, match=r"Expected collate_fn to stack 3 clips to one tensor, .*, got Tensor \(2, 400\)"
+    ):
         list(loader_of(tones(), collate_fn=lambda examples: default_collate(examples[:2])))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_bank_over_the_cap_gives_the_same_batches(workers, monkeypatch):
+def test_bank_over_the_limit_yields_same_batches(workers, monkeypatch):
     chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=0.8)], sample_rate=RATE)
     options = {"dataset": Words(6), "chain": chain, "plan": Plan(cut=0, num_workers=workers)}
     expected = [batch[0] for batch in loader_of(**options)]
@@ -320,9 +322,9 @@ def test_len_and_drop_last():
     assert list(loader_of(tones(3), batch_size=4, drop_last=True)) == []
 
 
-def test_samplers_pick_examples_and_the_draws_follow_the_example():
+def test_draws_follow_the_example_with_any_sampler():
     waves = tones(10)
-    expected = [(k + 1) * gain for k, gain in enumerate(drawn_gains(GAIN, range(10)))]
+    expected = [(k + 1) * gain for k, gain in enumerate(expected_gains(GAIN, range(10)))]
     picked = [7, 2, 2, 9]
     loader = loader_of(waves, sampler=picked, batch_size=3)
     assert len(loader) == 2
@@ -335,7 +337,7 @@ def test_samplers_pick_examples_and_the_draws_follow_the_example():
 
 
 def orders(seed: int, epochs: Any) -> list[list[int]]:
-    """Return the order of the indices in some epochs."""
+    """Return the order of the indices in several epochs."""
     loader = loader_of([(torch.ones(4), k) for k in range(20)], shuffle=True, seed=seed)
     found = []
     for epoch in epochs:
@@ -345,7 +347,7 @@ def orders(seed: int, epochs: Any) -> list[list[int]]:
     return found
 
 
-def test_shuffle():
+def test_shuffle_changes_order_every_epoch():
     first, second, third = orders(seed=1, epochs=[None] * 3)
     assert sorted(first) == sorted(second) == list(range(20)) and len({*map(tuple, (first, second, third))}) == 3
     assert orders(seed=1, epochs=[2, 0, None]) == [third, first, second]
@@ -353,29 +355,29 @@ def test_shuffle():
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), Plan(cut=1, num_workers=1)], ids=["0", "1", "worker"])
-def test_epochs_change_the_draws_and_can_be_repeated(plan):
+def test_set_epoch_repeats_an_epoch(plan):
     waves = tones()
     loader = loader_of(waves, plan=plan, seed=3)
     runs = [gains(loader, waves) for _ in range(3)]
     for epoch, run in enumerate(runs):
-        assert run == pytest.approx(drawn_gains(GAIN, range(6), epoch, seed=3), rel=1e-5)
+        assert run == pytest.approx(expected_gains(GAIN, range(6), epoch, seed=3), rel=1e-5)
     assert len({gain for run in runs for gain in run}) == 18
     loader.set_epoch(1)
     assert gains(loader, waves) == runs[1] and gains(loader, waves) == runs[2]
 
 
-def test_an_epoch_begins_with_its_first_batch():
+def test_iter_alone_does_not_begin_an_epoch():
     waves = tones()
     loader = loader_of(waves)
-    iter(loader)  # as Lightning does, only to see whether it can be iterated over
+    iter(loader)  # as Lightning does, to check that it can be iterated over
     dropped = iter(loader)
     loader.set_epoch(2)
-    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(6), epoch=2), rel=1e-5)
+    assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(6), epoch=2), rel=1e-5)
     loader.batch_sampler.sampler.set_epoch(4)  # as Lightning does, too
-    assert next(dropped)[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0], epoch=4)[0], rel=1e-5)
+    assert next(dropped)[0, 0].item() == pytest.approx(expected_gains(GAIN, [0], epoch=4)[0], rel=1e-5)
 
 
-def test_without_augmentation_the_audio_is_dry():
+def test_augment_false_leaves_audio_unchanged():
     words = Words(4)
     chain = exact_chain()
     plan = Plan(cut=3, chain_hash=chain.hash)
@@ -389,29 +391,29 @@ def test_without_augmentation_the_audio_is_dry():
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_breaking_out_of_an_epoch_and_starting_the_next(persistent):
+def test_break_then_next_epoch(persistent):
     waves = tones(12)
     loader = loader_of(waves, plan=Plan(cut=1, num_workers=1, persistent_workers=persistent))
     for batch in loader:
-        assert batch[0, 0].item() == pytest.approx(drawn_gains(GAIN, [0])[0], rel=1e-5)
+        assert batch[0, 0].item() == pytest.approx(expected_gains(GAIN, [0])[0], rel=1e-5)
         break
-    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(12), epoch=1), rel=1e-5)
-    assert gains(loader, waves) == pytest.approx(drawn_gains(GAIN, range(12), epoch=2), rel=1e-5)
+    assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(12), epoch=1), rel=1e-5)
+    assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(12), epoch=2), rel=1e-5)
 
 
-def test_two_loaders_at_once():
+def test_two_loaders_interleaved():
     waves = tones()
     plan = Plan(cut=1, num_workers=1)
     training, validation = loader_of(waves, plan=plan), loader_of(waves, plan=plan, augment=False)
     rounds = list(zip(training, validation, strict=True))
     for out, dry in zip(rounds, (waves[:3], waves[3:])):
         assert torch.equal(out[1], torch.stack(dry)) and not torch.equal(out[0], out[1])
-    expected = drawn_gains(GAIN, range(6))
+    expected = expected_gains(GAIN, range(6))
     assert (torch.cat([a for a, _ in rounds]) / torch.stack(waves))[:, 0].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 class Collecting:
-    """Examples that collect the garbage of whoever reads them, and say how many exceptions that has raised."""
+    """Examples that run the garbage collector, and hold the number of exceptions that this raised."""
 
     def __len__(self) -> int:
         return 4
@@ -424,7 +426,7 @@ class Collecting:
         return torch.ones(9), len(raised)
 
 
-def test_a_worker_leaves_the_garbage_of_the_training_process_alone():
+def test_worker_does_not_collect_garbage_of_training_process():
     plan = Plan(cut=1, num_workers=1)
     gc.disable()
     try:
@@ -439,7 +441,7 @@ def test_a_worker_leaves_the_garbage_of_the_training_process_alone():
         gc.collect()
 
 
-def test_two_iterators_of_one_loader_are_two_epochs():
+def test_two_iterators_are_two_epochs():
     loader = loader_of([(torch.ones(4), k) for k in range(6)], shuffle=True)
     first, second = iter(loader), iter(loader)
     mixed = [(next(first), next(second)) for _ in range(2)]
@@ -450,18 +452,18 @@ def test_two_iterators_of_one_loader_are_two_epochs():
 
 
 @pytest.mark.parametrize("plan", [Plan(num_workers=1), "auto"], ids=["workers that live on", "auto"])
-def test_an_iteration_whose_workers_serve_another_does_not_go_on(plan):
+def test_iteration_raises_after_its_workers_were_taken_over(plan):
     loader = Loader([(torch.ones(4), k) for k in range(60)], GAIN, plan, batch_size=2, device="cpu")
     first, second = iter(loader), iter(loader)
     next(first)
     next(second)
-    with pytest.raises(UsageError, match=r"Another iteration over this Loader has begun .* Make a second Loader"):
+    with pytest.raises(UsageError, match=r"iteration cannot continue: a later iteration .* Make a second Loader"):
         next(first)
     assert [index.tolist() for _, index in second] == [[k, k + 1] for k in range(2, 60, 2)]
 
 
 @pytest.mark.parametrize("cut", [0, 8])
-def test_the_global_random_state_is_left_alone(cut):
+def test_global_random_state_is_unchanged(cut):
     chain = Chain([*exact_chain().ops, ops.AddGaussianNoise(p=1.0)], RATE)
     loader = loader_of(Words(6), chain, Plan(cut=cut), shuffle=True)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
@@ -470,7 +472,7 @@ def test_the_global_random_state_is_left_alone(cut):
 
 
 @pytest.mark.parametrize("engine", ["audiomentations", "batched"])
-def test_workers_started_by_spawn(engine):
+def test_spawned_workers(engine):
     plan = Plan(cut=3, worker_engine=engine, num_workers=2, start_method="spawn")
     found = by_index(loader_of(Words(4), exact_chain(), plan, batch_size=2))
     assert_same_audio(found, by_index(loader_of(Words(4), exact_chain(), Plan(cut=3))), 1e-5)
@@ -485,9 +487,7 @@ def add_threads(op: ops.Gain, x_RCT: torch.Tensor, params: Any, clips: Any) -> t
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(0, 2), (1, 1)])
-def test_the_batched_worker_engine_has_one_thread_in_a_worker_and_the_training_process_keeps_its_own(
-    workers, threads, monkeypatch
-):
+def test_threads_of_batched_worker_engine(workers, threads, monkeypatch):
     monkeypatch.setattr(ops.Gain, "batched", add_threads)
     plan, before = replace(BATCHED[1], num_workers=workers, start_method="fork"), torch.get_num_threads()
     torch.set_num_threads(2)
@@ -500,7 +500,7 @@ def test_the_batched_worker_engine_has_one_thread_in_a_worker_and_the_training_p
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_threads_of_a_plan_are_set_while_it_is_iterated_over_and_then_put_back(workers):
+def test_plan_threads_are_set_during_iteration_and_restored(workers):
     loader, before = loader_of(tones(), plan=Plan(num_workers=workers, threads=3)), torch.get_num_threads()
     assert before != 3
     assert [torch.get_num_threads() for _ in loader] == [3, 3]
@@ -513,7 +513,7 @@ def test_the_threads_of_a_plan_are_set_while_it_is_iterated_over_and_then_put_ba
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_ops_without_a_batched_build_and_those_before_them_still_run_on_clips(workers, monkeypatch):
+def test_ops_before_one_without_batched_build_run_on_clips(workers, monkeypatch):
     chain = Chain([ops.Reverse(p=1.0), ops.Mp3Compression(p=1.0), ops.Gain(p=1.0), ops.TimeMask(p=1.0)], RATE)
     expected = by_index(loader_of(Words(6), chain, Plan(cut=4)))
     for op in (ops.Gain, ops.TimeMask):
@@ -526,7 +526,7 @@ def test_ops_without_a_batched_build_and_those_before_them_still_run_on_clips(wo
 
 @pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_other_device_engine(workers):
+def test_torch_audiomentations_engine(workers):
     waves = [torch.sin(torch.arange(4000) / (9 + place))[None] for place in range(6)]
     chain = Chain([ops.TimeMask(p=0.5), ops.Gain(p=1.0), ops.PolarityInversion(p=0.5)], RATE)
     plan = Plan(cut=1, device_engine="torch-audiomentations", num_workers=workers)
@@ -543,19 +543,19 @@ LIBRARY_NOISE = Chain([ops.AddGaussianSNR(min_snr_db=10.0, max_snr_db=10.0, p=1.
 
 
 @pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
-def test_the_other_engine_leaves_the_global_random_state_alone():
+def test_torch_audiomentations_engine_keeps_global_random_state():
     loader, state = loader_of(Words(4), LIBRARY_NOISE, LIBRARY), torch.get_rng_state()
     assert len(list(loader)) == 2
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
-def test_the_other_engine_adds_other_noise_to_every_batch():
+def test_torch_audiomentations_engine_draws_new_noise_for_every_batch():
     first, second = loader_of([torch.ones(1, 400)] * 4, LIBRARY_NOISE, LIBRARY, batch_size=2)
     assert not torch.allclose(first, second)
 
 
-# Refusals
+# Invalid arguments
 
 
 @pytest.mark.parametrize(
@@ -568,14 +568,14 @@ def test_the_other_engine_adds_other_noise_to_every_batch():
         (Plan(cut=2, device_engine="batchd"), "There is no device engine 'batchd'. Did you mean batched?"),  # type: ignore[arg-type]
     ],
 )
-def test_a_plan_that_does_not_fit_is_refused(plan, sentence):
+def test_plan_for_another_chain_is_refused(plan, sentence):
     chain = Chain([ops.Mp3Compression(), ops.Gain()], RATE)
     with pytest.raises(PlanError) as caught:
         Loader(tones(), chain, plan, device="cpu")
     assert str(caught.value).startswith(sentence)
 
 
-def test_without_a_plan_everything_runs_on_the_device_that_can():
+def test_default_plan_runs_on_the_device():
     assert Loader(tones(), GAIN_AND_MASK, device="cpu").plan == Plan(cut=0)
     assert Loader(tones(), Chain([ops.Gain(), ops.Mp3Compression(), ops.Gain()], RATE), device="cpu").plan.cut == 2
 
@@ -589,12 +589,12 @@ class NoLength:
     ("dataset", "sentence"),
     [
         ([], "The dataset is empty."),
-        (iter(tones()), "list_iterator is an iterator, which has nothing left after one epoch. Give Loader a dataset"),
-        (NoLength(), "NoLength is no dataset: Loader needs one with __getitem__ and __len__, or an __iter__."),
-        (7, "int is no dataset"),
+        (iter(tones()), "list_iterator is an iterator, which is exhausted after one epoch. Give Loader a dataset"),
+        (NoLength(), "Expected a dataset with __getitem__ and __len__, or with __iter__, got NoLength."),
+        (7, "Expected a dataset with __getitem__ and __len__, or with __iter__, got int."),
     ],
 )
-def test_a_dataset_that_cannot_be_used(dataset, sentence):
+def test_invalid_dataset_is_refused(dataset, sentence):
     with pytest.raises(DataError) as caught:
         loader_of(dataset)
     assert str(caught.value).startswith(sentence)
@@ -607,20 +607,20 @@ def test_a_dataset_that_cannot_be_used(dataset, sentence):
         (torch.ones(400, dtype=torch.int16), "A clip has shape (400,) and type int16, but must be floating point"),
         (np.ones((1, 1, 400)), "A clip has shape (1, 1, 400) and type float64, but must be"),
         (np.ones((400, 2)), "A clip has shape (400, 2): channels come first"),
-        ("clip.wav", "An example is a str, but it must be a wave, a tuple that starts with one"),
+        ("clip.wav", "An example is a str: expected a wave, a tuple that starts with one"),
         (
             ("clip.wav", 3),
-            "The audio of an example is a str, but it must be a wave or have 'array' and 'sampling_rate'.",
+            "Expected the audio of an example to be a wave, or to have 'array' and 'sampling_rate', got str.",
         ),
         ((3.5, 3), "A clip has shape () and type float64, but must be"),
         (None, "An example is a NoneType"),
         (
             {"wave": torch.arange(4), "y": 1},
-            "An example is a dict with 'wave' (int64, (4,)), 'y' (int), of which nothing can be audio",
+            "An example is a dict with 'wave' (int64, (4,)), 'y' (int): no field can be audio",
         ),
         (
             {"audio": {"path": "x.wav"}},
-            "The audio of an example is a dict, but it must be a wave or have",
+            "Expected the audio of an example to be a wave, or to have 'array' and 'sampling_rate', got dict.",
         ),
         (
             {"audio": {"path": "x.wav", "bytes": b"no audio"}},
@@ -632,29 +632,29 @@ def test_a_dataset_that_cannot_be_used(dataset, sentence):
         ),
         (
             {"audio": {"array": np.ones(400), "sampling_rate": 44100}},
-            "An example is at 44.1 kHz, but the chain is for 16 kHz. Convert the dataset",
+            "The chain is for 16 kHz, but an example has a sample rate of 44.1 kHz. Convert the dataset",
         ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::audioaug.errors.AudioaugWarning")
-def test_examples_that_are_no_audio(example, sentence, on_error):
+def test_examples_without_audio_are_refused(example, sentence, on_error):
     with pytest.raises(DataError) as caught:
         list(loader_of([example] * 4, on_error=on_error))
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), BATCHED[1]])
-def test_several_channels_where_an_op_takes_one(plan):
+def test_mono_op_refuses_several_channels(plan):
     chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
     with pytest.raises(DataError, match="AddBackgroundNoise takes mono audio only, but this clip has 2 channels"):
         list(loader_of(tones(shape=(2, 400)), chain, plan))
 
 
-def test_options_that_exclude_each_other():
+def test_exclusive_options_are_refused():
     for options in ({"shuffle": True, "sampler": [1]}, {"sampler": [1], "batch_sampler": [[1]]}):
         with pytest.raises(UsageError, match="only one of shuffle, sampler and batch_sampler"):
             loader_of(tones(), **options)
-    with pytest.raises(UsageError, match="on_error is 'ignore', but it must be 'skip', 'replace' or 'raise'"):
+    with pytest.raises(UsageError, match="Expected on_error to be 'skip', 'replace' or 'raise', got 'ignore'"):
         loader_of(tones(), on_error="ignore")
 
 
@@ -670,7 +670,7 @@ def test_options_that_exclude_each_other():
     ids=["Compose", "transforms", "ops", "both", "one op"],
 )
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_augmentation_that_is_no_chain(augmentation, workers):
+def test_audiomentations_and_lists_become_chains(augmentation, workers):
     chain = Chain([ops.Gain(p=1.0), ops.Clip(p=1.0)], RATE)
     plan = Plan(cut=1, num_workers=workers, chain_hash=chain.hash)
     found = Loader(tones(), augmentation, plan, sample_rate=RATE, device="cpu", batch_size=3)
@@ -695,17 +695,17 @@ def test_an_augmentation_that_is_no_chain(augmentation, workers):
     ],
 )
 @pytest.mark.parametrize("augment", [True, False])
-def test_an_augmentation_that_cannot_be_used(augmentation, sample_rate, sentence, augment):
+def test_invalid_augmentation_is_refused(augmentation, sample_rate, sentence, augment):
     with pytest.raises(ChainError) as caught:
         Loader(tones(), augmentation, sample_rate=sample_rate, device="cpu", augment=augment)
     assert str(caught.value).startswith(sentence)
 
 
-# What a DataLoader has
+# Attributes of a DataLoader
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_attributes_of_a_data_loader(workers):
+def test_attributes_match_data_loader(workers):
     waves, plan = tones(), Plan(num_workers=workers)
     mine = DistributedSampler(waves, num_replicas=2, rank=0)
     for options in ({"shuffle": True}, {}, {"sampler": mine}, {"batch_sampler": [[0, 1, 2], [3, 4, 5]]}):
@@ -726,12 +726,12 @@ class Streamed(IterableDataset):  # type: ignore[type-arg]
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("dataset", [tones(), Streamed()], ids=["map-style", "stream"])
-def test_a_data_loader_made_of_its_parts_is_refused(dataset, workers):
+def test_data_loader_made_of_its_attributes_is_refused(dataset, workers):
     loader = loader_of(dataset, plan=Plan(num_workers=workers))
-    with pytest.raises(UsageError, match=r"would not augment: .* give the Loader its state \(load_state_dict\)"):
+    with pytest.raises(UsageError, match=r"would not augment\. .* give the Loader its state \(load_state_dict\)"):
         list(DataLoader(loader.dataset, batch_size=2, num_workers=workers, collate_fn=loader.collate_fn))
 
 
-def test_a_stream_has_no_sampler():
+def test_stream_has_no_sampler():
     loader = loader_of(Streamed())
     assert loader.dataset is not None and loader.batch_size == 3 and not hasattr(loader, "sampler")

@@ -1,4 +1,4 @@
-"""The monitor: what it counts by a planted clock, what it says, where that goes, and what it costs."""
+"""The monitor: what it measures with a planted clock, its messages and outputs, and its overhead."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ class Planted:
 
 
 def wait_until(happened):
-    """Wait for the workers, with a limit against hanging only."""
+    """Wait for the workers, with a limit instead of hanging."""
     deadline = time.monotonic() + 120
     while not happened():
         assert time.monotonic() < deadline
@@ -56,7 +56,7 @@ def train(monitor, clock, seconds):
         clock.advance(seconds)
 
 
-def test_a_window_adds_up_what_the_clock_says():
+def test_window_sums_step_times():
     clock = FakeClock()
     monitor = Monitor(
         Planted(clock, [0.1] * 10, ready=3), device="cpu", ceiling_ms=20, live=False, every=1.0, clock=clock
@@ -73,7 +73,7 @@ def test_a_window_adds_up_what_the_clock_says():
     assert first.ram_bytes > 1e7 and 0 < first.ram_percent < 100 and first.gpu_percent is None
 
 
-def test_what_happens_between_epochs_is_no_part_of_a_step():
+def test_time_between_epochs_is_not_counted():
     clock = FakeClock()
     monitor = Monitor(Planted(clock, [0.1] * 5), device="cpu", live=False, clock=clock)
     with monitor:
@@ -99,11 +99,11 @@ def window(stall, workers=(), **more):
         (window(0.6, (10.0, 20.0), cpu_percent=15.0), "fetch_bound"),
     ],
 )
-def test_the_bottleneck_of_a_window(seen, expected):
+def test_bottleneck_of_a_window(seen, expected):
     assert bottleneck(seen) == expected
 
 
-def test_a_move_is_said_once_and_only_when_it_lasts():
+def test_lasting_change_of_bottleneck_is_reported_once():
     model, loading, following = window(0.02, (50.0,)), window(0.6), Bottlenecks()
     assert [following.follow(it) for it in (model, model, model, loading, model, loading, loading)] == [""] * 7
     assert following.settled == "model_bound"
@@ -114,7 +114,7 @@ def test_a_move_is_said_once_and_only_when_it_lasts():
     assert [following.follow(it) for it in [loading] * 3 + [model] * 3] == [""] * 6  # back and forth: known
 
 
-def test_the_loop_is_warned_at_its_own_line_once():
+def test_warning_names_the_line_of_the_loop():
     clock = FakeClock()
     planted = Planted(clock, [0.0] * 20 + [2.0] * 20)
     with Monitor(planted, device="cpu", live=False, clock=clock) as monitor:
@@ -126,7 +126,7 @@ def test_the_loop_is_warned_at_its_own_line_once():
     assert [bool(it.message) for it in monitor.windows].count(True) == 1
 
 
-def test_log_and_page(tmp_path):
+def test_log_and_page_have_all_windows(tmp_path):
     clock = FakeClock()
     log, page = tmp_path / "run.jsonl", tmp_path / "run.html"
     with Monitor(
@@ -141,7 +141,7 @@ def test_log_and_page(tmp_path):
     assert "17 % of the training was spent waiting for data" in page.read_text() and "http:" not in page.read_text()
 
 
-def test_the_live_view_shows_the_last_window(capsys):
+def test_live_view_shows_last_window(capsys):
     clock = FakeClock()
     with Monitor(Planted(clock, [0.1] * 9), device="cpu", live=True, ceiling_ms=30, clock=clock) as monitor:
         train(monitor, clock, 0.5)
@@ -150,14 +150,14 @@ def test_the_live_view_shows_the_last_window(capsys):
     assert "RAM" in shown and "GPU" not in shown
 
 
-def test_the_band_of_a_target_is_seen_below_and_above_what_is_used():
+def test_meter_marks_target_range():
     run = MonitoredRun(host_facts(torch.device("cpu")))
     (cpu,) = (it for it in known_meters(run, [window(0.0, cpu_percent=1.0)]) if it.name == "CPU")
     drawn = [bar(cpu, window(0.0, cpu_percent=percent)).plain for percent in (50.0, 70.0, 100.0)]
     assert drawn == ["#" * 15 + "..." + "=" * 6 + "." * 6, "#" * 18 + "+++===" + "." * 6, "#" * 18 + "+" * 6 + "#" * 6]
 
 
-def test_tensorboard(tmp_path):
+def test_tensorboard_has_every_number(tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     clock = FakeClock()
     with Monitor(Planted(clock, [0.1] * 9), device="cpu", live=False, tensorboard=tmp_path, clock=clock) as monitor:
@@ -167,14 +167,14 @@ def test_tensorboard(tmp_path):
     assert found.Scalars("audioaug/stall")[0].value == pytest.approx(1 / 6)
 
 
-def test_without_tensorboard_there_is_a_sentence(tmp_path, monkeypatch):
+def test_missing_tensorboard_is_a_clear_error(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(UsageError, match="tensorboard is not installed"):
         Monitor([], device="cpu", live=False, tensorboard=tmp_path)
 
 
-def test_bad_use_is_one_sentence(tmp_path):
-    with pytest.raises(UsageError, match="every is 0"):
+def test_invalid_arguments_are_clear_errors(tmp_path):
+    with pytest.raises(UsageError, match="expected every to be a number of seconds above 0, got 0"):
         Monitor([], device="cpu", every=0)
     with pytest.raises(OutputError, match="Cannot write"):
         Monitor([], device="cpu", log=tmp_path / "no" / "log")
@@ -186,7 +186,7 @@ def test_bad_use_is_one_sentence(tmp_path):
         read_log(tmp_path / "empty")
 
 
-def test_a_loader_tells_what_lies_ready_and_its_workers_are_seen():
+def test_ready_batches_and_workers_of_a_loader():
     loader = Loader(Words(40), exact_chain(), Plan(cut=7, num_workers=2), batch_size=2, device="cpu")
     assert loader.capacity == 4 and loader.ready is None
     clock, left = FakeClock(), [min(4, 19 - place) for place in range(20)]
@@ -199,7 +199,7 @@ def test_a_loader_tells_what_lies_ready_and_its_workers_are_seen():
     assert max(sum(it.worker_percent) for it in monitor.windows) > 0
 
 
-def test_what_lies_ready_of_torch_s_own_dataloader_is_counted():
+def test_ready_batches_of_a_torch_data_loader():
     loader = Kept(list(range(64)), batch_size=4, num_workers=1)
     with Monitor(loader, device="cpu", live=False, clock=FakeClock()) as monitor:
         for place, _ in enumerate(monitor):
@@ -211,12 +211,12 @@ def test_what_lies_ready_of_torch_s_own_dataloader_is_counted():
     assert monitor.run.capacity is None and monitor.windows[-1].ready is None
 
 
-def test_a_loader_without_workers_has_nothing_ready():
+def test_loader_without_workers_has_no_ready_batches():
     loader = Loader(Words(4), exact_chain(), Plan(cut=7), batch_size=2, device="cpu")
     assert loader.capacity is None and [loader.ready for _ in loader] == [None, None]
 
 
-def test_looks_take_a_small_part_of_the_time_however_long_one_takes():
+def test_overhead_is_limited_if_measuring_is_slow():
     clock = FakeClock()
 
     class Slow:
@@ -233,7 +233,7 @@ def test_looks_take_a_small_part_of_the_time_however_long_one_takes():
     assert len(monitor.windows) >= 5 and monitor.cost_seconds / clock.now() < 0.01
 
 
-def test_a_step_pays_for_a_few_calls():
+def test_step_overhead_is_a_few_calls():
     """Some 40 of them are about 10 us, under 1 % of a step of 5 ms; scripts/bench_monitor.py takes the time."""
     batches = [torch.zeros(4)] * 100
 
@@ -254,7 +254,7 @@ def test_a_step_pays_for_a_few_calls():
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_cuda_waiting_is_what_the_stream_idles():
+def test_cuda_waiting_time_is_idle_time_of_the_stream():
     device = torch.device("cuda")
     matrix = torch.randn(4096, 4096, device=device)
 
@@ -280,14 +280,14 @@ def test_on_cuda_waiting_is_what_the_stream_idles():
     assert waiting(0.03).wait_ms >= 29
 
 
-def test_any_iterable_of_anything(tmp_path):
+def test_any_iterable_can_be_monitored(tmp_path):
     with Monitor(["a", "b"], device="cpu", live=False) as monitor:
         assert list(monitor) == ["a", "b"] and len(monitor) == 2
     assert monitor.windows[0].clips_per_second is None
     assert replace(monitor.windows[0], step_ms=0.0).stall == 0.0
 
 
-def test_workers_of_another_loader_are_not_counted():
+def test_workers_of_other_loaders_are_not_counted():
     others = iter(DataLoader(list(range(8)), num_workers=1))
     clock = FakeClock()
     loader = DataLoader(list(range(64)), batch_size=4, num_workers=2)

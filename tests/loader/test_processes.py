@@ -1,236 +1,101 @@
-"""Workers end with their loader, whatever ends it; a dead worker is an error, not a hang."""
+"""Two processes that train together see the same audio as a single one."""
 
-import contextlib
-import gc
-import multiprocessing
 import os
-import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
+import numpy as np
 import pytest
-import torch
+from torch.utils.data import BatchSampler, DistributedSampler
 
-from audioaug import Chain, Loader, Plan, ops
-from audioaug.errors import DataError
+from audioaug import Loader, Plan
+from audioaug.errors import AudioaugWarning
+from audioaug.loader import processes
+from audioaug.loader.processes import share_of
+from tests.loader.distributed_run import EPOCHS, SEED, WORKERS
+from tests.loader.material import Words, assert_same_audio, by_index, exact_chain
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
-"""Seconds: a limit against hanging only."""
-
-NO_HURRY = "torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL"
-"""Seconds that torch waits for a worker before it terminates it. With a long wait, exit code 0 means: asked to end."""
 
 
-@pytest.fixture(autouse=True)
-def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NO_HURRY, PATIENCE / 4)
+pytestmark = pytest.mark.timeout(600)  # some seconds where nothing else runs
 
 
-def loader_of(workers: int, **knobs: Any) -> Loader:
-    chain = Chain([ops.Gain(p=1.0)], sample_rate=16000)
-    plan = Plan(cut=1, num_workers=workers, **knobs)
-    return Loader([torch.ones(100)] * 400, chain, plan, batch_size=2, device="cpu")
-
-
-class Watch:
-    """Knows the workers that were started since; as a context, checks that all of them ended by being asked to."""
-
-    def __init__(self) -> None:
-        gc.collect()
-        self.before = set(multiprocessing.active_children())
-        self.started: list[multiprocessing.Process] = []
-
-    def look(self) -> None:
-        self.started = list(set(multiprocessing.active_children()) - self.before)
-
-    def __enter__(self) -> "Watch":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert len(self.started) > 0
-        for worker in self.started:
-            worker.join(PATIENCE)
-        assert {worker.exitcode for worker in self.started} == {0}
-
-
-@pytest.mark.parametrize("persistent", [True, False])
-def test_deleting_a_loader_mid_epoch_ends_its_workers(persistent):
-    with Watch() as watch:
-        loader = loader_of(2, persistent_workers=persistent)
-        batches = iter(loader)
-        next(batches)
-        watch.look()
-        assert len(watch.started) == 2
-        del batches, loader
-
-
-def test_a_loader_in_a_reference_cycle_asks_its_workers_to_end():
-    with Watch() as watch:
-        loader = loader_of(2)
-        loader.itself = loader  # type: ignore[attr-defined]
-        for _ in loader:
-            pass
-        watch.look()
-        del loader
-        gc.collect()
-
-
-def test_an_exception_in_the_training_loop_ends_the_workers():
-    def train(watch: Watch) -> None:
-        for _ in loader_of(2):
-            watch.look()
-            raise ZeroDivisionError
-
-    with Watch() as watch, contextlib.suppress(ZeroDivisionError):
-        train(watch)
-
-
-def test_workers_leave_ctrl_c_to_the_training_process():
-    with Watch() as watch:
-        batches = iter(loader_of(2))
-        next(batches), next(batches)  # both have started
-        watch.look()
-        for worker in watch.started:
-            os.kill(worker.pid, signal.SIGINT)
-        assert len(list(batches)) == 198
-        del batches
-
-
-TRAINING = """
-import multiprocessing, signal
-import torch
-from audioaug import Chain, Loader, Plan, ops
-from audioaug.errors import DataError
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
-chain = Chain([ops.Gain(p=1.0), ops.Reverse(p=0.5)], sample_rate=16000)
-loader = Loader([(torch.ones(1, 4000), 0)] * 64, chain, Plan(cut=1, num_workers=2), batch_size=4, device="cpu")
-model = torch.nn.Linear(4000, 1)
-for epoch in range(1 if {once} else 1_000_000):
-    for step, (wave, label) in enumerate(loader):
-        model(wave).mean().backward()
-        if epoch == 0 and step == 2:
-            print("ready", flush=True)
-            workers = multiprocessing.active_children()
-"""
-
-EXIT_CODES = """
-import atexit
-import torch
-torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 30.0
-atexit.register(lambda: print(*(worker.exitcode for worker in workers)))  # the first to be registered runs last
-"""
-
-PINNED = """
-# What torch does for pinned memory and persistent workers, but only where there is a GPU: it waits for them at exit.
-import atexit
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
-
-plain = Iterator.__init__
-
-def as_if_pinned(self, loader):
-    plain(self, loader)
-    for worker in self._workers:
-        atexit.register(Iterator._clean_up_worker, worker)
-
-Iterator.__init__ = as_if_pinned
-"""
-
-
-@contextlib.contextmanager
-def script(text: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in a process group of its own, until it says "ready"."""
-    command = [sys.executable, "-c", text]
-    pipe = subprocess.PIPE
-    program = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-    try:
-        assert program.stdout is not None and program.stdout.readline() == "ready\n"
-        yield program
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(program.pid, signal.SIGKILL)
-        program.communicate()
-
-
-def test_ctrl_c_ends_training_and_its_workers_without_a_word_from_them():
-    with script(TRAINING.format(once=False)) as program:
-        workers = psutil.Process(program.pid).children(recursive=True)
-        assert len(workers) == 2
-        os.killpg(program.pid, signal.SIGINT)  # a terminal sends it to the whole group
-        _, errors = program.communicate(timeout=PATIENCE)
-        assert program.returncode == -signal.SIGINT
-        assert errors.rstrip().endswith("KeyboardInterrupt")
-        assert not [frame for frame in ("_worker_loop", "_bootstrap", "start_worker") if frame in errors]
-        assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
-
-
-def test_a_killed_worker_is_an_error_and_not_a_hang():
-    with script(TRAINING.format(once=False)) as program:
-        workers = psutil.Process(program.pid).children(recursive=True)
-        workers[0].kill()
-        _, errors = program.communicate(timeout=PATIENCE)
-        assert program.returncode == 1
-        assert re.search(r"WorkerError: A worker \(pid \d+\) was killed by SIGKILL\. Most likely", errors)
-        assert errors.count("Traceback") == 1
-        assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
-
-
-def test_a_script_that_ends_asks_its_workers_to_end():
-    with script(EXIT_CODES + PINNED + TRAINING.format(once=True)) as program:
-        codes, errors = program.communicate(timeout=PATIENCE)
-        assert program.returncode == 0 and errors == "" and codes.split() == ["0", "0"]
-
-
-# What cannot be pickled
-
-
-class Holder:
-    """A dataset that holds something."""
-
-    def __init__(self, held: Any) -> None:
-        self.held, self.itself = held, self
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.ones(400)
-
-
-def louder(samples: Any, sample_rate: int) -> Any:
-    return 2 * samples
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-@pytest.mark.parametrize(
-    ("held", "transform", "collate_fn", "sentence"),
-    [
-        ([{"read": lambda: 1}], louder, None, r"`dataset\.held\[0\]\['read'\]` \(.*<lambda>\) does not pickle \("),
-        (sys.stderr, louder, None, r"`dataset\.held` \(\w+\) does not pickle \("),
-        (
-            None,
-            lambda samples, sample_rate: samples,
-            None,
-            r"`chain\.ops\[0\]\.transform` \(.*<lambda>\) does not pickle",
-        ),
-        (None, louder, lambda examples: torch.stack(examples), r"`collate_fn` \(.*<lambda>\) does not pickle \("),
-    ],
-    ids=["dataset", "file", "chain", "collate_fn"],
-)
-def test_what_cannot_be_pickled_is_named(method, held, transform, collate_fn, sentence):
-    plan = Plan(cut=1, num_workers=2, start_method=method)
-    chain = Chain([ops.Lambda(transform=transform, p=1.0)], 16000)
-    loader = Loader(Holder(held), chain, plan, device="cpu", collate_fn=collate_fn)
-    with pytest.raises(DataError, match=sentence) as caught:
-        list(loader)
-    assert str(caught.value).endswith(
-        f"but workers started by {method!r} receive a pickled copy. Define it at the top level of a module, or give a "
-        "Plan with start_method='fork' or num_workers=0."
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Let torchrun start both processes; return what each saw, of the dataset and of the stream."""
+    out = tmp_path_factory.mktemp("seen")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, "-m", "tests.loader.distributed_run", str(out)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
-    assert len(list(Loader(Holder(held), chain, Plan(cut=1), device="cpu", collate_fn=collate_fn))) == 4
+    assert done.returncode == 0, done.stderr
+    return {name: [dict(np.load(out / f"{name} {rank}.npz")) for rank in range(2)] for name in ("map", "stream")}
+
+
+def audio(run: dict[str, Any], epoch: int) -> dict[int, np.ndarray]:
+    return {int(key.split()[1]): wave for key, wave in run.items() if key.startswith(f"{epoch} ")}
+
+
+@pytest.mark.parametrize("name", ["map", "stream"])
+def test_union_of_processes_matches_single_process(name, seen):
+    alone = Loader(Words(12), exact_chain(), Plan(cut=3), batch_size=4, device="cpu", seed=SEED)
+    for epoch in range(EPOCHS):
+        first, second = (audio(run, epoch) for run in seen[name])
+        assert not set(first) & set(second) and len(first) == len(second) == 6
+        assert_same_audio(first | second, by_index(alone), 5e-5)
+
+
+def test_epoch_is_set_on_distributed_sampler(seen):
+    for rank, run in enumerate(seen["map"]):
+        for epoch in range(EPOCHS):
+            sampler = DistributedSampler(Words(12), num_replicas=2, rank=rank, seed=1)
+            sampler.set_epoch(epoch)
+            assert run[f"order {epoch}"].tolist() == list(sampler)
+        assert run["order 0"].tolist() != run["order 1"].tolist()
+
+
+@pytest.mark.parametrize("name", ["map", "stream"])
+def test_processes_train_one_model_and_share_workers(name, seen):
+    first, second = seen[name]
+    assert np.array_equal(first["weight"], second["weight"])
+    assert first["workers"] == second["workers"] == WORKERS // 2
+
+
+@pytest.mark.parametrize(
+    ("workers", "processes", "share"), [(5, "2", 2), (4, "2", 2), (1, "8", 1), (0, "2", 0), (3, None, 3), (3, "", 3)]
+)
+def test_share_of_workers_from_local_world_size(workers, processes, share, monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if processes is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+    assert share_of(workers) == share
+
+
+@pytest.mark.parametrize(("address", "share"), [("127.0.0.1", 2), ("localhost", 2), ("10.0.0.7", 5), (None, 5)])
+def test_share_of_workers_from_master_address(address, share, monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.setattr(processes, "rank_and_size", lambda: (0, 2))
+    if address is not None:
+        monkeypatch.setenv("MASTER_ADDR", address)
+    assert share_of(5) == share
+
+
+def test_epoch_is_set_on_sampler_of_batch_sampler():
+    sampler = DistributedSampler(Words(12), num_replicas=2, rank=0)
+    loader = Loader(Words(12), exact_chain(), device="cpu", batch_sampler=BatchSampler(sampler, 3, False))
+    orders = [[int(k) for batch in loader for k in batch[-1]] for _ in range(2)]
+    assert orders[0] != orders[1] and sampler.epoch == 1
+
+
+def test_processes_without_distributed_sampler_are_warned(monkeypatch):
+    monkeypatch.setattr(processes, "rank_and_size", lambda: (0, 2))
+    with pytest.warns(AudioaugWarning, match=r"2 processes train together, .*DistributedSampler\(dataset\)") as caught:
+        Loader(Words(2), exact_chain(), device="cpu")
+    assert caught[0].filename == __file__
+    Loader(Words(2), exact_chain(), device="cpu", augment=False)
+    Loader(Words(2), exact_chain(), device="cpu", sampler=[0])

@@ -1,4 +1,4 @@
-"""Labels that follow the audio through the Loader: wherever the chain is cut, in every form, and mixed with it."""
+"""Labels that follow the audio through the Loader: with any cut, in every form, and mixed with it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ COUNT = 6
 
 
 def moving(*more: Any) -> Chain:
-    """Return ops that move time in every way, none of which hides a click."""
+    """Return ops that change timing in every way, none of which hides a click."""
     repeat = ops.RepeatPart(min_part_duration=0.1, max_part_duration=0.3, max_repeats=2, p=0.6)
     inner = ops.SomeOf((1, None), [ops.Reverse(p=0.7), ops.Shift(p=0.8)])
     return Chain([ops.Gain(p=0.5), *more, repeat, inner, ops.Resample(min_sample_rate=12000, p=0.6)], RATE)
@@ -85,7 +85,7 @@ def followed(loader: Loader) -> Followed:
     return found
 
 
-def test_labels_are_where_the_audio_is() -> None:
+def test_labels_follow_the_audio() -> None:
     doubled = lost = strange = 0
     for seed in range(8):
         for wave_T, stamps, segments, frames_F in followed(loader_of(Clicked(), seed=seed)).values():
@@ -108,7 +108,7 @@ PLANS = [Plan(cut=cut, worker_engine=engine) for cut in range(5) for engine in (
 @pytest.mark.parametrize(
     "plan", [*PLANS, Plan(cut=2, num_workers=2)], ids=lambda plan: f"{plan.cut} {plan.worker_engine}"
 )
-def test_labels_are_the_same_wherever_the_chain_is_cut(plan: Plan) -> None:
+def test_labels_do_not_depend_on_the_cut(plan: Plan) -> None:
     expected = followed(loader_of(Clicked(), plan=Plan(cut=4)))
     found = followed(loader_of(Clicked(), plan=plan, batch_size=3))
     for index, (wave_T, stamps, segments, frames_F) in expected.items():
@@ -116,7 +116,7 @@ def test_labels_are_the_same_wherever_the_chain_is_cut(plan: Plan) -> None:
         assert found[index][1:3] == (stamps, segments) and torch.equal(found[index][3], frames_F)
 
 
-def test_positions_in_tuples_and_arrays_as_segments() -> None:
+def test_segments_as_arrays_in_tuples() -> None:
     class Arrays(Clicked):
         def __getitem__(self, index: int) -> Any:
             wave, click, around, active, _ = super().__getitem__(index)
@@ -132,7 +132,7 @@ def test_positions_in_tuples_and_arrays_as_segments() -> None:
     assert torch.equal(batch[3][0], named["active"][0]) and torch.equal(batch[5], named["lengths"])
 
 
-def test_without_augmentation_labels_only_become_a_batch() -> None:
+def test_without_augmentation_labels_are_only_collated() -> None:
     dataset = Clicked()
     for index, (_, stamps, segments, frames_F) in followed(loader_of(dataset, augment=False)).items():
         example = dataset[index]
@@ -140,7 +140,7 @@ def test_without_augmentation_labels_only_become_a_batch() -> None:
         assert segments[0][:2] == pytest.approx(example["around"][0][:2]) and segments[0][2] == f"click {index}"
 
 
-def test_frames_of_equal_length_need_no_padding() -> None:
+def test_frames_of_equal_length_without_padding() -> None:
     dataset = [(torch.ones(3200), torch.arange(20)) for _ in range(4)]
     chain = Chain([ops.Reverse(p=1.0), ops.AdjustDuration(duration_samples=4000, p=1.0)], RATE)
     frames = next(iter(loader_of(dataset, chain, pad=False, targets={1: Frames(HOP, fill=-1)})))[1]
@@ -152,23 +152,23 @@ class Streamed(torch.utils.data.IterableDataset[Any]):
         return iter([Clicked()[index] for index in range(COUNT)])
 
 
-def test_labels_of_a_stream_follow_too() -> None:
+def test_labels_of_a_stream_follow_the_audio() -> None:
     expected, found = followed(loader_of(Clicked())), followed(loader_of(Streamed()))
     assert sorted(found) == list(range(COUNT))
     assert all(found[index][1:3] == expected[index][1:3] for index in found)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_ragged_labels_travel_as_one_tensor(workers: int) -> None:
+def test_ragged_labels_are_sent_as_one_tensor(workers: int) -> None:
     loader = loader_of(Clicked(), plan=Plan(cut=4, num_workers=workers))
-    message = next(loader.messages())
+    message = next(loader.worker_batches())
     assert isinstance(message.batch["click"], Ragged) and message.batch["click"].flat.ndim == 1
     batch = next(iter(loader))
     assert isinstance(batch["click"], list) and [len(each) for each in batch["click"]] == message.batch["click"].counts
 
 
 @pytest.mark.parametrize("pad", [False, True])
-def test_positions_may_count_from_the_end(pad: bool) -> None:
+def test_negative_positions(pad: bool) -> None:
     dataset = [(torch.ones(1600), [0.02, 0.05])] * 2
     chain = Chain([ops.Reverse(p=1.0)], RATE)
     batch = next(iter(loader_of(dataset, chain, pad=pad, targets={-1: Stamps()})))
@@ -180,7 +180,7 @@ def test_positions_may_count_from_the_end(pad: bool) -> None:
 # Trim
 
 
-def test_what_only_the_audio_tells_is_followed_in_the_workers() -> None:
+def test_trim_is_followed_in_workers() -> None:
     chain = moving(ops.Trim(p=1.0))
     default = loader_of(Clicked(), chain)
     assert default.plan.cut == 2
@@ -194,7 +194,7 @@ def test_what_only_the_audio_tells_is_followed_in_the_workers() -> None:
     assert loader_of(Clicked(), chain, targets=None).plan.cut == 0
 
 
-def test_an_op_behind_one_that_only_runs_on_the_device_cannot_be_followed() -> None:
+def test_trim_after_a_device_only_op_is_refused() -> None:
     with pytest.raises(PlanError, match=r"Targets cannot follow Trim .* And it cannot run in a worker: Mix"):
         loader_of(Clicked(), Chain([ops.Mix(), ops.Trim()], RATE))
 
@@ -231,7 +231,7 @@ def mixed(chain: Chain, seed: int = 2, **targets: Any) -> Any:
 
 @pytest.mark.parametrize("before", [[], [ops.Shift(p=0.7, fade_duration=0.0)]], ids=["first", "after a shift"])
 @pytest.mark.parametrize("behind", [[], [ops.Reverse(p=0.7)]], ids=["last", "before reverse"])
-def test_mixing_examples_mixes_their_labels(before: list[Any], behind: list[Any]) -> None:
+def test_mix_combines_labels(before: list[Any], behind: list[Any]) -> None:
     batch = mixed(Chain([*before, ops.Mix(p=0.8), *behind], 1000))
     pairs = 0
     for row, wave_T in enumerate(batch["audio"]):
@@ -245,7 +245,7 @@ def test_mixing_examples_mixes_their_labels(before: list[Any], behind: list[Any]
     assert pairs >= 2
 
 
-def test_original_labels_stay_and_soft_ones_share_by_energy() -> None:
+def test_mix_keeps_original_labels_or_weights_soft_ones() -> None:
     kept = mixed(Chain([ops.Mix(mix_target="original", p=1.0)], 1000))
     assert torch.equal(kept["class"], torch.eye(5)) and [len(each) for each in kept["at"]] == [1] * 5
     assert (kept["audio"] > 0).sum() > 5
@@ -257,7 +257,7 @@ def test_original_labels_stay_and_soft_ones_share_by_energy() -> None:
         assert soft["class"][row].sum() == pytest.approx(1.0)
 
 
-def test_a_mixed_partner_is_cut_to_the_example() -> None:
+def test_mix_cuts_labels_of_a_longer_partner() -> None:
     short = {"audio": torch.ones(400), "at": [0.1]}
     long = {"audio": torch.ones(1000), "at": [0.3, 0.8]}
     options = {"batch_size": 2, "device": "cpu", "pad": True, "targets": {"at": Stamps()}}
@@ -269,7 +269,7 @@ def test_a_mixed_partner_is_cut_to_the_example() -> None:
     assert found == {(0, (0.1,)), (0, (0.1, 0.3)), (1, (0.3, 0.8)), (1, (0.1, 0.3, 0.8))}
 
 
-def test_mixing_in_a_container_is_followed() -> None:
+def test_mix_in_a_container_combines_labels() -> None:
     counts = set()
     for seed in range(4):
         batch = mixed(Chain([ops.OneOf([ops.Mix(p=1.0), ops.Reverse(p=1.0)])], 1000), seed)
@@ -280,20 +280,20 @@ def test_mixing_in_a_container_is_followed() -> None:
     assert counts == {1, 2}
 
 
-def test_classes_of_frames_cannot_be_mixed() -> None:
+def test_mix_refuses_class_indices_of_frames() -> None:
     dataset = [{"audio": torch.ones(1000), "phone": np.arange(10)} for _ in range(3)]
     loader = Loader(
         dataset, Chain([ops.Mix(p=1.0)], 1000), batch_size=3, device="cpu", seed=1, targets={"phone": Frames(0.1)}
     )
-    with pytest.raises(DataError, match="classes, of which two cannot be mixed"):
+    with pytest.raises(DataError, match="class indices: those of two examples cannot be combined"):
         list(loader)
 
 
-# Lengths that come in
+# Padded datasets
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=4), Plan(cut=4, worker_engine="batched")])
-def test_padding_that_comes_in_is_no_part_of_the_clip(plan: Plan) -> None:
+def test_padding_in_the_dataset_is_removed(plan: Plan) -> None:
     expected = followed(loader_of(Clicked(), plan=plan))
     batches = list(loader_of(Clicked(padded_to=16000), plan=plan, pad=False, lengths="samples"))
     for batch in batches:
@@ -306,7 +306,7 @@ def test_padding_that_comes_in_is_no_part_of_the_clip(plan: Plan) -> None:
     assert not batches[0]["audio"][~mask].any()
 
 
-def test_a_collate_fn_is_told_the_lengths_by_now() -> None:
+def test_collate_fn_gets_current_lengths() -> None:
     expected = followed(loader_of(Clicked(), plan=Plan(cut=4)))
 
     def listed(examples: list[Any]) -> Any:
@@ -318,16 +318,16 @@ def test_a_collate_fn_is_told_the_lengths_by_now() -> None:
 
 
 @pytest.mark.parametrize("length", [9000, -1, 2.5, "long"])
-def test_a_length_that_is_none_is_told(length: Any) -> None:
+def test_invalid_length_is_refused(length: Any) -> None:
     loader = loader_of([{"audio": torch.ones(800), "n": length}], lengths="n", targets=None, on_error="raise")
     with pytest.raises(DataError, match="an integer from 0 to 800"):
         list(loader)
 
 
-# A collate_fn and a DataLoader of one's own
+# Custom collate_fn and DataLoader
 
 
-def test_a_collate_fn_gets_labels_that_have_followed() -> None:
+def test_collate_fn_gets_transformed_labels() -> None:
     chain = Chain([ops.Reverse(p=0.5), ops.Shift(p=1.0)], RATE)
 
     def listed(examples: list[Any]) -> Any:
@@ -343,12 +343,12 @@ def test_a_collate_fn_gets_labels_that_have_followed() -> None:
     def cut(examples: list[Any]) -> Any:
         return {"audio": torch.stack([each["audio"][:7000] for each in examples])}
 
-    with pytest.raises(DataError, match=r"collate_fn has cut a clip .* targets cannot follow"):
+    with pytest.raises(DataError, match=r"collate_fn cut a clip of .*, which targets cannot follow"):
         list(loader_of(Clicked(), chain, collate_fn=cut))
 
 
 class Own:
-    """A Dataset of one's own, in which the worker part follows the stamps."""
+    """A custom dataset, in which the worker part transforms the stamps."""
 
     def __init__(self, worker: Any) -> None:
         self.dataset, self.worker = Clicked(), worker
@@ -370,7 +370,7 @@ def padded(examples: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("cut", [0, 2, 4])
-def test_the_worker_alone_follows_the_whole_chain(cut: int) -> None:
+def test_worker_follow_covers_the_whole_chain(cut: int) -> None:
     worker, module = audioaug.split(CHAIN, Plan(cut=cut), seed=3)
     batches = DataLoader(Own(worker), batch_size=3, collate_fn=padded)
     ours = loader_of(Clicked(), plan=Plan(cut=cut))
@@ -386,13 +386,13 @@ def doubled(samples: np.ndarray, sample_rate: int) -> np.ndarray:
     return np.concatenate([samples, samples])
 
 
-def test_code_of_yours_that_changes_lengths_is_told() -> None:
+def test_custom_op_that_changes_lengths_is_refused() -> None:
     chain = Chain([ops.Lambda(transform=doubled, p=1.0)], RATE)
-    with pytest.raises(DataError, match="Code of yours has changed a clip's length"):
+    with pytest.raises(DataError, match="Your code has changed a clip's length"):
         list(loader_of(Clicked(), chain))
 
 
-def test_examples_that_are_left_out_take_their_labels_with_them() -> None:
+def test_labels_of_skipped_examples_are_skipped() -> None:
     class Broken(Clicked):
         def __getitem__(self, index: int) -> Any:
             if index == 1:
@@ -406,17 +406,17 @@ def test_examples_that_are_left_out_take_their_labels_with_them() -> None:
     assert all(found[index][1] == expected[index][1] for index in found)
 
 
-# Refusals
+# Invalid labels
 
 
 @pytest.mark.parametrize(
     ("targets", "sentence"),
     [
-        (["click"], "it must map keys or positions"),
-        ({"click": Stamps}, "it must map keys or positions"),
+        (["click"], "Expected targets to map keys or positions"),
+        ({"click": Stamps}, "Expected targets to map keys or positions"),
     ],
 )
-def test_targets_must_be_kinds_at_places(targets: Any, sentence: str) -> None:
+def test_invalid_targets_are_refused(targets: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         loader_of(Clicked(), targets=targets)
 
@@ -424,46 +424,46 @@ def test_targets_must_be_kinds_at_places(targets: Any, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("targets", "sentence"),
     [
-        ({"clack": Stamps()}, "An example has nothing at 'clack': it is a dict with 'audio' "),
-        ({3: Stamps()}, "nothing at 3"),
-        ({"around": Stamps()}, "Stamps: a target must be seconds, but it is"),
-        ({"click": Segments()}, r"A segment is .*, but it must be \(start, end"),
-        ({"index": Segments()}, r"Segments are a list of rows \(start, end, ...\), but here is 0"),
-        ({"around": Frames(HOP)}, "Frames: a target must be"),
-        ({"index": Frames(HOP)}, "but here is a single 0"),
-        ({"index": Label(2)}, "A label is 2, but it must be a class from 0 to 1 or 2 numbers"),
-        ({"click": Label(3)}, "A label is"),
+        ({"clack": Stamps()}, "An example has no field 'clack': it is a dict with 'audio' "),
+        ({3: Stamps()}, "no field 3"),
+        ({"around": Stamps()}, "Stamps: expected seconds, got "),
+        ({"click": Segments()}, r"Segments: expected rows \(start, end, ...\) with both in seconds, got "),
+        ({"index": Segments()}, r"Segments: expected a list of rows \(start, end, ...\), got 0"),
+        ({"around": Frames(HOP)}, "Frames: expected a number or a row for each frame, got "),
+        ({"index": Frames(HOP)}, "got the single number 0"),
+        ({"index": Label(2)}, "Label: expected a class index from 0 to 1 or 2 numbers, got 2"),
+        ({"click": Label(3)}, "Label: expected a class index"),
     ],
 )
-def test_labels_of_another_form_are_told(targets: Any, sentence: str) -> None:
+def test_labels_of_wrong_form_are_refused(targets: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         list(loader_of(Clicked(), targets=targets))
 
 
-def test_what_fills_frames_must_fit_their_type() -> None:
+def test_fill_must_fit_the_type_of_frames() -> None:
     dataset = [{"audio": torch.ones(1600), "f": np.zeros(10, np.uint8)}]
     chain = Chain([ops.Reverse(p=1.0)], RATE)
-    with pytest.raises(DataError, match=r"Frames of type uint8 cannot be filled with -1\. Give fill a number"):
+    with pytest.raises(DataError, match=r"Frames: fill is -1, which uint8 cannot hold\. Use another"):
         list(loader_of(dataset, chain, targets={"f": Frames(HOP, fill=-1)}))
-    with pytest.raises(DataError, match=r"Frames of type uint8 cannot be filled with 0\.5"):
+    with pytest.raises(DataError, match=r"Frames: fill is 0\.5, which uint8 cannot hold"):
         list(loader_of(dataset, chain, targets={"f": Frames(HOP, fill=0.5)}))
 
 
-def test_labels_that_cannot_be_written_to_are_fine() -> None:
+def test_read_only_labels() -> None:
     active = np.ones(10, np.float32)
     active.flags.writeable = False
     [batch] = loader_of([{"audio": torch.ones(1600), "f": active}], targets={"f": Frames(HOP)}, augment=False)
     assert torch.equal(batch["f"][0][0], torch.ones(10))
 
 
-def test_frames_of_unequal_length_want_padding() -> None:
+def test_frames_of_unequal_length_need_padding() -> None:
     dataset = [{"audio": torch.ones(1600), "f": torch.ones(count)} for count in (9, 10)]
     with pytest.raises(DataError, match=r"9 and 10 frames cannot be one batch. Give Loader pad=True"):
         list(loader_of(dataset, pad=False, targets={"f": Frames(HOP)}, augment=False))
-    with pytest.raises(UsageError, match="hop_seconds is 0"):
+    with pytest.raises(UsageError, match="expected hop_seconds above 0, got 0"):
         Frames(0)
 
 
-def test_the_other_engine_is_refused_where_it_moves_time_otherwise() -> None:
+def test_torch_audiomentations_is_refused_if_its_timing_differs() -> None:
     with pytest.raises(PlanError, match="Targets cannot follow Reverse of torch-audiomentations"):
         loader_of(Clicked(), Chain([ops.Reverse()], RATE), Plan(cut=0, device_engine="torch-audiomentations"))

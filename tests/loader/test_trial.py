@@ -23,7 +23,7 @@ PLANS = [Plan(), Plan(num_workers=2), Plan(cut=2, num_workers=2)]
 
 
 class Waves:
-    """Waves and their numbers; remembers what it was asked for, in this process."""
+    """Waves and their indices."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -36,7 +36,7 @@ class Waves:
 
 
 class Machine:
-    """Trains on batches of a trial with a clock on which each plan's step takes as long as it is told to."""
+    """Trains on batches of a trial with a clock on which each plan's step takes a given time."""
 
     def __init__(self, plans: list[Plan], ms: list[float], batches: int = 10**6, epoch: int = 10**6) -> None:
         self.clock, self.ms = FakeClock(), dict(zip(plans, ms))
@@ -57,23 +57,23 @@ class Machine:
 
 
 @pytest.mark.parametrize("ms", [[20, 10, 30], [5, 10, 30], [30, 20, 10]])
-def test_the_fastest_is_kept(ms):
+def test_fastest_plan_is_chosen(ms):
     assert Machine(PLANS, ms).run() == PLANS[ms.index(min(ms))]
 
 
-def test_the_simplest_is_kept_where_all_are_as_fast():
+def test_simplest_of_equally_fast_plans_is_chosen():
     assert Machine(PLANS, [10.1, 10.0, 10.0]).run() == PLANS[0]
     assert Machine(PLANS, [11.0, 10.1, 10.0]).run() == PLANS[1]
 
 
-def test_a_crawling_plan_is_given_up_after_two_rounds():
+def test_much_slower_plan_is_eliminated_after_two_rounds():
     machine = Machine(PLANS, [10, 10, 100])
     machine.run()
     fed = [sum(plan == each for each, _ in machine.fed) for plan in PLANS]
     assert fed[2] < 0.5 * min(fed[:2])
 
 
-def test_blocks_take_half_a_second_and_are_not_too_long():
+def test_block_length_is_half_a_second_up_to_a_limit():
     machine = Machine(PLANS, [26, 10, 1])
     machine.run()
     longest = {plan: max(count for each, count in machine.fed if each == plan) + 1 for plan in PLANS}
@@ -81,43 +81,43 @@ def test_blocks_take_half_a_second_and_are_not_too_long():
 
 
 @pytest.mark.parametrize("epoch", [3, 8, 11, 40])
-def test_short_epochs_are_blocks_themselves(epoch):
+def test_epoch_shorter_than_a_block_is_one_block(epoch):
     machine = Machine(PLANS, [20, 10, 30], epoch=epoch, batches=3000)
     assert machine.run() == PLANS[1]
 
 
 @pytest.mark.parametrize(("ms", "blocks"), [(2, 5), (50, 3)])
-def test_a_trial_with_long_blocks_has_fewer(ms, blocks, caplog):
+def test_trial_with_long_blocks_has_fewer_blocks(ms, blocks, caplog):
     caplog.set_level(logging.INFO, "audioaug")
     machine = Machine([Plan(), Plan(num_workers=64), Plan(cut=2, num_workers=64)], [2 * ms, 1.01 * ms, ms])
     assert machine.run() == Plan(num_workers=64)
     assert caplog.text.count(f"median of {blocks} blocks") == 2
 
 
-def test_a_plan_alone_is_not_tried():
+def test_single_plan_is_chosen_without_trial():
     assert Trial(PLANS[:1], 2, FakeClock()).chosen == PLANS[0]
 
 
-def test_what_is_said(caplog):
+def test_log_names_plans_and_reason(caplog):
     caplog.set_level(logging.INFO, "audioaug")
     Machine(PLANS, [20, 10, 90]).run()
-    first, *arms, last = [record.getMessage() for record in caplog.records]
+    first, *plans, last = [record.getMessage() for record in caplog.records]
     assert first.startswith('plan="auto": 3 plans took turns in the first ')
-    assert arms == [
-        "  all on the device, 0 workers: 20.0 ms a step, median of 2 blocks, given up",
-        "  all on the device, 2 workers: 10.0 ms a step, median of 2 blocks",
-        "  all in the loader, 2 workers: 90.0 ms a step, median of 2 blocks, given up",
+    assert plans == [
+        "  all on the device, 0 workers: 20.0 ms per step, median of 2 blocks, eliminated",
+        "  all on the device, 2 workers: 10.0 ms per step, median of 2 blocks",
+        "  all in the loader, 2 workers: 90.0 ms per step, median of 2 blocks, eliminated",
     ]
-    assert last == "adopted: all on the device, 2 workers, the fastest"
+    assert last == "chosen: all on the device, 2 workers, the fastest"
     caplog.clear()
     Machine(PLANS[:2], [10.1, 10.0]).run()
-    assert "the simplest of those as fast as any (1.01 times the fastest's step, 1.01 to 1.01)" in caplog.text
+    assert "the simplest of the equally fast plans (1.01 times the fastest step time, 1.01 to 1.01)" in caplog.text
 
 
 CPU = torch.device("cpu")
 
 
-def test_the_plans():
+def test_plans_that_are_tried():
     plans = plans_for(CHAIN, 0, CPU, cores=4, threads=4)
     assert [(plan.cut, plan.worker_engine, plan.num_workers, plan.threads) for plan in plans] == [
         (0, "audiomentations", 0, None),
@@ -132,13 +132,13 @@ def test_the_plans():
     assert [(plan.num_workers, plan.threads) for plan in on_gpu] == [(0, None)] + [(4, None)] * 3
 
 
-def test_processes_of_a_machine_share_the_workers(monkeypatch):
+def test_plans_divide_workers_between_local_processes(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     plan = plans_for(CHAIN, 0, CPU, cores=8, threads=8)[1]
     assert (plan.num_workers, share_of(plan.num_workers), plan.threads) == (8, 4, 4)
 
 
-def test_processes_of_a_machine_share_its_cores(monkeypatch):
+def test_plans_divide_cores_between_local_processes(monkeypatch):
     monkeypatch.setattr(loader_module, "usable_cores", lambda: 8.0)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     loader = loader_of("auto")
@@ -148,7 +148,7 @@ def test_processes_of_a_machine_share_its_cores(monkeypatch):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Let blocks be short, and workers two."""
+    """Use short blocks and two workers."""
     monkeypatch.setattr(trial_module, "BLOCK", 0.0)
     monkeypatch.setattr(loader_module, "usable_cores", lambda: 2.0)
 
@@ -163,17 +163,17 @@ def rows(batches: Any) -> list[tuple[list[int], list[list[float]]]]:
     return [(index.tolist(), wave.tolist()) for wave, index in batches]
 
 
-def test_the_batches_are_those_of_the_plan_adopted_and_of_any_other(quick, caplog):
+def test_trial_yields_same_batches_as_any_plan(quick, caplog):
     caplog.set_level(logging.INFO, "audioaug")
     loader = loader_of("auto")
     found = [rows(loader) for _ in range(2)]
-    assert "adopted: " in caplog.text and loader._trial is None and list(loader._feeds) == [loader.plan]
+    assert "chosen: " in caplog.text and loader._trial is None and list(loader._pipelines) == [loader.plan]
     fixed = loader_of(loader.plan)
     assert [rows(fixed) for _ in range(2)] == found
     assert sorted(index for batch, _ in found[0] for index in batch) == list(range(1200))
 
 
-def test_short_epochs(quick):
+def test_trial_over_several_short_epochs(quick):
     loader, fixed = loader_of("auto", 20), loader_of(None, 20)
     for _ in range(40):
         assert rows(loader) == rows(fixed)
@@ -181,7 +181,7 @@ def test_short_epochs(quick):
 
 
 @pytest.mark.parametrize("done", [1, 3, 20])
-def test_resuming_in_the_middle_of_the_trial(done, quick):
+def test_resume_during_trial(done, quick):
     whole = rows(loader_of(None, 120))
     loader = loader_of("auto", 120)
     first = rows(islice(loader, done))
@@ -192,7 +192,7 @@ def test_resuming_in_the_middle_of_the_trial(done, quick):
 
 
 class Restless:
-    """A batch sampler that gives another order each time it is asked, as one without a seed does."""
+    """A batch sampler with a different order in each iteration, like one without a seed."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -206,7 +206,7 @@ class Restless:
         return iter([[index] for index in order])
 
 
-def test_a_sampler_is_asked_once_an_epoch(quick):
+def test_sampler_is_iterated_once_per_epoch(quick):
     sampler = Restless()
     loader = loader_of("auto", 300, batch_sampler=sampler, shuffle=False, batch_size=1)
     assert sorted(index for (index,), _ in rows(loader)) == list(range(300))
@@ -220,7 +220,7 @@ class Holes(Waves):
         return super().__getitem__(index)
 
 
-def test_broken_examples_are_left_out_once(quick):
+def test_unreadable_examples_are_counted_once(quick):
     loader = Loader(Holes(1200), CHAIN, "auto", batch_size=3, device="cpu", on_error="skip")
     with pytest.warns(AudioaugWarning):
         found = rows(loader)
@@ -235,27 +235,27 @@ class Late(Waves):
         return super().__getitem__(index)
 
 
-def test_a_block_without_a_usable_example_is_no_epoch_without_one(quick):
+def test_block_without_usable_example_is_not_an_error(quick):
     with pytest.warns(AudioaugWarning):
         assert len(rows(Loader(Late(300), CHAIN, "auto", batch_size=3, device="cpu", on_error="skip"))) == 90
-    with pytest.warns(AudioaugWarning), pytest.raises(DataError, match="No example of the dataset could be used"):
+    with pytest.warns(AudioaugWarning), pytest.raises(DataError, match="No example of the dataset could be read"):
         rows(Loader(Late(60), CHAIN, "auto", batch_size=3, device="cpu", on_error="skip"))
 
 
-def test_a_plan_that_is_none():
+def test_invalid_plan_is_refused():
     with pytest.raises(
-        PlanError, match=r"plan is 'plan\.json', but it must be a Plan, None or 'auto'\. Plan\.load reads"
+        PlanError, match=r"Expected plan to be a Plan, None or 'auto', got 'plan\.json'\. Plan\.load reads"
     ):
         loader_of("plan.json")
 
 
-def test_validation_may_have_it_too(quick):
+def test_auto_plan_for_validation(quick):
     found = rows(loader_of("auto", 120, augment=False, shuffle=False))
     assert torch.equal(torch.tensor(found[0][1][2]), Waves(3)[2][0]) and len(found) == 40
 
 
-def test_a_stream_cannot_be_divided():
-    with pytest.raises(UsageError, match=r'plan="auto" lets several plans .* Give Loader a Plan'):
+def test_auto_plan_needs_a_known_number_of_batches():
+    with pytest.raises(UsageError, match=r'plan="auto" divides an epoch between several plans .* Give Loader a Plan'):
         Loader(iter_only(), CHAIN, "auto", device="cpu")
 
 

@@ -18,8 +18,8 @@ import train
 from torch import nn
 
 from audioaug import Plan
-from audioaug.loader.place import Place
-from tests.loader.test_worker_death import PATIENCE, nothing_left
+from audioaug.loader.sampling import Position
+from tests.loader.test_failures_of_workers import PATIENCE, nothing_left
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,8 +69,8 @@ def test_a_run_that_was_stopped_in_mid_epoch_ends_with_the_same_weights(more, tm
     assert run(tmp_path / "parts.pt", *more) == 130
     stopped = state_of(tmp_path / "parts.pt")
     assert stopped["updates"] == whole["updates"] // 2 + 1
-    place = Place(stopped["loader"]["epoch"], stopped["loader"]["batch"])
-    assert place == (Place(1, 1) if not more else Place(1, 2))
+    place = Position(stopped["loader"]["epoch"], stopped["loader"]["batch"])
+    assert place == (Position(1, 1) if not more else Position(1, 2))
     assert "--resume continues from the checkpoint" in capsys.readouterr().err
     assert run(tmp_path / "parts.pt", "--resume", *more) == 0
     resumed = state_of(tmp_path / "parts.pt")
@@ -196,13 +196,13 @@ def test_ctrl_c_a_few_times(tmp_path):
     interrupts(2, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_ctrl_c_a_hundred_times(tmp_path):
     interrupts(100, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_it_learns_the_words(tmp_path):
     assert train.main(["--device", "cpu", "--checkpoint", str(tmp_path / "c.pt")]) == 0

@@ -46,7 +46,7 @@ def test_train_and_validate(page):
     assert_dry(saw.validated, page["valid"])
 
 
-def test_it_goes_on_in_the_middle_of_an_epoch(tmp_path):
+def test_resume_in_the_middle_of_an_epoch(tmp_path):
     def loader_of(accelerator: Accelerator) -> Loader:
         loader = Loader(speech(), CHAIN, PLAN, batch_size=8, shuffle=True, device=accelerator.device)
         accelerator.register_for_checkpointing(loader)
@@ -68,11 +68,11 @@ def test_it_goes_on_in_the_middle_of_an_epoch(tmp_path):
 def test_skipping_the_first_batches_is_refused(dataset, workers):
     Accelerator(cpu=True)
     loader = Loader(dataset, CHAIN, PLAN if workers else None, batch_size=2, device="cpu")
-    with pytest.raises(UsageError, match=r"would not augment: .* give the Loader its state \(load_state_dict\)"):
+    with pytest.raises(UsageError, match=r"would not augment\. .* give the Loader its state \(load_state_dict\)"):
         list(skip_first_batches(loader, 1))
 
 
-def test_prepare_leaves_a_loader_alone_and_the_gradients_of_an_odd_batch_are_kept(page):
+def test_prepare_keeps_loader_and_gradients_of_an_odd_batch(page):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = torch.nn.Linear(1, 1)
     loader = Loader(speech(3), CHAIN, batch_size=1, device="cpu")

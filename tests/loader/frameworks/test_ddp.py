@@ -30,13 +30,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_together_they_see_what_one_would(runs, epoch):
+def test_processes_together_match_a_single_one(runs, epoch):
     first, second = (run["trained"][2 * epoch : 2 * epoch + 2] for run in runs)
     assert_no_clip_twice(first, second)
     assert_same_clips(first + second, plain(speech(), epoch))
 
 
-def test_epochs_differ_and_the_models_are_one(runs):
+def test_epochs_differ_and_models_agree(runs):
     for run in runs:
         assert [len(batch) for batch in run["trained"]] == [16, 4, 16, 4]
         assert_no_clip_twice(run["trained"][:2], run["trained"][2:])

@@ -70,7 +70,7 @@ def trainer_of(folder: Path, workers: int = 0, **options: Any) -> tuple[Any, Wit
         **options,
     )
     model = tiny_model()
-    callbacks = [names["GoOn"]()] if options.get("ignore_data_skip") else []
+    callbacks = [names["ResumeLoader"]()] if options.get("ignore_data_skip") else []
     trainer = names["AugmentedTrainer"](
         model, arguments, train_dataset=DATASET, eval_dataset=VALID, callbacks=callbacks
     )
@@ -108,7 +108,7 @@ def test_resume(options, step, batches, tmp_path):
     assert_equal(saw.trained, (expected(0) + expected(1))[batches:])
 
 
-def test_resuming_in_the_middle_without_the_callback_is_told(tmp_path):
+def test_resume_without_callback_is_refused(tmp_path):
     options = {"save_strategy": "steps", "save_steps": 2}
     trainer_of(tmp_path, max_steps=2, **options)[0].train()
     trainer, saw = trainer_of(tmp_path, **options)
@@ -117,7 +117,7 @@ def test_resuming_in_the_middle_without_the_callback_is_told(tmp_path):
     assert not saw.trained
 
 
-def test_what_happens_to_those_who_leave_the_trainers_own_loader(tmp_path):
+def test_default_data_loader_of_trainer(tmp_path):
     trainer, _ = trainer_of(tmp_path, save_strategy="no")
     own = type(trainer).__bases__[0].get_train_dataloader
     with pytest.raises(ValueError, match="No columns in the dataset match the model's forward method signature"):

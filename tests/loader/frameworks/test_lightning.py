@@ -58,7 +58,7 @@ def fit(block: int, folder: Path, go_on: str | None = None, **options: Any) -> t
     return saw, page
 
 
-def test_the_loader_in_a_data_module(tmp_path):
+def test_loader_in_a_data_module(tmp_path):
     saw, page = fit(0, tmp_path, max_epochs=2)
     assert saw.learned()
     assert_equal(saw.trained, plain(page["dataset"], 0) + plain(page["dataset"], 1))
@@ -68,7 +68,7 @@ def test_the_loader_in_a_data_module(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
 @pytest.mark.parametrize(("every", "rest"), [({"every_n_epochs": 1}, 0), ({"every_n_train_steps": 3}, 1)])
-def test_a_checkpoint_goes_on_where_it_was_saved(every, rest, tmp_path):
+def test_checkpoint_resumes_mid_epoch(every, rest, tmp_path):
     keep = ModelCheckpoint(tmp_path, filename="saved", enable_version_counter=False, **every)
     fit(0, tmp_path, max_epochs=1 + rest, callbacks=[keep])
     saw, page = fit(0, tmp_path, max_epochs=2 + rest, go_on=str(tmp_path / "saved.ckpt"))
@@ -77,7 +77,7 @@ def test_a_checkpoint_goes_on_where_it_was_saved(every, rest, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")  # where there are many cores
-def test_the_halves_with_a_data_loader(tmp_path):
+def test_split_with_a_data_loader(tmp_path):
     saw, page = fit(1, tmp_path, max_epochs=2, reload_dataloaders_every_n_epochs=1)
     assert saw.learned()
     for epoch in range(2):

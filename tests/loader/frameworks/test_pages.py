@@ -11,12 +11,12 @@ NAMES = sorted(path.stem for path in PAGES.glob("*.md"))
 OURS = {"accelerate", "ddp", "huggingface", "lightning", "precision", "pytorch", "speechbrain", "webdataset"}
 
 
-def test_the_pages_are_there():
+def test_pages_exist():
     assert set(NAMES) >= OURS
 
 
 @pytest.mark.parametrize("page", sorted(OURS))
-def test_every_block_is_run(page):
+def test_every_code_block_is_run(page):
     blocks = code_of(page)
     assert blocks
     for number in range(len(blocks)):

@@ -15,7 +15,7 @@ from tests.loader.frameworks.how_to import (
 )
 
 
-def test_the_loader(tmp_path, monkeypatch):
+def test_how_to_with_loader(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yours = names(device="cpu")
     saw = Witness(yours["model"])
@@ -30,7 +30,7 @@ def test_the_loader(tmp_path, monkeypatch):
     assert_equal([audio for audio, _ in loader], plain(page["dataset"], 2))
 
 
-def test_both_halves():
+def test_how_to_with_split():
     yours = names(device="cpu")
     saw = Witness(yours["model"])
     page = run("pytorch", 1, yours)

@@ -50,10 +50,10 @@ class Spotter(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net, self.told = keyword_model(), []
+        self.net, self.relative_lengths = keyword_model(), []
 
     def forward(self, audio: torch.Tensor, relative: torch.Tensor) -> torch.Tensor:
-        self.told.append(relative)
+        self.relative_lengths.append(relative)
         return self.net(audio[:, None])
 
 
@@ -96,12 +96,12 @@ def test_train_validate_and_test():
 
 
 @pytest.mark.parametrize("cut", [0, 2])
-def test_the_lengths_are_those_behind_the_chain(cut):
+def test_lengths_are_those_after_the_chain(cut):
     chain = Chain([ops.Gain(p=1.0), ops.AdjustDuration(duration_samples=5000, p=0.5), ops.Gain(p=1.0)], RATE)
     brain, saw = brain_of(chain, Plan(cut=cut))
     brain.fit(EpochCounter(1), DATASET, **SIZES)
     loader = Loader(DATASET, chain, Plan(cut=cut), batch_size=16, pad=True, shuffle=True, device="cpu")
-    for audio, relative, batch in zip(saw.trained, saw.model.told, loader, strict=True):
+    for audio, relative, batch in zip(saw.trained, saw.model.relative_lengths, loader, strict=True):
         assert torch.equal(relative * audio.shape[-1], batch["lengths"].float()) and relative.max() <= 1.0
         assert 5000 in batch["lengths"] and len(set(batch["lengths"].tolist())) > 2
         assert not any(clip[length:].any() for clip, length in zip(audio, batch["lengths"].tolist()))
@@ -130,7 +130,7 @@ def fit_in(folder: Path, epochs: int, stop_after: int | None = None) -> Witness:
 
 
 @pytest.mark.parametrize("epochs, stop_after", [(1, None), (2, 2), (2, 4)], ids=["end of an epoch", "first", "second"])
-def test_a_run_goes_on_where_it_was(epochs, stop_after, tmp_path):
+def test_run_resumes_where_it_stopped(epochs, stop_after, tmp_path):
     before, after = fit_in(tmp_path, epochs, stop_after), fit_in(tmp_path, 2)
     assert len(before.trained) == (stop_after or 3)
     assert_equal(before.trained + after.trained, expected(0) + expected(1))

@@ -72,7 +72,7 @@ def in_order(epoch: int) -> list[torch.Tensor]:
     return [each[:, 0] for each in plain(speech(SHARDS * EACH), epoch, shuffle=False)]
 
 
-def test_two_workers_each_read_their_shards(shards, monkeypatch):
+def test_each_worker_reads_its_shards(shards, monkeypatch):
     loader: Loader = page(shards, monkeypatch, workers=2)["loader"]
     batches = list(loader)
     found = {int(key): clip for batch in batches for key, clip in zip(batch["__key__"], batch["audio"])}
@@ -90,14 +90,14 @@ def test_validation(shards, monkeypatch):
     assert_dry([batch["audio"] for batch in loader], speech(SHARDS * EACH), lambda example: example[0][0])
 
 
-def test_more_workers_than_shards_are_told(shards, monkeypatch):
+def test_more_workers_than_shards_is_an_error(shards, monkeypatch):
     loader: Loader = page(shards, monkeypatch, workers=5)["loader"]
     with pytest.raises(DataError, match=r"ValueError: No samples found in dataset; perhaps you have fewer shards than"):
         list(loader)
 
 
 @pytest.mark.parametrize("wrap", [wds.WebLoader, torch.utils.data.DataLoader])
-def test_a_loader_is_no_dataset(shards, monkeypatch, wrap):
+def test_web_loader_is_not_a_dataset(shards, monkeypatch, wrap):
     names = page(shards, monkeypatch)
-    with pytest.raises(DataError, match="is a loader, which gives batches: Loader takes the dataset in it"):
+    with pytest.raises(DataError, match="is a loader, which yields batches: Loader needs the dataset in it"):
         Loader(wrap(names["stream"], batch_size=4), CHAIN, device="cpu")

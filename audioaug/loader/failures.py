@@ -1,0 +1,285 @@
+"""Failures: an op that raises, an example that cannot be read or a worker that dies becomes one clear error."""
+
+import multiprocessing.connection
+import signal
+import traceback
+import typing
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from audioaug.core import Draws
+from audioaug.engine import Preparer, WorkerChain
+from audioaug.errors import (
+    AudioaugError,
+    AudioaugWarning,
+    DataError,
+    OpError,
+    UsageError,
+    WorkerError,
+    first_line,
+    printable_lines,
+)
+from audioaug.internals import calling_frame, end_workers, worker_processes
+from audioaug.loader.pickling import MORE_SHARED_MEMORY, SHARED_MEMORY, shared_memory_error
+from audioaug.process import explain_worker_deaths
+
+# An op raises an exception
+
+LISTED = 8
+"""At most this many examples of a batch are listed in an error."""
+
+
+@contextmanager
+def op_errors(worker: WorkerChain, index: int, epoch: int) -> Iterator[None]:
+    """Turn an exception of an op on one example into an ``OpError``; our own errors pass unchanged."""
+    try:
+        yield
+    except AudioaugError:
+        raise
+    except Exception as error:
+        raise OpError(
+            f"Example {index} of epoch {epoch}: {_running_op(worker)} raised {_summary(error)}.",
+            f"To reproduce it: audioaug.build_cpu(chain, {worker.cut}, seed={worker.seed})(samples, index={index}, "
+            f"epoch={epoch}), with this example's samples.",
+        ) from error
+
+
+@contextmanager
+def batch_op_errors(
+    ops: Preparer, keys: Sequence[tuple[int, int]], seed: int, run_alone: Callable[[int, Draws], object]
+) -> Iterator[None]:
+    """Turn an exception of an op on a batch into an ``OpError``; our own errors pass unchanged.
+
+    Args:
+        ops: the part of the chain that runs.
+        keys: (epoch, index) of each example.
+        seed: of the draws.
+        run_alone: runs the same ops on one example, given its row and its draws. It finds the first example that fails
+            on its own; if none does, for example when memory is short, the error names the whole batch.
+    """
+    try:
+        yield
+    except AudioaugError:
+        raise
+    except Exception as error:
+        raise _batch_op_error(ops, keys, seed, run_alone, error) from error
+
+
+def _batch_op_error(
+    ops: Preparer,
+    keys: Sequence[tuple[int, int]],
+    seed: int,
+    run_alone: Callable[[int, Draws], object],
+    error: Exception,
+) -> OpError:
+    name = " + ".join(node.op.name for node in ops.running) or "the device part"
+    device_failed = "CUDA error" in str(error)  # then every later call fails in the same way
+    for row, (epoch, index) in enumerate([] if device_failed else keys):
+        draws = ops.chain.draw([index], epoch, seed)
+        try:
+            run_alone(row, draws)
+        except Exception as error_alone:
+            return OpError(
+                f"Example {index} of epoch {epoch}, in a batch of {len(keys)}: {_applied_ops(ops, draws) or name} "
+                f"raised {_summary(error_alone)}.",
+                f"To reproduce it: {_reproducing_call(ops, index, epoch, seed)}, with this example's samples.",
+            )
+    epoch, indices = keys[0][0], [index for _, index in keys]
+    more = f" and {len(keys) - LISTED} more" if len(keys) > LISTED else ""
+    return OpError(
+        f"Examples {', '.join(map(str, indices[:LISTED]))}{more} of epoch {epoch}, as a batch: {name} raised "
+        f"{_summary(error)}, but on none of them alone.",
+        f"Their draws: chain.draw({indices}, epoch={epoch}, seed={seed}).",
+    )
+
+
+def _applied_ops(ops: Preparer, draws: Draws) -> str:
+    """Name the running ops that these draws apply to their one example, each with its draw."""
+    names = []
+    for node in ops.running:
+        if draws[f"{node.path}:apply"][0]:
+            values = [f"{name}={draws[f'{node.path}:{name}'][0].item()!r}" for name in node.distributions]
+            names.append(f"{node.op.name} with {', '.join(values)}" if values else node.op.name)
+    return " + ".join(names)
+
+
+def _reproducing_call(ops: Preparer, index: int, epoch: int, seed: int) -> str:
+    """Return the line of code that runs this part of the chain on one example, after the part before it."""
+    before = f"audioaug.build_cpu(chain, {ops.start}, seed={seed})(samples, index={index}, epoch={epoch})"
+    stop = "" if ops.stop is None else f", stop={ops.stop}"
+    engine = "" if ops.fused else ", engine='torch-audiomentations'"
+    module = f"audioaug.build_device(chain, {ops.start}{engine}, seed={seed}{stop})"
+    return f"{module}(torch.from_numpy({before})[None], draws=chain.draw([{index}], {epoch}, {seed}))"
+
+
+def _running_op(worker: WorkerChain) -> str:
+    assert worker.running is not None
+    op, draw = worker.running
+    values = ", ".join(f"{name}={value[0].item()!r}" for name, value in draw.items())
+    return f"{op.name} with {values}" if values else op.name
+
+
+def _summary(error: Exception) -> str:
+    """Return type, message and line of an exception: a worker's traceback does not reach the training process."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} ({first_line(error)}; {frame.filename}, line {frame.lineno})"
+
+
+# An example cannot be read
+
+OnError = Literal["skip", "replace", "raise"]
+"""What happens when an example cannot be read."""
+
+DECODERS = ("soundfile", "torchcodec", "torchaudio._backend", "torchaudio.io")
+"""The modules whose RuntimeErrors say that a file cannot be decoded."""
+
+
+def is_unreadable(error: BaseException | None) -> bool:
+    """Return whether an exception means that an example cannot be decoded, rather than a mistake in the user's code.
+
+    That is a ``DataError``, an ``OSError``, or a ``RuntimeError`` of soundfile, torchcodec or torchaudio: of a type of
+    theirs, raised by them, or raised from such an error.
+    """
+    if isinstance(error, DataError | OSError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    innermost = next((name for name in reversed(raised_in) if not name.startswith("torch.")), "")
+    modules = type(error).__module__, innermost
+    from_decoder = any(f"{module}.".startswith(f"{decoder}.") for module in modules for decoder in DECODERS)
+    return from_decoder or is_unreadable(error.__cause__)
+
+
+def torchcodec_error(error: Exception) -> UsageError | None:
+    """Return a clear error if an exception means that torchcodec is missing or cannot be loaded; else ``None``."""
+    missing = isinstance(error, ImportError) and "torchcodec" in str(error).lower()
+    unloadable = isinstance(error, RuntimeError) and "Could not load libtorchcodec" in str(error)
+    if not (missing or unloadable):
+        return None
+    return UsageError(
+        "Reading an example needs torchcodec, which cannot be used here "
+        f"({type(error).__name__}: {first_line(error)}).",
+        "Install torchcodec and FFmpeg, or let the Loader decode with soundfile: for a Hugging Face dataset, "
+        "cast_column('audio', Audio(decode=False)).",
+    )
+
+
+class SkippedExamples:
+    """Counts examples that were left out or replaced, and warns of the first.
+
+    Raises:
+        UsageError: there is no such ``on_error``.
+    """
+
+    def __init__(self, on_error: OnError) -> None:
+        if on_error not in typing.get_args(OnError):
+            raise UsageError(f"Expected on_error to be 'skip', 'replace' or 'raise', got {on_error!r}.")
+        self.on_error, self.count, self.last = on_error, 0, ""
+
+    def add(self, reasons: Sequence[str]) -> None:
+        """Count examples, given a sentence on each; warn of the first at the user's loop over the batches."""
+        if reasons and not self.count:
+            outcome = "It was replaced by another example" if self.on_error == "replace" else "It was left out"
+            warnings.warn(
+                f"{reasons[0]} {outcome} (on_error={self.on_error!r}); Loader.skipped counts such examples.",
+                AudioaugWarning,
+                stacklevel=user_stacklevel(),
+            )
+        self.count += len(reasons)
+        self.last = printable_lines(reasons[-1]) if reasons else self.last
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "Every example could be read."
+        outcome = "replaced" if self.on_error == "replace" else "left out"
+        subject = (
+            "1 example could not be read and was"
+            if self.count == 1
+            else (f"{self.count} examples could not be read and were")
+        )
+        return f"{subject} {outcome}. The last one: {self.last}"
+
+
+def user_stacklevel() -> int:
+    """Return the ``stacklevel`` with which a warning of the calling function names the user's line."""
+    frame = calling_frame(1)
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("audioaug."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+# A worker dies
+
+CAUSES: dict[int, str] = {
+    signal.SIGKILL: "Most likely the system was out of memory (see dmesg): use fewer workers, smaller batches or a "
+    "smaller prefetch_factor.",
+    signal.SIGBUS: f"Most likely {SHARED_MEMORY}, through which workers send batches, is full. {MORE_SHARED_MEMORY}",
+    signal.SIGSEGV: "A native library crashed, perhaps an audio decoder: num_workers=0 and python -X faulthandler show "
+    "where.",
+    signal.SIGABRT: "A native library aborted: num_workers=0 and python -X faulthandler show where.",
+    signal.SIGTERM: "Another process, such as a job scheduler, terminated it.",
+}
+UNKNOWN_CAUSE = "Try num_workers=0, which may show why."
+
+_iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Iterators of DataLoaders with workers, whose deaths are explained."""
+
+
+def watch_workers(iterator: Any) -> None:
+    """Explain deaths of the workers of a DataLoader's iterator, also if torch reports them during a training step."""
+    _iterators.add(iterator)
+    explain_worker_deaths(lambda: next(filter(None, map(worker_death, tuple(_iterators))), None))
+
+
+@contextmanager
+def worker_errors(iterator: Any) -> Iterator[None]:
+    """Turn errors of torch about a dead worker of this iterator, or full shared memory, into a ``WorkerError``."""
+    try:
+        yield
+    except WorkerError:
+        raise
+    except (RuntimeError, OSError, EOFError) as error:
+        try:
+            death = worker_death(iterator, patience=2.0 if isinstance(error, ConnectionError | EOFError) else 0.0)
+        except WorkerError as raised_by_handler:  # torch was notified of the death in this moment
+            death = raised_by_handler
+        explained = death or shared_memory_error(error)
+        if explained is None:
+            raise
+        raise explained from None
+
+
+def worker_death(iterator: Any, patience: float = 0.0) -> WorkerError | None:
+    """Return an error for the first dead worker of an iterator, if one is dead within ``patience`` seconds.
+
+    A worker that is killed while it hands over a batch breaks the connection a moment before it is dead.
+    """
+    workers = worker_processes(iterator)
+    if patience and workers:
+        ended = multiprocessing.connection.wait([worker.sentinel for worker in workers], patience)
+        for worker in workers:
+            worker.join(patience if worker.sentinel in ended else 0.0)
+    return next((_death_error(worker.pid, worker.exitcode) for worker in workers if worker.exitcode), None)
+
+
+def _death_error(pid: int, exit_code: int) -> WorkerError:
+    if exit_code > 0:
+        return WorkerError(f"A worker (pid {pid}) ended with exit code {exit_code}.", UNKNOWN_CAUSE)
+    name = signal.Signals(-exit_code).name
+    return WorkerError(f"A worker (pid {pid}) was killed by {name}.", CAUSES.get(-exit_code, UNKNOWN_CAUSE))
+
+
+def end_and_clean_up(iterator: Any) -> None:
+    """End all workers of an iterator, and remove the shared memory of batches that a dead one had not handed over.
+
+    Left to the garbage collector, torch may wait 5 s for each worker if one is dead.
+    """
+    end_workers(iterator)
+    for worker in worker_processes(iterator):
+        for file in SHARED_MEMORY.glob(f"torch_{worker.pid}_*"):
+            file.unlink(missing_ok=True)

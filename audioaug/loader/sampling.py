@@ -1,0 +1,204 @@
+"""Sampling: which examples make up the next batch, and how far a run has got.
+
+``KeySampler`` is the source of batches for a map-style dataset, ``Stream`` for an iterable one. ``Position`` is the
+state that a checkpoint keeps.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from audioaug.errors import AudioaugError, DataError, UsageError, first_line
+from audioaug.loader.examples import Key
+from audioaug.loader.failures import is_unreadable, torchcodec_error
+from audioaug.loader.processes import rank_and_size
+from audioaug.loader.worker import Fetched, Fetcher
+
+
+class Position(NamedTuple):
+    """Progress of a run: ``batch`` batches of ``epoch`` are done, including those without a usable example."""
+
+    epoch: int = 0
+    batch: int = 0
+
+    def state(self, seed: int, batches: int | None) -> dict[str, int | None]:
+        """Return what a checkpoint keeps: the position, the run's seed, and the batches in an epoch if known.
+
+        The latter two identify Loaders for which the position means the same.
+        """
+        return {**self._asdict(), "seed": seed, "batches": batches}
+
+
+def position_from(state: Mapping[str, Any], seed: int, batches: int | None) -> Position:
+    """Return the position in a checkpoint; raise ``UsageError`` if it is that of a different Loader."""
+    if not {"epoch", "batch", "seed", "batches"} <= set(state):
+        found = ", ".join(map(repr, state)) or "no keys"
+        raise UsageError(f"Expected the state of a Loader, with epoch, batch, seed and batches, got {found}.")
+    if state["seed"] != seed:
+        raise UsageError(
+            f"The state is of a Loader with seed {state['seed']}, but this one has seed {seed}.",
+            "Give Loader the same seed.",
+        )
+    if state["batch"] and state["batches"] != batches:
+        raise UsageError(
+            f"The state is in the middle of an epoch of {state['batches']} batches, but this Loader has {batches}.",
+            "Use the same dataset, batch size and number of processes, or start the next epoch with set_epoch.",
+        )
+    return Position(int(state["epoch"]), int(state["batch"]))
+
+
+class EpochSlice(NamedTuple):
+    """Batches of one epoch, from ``start`` on: at most ``batches`` of them, or all that are left.
+
+    ``continues``: the previous slice of the same epoch ended at ``start``, so the order of the examples is kept.
+    """
+
+    start: Position
+    batches: int | None = None
+    continues: bool = False
+
+
+class KeySampler:
+    """Turns the lists of indices of a batch sampler into lists of keys, (epoch, index).
+
+    With the epoch in each key, workers that live through several epochs need not be notified. The batch sampler is
+    iterated over once an epoch, even if several slices of it are taken, by different DataLoaders.
+    """
+
+    def __init__(self, batches: Iterable[Sequence[int]]) -> None:
+        self.batches = batches
+        self._slice = EpochSlice(Position())
+        self._order: Iterator[Sequence[int]] = iter(())
+
+    def select(self, batches: EpochSlice) -> int:
+        """Choose what the next iteration yields; return how many batches before it come again: none."""
+        self._slice = batches
+        if not batches.continues:
+            samplers: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
+            for sampler in samplers:
+                if hasattr(sampler, "set_epoch"):  # DistributedSampler and the like
+                    sampler.set_epoch(batches.start.epoch)
+            self._order = islice(self.batches, batches.start.batch, None)
+        return 0
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        epoch = self._slice.start.epoch
+        return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self._slice.batches))
+
+    def __len__(self) -> int:
+        return len(self.batches)  # type: ignore[arg-type]
+
+
+def is_stream(dataset: Any) -> bool:
+    """Return whether a dataset can only be iterated over."""
+    iterable = isinstance(dataset, IterableDataset)  # torch's has a __getitem__, which only raises
+    return iterable or (hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__"))
+
+
+class Stream(IterableDataset["Fetched | AudioaugError"]):
+    """An iterable dataset as the DataLoader sees it: each worker reads, augments and batches its own share.
+
+    As always in torch, the dataset itself has to give each worker (``get_worker_info``) and each process of distributed
+    training a different share. The index of an example, from which its draws follow, is
+
+        ``shard + shards * n``
+
+    for the n-th example, from 0, that a worker reads; with R processes of W workers each (at least one), worker w of
+    process r is shard r * W + w of R * W. If the dataset deals its examples out in turn, as in ``islice(examples,
+    shard, None, shards)``, this is the position in the whole stream, and the audio does not depend on the number of
+    workers or processes. If it deals out whole files, indices are still unique in an epoch, but which example has which
+    depends on the number of workers and processes, as the shares do.
+
+    Args:
+        fetcher: of the dataset, which may have ``set_epoch``: it is called in each worker.
+        batch_size: of the batches that each worker makes.
+        drop_last: whether each worker leaves out a last batch with fewer examples.
+        persistent: whether workers live through several epochs, so that the epoch must be shared with them.
+    """
+
+    def __init__(self, fetcher: Fetcher, batch_size: int, drop_last: bool, persistent: bool) -> None:
+        self.dataset, self.fetcher = fetcher.dataset, fetcher
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.rank, self.processes = 0, 1
+        self._epoch: Any = torch.zeros(1, dtype=torch.int64).share_memory_() if persistent else [0]
+
+    def select(self, batches: EpochSlice) -> int:
+        """Choose the epoch of the next iteration; return how many batches come again before the slice: all of them.
+
+        A stream must be read again from its beginning. A slice of one has no limit.
+        """
+        self._epoch[0] = batches.start.epoch
+        self.rank, self.processes = rank_and_size()
+        return batches.start.batch
+
+    def __iter__(self) -> Iterator["Fetched | AudioaugError"]:
+        epoch = int(self._epoch[0])
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+        indices, examples = self._indices(), iter(self.dataset)
+        while True:
+            try:
+                batch = dict(zip(islice(indices, self.batch_size), examples))  # indices first: they have no end
+            except Exception as error:
+                error = torchcodec_error(error) or error
+                if self.fetcher.on_error != "raise" and is_unreadable(error):
+                    yield _stream_error(error)
+                elif isinstance(error, AudioaugError):
+                    yield error
+                else:
+                    raise
+                return
+            if len(batch) < (self.batch_size if self.drop_last else 1):
+                return
+            yield self.fetcher.fetch([(epoch, index) for index in batch], batch, list(batch))
+
+    def _indices(self) -> Iterator[int]:
+        worker = get_worker_info()
+        worker_id, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        return count(self.rank * workers + worker_id, self.processes * workers)
+
+    def __len__(self) -> int:
+        examples = len(self.dataset)
+        return examples // self.batch_size if self.drop_last else -(-examples // self.batch_size)
+
+
+def _stream_error(error: Exception) -> DataError:
+    return DataError(
+        f"The dataset is iterable and raised {type(error).__name__} ({first_line(error)}): it cannot be read further.",
+        "Leave out broken examples in the dataset, or use on_error='raise' to see where the error comes from.",
+    )
+
+
+def refuse_collating(*_: Any) -> NoReturn:
+    """Raise ``UsageError``: a DataLoader made of a Loader's attributes would not augment."""
+    raise UsageError(
+        "A DataLoader made of a Loader's dataset, sampler and collate_fn would not augment.",
+        "To resume in the middle of an epoch, give the Loader its state (load_state_dict); "
+        "docs/how-to/huggingface.md has the lines for Trainer.",
+    )
+
+
+class BatchSamplerView:
+    """The ``batch_sampler`` attribute of a Loader, for frameworks: the number of batches, and ``set_epoch``.
+
+    Args:
+        count: returns the number of batches.
+        set_epoch: sets the Loader's next epoch.
+    """
+
+    def __init__(self, count: Callable[[], int], set_epoch: Callable[[int], None]) -> None:
+        self._count, self.set_epoch = count, set_epoch
+
+    @property
+    def sampler(self) -> "BatchSamplerView":
+        """Itself: frameworks call ``set_epoch`` of a batch sampler's sampler."""
+        return self
+
+    def __len__(self) -> int:
+        return self._count()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        refuse_collating()

@@ -1,0 +1,319 @@
+"""Worker: reads examples, runs the first part of the chain, collates, and prepares the device part.
+
+The first part runs on each example before collation, or on the whole batch afterwards: the worker engine. Without
+workers all of it runs in the training process.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import default_collate
+
+from audioaug.core import Draws, Timeline
+from audioaug.core.draws import uniforms
+from audioaug.engine import DeviceChain, Prepared, Preparer, WorkerChain, checked
+from audioaug.errors import AudioaugError, DataError, first_line
+from audioaug.loader.examples import (
+    Field,
+    Key,
+    add_lengths,
+    audio_field,
+    describe,
+    get_wave,
+    own_length,
+    samples_of,
+    with_item,
+    with_lengths,
+    with_wave,
+)
+from audioaug.loader.failures import OnError, batch_op_errors, is_unreadable, op_errors, torchcodec_error
+from audioaug.loader.pickling import WorkerBatch, shared_memory_error
+from audioaug.loader.targets import LabelTransforms
+
+REPLACEMENT = 2**31 + 1
+"""The draw that selects which example replaces another: its position, past the end of any chain."""
+
+
+@dataclass
+class Fetched:
+    """Examples after the ops that run on clips, with their timelines, and the draws for the rest of the chain."""
+
+    examples: list[Any]
+    timelines: list[Timeline]
+    draws: Draws
+    skipped: list[str]
+    keys: list[Key]
+    audio_key: Field | None = None
+
+
+class Fetcher:
+    """The dataset as the DataLoader sees it: reads examples by key and runs the ops that run on clips.
+
+    Args:
+        dataset: map-style, or the iterable one of a ``Stream``, which passes its examples to ``fetch``.
+        worker: the ops that run on clips.
+        on_error: what happens when an example cannot be read.
+        tracks_time: whether labels follow the audio, so that timelines are needed.
+        lengths: the field of an example with its own length in samples, if its wave is padded.
+        audio_key: the field of an example with its audio; by default, found in the first example.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        worker: WorkerChain,
+        on_error: OnError,
+        tracks_time: bool = False,
+        lengths: Field | None = None,
+        audio_key: Field | None = None,
+    ) -> None:
+        self.dataset, self.worker, self.on_error = dataset, worker, on_error
+        self.tracks_time, self.lengths, self.audio_key = tracks_time, lengths, audio_key
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, keys: list[Key]) -> "Fetched | AudioaugError":
+        """Read and augment examples of the map-style dataset. See ``fetch``."""
+        replacements = range(len(self.dataset)) if self.on_error == "replace" else ()
+        return self.fetch(keys, self.dataset, replacements)
+
+    def fetch(self, keys: Sequence[Key], source: Any, replacements: Sequence[int]) -> "Fetched | AudioaugError":
+        """Read and augment examples; those that cannot be read are left out, replaced, or an error.
+
+        Our own errors are returned, not raised, since the DataLoader would bury their sentence in a traceback.
+
+        Args:
+            keys: (epoch, index) of each example.
+            source: has each example under its index.
+            replacements: the indices of examples that may replace another.
+        """
+        try:
+            return self._fetch(keys, source, replacements)
+        except AudioaugError as error:
+            return error
+
+    def _fetch(self, keys: Sequence[Key], source: Any, replacements: Sequence[int]) -> Fetched:
+        draws = self.worker.chain.draw([index for _, index in keys], keys[0][0], self.worker.seed)
+        examples: list[Any] = []
+        timelines: list[Timeline] = []
+        kept, skipped = [], []
+        for row, (epoch, index) in enumerate(keys):
+            try:
+                example, wave = self._read(source, index)
+            except Exception as error:
+                if explained := torchcodec_error(error):
+                    raise explained from None
+                if self.on_error == "raise" or not is_unreadable(error):
+                    raise
+                skipped.append(_why_skipped(index, error))
+                if self.on_error == "skip" or not (found := self._replacement(source, replacements, epoch, index)):
+                    continue
+                example, wave = found
+            with op_errors(self.worker, index, epoch):  # what fails here is the chain's fault, not the example's
+                if self.tracks_time:
+                    wave, timeline = self.worker.follow(wave, draws=draws.rows([row]), stop=self.worker.cut)
+                    timelines.append(timeline)
+                else:
+                    wave = self.worker(wave, draws=draws.rows([row]))
+            augmented = torch.from_numpy(np.require(wave, requirements="W"))
+            examples.append(with_wave(example, augmented, self.audio_key))
+            kept.append(row)
+        return Fetched(examples, timelines, draws.rows(kept), skipped, [keys[row] for row in kept], self.audio_key)
+
+    def _read(self, source: Any, index: int) -> tuple[Any, NDArray[np.float32]]:
+        example = source[index]
+        self.audio_key = audio_field(example, self.audio_key)
+        wave = checked(samples_of(example, self.worker.chain.sample_rate, self.audio_key))
+        return example, wave if self.lengths is None else wave[..., : own_length(example, self.lengths, wave.shape[-1])]
+
+    def _replacement(
+        self, source: Any, replacements: Sequence[int], epoch: int, index: int
+    ) -> tuple[Any, NDArray[np.float32]] | None:
+        """Read another example, drawn from seed, epoch and index; ``None`` if eight of them cannot be read either."""
+        for uniform in uniforms(self.worker.seed, epoch, [index], [REPLACEMENT] * 8, range(8))[0]:
+            try:
+                return self._read(source, replacements[int(uniform * len(replacements))])
+            except Exception as error:
+                if not is_unreadable(error):
+                    raise
+        return None
+
+
+class Collate:
+    """Collates examples to a batch, runs the ops that run on batches, and prepares the device part.
+
+    Args:
+        preparer: of the device part.
+        collate_fn: the user's own, which must keep the audio in its field; torch's default otherwise.
+        pad: whether clips may differ in length; then they are padded with silence, and the batch gets their lengths.
+        batched_ops: the ops that run here, on the batch, if there are any.
+        labels: the labels that follow the audio.
+        lengths: the field, of an example and of the batch, for the clips' lengths; by default, a new one in the batch.
+        seed: of the training run, for error messages.
+    """
+
+    def __init__(
+        self,
+        preparer: Preparer,
+        collate_fn: Callable[[list[Any]], Any] | None,
+        pad: bool,
+        batched_ops: DeviceChain | None = None,
+        labels: LabelTransforms | None = None,
+        lengths: Field | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.preparer, self.collate_fn, self.pad, self.batched_ops = preparer, collate_fn, pad, batched_ops
+        self.labels, self.lengths, self.seed = labels, lengths, seed
+
+    def __call__(self, fetched: "Fetched | AudioaugError") -> "WorkerBatch | AudioaugError":
+        """Return what is sent to the training process: a batch, or the error to be raised there."""
+        if isinstance(fetched, AudioaugError):
+            return fetched
+        try:
+            return self._collate(fetched)
+        except AudioaugError as error:
+            return error
+        except RuntimeError as error:
+            if explained := shared_memory_error(error):  # torch's default collate_fn allocates batches there
+                return explained
+            raise
+
+    def _collate(self, fetched: Fetched) -> WorkerBatch:
+        if not fetched.examples:
+            return WorkerBatch(None, None, fetched.skipped, [])
+        key = fetched.audio_key
+        waves = [get_wave(example, key) for example in fetched.examples]
+        lengths = [wave.shape[-1] for wave in waves]
+        batch = self._batch(self._with_labels(fetched, waves), waves, lengths, key)
+        audio, ends = self._collated_audio(batch, lengths, key)
+        if self.batched_ops is not None:
+            audio, ends = self._augmented(self.batched_ops, audio, fetched, ends)
+            batch = with_wave(batch, audio, key)
+        prepared = self._prepared(self.preparer, audio, fetched, ends)
+        if self.collate_fn is None:
+            self._check_ragged(prepared, lengths)
+            batch = self._with_lengths(batch, torch.tensor(ends)) if self.pad else batch
+        return WorkerBatch(batch, prepared, fetched.skipped, fetched.keys, key)
+
+    def _collated_audio(self, batch: Any, lengths: list[int], key: Field | None) -> tuple[torch.Tensor, list[int]]:
+        """Return the audio of a batch and where each clip ends in it.
+
+        Raises:
+            DataError: ``collate_fn`` has moved, removed or cut the audio.
+        """
+        try:
+            audio = get_wave(batch, key)
+        except DataError:
+            raise DataError(
+                f"collate_fn returned {describe(batch)}, without the audio at {key!r}, where the examples have it.",
+                "Let collate_fn keep the audio in its field; rename it in the training step.",
+            ) from None
+        if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
+            raise DataError(
+                f"Expected collate_fn to stack {len(lengths)} clips to one tensor, (B, T) or (B, C, T), got "
+                f"{type(audio).__name__} {tuple(getattr(audio, 'shape', ()))}.",
+            )
+        ends = np.minimum(lengths, audio.shape[-1]).tolist()
+        if self.labels and ends != lengths:
+            raise DataError(
+                f"collate_fn cut a clip of {max(lengths)} samples to {audio.shape[-1]}, which targets cannot follow.",
+                "Cut clips in the dataset, with their targets, or with AdjustDuration in the chain.",
+            )
+        return audio, ends
+
+    def _check_ragged(self, prepared: Prepared, lengths: list[int]) -> None:
+        """Raise ``DataError`` if clips have, or get, different lengths without ``pad``."""
+        if prepared.ragged and not self.pad:
+            raise DataError(
+                f"Clips of different lengths ({min(lengths)} and {max(lengths)} samples) cannot be one batch."
+                if min(lengths) < max(lengths)
+                else "Ops after collation would give the clips different lengths, which cannot be one batch.",
+                "Set pad=True (in Loader, or in a model file), or cut them to one length.",
+            )
+
+    def _prepared(self, preparer: Preparer, audio: torch.Tensor, fetched: Fetched, ends: list[int]) -> Prepared:
+        """Return what the preparer's ops are to do with the batch.
+
+        Raises:
+            DataError: they change clips' lengths after the user's own ``collate_fn`` has seen them.
+        """
+
+        def run_alone(row: int, draws: Draws) -> object:
+            return preparer(draws, _shape(audio[row : row + 1, ..., : ends[row]]))
+
+        with batch_op_errors(preparer, fetched.keys, self.seed, run_alone):
+            prepared = preparer(fetched.draws, _shape(audio), lengths=ends)
+        if self.collate_fn is not None and prepared.changes_length:
+            raise DataError(
+                "Ops after collation would change the clips' lengths, which collate_fn cannot take into account.",
+                "Cut the chain after these ops, or give Loader pad=True instead of a collate_fn.",
+            )
+        return prepared
+
+    def _augmented(
+        self, module: DeviceChain, audio: torch.Tensor, fetched: Fetched, ends: list[int]
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Return the batch after the ops that run here, and the lengths of its clips."""
+        prepared = self._prepared(module.prepare, audio, fetched, ends)
+        with torch.no_grad():
+            audio, length_B = augment_batch(module, audio, prepared, fetched.keys, self.seed)
+        return audio.contiguous(), length_B.tolist()
+
+    def _with_labels(self, fetched: Fetched, waves: list[torch.Tensor]) -> list[Any]:
+        """Return the examples with their clips' current lengths, and labels as the whole chain moves them."""
+        examples = fetched.examples
+        if self.lengths is not None:
+            examples = [with_item(example, self.lengths, wave.shape[-1]) for example, wave in zip(examples, waves)]
+        if self.labels:
+            channels = 1 if waves[0].ndim == 1 else len(waves[0])
+            examples = self.labels.apply(examples, fetched.draws, fetched.timelines, channels, fetched.audio_key)
+        return examples
+
+    def _with_lengths(self, batch: Any, length_B: torch.Tensor) -> Any:
+        return add_lengths(batch, length_B) if self.lengths is None else with_lengths(batch, length_B, self.lengths)
+
+    def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int], key: Field | None) -> Any:
+        if self.collate_fn is not None:
+            return self.collate_fn(examples)
+        shapes = {tuple(wave.shape[:-1]) for wave in waves}
+        if len(shapes) > 1:
+            raise DataError(f"Clips with channel shapes {sorted(shapes)} cannot be one batch.", "Mix them down.")
+        longest = max(lengths)
+        if min(lengths) < longest:  # padding by zero samples copies, too
+            waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
+        labels = self.labels.collate(examples, self.pad) if self.labels else {}
+        examples = [with_wave(example, wave, key) for example, wave in zip(examples, waves, strict=True)]
+        for field in labels:  # torch's default cannot collate ragged ones
+            examples = [with_item(example, field, 0) for example in examples]
+        batch = default_collate(examples)
+        for field, label in labels.items():
+            batch = with_item(batch, field, label)
+        return batch
+
+
+def augment_batch(
+    module: DeviceChain, audio: torch.Tensor, prepared: Prepared, keys: Sequence[Key], seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a batch after a part of the chain, and the lengths of its clips; raise ``OpError`` if an op fails."""
+
+    def run_alone(row: int, draws: Draws) -> object:
+        return module(audio[row : row + 1, ..., : prepared.length_of(row)], draws=draws)
+
+    with batch_op_errors(module.prepare, keys, seed, run_alone):
+        return module.augment(audio, prepared)
+
+
+def _shape(audio: torch.Tensor) -> tuple[int, ...]:
+    """Return (B, C, T) of a batch (B, C, T) or (B, T)."""
+    return tuple(audio.shape) if audio.ndim == 3 else (len(audio), 1, audio.shape[-1])
+
+
+def _why_skipped(index: int, error: Exception) -> str:
+    if isinstance(error, DataError):
+        return str(error)
+    return f"Example {index} cannot be read ({type(error).__name__}: {first_line(error)[:200]})."

@@ -1,0 +1,216 @@
+"""Process-wide changes: every signal handler, hook and allocator setting of audioaug, and one switch for all.
+
+With ``AUDIOAUG_PATCHES=off`` (or ``0``) in the environment none of them is made: everything runs as it would with plain
+Python and torch. ``name``: what is changed, what for, and when it is undone.
+
+In the training process:
+
+- ``explain_worker_deaths``: torch's handler of SIGCHLD is wrapped, so that the error names the signal that killed a
+  worker and its likely cause. Stays; it calls torch's own handler first.
+- ``listen_for_interrupts``: ``sys.unraisablehook`` is wrapped, so that a Ctrl-C that Python drops while it deletes an
+  object ends training at the next batch. Stays; everything else goes to the hook before it.
+- ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
+- ``share_temporary_folder``: workers share the temporary folder of multiprocessing, which is removed even if one is
+  killed. Removed when Python exits.
+
+In each worker, which ends with them:
+
+- ``start_worker``: Ctrl-C is ignored, threads that lose the connection end without a traceback, torch, OpenMP and BLAS
+  get one thread, objects copied by the fork are exempt from garbage collection, and freed memory is kept.
+
+While a command runs:
+
+- ``Interrupt``: the handler of SIGINT and ``sys.unraisablehook`` are replaced. Undone when the block is left.
+- ``skip_last_collection``: objects are exempt from the garbage collection at exit. The process ends.
+
+Not covered by the switch: ``plan.threads`` sets torch's number of threads during an iteration
+(``loader/processes.py``), compiled loops run in the threads of torch's own OpenMP, called through ctypes
+(``dsp/loops.py``), and the random generators that a reference transform draws from are seeded for that call and
+restored (``engine/cpu.py``). Private attributes of torch are read, and none is set (``internals.py``).
+"""
+
+import atexit
+import ctypes
+import functools
+import gc
+import multiprocessing.util
+import os
+import platform
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+SWITCH = "AUDIOAUG_PATCHES"
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+"""Parameters of ``mallopt`` in glibc's malloc.h."""
+
+LARGEST_THRESHOLD = 2**31 - 1
+
+LARGEST_KEPT_BLOCK = 2**25 - 2**14
+"""Bytes: glibc serves blocks of up to 32 MiB from memory that it keeps."""
+
+_wrapped_sigchld = False
+_listening = threading.Event()
+_interrupted = threading.Event()
+
+
+def patches_enabled() -> bool:
+    """Return whether process-wide changes may be made: unless ``AUDIOAUG_PATCHES`` is ``off`` or ``0``."""
+    return os.environ.get(SWITCH, "").strip().lower() not in ("0", "off", "false", "no")
+
+
+def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
+    """Replace the error that torch's SIGCHLD handler raises by the one that ``find_death`` returns, if it returns one.
+
+    torch's handler raises in the main thread, anywhere in a training step.
+    """
+    global _wrapped_sigchld
+    handler = signal.getsignal(signal.SIGCHLD)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if _wrapped_sigchld or not patches_enabled() or not callable(handler) or not in_main_thread:
+        return
+
+    def explain(number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except RuntimeError:
+            if death := find_death():
+                raise death from None
+            raise
+
+    signal.signal(signal.SIGCHLD, explain)
+    _wrapped_sigchld = True
+
+
+def listen_for_interrupts() -> None:
+    """Note each ``KeyboardInterrupt`` that Python drops from now on.
+
+    Python cannot raise while it deletes an object: it calls ``sys.unraisablehook`` and continues. Such objects are
+    deleted with every batch that comes from a worker.
+    """
+    if _listening.is_set() or not patches_enabled():
+        return
+    _listening.set()
+    previous = sys.unraisablehook
+
+    def note(unraisable: Any) -> None:
+        if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _interrupted.set()
+        else:
+            previous(unraisable)
+
+    sys.unraisablehook = note
+
+
+def raise_dropped_interrupt() -> None:
+    """Raise ``KeyboardInterrupt`` in the main thread if Python has dropped one."""
+    if _interrupted.is_set() and threading.current_thread() is threading.main_thread():
+        _interrupted.clear()
+        raise KeyboardInterrupt
+
+
+class Interrupt:
+    """Context in which Ctrl-C raises ``KeyboardInterrupt`` in this process only, and ``check`` raises it again.
+
+    Python drops what is raised while it forks a process or deletes an object, and prints a traceback instead. Workers
+    that have just been forked would each print one, too.
+    """
+
+    def __init__(self) -> None:
+        self._pid, self._pressed = os.getpid(), False
+        self._handler: Any = None
+        self._hook: Any = None
+
+    def __enter__(self) -> "Interrupt":
+        if patches_enabled():
+            if threading.current_thread() is threading.main_thread():
+                self._handler = signal.signal(signal.SIGINT, self._on_signal)
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._hook is not None:
+            sys.unraisablehook = self._hook
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if Ctrl-C was pressed."""
+        if self._pressed:
+            raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._pid:
+            self._pressed = True
+            raise KeyboardInterrupt
+
+    def _on_unraisable(self, unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self._hook(unraisable)
+
+
+def start_worker(worker_id: int) -> None:
+    """Set up a DataLoader worker: its ``worker_init_fn``.
+
+    Garbage that a fork has copied is left to the training process: it may hold another Loader, whose workers would be
+    ended.
+    """
+    if not patches_enabled():
+        return
+    gc.freeze()
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process ends its workers
+    sys.excepthook = _print_unless_disconnected
+    threadpool_limits(1)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+
+
+def _print_unless_disconnected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an exception, unless the training process has closed the connection, as it does after Ctrl-C."""
+    if not isinstance(error, ConnectionError):
+        sys.__excepthook__(kind, error, trace)
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep all memory that it frees; return whether that was possible (glibc can).
+
+    For workers, whose peak does not grow. Memory from the system costs a page fault for each 4 KiB: measured on ten
+    ops, a third of their time.
+    """
+    if platform.libc_ver()[0] != "glibc" or not patches_enabled():
+        return False
+    library = ctypes.CDLL(None)
+    return all(library.mallopt(parameter, LARGEST_THRESHOLD) == 1 for parameter in (TRIM_THRESHOLD, MMAP_THRESHOLD))
+
+
+@functools.cache
+def keep_some_freed_memory() -> None:
+    """Let this process keep up to 64 MiB of the memory that it frees; limits that the user has set stay.
+
+    glibc returns free memory at the end of its heap to the system if that is more than twice the largest block, of at
+    most 32 MiB, that was allocated on its own and freed. So such a block is allocated and freed here, untouched. Other
+    allocators are not affected.
+    """
+    if patches_enabled():
+        import torch
+
+        torch.empty(LARGEST_KEPT_BLOCK, dtype=torch.uint8)
+
+
+def share_temporary_folder() -> None:
+    """Create the temporary folder of multiprocessing, so that workers started later use it too."""
+    if patches_enabled():
+        multiprocessing.util.get_temp_dir()
+
+
+def skip_last_collection() -> None:
+    """Spare Python the garbage collection at exit, which takes about a second once torch and librosa are imported."""
+    if patches_enabled():
+        atexit.register(gc.freeze)
