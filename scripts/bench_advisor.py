@@ -1,4 +1,4 @@
-"""How good is the advice? Beside an exhaustive race of every cell, and on planted faults with a known answer.
+"""How good is the advice? Beside an exhaustive race of every candidate, and on planted faults with a known answer.
 
     python scripts/bench_advisor.py --seconds 112 --json result.json    80 minutes on 2 cores, alone on the machine
     python scripts/bench_advisor.py --seconds 112 --json result.json    goes on where it was interrupted
@@ -28,16 +28,16 @@ from compact_records import write_compact
 from rich.console import Console
 
 from audioaug.advise import survey
-from audioaug.advise.arms import stock_of
+from audioaug.advise.candidates import queued_batches
 from audioaug.advise.progress import Progress
 from audioaug.advise.racing import FINALISTS, Racer
-from audioaug.advise.target import Target
-from audioaug.decide.race import leader, middles, paired_ratio, ties
+from audioaug.advise.training_job import TrainingJob
+from audioaug.decide.race import leader, paired_ratio, ties, typical_seconds
 from audioaug.errors import AudioaugError, UsageError
 from audioaug.loader.processes import torch_threads
 from audioaug.measure import clock_for, host_facts
 from audioaug.process import keep_freed_memory
-from audioaug.records import Cell, Measurement, Report, Timing, read_record
+from audioaug.records import Candidate, Measurement, Report, Timing, read_record
 from audioaug.units import format_seconds
 
 # The truth
@@ -49,9 +49,9 @@ CLOSE = 1.15
 """Cells within this much of the best are raced to the end."""
 
 ROUNDS, FEWEST_ROUNDS, BLOCK = 6, 3, 0.5
-"""Of each cell (fewer, where all cells take longer than ``CELLS_SECONDS``), and a block's seconds."""
+"""Of each candidate (fewer, where all candidates take longer than ``CANDIDATES_SECONDS``), and a block's seconds."""
 
-CELLS_SECONDS = 240.0
+CANDIDATES_SECONDS = 240.0
 
 RAGGED_STEPS = 8
 """In a block, at least, where batches are of many lengths."""
@@ -61,7 +61,7 @@ UNHURRIED = 100.0
 
 
 def judge(workload: Workload, seconds: float, truth_seconds: float) -> Row:
-    """Ask the advisor, then (where it is wanted) race every cell, and return what both say."""
+    """Ask the advisor, then (where it is wanted) race every candidate, and return what both say."""
     try:
         with workload.build() as target, torch_threads(workload.threads):
             report, took = _advice(target, workload, seconds)
@@ -73,20 +73,20 @@ def judge(workload: Workload, seconds: float, truth_seconds: float) -> Row:
         return Row(workload.name, 0.0, "", "", (), answers=workload.answers, skipped=str(error))
 
 
-def race_with_itself(target: Target, seed: int, seconds: float) -> SelfRace:
+def race_with_itself(target: TrainingJob, seed: int, seconds: float) -> SelfRace:
     """Race today's plan against the same plan under another name."""
     clock = clock_for(target.device)
     racer = Racer(target, clock, budget=20.0, notice=lambda *_: None)
-    today = Cell("cpu", len(target.chain), num_workers=target.num_workers)
+    today = Candidate("cpu", len(target.chain), num_workers=target.num_workers)
     pair = [today, replace(today, threads=torch.get_num_threads())]  # which it has anyway
     pair = pair[:: -1 if seed % 2 else 1]
-    found = racer.run(pair, {cell.name: 0.01 for cell in pair}, seconds, tick=lambda *_: None)
-    one, other = (found[cell.name] for cell in sorted(pair, key=lambda cell: cell.threads is None))
+    found = racer.run(pair, {candidate.name: 0.01 for candidate in pair}, seconds, tick=lambda *_: None)
+    one, other = (found[candidate.name] for candidate in sorted(pair, key=lambda candidate: candidate.threads is None))
     rounds = min(len(one.step.seconds), len(other.step.seconds))
     return SelfRace(rounds, paired_ratio(one, other).value, won=len(ties(found)) < 2)
 
 
-def _advice(target: Target, workload: Workload, seconds: float) -> tuple[Report, float]:
+def _advice(target: TrainingJob, workload: Workload, seconds: float) -> tuple[Report, float]:
     begin = time.monotonic()
     asked = survey.Survey(target, survey.Options(seconds, workload.workers), Progress(quiet=True), lambda report: None)
     report = asked.run()
@@ -110,25 +110,27 @@ def _row(workload: Workload, report: Report, took: float) -> Row:
     )
 
 
-def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row:
+def _with_truth(row: Row, target: TrainingJob, report: Report, seconds: float) -> Row:
     assert report.recommendation is not None and report.current is not None
-    cells = {cell.name: cell for cell in report.cells if cell.status != "infeasible"}
-    today, advice = report.current, cells.get(report.recommendation.name, report.current)
-    every = {**cells, today.name: today}
+    candidates = {candidate.name: candidate for candidate in report.candidates if candidate.status != "infeasible"}
+    today, advice = report.current, candidates.get(report.recommendation.name, report.current)
+    every = {**candidates, today.name: today}
     racer = Racer(target, clock_for(target.device), UNHURRIED, notice=lambda *_: None, seed=1)  # other batches
     guess = {
-        name: (cell.measured_ms or cell.predicted_ms or today.measured_ms or 100.0) / 1e3
-        for name, cell in every.items()
+        name: (candidate.measured_ms or candidate.predicted_ms or today.measured_ms or 100.0) / 1e3
+        for name, candidate in every.items()
     }
     block = max(BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
     times, drifts, again = _all_cells(racer, every, today, guess, block)
     best = min(times, key=lambda name: times[name])
     close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
-    finalists = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
+    finalists = [candidates.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
     found = racer.run(finalists, guess, seconds, tick=lambda *_: None) if len(finalists) > 1 else {}
     winner, regret = _regret(found, advice.name)
     final = _ms(found) if found else times
-    unraced = [cell for cell in cells.values() if cell.status == "predicted" and cell.name in times]
+    unraced = [
+        candidate for candidate in candidates.values() if candidate.status == "predicted" and candidate.name in times
+    ]
     return replace(
         row,
         best=winner,
@@ -137,9 +139,9 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
         regret=regret,
         true_ms=times,
         predicted=tuple(
-            Predicted(cell.name, cell.predicted_ms, cell.predicted_ci_ms, times[cell.name])
-            for cell in unraced
-            if cell.predicted_ms is not None and cell.predicted_ci_ms is not None
+            Predicted(candidate.name, candidate.predicted_ms, candidate.predicted_ci_ms, times[candidate.name])
+            for candidate in unraced
+            if candidate.predicted_ms is not None and candidate.predicted_ci_ms is not None
         ),
         again=again,
         drifts=drifts,
@@ -147,23 +149,26 @@ def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row
 
 
 def _all_cells(
-    racer: Racer, cells: Mapping[str, Cell], today: Cell, guess: Mapping[str, float], block: float
+    racer: Racer, candidates: Mapping[str, Candidate], today: Candidate, guess: Mapping[str, float], block: float
 ) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
-    """Return every cell's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
+    """Return every candidate's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
 
-    Every heat has today's cell and its share of those that the advisor raced: by these it is put on the advisor's
-    scale.
+    Every screening has today's candidate and its share of those that the advisor raced, which scale it to the advisor's
+    times.
     """
-    known = {name: cell.measured_ms for name, cell in cells.items() if cell.measured_ms}
+    known = {name: candidate.measured_ms for name, candidate in candidates.items() if candidate.measured_ms}
     others = sorted(
-        (cell for name, cell in cells.items() if name != today.name), key=lambda cell: cell.name not in known
+        (candidate for name, candidate in candidates.items() if name != today.name),
+        key=lambda candidate: candidate.name not in known,
     )
-    heats = math.ceil(len(others) / (TOGETHER - 1))
-    a_round = sum(block + guess[name] * (stock_of(cell) + cell.queue) for name, cell in cells.items())
-    rounds = min(ROUNDS, max(FEWEST_ROUNDS, int(CELLS_SECONDS / a_round)))
+    screenings = math.ceil(len(others) / (TOGETHER - 1))
+    a_round = sum(
+        block + guess[name] * (queued_batches(candidate) + candidate.queue) for name, candidate in candidates.items()
+    )
+    rounds = min(ROUNDS, max(FEWEST_ROUNDS, int(CANDIDATES_SECONDS / a_round)))
     times, drifts, again = dict[str, float](), list[float](), list[float]()
-    for number in range(heats):
-        found = racer.heat([today, *others[number::heats]], guess, lambda *_: None, rounds, block)
+    for number in range(screenings):
+        found = racer.screen([today, *others[number::screenings]], guess, lambda *_: None, rounds, block)
         here = _ms(found)
         both = {name: here[name] / known[name] for name in here if name in known}
         drift = median(both.values()) if both else 1.0
@@ -175,7 +180,7 @@ def _all_cells(
 
 def _ms(found: Mapping[str, Measurement]) -> dict[str, float]:
     """Return what a step of each takes, in milliseconds."""
-    return {name: 1e3 * seconds for name, seconds in middles(found).items()}
+    return {name: 1e3 * seconds for name, seconds in typical_seconds(found).items()}
 
 
 def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
@@ -264,7 +269,7 @@ def _chosen(only: Sequence[str]) -> list[Workload]:
 
 
 def _expected_seconds(workload: Workload, options: Options) -> float:
-    """Return about how long a workload takes: the truth is raced in heats and in a final."""
+    """Return about how long a workload takes: the truth is raced in screenings and in a final."""
     return (
         options.seconds + 3.8 * options.truth_seconds if workload.truth else min(options.seconds, FAULT_SECONDS) + 4.0
     )
@@ -280,7 +285,7 @@ def _say(text: str) -> None:
     "--seconds", default=20.0, show_default=True, type=click.FloatRange(1), help="For each advice (faults: 8)."
 )
 @click.option(
-    "--truth-seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="To race the best cells."
+    "--truth-seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="To race the best candidates."
 )
 @click.option("--self-races", default=40, show_default=True, type=click.IntRange(0), help="Of a plan against itself.")
 @click.option("--smoke", is_flag=True, help="One workload for a moment: does it run?")

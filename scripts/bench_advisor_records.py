@@ -16,9 +16,9 @@ from audioaug.units import format_ms, format_percent, format_seconds, plural, si
 
 @dataclass(frozen=True)
 class Predicted:
-    """A cell that the advisor did not race: what it predicted, and the truth."""
+    """A candidate that the advisor did not race: its prediction, and the truth."""
 
-    cell: str
+    candidate: str
     ms: float
     ci_ms: Interval
     true_ms: float
@@ -36,7 +36,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Regret:
-    """How many times as long the advice takes as the best cell; 1 is no regret. The best was chosen on other rounds."""
+    """The step time of the advice relative to the best candidate; 1 is no regret. The best was chosen on other rounds."""
 
     value: float
     low: float
@@ -45,12 +45,12 @@ class Regret:
 
 @dataclass(frozen=True)
 class Row:
-    """One workload: what the advisor said of it and, where all cells were raced, how that compares with the truth.
+    """One workload: what the advisor said of it and, where all candidates were raced, how that compares with the truth.
 
-    ``cause`` is the first cause, ``said`` all that were told of. ``answers`` are the right ones, none if nobody knows;
-    ``first``: whether one of them must come first, or be told of at all. ``drifts``: how many times as long the cells
-    that the advisor had raced took in each heat of the truth, in the middle; ``true_ms`` is without it. ``again``: how
-    far each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
+    ``cause`` is the primary cause, ``said`` all reported ones. ``answers`` are the right ones, none if unknown;
+    ``first``: whether one of them must be the primary one, or be reported at all. ``drifts``: the drift of the candidates
+    that the advisor had raced, in each screening of the truth (median); ``true_ms`` is without it. ``again``: how far
+    each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Result:
 
     @property
     def predictions(self) -> list[Predicted]:
-        """All cells that were only predicted."""
+        """All candidates that were only predicted."""
         return [one for row in self.rows for one in row.predicted]
 
     @property
@@ -132,7 +132,7 @@ def middle(values: list[float]) -> float:
 
 # Text
 
-COLUMNS = ("workload", "today", "advice", "best", "regret %", "interval", "cells", "error %", "s", "first cause")
+COLUMNS = ("workload", "today", "advice", "best", "regret %", "interval", "candidates", "error %", "s", "first cause")
 
 
 def show(result: Result, console: Console) -> None:
@@ -159,7 +159,7 @@ def summary(result: Result) -> Iterable[str]:
     if errors:
         covered = sum(one.covered for one in result.predictions) / len(errors)
         yield (
-            f"Prediction error over {plural(len(errors), 'cell')} that the advisor did not race: median "
+            f"Prediction error over {plural(len(errors), 'candidate')} that the advisor did not race: median "
             f"{format_percent(middle(errors))}, 90th percentile {format_percent(percentile(errors, 0.9))}; "
             f"{format_percent(covered)} lie within their interval."
         )

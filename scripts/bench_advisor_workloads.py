@@ -30,10 +30,11 @@ import torch
 from torch import nn
 from torch.utils.data import get_worker_info
 
-import audioaug.advise.limits
+import audioaug.advise.candidates
 from audioaug import Chain, ops
-from audioaug.advise.drawn import drawn
-from audioaug.advise.target import Target, UsualLoss, load_module
+from audioaug.advise.clips import sample_indices
+from audioaug.advise.model_file import load_module
+from audioaug.advise.training_job import TrainingJob, UsualLoss
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Op
@@ -53,7 +54,7 @@ FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "ogg": ("OGG", 
 class Workload:
     """Something to advise on. ``build`` is a context that yields what is trained; ``answers`` are right first causes.
 
-    ``first``: whether an answer must come first, or be told of at all. ``truth``: whether to race every cell.
+    ``first``: whether an answer must come first, or be told of at all. ``truth``: whether to race every candidate.
     ``workers`` are the counts to consider, ``threads`` torch's in the training process: on two of two cores a step
     alone takes a fifth longer or shorter from second to second, since either core has other work, and there is no truth
     to compare anything with; on one thread it is 3 %.
@@ -79,10 +80,10 @@ def target(
     step: Callable[[Any, Any, Any], None] | None = None,
     collate_fn: Callable[[list[Any]], Any] | None = None,
     alive: tuple[str, ...] = (),
-) -> Target:
+) -> TrainingJob:
     """Return what is trained, as if a model file had declared it."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return Target(
+    return TrainingJob(
         path="bench.py",
         model=model.train(),
         chain=chain,
@@ -166,7 +167,7 @@ def _model(name: str) -> nn.Module:
 
 
 @contextmanager
-def _real(model: str, chain_name: str, clips: str) -> Iterator[Target]:
+def _real(model: str, chain_name: str, clips: str) -> Iterator[TrainingJob]:
     torch.manual_seed(0)
     short = clips == "short"
     dataset = AudioFolder(DEMO / "speech", RATE, 1.0) if short else Ragged()
@@ -174,7 +175,7 @@ def _real(model: str, chain_name: str, clips: str) -> Iterator[Target]:
 
 
 @contextmanager
-def _decoding(kind: str) -> Iterator[Target]:
+def _decoding(kind: str) -> Iterator[TrainingJob]:
     """Yield files of 5 s at 44.1 kHz in stereo, of which 1 s at 16 kHz is trained on by a small model."""
     container, subtype = FORMATS[kind]
     draw = np.random.default_rng(0)
@@ -421,7 +422,7 @@ def few_files(more: int) -> Iterator[None]:
 @contextmanager
 def little_shared_memory(size: int) -> Iterator[None]:
     """Have the advisor find so little free in ``/dev/shm``: an injected fact (tests mount a small one for real)."""
-    with mock.patch.object(audioaug.advise.limits, "free_shared_memory", lambda: size):
+    with mock.patch.object(audioaug.advise.candidates, "free_shared_memory", lambda: size):
         yield
 
 
@@ -466,7 +467,7 @@ def a_thread_alive() -> Iterator[None]:
 @contextmanager
 def planted(
     chain: list[Op], step: Callable[..., None], data: Callable[[], Any] = Data, meanwhile: Any = None, **more: Any
-) -> Iterator[Target]:
+) -> Iterator[TrainingJob]:
     """Yield a pipeline of these parts; ``meanwhile`` is what the machine does while it is looked at."""
     with ExitStack() as stack:
         if meanwhile is not None:
@@ -498,7 +499,7 @@ FREE = [both(0.02, 0.02)]
 """A chain that costs next to nothing."""
 
 ANY_LENGTH = partial(Data, samples=any_length)
-FEW = frozenset(drawn(640, 16))
+FEW = frozenset(sample_indices(640, 16))
 """The probe."""
 
 FAULTS: Mapping[str, Workload] = {

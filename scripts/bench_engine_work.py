@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from audioaug.measure.rounds import rounds as while_there_is_time
 from bench_engine_records import REFERENCE, OpCost, Size, WorkerEngines, Wrapper
 
 from audioaug import Chain, Loader, Plan, build_device, ops
@@ -34,6 +33,7 @@ from audioaug.core import (
 from audioaug.dsp.dispatch import map_chunks
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.measure import Clock, clock_for, interleave, measure_loader, repeat, usable_cores
+from audioaug.measure.repeat import rounds as while_there_is_time
 from audioaug.ops._torch_reference import transform_class
 from audioaug.records import DeviceEngine, Timing, WorkerEngine
 from audioaug.units import Seconds

@@ -25,7 +25,7 @@ from models import keyword_cnn as example
 from torch.utils.data import DataLoader
 
 import audioaug
-from audioaug.advise.arms import EndlessBatches
+from audioaug.advise.candidates import EndlessBatches
 from audioaug.decide.race import Ratio, paired_ratio
 from audioaug.loader.prefetch import as_device
 from audioaug.measure import clock_for, host_facts

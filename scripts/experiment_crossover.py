@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from audioaug.advise.target import load_module
+from audioaug.advise.model_file import load_module
 from audioaug.loader.prefetch import as_device
 from audioaug.measure import clock_for, host_facts, interleave
 from audioaug.records import HostFacts, Interval, Timing, read_record

@@ -49,10 +49,11 @@ from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, Dataset
 
 from audioaug import Chain, Monitor
-from audioaug.advise.arms import EndlessBatches, cached_batches
+from audioaug.advise.candidates import EndlessBatches, cached_batches
+from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
-from audioaug.advise.target import Target, load_target
+from audioaug.advise.training_job import TrainingJob
 from audioaug.decide.recommend import allocation
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugWarning
@@ -60,7 +61,17 @@ from audioaug.loader.examples import get_wave
 from audioaug.loader.prefetch import as_device, to_device
 from audioaug.loader.processes import torch_threads
 from audioaug.measure import Clock, clock_for, host_facts, interleave, measure_transfer, peak_extra_bytes, repeat
-from audioaug.records import TARGETS, Allocation, Ceiling, Cell, HostFacts, Interval, Measurement, Report, Window
+from audioaug.records import (
+    USAGE_TARGETS,
+    Allocation,
+    Candidate,
+    Ceiling,
+    HostFacts,
+    Interval,
+    Measurement,
+    Report,
+    Window,
+)
 from audioaug.units import format_bytes, format_percent, format_seconds, plural, significant
 
 # Records
@@ -128,7 +139,7 @@ class Knobs:
     chain: tuple[str, ...]
     model: str
     batch: int
-    plan: Cell
+    plan: Candidate
     ceiling_ms: float
     default: Allocation
     ladder: tuple[Rung, ...] = ()
@@ -192,26 +203,26 @@ class Augmented(Dataset[Any]):
         return self.augment(wave_CT[0], self.sample_rate)[None], *rest
 
 
-def augmented(target: Target) -> Augmented:
+def augmented(target: TrainingJob) -> Augmented:
     """Return the target's dataset with audiomentations in it."""
     return Augmented(target.dataset, target.chain.to_audiomentations(), int(target.chain.sample_rate))
 
 
-def torch_arm(name: str, target: Target, **knobs: Any) -> Arm:
+def torch_arm(name: str, target: TrainingJob, **knobs: Any) -> Arm:
     """Return torch's DataLoader, default but for these knobs, as an arm."""
     stock = (knobs.get("prefetch_factor") or 2) * knobs.get("num_workers", 0) + 2
     return Arm(name, partial(_torch_batches, target, knobs), target.step, target.batch_size, stock)
 
 
-def _torch_batches(target: Target, knobs: dict[str, Any]) -> Iterator[Any]:
+def _torch_batches(target: TrainingJob, knobs: dict[str, Any]) -> Iterator[Any]:
     batches = EndlessBatches(len(target.dataset), target.batch_size)
     for batch in DataLoader(augmented(target), batch_sampler=batches, **knobs):
         yield to_device(batch, target.device)
 
 
-def settings_alone(target: Target, plan: Cell) -> list[Arm]:
+def settings_alone(target: TrainingJob, plan: Candidate) -> list[Arm]:
     """Return each knob turned alone (``prefetch_factor`` beside as many workers as the plan has)."""
-    default = Cell("cpu", len(target.chain))
+    default = Candidate("cpu", len(target.chain))
     workers = max(1, plan.num_workers)
     large, halved = replace(target, batch_size=2 * target.batch_size), replace(target, precision="bf16")
     arms = [
@@ -219,7 +230,7 @@ def settings_alone(target: Target, plan: Cell) -> list[Arm]:
         torch_arm("prefetch_factor", target, num_workers=workers, prefetch_factor=4),
         cell_arm("audioaug.Loader, same settings", target, default),
         cell_arm("worker engine", target, replace(default, worker_engine="batched")),
-        cell_arm("placement", target, Cell("gpu", target.chain.device_from)),
+        cell_arm("placement", target, Candidate("gpu", target.chain.device_from)),
         replace(torch_arm("threads", target), threads=1),
         torch_arm("batch size, twice", large),
         replace(torch_arm("mixed precision", target), step=halved.step),
@@ -234,7 +245,7 @@ def base_of(arm: Arm) -> str:
     return "num_workers" if arm.name in ("prefetch_factor", "pin_memory") else DEFAULT
 
 
-def ceiling_arm(target: Target, batches: list[Any]) -> Arm:
+def ceiling_arm(target: TrainingJob, batches: list[Any]) -> Arm:
     """Return training on batches that already lie on the device, as an arm."""
 
     def feed() -> Iterator[Any]:
@@ -257,9 +268,9 @@ KNOBS = {
 """The knobs in the order in which they are turned, and the fields of a cell that each is."""
 
 
-def ladder(default: Cell, plan: Cell, ops: int) -> list[tuple[str, Cell]]:
+def ladder(default: Candidate, plan: Candidate, ops: int) -> list[tuple[str, Candidate]]:
     """Return the knobs in which two cells of a chain of so many ops differ, each with all before it turned too."""
-    rungs, cell = list[tuple[str, Cell]](), default
+    rungs, cell = list[tuple[str, Candidate]](), default
     for knob, fields in KNOBS.items():
         turned = replace(cell, **{name: getattr(plan, name) for name in fields})
         turned = replace(turned, placement=placement_of(turned.cut, ops))
@@ -269,7 +280,7 @@ def ladder(default: Cell, plan: Cell, ops: int) -> list[tuple[str, Cell]]:
     return rungs
 
 
-def setting(knob: str, cell: Cell) -> str:
+def setting(knob: str, cell: Candidate) -> str:
     """Say what a knob is turned to."""
     words = {
         "num_workers": plural(cell.num_workers, "worker"),
@@ -303,7 +314,7 @@ SMALL, LARGE = 32, 128
 ACCUMULATED = f"{LARGE}, accumulated from {SMALL}"
 
 
-def step_costs(target: Target, batch: Any, clock: Clock, seconds: float) -> tuple[StepCost, ...]:
+def step_costs(target: TrainingJob, batch: Any, clock: Clock, seconds: float) -> tuple[StepCost, ...]:
     """Time steps on batches of 32 (both precisions) and 128 (at once, accumulated); see what memory each needs."""
     small, large = resized(batch, SMALL), resized(batch, LARGE)
     works: dict[str, Callable[[], object]] = {
@@ -317,7 +328,7 @@ def step_costs(target: Target, batch: Any, clock: Clock, seconds: float) -> tupl
     return tuple(StepCost(name, timing.ms, timing.ci_ms, peaks[name]) for name, timing in times.items())
 
 
-def accumulate(target: Target, batches: list[Any]) -> None:
+def accumulate(target: TrainingJob, batches: list[Any]) -> None:
     """Train one step on several batches, one after the other: the gradient is their mean."""
     target.optimizer.zero_grad(set_to_none=True)
     for batch in batches:
@@ -338,7 +349,7 @@ def resized(batch: Any, examples: int) -> Any:
 PERSISTENT, FRESH = "persistent", "started anew"
 
 
-def epoch_starts(target: Target, workers: int, epochs: int) -> dict[str, float]:
+def epoch_starts(target: TrainingJob, workers: int, epochs: int) -> dict[str, float]:
     """Return the seconds until an epoch's first batch, the first epoch left out, both kinds in turn."""
     loaders = {
         name: DataLoader(
@@ -402,7 +413,7 @@ def levels(device: torch.device, file_bytes: int) -> tuple[Level, ...]:
     )
 
 
-def reads(target: Target, batch_on_device: Any, seconds: float) -> dict[str, float]:
+def reads(target: TrainingJob, batch_on_device: Any, seconds: float) -> dict[str, float]:
     """Return the milliseconds that it takes to have a batch of audio, by where it is kept."""
     indices = range(target.batch_size)
     in_ram = get_wave(batch_on_device).cpu()
@@ -496,7 +507,7 @@ NO_GPU = "No GPU here."
 CLAIMED = {"CPU cache": 1e12, "VRAM": 1e12, "RAM": 50e9, "disk": 3e9}
 """Bytes a second."""
 
-PUBLISHED = {**TARGETS, "ram_percent": (40.0, 60.0)}
+PUBLISHED = {**USAGE_TARGETS, "ram_percent": (40.0, 60.0)}
 """The bands of the claim. The monitor's own leaves out that RAM should be full."""
 
 
@@ -676,12 +687,12 @@ def _speed(speed: Speed) -> str:
 
 def run(size: Size, device: torch.device, say: Say = quiet) -> Knobs:
     """Measure everything."""
-    target = load_target(str(MODEL), device, batch_size=size.batch)
+    target = load_training_job(str(MODEL), device, batch_size=size.batch)
     target = replace(target, chain=declared_chain(CHAIN))
     say("the advisor: which plan?")
     report = Survey(target, Options(size.advise_seconds), Progress(quiet=True), lambda _: None).run()
     assert report.recommendation is not None
-    plan = Cell(**{name: getattr(report.recommendation, name) for name in Cell.__dataclass_fields__})
+    plan = Candidate(**{name: getattr(report.recommendation, name) for name in Candidate.__dataclass_fields__})
     say("a race of all knobs, alone and one after the other")
     batches = cached_batches(target, plan)
     knobs = _raced(target, report, plan, batches, size)
@@ -707,9 +718,9 @@ def run(size: Size, device: torch.device, say: Say = quiet) -> Knobs:
     return replace(knobs, claims=claims(knobs))
 
 
-def _raced(target: Target, report: Report, plan: Cell, batches: list[Any], size: Size) -> Knobs:
+def _raced(target: TrainingJob, report: Report, plan: Candidate, batches: list[Any], size: Size) -> Knobs:
     """Race the default, the ceiling, each knob alone and each rung of the ladder."""
-    default = Cell("cpu", len(target.chain))
+    default = Candidate("cpu", len(target.chain))
     base, ceiling = torch_arm(DEFAULT, target), ceiling_arm(target, batches)
     alone, rungs = settings_alone(target, plan), ladder(default, plan, len(target.chain))
     climbed = [cell_arm(cell.name, target, cell) for _, cell in rungs]
@@ -736,15 +747,15 @@ def _raced(target: Target, report: Report, plan: Cell, batches: list[Any], size:
     )
 
 
-def _ceiling(found: Measurement, target: Target) -> Ceiling:
+def _ceiling(found: Measurement, target: TrainingJob) -> Ceiling:
     return Ceiling(found.step.ms, found.step.ci_ms, target.batch_size / found.step.median)
 
 
-def _allocated(report: Report, cell: Cell, found: Measurement) -> Any:
+def _allocated(report: Report, cell: Candidate, found: Measurement) -> Any:
     return allocation(report, replace(cell, measured_ms=found.step.ms, measured_ci_ms=found.step.ci_ms))
 
 
-def _workers(target: Target, size: Size) -> dict[str, Any]:
+def _workers(target: TrainingJob, size: Size) -> dict[str, Any]:
     """Race torch's DataLoader with none and one worker, and with few and twice as many, in pairs."""
     counts = {0, 1, *size.workers}
     arms: dict[int, Arm] = {n: torch_arm(plural(n, "worker"), target, num_workers=n) for n in counts}

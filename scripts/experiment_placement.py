@@ -28,15 +28,16 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
-from audioaug.advise.arms import cached_batches, open_loader, stock_of
-from audioaug.advise.pieces import CLIPS, device_works, worker_works
-from audioaug.advise.target import Target, load_module, load_target
 from experiment_shared import MODEL, Claim, Finding, Say, experiment, judge, perform, quiet, timed, to_lines
 
 from audioaug import Chain, ops
+from audioaug.advise.candidates import cached_batches, open_loader, queued_batches
+from audioaug.advise.model_file import load_module, load_training_job
 from audioaug.advise.progress import Progress
 from audioaug.advise.racing import Usage
+from audioaug.advise.stages import CLIPS, device_works, worker_works
 from audioaug.advise.survey import Options, Survey
+from audioaug.advise.training_job import TrainingJob
 from audioaug.core import why_not_on_device
 from audioaug.decide.predict import predict, with_prediction, worker_ms
 from audioaug.decide.shortlist import placement_of
@@ -46,7 +47,7 @@ from audioaug.loader.examples import get_wave
 from audioaug.loader.prefetch import as_device
 from audioaug.loader.processes import torch_threads
 from audioaug.measure import clock_for, host_facts, interleave, measure_steps, race
-from audioaug.records import Ceiling, Cell, DeviceEngine, Interval, LoaderCost, Report, StageCost, Timing, Where
+from audioaug.records import Candidate, Ceiling, DeviceEngine, Interval, LoaderCost, Location, Report, StageCost, Timing
 from audioaug.units import format_bytes, format_interval, format_ms, format_percent, plural, significant
 
 # Records
@@ -79,14 +80,14 @@ class Point:
     parameters: int
     repeats: int
     ceiling: Ceiling
-    cells: tuple[Cell, ...]
+    cells: tuple[Candidate, ...]
 
-    def of(self, placement: str, workers: int | None = None) -> Cell:
+    def of(self, placement: str, workers: int | None = None) -> Candidate:
         """Return the fastest measured cell of a placement, with so many workers or with any number."""
         found = [cell for cell in self.cells if cell.placement == placement and workers in (None, cell.num_workers)]
         return min(found, key=measured)
 
-    def stall(self, cell: Cell) -> float:
+    def stall(self, cell: Candidate) -> float:
         """Return the share of a step that the model alone would not need."""
         return max(0.0, 1 - self.ceiling.step_ms / measured(cell))
 
@@ -113,12 +114,12 @@ class Experiment:
     schema_version: int = 1
 
 
-def measured(cell: Cell) -> float:
+def measured(cell: Candidate) -> float:
     """Return the measured step time in milliseconds; endless for a cell that was not measured."""
     return inf if cell.measured_ms is None else cell.measured_ms
 
 
-def clearly_faster(cell: Cell, other: Cell) -> bool:
+def clearly_faster(cell: Candidate, other: Candidate) -> bool:
     """Return whether a measured cell is faster than another, and their intervals do not meet."""
     ours, theirs = cell.measured_ci_ms, other.measured_ci_ms
     return ours is not None and theirs is not None and ours[1] < theirs[0]
@@ -129,21 +130,21 @@ def clearly_faster(cell: Cell, other: Cell) -> bool:
 BATCH_SIZE = 16
 
 
-def make_target(device: torch.device, batch_size: int = BATCH_SIZE, augment: str | None = None) -> Target:
+def make_target(device: torch.device, batch_size: int = BATCH_SIZE, augment: str | None = None) -> TrainingJob:
     """Return the example model with its chain and the demo speech; without a GPU, give training one thread."""
     if device.type == "cpu":
         torch.set_num_threads(1)
-    return load_target(str(MODEL), device, augment=augment, batch_size=batch_size)
+    return load_training_job(str(MODEL), device, augment=augment, batch_size=batch_size)
 
 
-def with_width(target: Target, width: int) -> Target:
+def with_width(target: TrainingJob, width: int) -> TrainingJob:
     """Return the target with a model whose layers are that wide."""
     torch.manual_seed(0)
     model = load_module(str(MODEL)).KeywordCNN(width=width).to(target.device).train()
     return replace(target, model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4))
 
 
-def with_repeats(target: Target, repeats: int) -> Target:
+def with_repeats(target: TrainingJob, repeats: int) -> TrainingJob:
     """Return the target with every op so many times over: a stand-in for a chain that is as many times as dear."""
     ops_ = [op for op in target.chain.ops for _ in range(repeats)]
     return replace(target, chain=Chain(ops_, target.chain.sample_rate))
@@ -154,21 +155,21 @@ def widths(device: torch.device) -> tuple[int, ...]:
     return (8, 32, 128) if device.type == "cpu" else (32, 256, 1024)
 
 
-def worker_counts(target: Target) -> tuple[int, ...]:
+def worker_counts(target: TrainingJob) -> tuple[int, ...]:
     """Return the worker counts to measure: none, and one for each core but one (eight at most)."""
     cores = host_facts(target.device).usable_cores
     return 0, max(1, min(8, int(cores) - 1))
 
 
-def cell_at(report: Report, cut: int, workers: int) -> Cell:
+def cell_at(report: Report, cut: int, workers: int) -> Candidate:
     """Return the cell of that cut, with audiomentations in so many workers and our ops on the device."""
-    return Cell(placement_of(cut, len(report.chain.ops)), cut, num_workers=workers, pin_memory=report.host.has_gpu)
+    return Candidate(placement_of(cut, len(report.chain.ops)), cut, num_workers=workers, pin_memory=report.host.has_gpu)
 
 
 # What each stage costs alone
 
 
-def survey(target: Target, seconds: float, workers: Sequence[int], say: Say = quiet) -> Report:
+def survey(target: TrainingJob, seconds: float, workers: Sequence[int], say: Say = quiet) -> Report:
     """Measure the model's own step, every op on both sides, and loaders alone at both ends of the chain."""
     report = Survey(target, Options(seconds), Progress(quiet=True), lambda _: None).report
     clock = clock_for(target.device)
@@ -184,9 +185,9 @@ def survey(target: Target, seconds: float, workers: Sequence[int], say: Say = qu
     return replace(report, loader_costs=costs, complete=True)
 
 
-def _stages(target: Target, wave: torch.Tensor, seconds: float) -> tuple[StageCost, ...]:
+def _stages(target: TrainingJob, wave: torch.Tensor, seconds: float) -> tuple[StageCost, ...]:
     """Time all stages in turn, so that drift falls on all alike: ms for a batch, ops as often as they are applied."""
-    works: dict[tuple[Where, str, str], Callable[[], object]] = {}
+    works: dict[tuple[Location, str, str], Callable[[], object]] = {}
     for name, work in worker_works(target).items():
         works["worker", "audiomentations" if name.isdigit() else "", name] = partial(on_one_thread, work)
     engines: list[DeviceEngine] = ["batched"] if why_unavailable() else ["batched", "torch-audiomentations"]
@@ -197,7 +198,7 @@ def _stages(target: Target, wave: torch.Tensor, seconds: float) -> tuple[StageCo
     return tuple(_stage(target, key, times["|".join(key)]) for key in works)
 
 
-def _stage(target: Target, key: tuple[Where, str, str], timing: Timing) -> StageCost:
+def _stage(target: TrainingJob, key: tuple[Location, str, str], timing: Timing) -> StageCost:
     where, engine, name = key
     op = int(name) if name.isdigit() else None
     factor = 1.0
@@ -208,7 +209,9 @@ def _stage(target: Target, key: tuple[Where, str, str], timing: Timing) -> Stage
     return StageCost(label, where, timing.ms * factor, (low * factor, high * factor), op, engine)
 
 
-def _loader_costs(target: Target, report: Report, workers: Sequence[int], seconds: float) -> tuple[LoaderCost, ...]:
+def _loader_costs(
+    target: TrainingJob, report: Report, workers: Sequence[int], seconds: float
+) -> tuple[LoaderCost, ...]:
     """Let loaders take turns at delivering, with the whole chain in them or as little of it as can be.
 
     What would run on the device is left out: its time is that of the device's stages.
@@ -224,7 +227,7 @@ def _loader_costs(target: Target, report: Report, workers: Sequence[int], second
         lambda batch: None,
         clock_for(target.device),
         block_steps=2 * max(1, *workers),
-        discard={cell.name: stock_of(cell) for cell in ends.values()},
+        discard={cell.name: queued_batches(cell) for cell in ends.values()},
         rounds=100,
         seconds=seconds,
         at_least_rounds=5,
@@ -305,7 +308,7 @@ def predicted_map(
     return {name: np.array([[best[name] for best in row] for row in grid]) for name in ("cpu", "split", "gpu")}
 
 
-def cells_of(report: Report, workers: Sequence[int]) -> list[Cell]:
+def cells_of(report: Report, workers: Sequence[int]) -> list[Candidate]:
     """Return every cut with each number of workers."""
     cuts = range(report.chain.device_from, len(report.chain.ops) + 1)
     return [cell_at(report, cut, count) for cut in cuts for count in workers]
@@ -318,7 +321,7 @@ BLOCK_MS = 200.0
 
 
 def measure_point(
-    target: Target, report: Report, width: int, repeats: int, workers: Sequence[int], seconds: float
+    target: TrainingJob, report: Report, width: int, repeats: int, workers: Sequence[int], seconds: float
 ) -> Point:
     """Train a model of that width with both ends of the chain and its best split; real loaders, real steps."""
     runner = with_width(with_repeats(target, repeats), width)
@@ -350,16 +353,16 @@ def measure_point(
     return Point(width, sum(p.numel() for p in runner.model.parameters()), repeats, ceiling, raced)
 
 
-def _settled(report: Report, cell: Cell) -> int:
+def _settled(report: Report, cell: Candidate) -> int:
     """Return how many steps to leave out before a block.
 
     That is the cell's own stock, and what it takes the workers of the cell before it to fill theirs: they use cores.
     """
     refill_ms = 3 * worker_ms(report, len(report.chain.ops))[1]
-    return max(stock_of(cell), math.ceil(refill_ms / (cell.predicted_ms or refill_ms)))
+    return max(queued_batches(cell), math.ceil(refill_ms / (cell.predicted_ms or refill_ms)))
 
 
-def _raced(cell: Cell, timing: Timing, usage: Usage, batch_size: int) -> Cell:
+def _raced(cell: Candidate, timing: Timing, usage: Usage, batch_size: int) -> Candidate:
     return replace(
         cell,
         status="raced",
@@ -371,7 +374,7 @@ def _raced(cell: Cell, timing: Timing, usage: Usage, batch_size: int) -> Cell:
     )
 
 
-def _worth_racing(report: Report, workers: Sequence[int]) -> list[Cell]:
+def _worth_racing(report: Report, workers: Sequence[int]) -> list[Candidate]:
     """Return both ends of the chain with each number of workers, and the split that is predicted to be fastest."""
     first, last = report.chain.device_from, len(report.chain.ops)
     ends = [cell_at(report, cut, count) for count in workers for cut in (first, last)]
@@ -383,9 +386,9 @@ def _worth_racing(report: Report, workers: Sequence[int]) -> list[Cell]:
 # Convolution
 
 
-def convolution(target: Target, response_seconds: Sequence[float], seconds: float) -> tuple[Convolution, ...]:
+def convolution(target: TrainingJob, response_seconds: Sequence[float], seconds: float) -> tuple[Convolution, ...]:
     """Time ApplyImpulseResponse on both sides for decaying noise of each length."""
-    wave = get_wave(cached_batches(target, Cell("gpu", target.chain.device_from))[0])
+    wave = get_wave(cached_batches(target, Candidate("gpu", target.chain.device_from))[0])
     works: dict[str, Callable[[], object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for length in response_seconds:
@@ -476,7 +479,7 @@ def _no_vram(experiment: Experiment) -> Finding:
     return found, "yes" if more >= 0 else "no"
 
 
-def _cpu_ms(cell: Cell) -> str:
+def _cpu_ms(cell: Candidate) -> str:
     return format_ms((cell.cpu_seconds_per_step or 0.0) * 1e3)
 
 
@@ -601,7 +604,7 @@ def _counts(experiment: Experiment) -> str:
     return f"the best of {' or '.join(map(str, counts))} workers"
 
 
-def _spread(cell: Cell) -> str:
+def _spread(cell: Candidate) -> str:
     low, high = cell.measured_ci_ms or (inf, inf)
     return f"{format_ms(measured(cell))}, {format_interval(low, high)}"
 

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import click
 import torch
 
-from audioaug.advise.arms import open_loader, stock_of
-from audioaug.advise.target import Target
+from audioaug.advise.candidates import open_loader, queued_batches
+from audioaug.advise.training_job import TrainingJob
 from audioaug.decide.race import paired_ratio
 from audioaug.errors import AudioaugError, MeasurementError, OutputError
 from audioaug.loader.processes import torch_threads
 from audioaug.measure import Clock, race
-from audioaug.records import Cell, HostFacts, Interval, Measurement, read_record, write_record
+from audioaug.records import Candidate, HostFacts, Interval, Measurement, read_record, write_record
 from audioaug.units import format_bytes, format_interval, significant
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -212,13 +212,13 @@ class Speed:
         return self.times_ci[0] > 1
 
 
-def cell_arm(name: str, target: Target, cell: Cell, step: Step | None = None) -> Arm:
+def cell_arm(name: str, target: TrainingJob, cell: Candidate, step: Step | None = None) -> Arm:
     """Return the Loader of a cell's plan as an arm."""
     feed = partial(_batches, target, cell)
-    return Arm(name, feed, step or target.step, target.batch_size, stock_of(cell), cell.threads)
+    return Arm(name, feed, step or target.step, target.batch_size, queued_batches(cell), cell.threads)
 
 
-def _batches(target: Target, cell: Cell) -> Iterator[Any]:
+def _batches(target: TrainingJob, cell: Candidate) -> Iterator[Any]:
     return iter(open_loader(target, replace(cell, threads=None)))  # threads are set here, since arms take turns
 
 

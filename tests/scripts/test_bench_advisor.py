@@ -12,7 +12,7 @@ from bench_advisor import _regret
 from bench_advisor_records import Predicted, Regret, Result, Row, SelfRace, percentile, summary
 from bench_advisor_workloads import FAULTS, REAL, spin
 
-from audioaug.decide.diagnose import BESIDE, FIRST
+from audioaug.decide.diagnose import PRIMARY, SECONDARY
 from audioaug.measure import host_facts
 from audioaug.records import Measurement, Timing, read_record, write_record
 
@@ -66,10 +66,10 @@ def test_what_was_found_can_be_shown_again_and_a_wrong_name_is_told(tmp_path: Pa
 def test_there_are_enough_of_all() -> None:
     assert len(REAL) >= 10 and len(FAULTS) >= 20
     answers = {answer for fault in FAULTS.values() for answer in fault.answers}
-    assert answers <= {*FIRST, *BESIDE}
+    assert answers <= {*PRIMARY, *SECONDARY}
     needs_other_machines = {"ram_limit", "noisy_neighbour", "step_syncs", "unverified"}
-    assert {*FIRST, *BESIDE} - answers == needs_other_machines
-    assert all(fault.first == ({*fault.answers} <= {*FIRST}) for fault in FAULTS.values())
+    assert {*PRIMARY, *SECONDARY} - answers == needs_other_machines
+    assert all(fault.first == ({*fault.answers} <= {*PRIMARY}) for fault in FAULTS.values())
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from audioaug.advise.target import load_target
 from click.testing import CliRunner
 from experiment_crossover import (
     CPU,
@@ -44,9 +43,10 @@ from experiment_throughput import TURNS, Choice, Way, counts, works
 from listening import hear, spectrogram_db
 
 from audioaug import Chain, ops
+from audioaug.advise.model_file import load_training_job
 from audioaug.errors import MeasurementError
 from audioaug.measure import FakeClock, WallClock, host_facts
-from audioaug.records import Cell, Timing, write_record
+from audioaug.records import Candidate, Timing, write_record
 from audioaug.verify.material import signals
 
 ROOT = Path(__file__).parents[2]
@@ -172,8 +172,8 @@ def test_threads_are_those_of_the_arm_and_put_back() -> None:
 
 
 def test_the_ladder_leads_from_the_default_to_the_plan_a_knob_at_a_time() -> None:
-    default = Cell("cpu", 5)
-    plan = Cell("split", 3, "batched", num_workers=2, threads=1, pin_memory=True)
+    default = Candidate("cpu", 5)
+    plan = Candidate("split", 3, "batched", num_workers=2, threads=1, pin_memory=True)
     rungs = ladder(default, plan, 5)
     assert [knob for knob, _ in rungs] == ["num_workers", "worker engine", "placement", "threads", "pin_memory"]
     assert rungs[-1][1] == plan
@@ -192,7 +192,7 @@ def test_shares_sum_to_one_and_are_logarithmic() -> None:
 
 @pytest.fixture(scope="module")
 def target():
-    return load_target(str(MODEL), DEVICE, batch_size=4)
+    return load_training_job(str(MODEL), DEVICE, batch_size=4)
 
 
 def test_the_default_loader_augments_in_its_dataset(target) -> None:
