@@ -36,7 +36,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Regret:
-    """The step time of the advice relative to the best candidate; 1 is no regret. The best was chosen on other rounds."""
+    """The step time of the advice relative to the best candidate; 1 is no regret. The best is from other rounds."""
 
     value: float
     low: float
@@ -48,9 +48,9 @@ class Row:
     """One workload: what the advisor said of it and, where all candidates were raced, how that compares with the truth.
 
     ``cause`` is the primary cause, ``said`` all reported ones. ``answers`` are the right ones, none if unknown;
-    ``first``: whether one of them must be the primary one, or be reported at all. ``drifts``: the drift of the candidates
-    that the advisor had raced, in each screening of the truth (median); ``true_ms`` is without it. ``again``: how far
-    each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
+    ``first``: whether one of them must be the primary one, or be reported at all. ``drifts``: the drift of the
+    candidates that the advisor had raced, in each screening of the truth (median); ``true_ms`` is without it.
+    ``again``: how far each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
     """
 
     name: str
