@@ -50,7 +50,8 @@ class Row:
     ``cause`` is the primary cause, ``said`` all reported ones. ``answers`` are the right ones, none if unknown;
     ``first``: whether one of them must be the primary one, or be reported at all. ``drifts``: the drift of the
     candidates that the advisor had raced, in each screening of the truth (median); ``true_ms`` is without it.
-    ``again``: how far each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
+    ``again``: how far each of them is from the truth then, which was measured in the same way: as far as this
+    machine is from itself.
     """
 
     name: str
