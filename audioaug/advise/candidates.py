@@ -1,4 +1,4 @@
-"""Candidates as running Loaders, and how many workers this machine has room for."""
+"""Candidates as running Loaders, and how many workers this machine can run."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Schedule: how the stages share the budget, which candidates are screened and raced, and what that showed."""
+"""Schedule: how the stages share the budget, which candidates are screened and raced, and their results."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What if: predictions for another machine, model or dataset, and what was measured of other settings, in words."""
+"""What if: predictions for another machine, model or dataset, and measured variants, in words."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
