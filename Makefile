@@ -13,7 +13,7 @@ DEMO_VENV := $(if $(wildcard .venv/.setup-done),.venv,.venv-demo)
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test demo bench verify test-matrix verify-long notebooks docs clean
+.PHONY: help setup check test demo bench verify records test-matrix test-slow notebooks docs clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -36,9 +36,13 @@ test: setup check  ## what must pass before a change lands: check, then the test
 demo: $(DEMO_VENV)/.setup-done  ## the advisor on the example model and the demo audio; needs no `make setup`
 	@$(DEMO_VENV)/bin/audioaug advise $(DEMO)
 
-verify: setup  ## every op through every build; the result goes to datasets/profiles/ and into README's table
+verify: setup  ## check every op through every build against its contract; writes nothing
+	@$(BIN)/python -m audioaug.verify
+
+records: setup  ## run verify, keep its result in datasets/profiles/, and renew the generated tables of the READMEs
 	@$(BIN)/python -m audioaug.verify --json datasets/profiles/verify_cpu.json
-	@$(BIN)/python scripts/update_readme.py datasets/profiles/verify_cpu.json
+	@$(BIN)/python scripts/compact_records.py datasets/profiles/verify_cpu.json
+	@$(BIN)/python scripts/update_readme.py
 
 test-matrix: setup  ## test the built wheel with other versions of torch and Python; e.g. MATRIX="--short newest cpu"
 	@$(BIN)/python scripts/test_matrix.py $(MATRIX)
@@ -46,8 +50,8 @@ test-matrix: setup  ## test the built wheel with other versions of torch and Pyt
 bench: setup  ## our engine beside the other libraries, some 5 minutes; e.g. BENCH="--device cuda --batch 128"
 	@$(BIN)/python scripts/bench_engine.py $(BENCH)
 
-verify-long: setup  ## the tests that take minutes
-	@$(BIN)/python -m pytest -q -m long $(PYTEST_FLAGS)
+test-slow: setup  ## the tests that take minutes
+	@$(BIN)/python -m pytest -q -m slow $(PYTEST_FLAGS)
 
 notebooks: setup  ## run every notebook and keep its output
 	@set -e; for notebook in notebooks/*.ipynb; do [ -e "$$notebook" ] || continue; \

@@ -13,7 +13,7 @@ from audioaug import __version__
 from audioaug.command import run
 
 COMMANDS = {
-    "advise": "audioaug.advise.cli:advise",
+    "advise": "audioaug.advise.__main__:advise",
     "verify": "audioaug.verify.__main__:main",
     "doctor": "audioaug.doctor:main",
     "monitor": "audioaug.monitor:monitor",

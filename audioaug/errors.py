@@ -6,12 +6,15 @@
         ModelFileError                     the model file is missing, raises, or has no usable model
         DataError                          no audio, a file that cannot be decoded, shapes that do not fit
         PlanError                          a plan for another chain, or an invalid cut
+        LibraryMissing                     an optional library is not installed, or does not work
         DeviceError                        the machine has no such device
         OutputError                        a report or plan cannot be written
       MeasurementError            exit 1   a measurement failed
       ContractError               exit 1   two builds of one chain are not equivalent
       WorkerError                 exit 1   a DataLoader worker was killed, or shared memory is full
       OpError                     exit 1   an op raised an exception
+      ParamError                  exit 1   an op returns parameters other than it declares
+      ClipRefused                 exit 1   the reference of an op refuses a clip
     AudioaugWarning                        something works, but not as well as it should
 
 Each message is one sentence that says what is wrong, where, and what the limit is; ``next_step`` says what to do.
@@ -57,6 +60,10 @@ class PlanError(UsageError):
     """A plan is for another chain, or has an invalid cut."""
 
 
+class LibraryMissing(UsageError):
+    """An optional library that was asked for is not installed, or does not work."""
+
+
 class DeviceError(UsageError):
     """This machine does not have the requested device."""
 
@@ -79,6 +86,14 @@ class WorkerError(AudioaugError, RuntimeError):
 
 class OpError(AudioaugError):
     """An op raised an exception: names the op, the example and its draws, and how to reproduce it."""
+
+
+class ParamError(AudioaugError):
+    """An op returns parameters other than it declares: which, of what type, and what is declared."""
+
+
+class ClipRefused(AudioaugError):
+    """The reference of an op refuses a clip, which the op's batched build can augment."""
 
 
 class AudioaugWarning(UserWarning):

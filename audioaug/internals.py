@@ -4,9 +4,9 @@ No other module may use one (a test reads all sources). If a version of a librar
 returns a value that says so, and ``doctor`` prints the consequence: the ``fallback`` in ``INTERNALS``. What changes the
 process, such as signal handlers, is in ``process.py``.
 
-Two more functions are public in other libraries but not promised by torch, and are guarded where they are used: MKL's
-FFT (``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/plans.py``) and GNU OpenMP's ``GOMP_parallel``
-(``dsp/compiled.py``).
+Two more dependencies are public elsewhere but not promised by torch, and are guarded where they are used: MKL's FFT
+(``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/fft.py``) and GNU OpenMP's ``GOMP_parallel``
+(``dsp/loops.py``).
 """
 
 import contextlib

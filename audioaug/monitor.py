@@ -16,9 +16,9 @@ from audioaug.writing import read_file, write_file
 @click.option("--html", metavar="FILE", required=True, help="Write the page to FILE.")
 def monitor(log: str, html: str) -> None:
     """Write the page of LOG, the JSON lines that Monitor(log=...) writes; the run may still be in progress."""
-    from audioaug.report import monitor_html
+    from audioaug.report.monitor import render
 
-    write_file(monitor_html.render(*read_log(log)), html)
+    write_file(render(*read_log(log)), html)
 
 
 def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:

@@ -27,7 +27,7 @@ Not covered by the switch, because a result depends on it or it is undone after 
 
 - torch's number of threads, during an iteration by a plan's ``threads`` (``loader/processes.py``), and in the commands
   ``verify`` and ``advise``;
-- the threads of compiled loops, which run in torch's own OpenMP, called through ctypes (``dsp/compiled.py``);
+- the threads of compiled loops, which run in torch's own OpenMP, called through ctypes (``dsp/loops.py``);
 - global random generators, seeded for one call of a reference transform and restored (``engine/cpu.py``).
 
 Private attributes of torch are only read (``internals.py``).

@@ -1,7 +1,7 @@
-"""Frozen results that pass between rooms: measured here, decided on there, rendered elsewhere.
+"""Records: the frozen results of measurements and decisions, and their JSON.
 
-A record holds plain values only, so it survives JSON and can be shown again years later (``--load``). Times in
-``Timing`` are raw and in seconds; everything named ``*_ms`` is derived for people. ``None`` means "not measured".
+A record holds plain values only, so it can be saved and shown again later (``--load``). Times in ``Timing`` are raw and
+in seconds; everything named ``*_ms`` is derived. ``None`` means "not measured".
 """
 
 import math
@@ -17,32 +17,32 @@ from audioaug.errors import PlanError, UsageError, did_you_mean
 from audioaug.units import plural
 from audioaug.writing import read_file, write_file
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Placement = Literal["cpu", "gpu", "split"]
 WorkerEngine = Literal["audiomentations", "batched"]
 DeviceEngine = Literal["batched", "cuda_graph", "torch_compile", "torch-audiomentations"]
-"""Where several are as fast, the first of them is advised: the simplest, then those with the same effects."""
+"""In order of preference if equally fast: the simplest first."""
 
 GRAPH_ENGINES: tuple[DeviceEngine, ...] = ("cuda_graph", "torch_compile")
-"""Engines that record what our ops make the device do, and repeat it."""
+"""Engines that capture our ops as graphs and replay them."""
 
 Precision = Literal["fp32", "bf16", "fp16"]
 AugmentForm = Literal["demo", "chain", "op", "ops", "audiomentations", "yaml"]
-CellStatus = Literal["raced", "predicted", "infeasible"]
-Where = Literal["worker", "device", "transfer", "model"]
+CandidateStatus = Literal["raced", "predicted", "infeasible"]
+Location = Literal["worker", "device", "transfer", "model"]
 """Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself."""
 
 START_METHODS = ("fork", "spawn", "forkserver")
 
 PLAN_LIMITS = {"cut": (0, 10_000), "num_workers": (0, 1024), "prefetch_factor": (1, 1024), "threads": (1, 1024)}
-"""The smallest and the largest number. Those that cannot be 0 may be ``None``: torch's default."""
+"""Smallest and largest values. Settings that cannot be 0 may be ``None``: torch's default."""
 
 ABOVE_0 = ("step_ms", "alone_ms", "batch_size", "torch_threads")
-"""What a report divides by."""
+"""Fields that a report divides by."""
 
 KEPT_SAMPLES = 64
-"""So many repetitions of a stage stay in a report."""
+"""Most repetitions of a stage that a report keeps."""
 
 Interval = tuple[float, float]
 Record = TypeVar("Record")
@@ -50,10 +50,9 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What this machine is and what this process may use of it.
+    """The machine, and what this process may use of it.
 
-    ``usable_cores`` is what it is allowed to use, ``effective_cores`` how many times the work of one core they did
-    together when that was measured.
+    ``usable_cores``: cores that it may use; ``effective_cores``: their measured throughput relative to one core.
     """
 
     platform: str
@@ -75,31 +74,31 @@ class HostFacts:
 
     @property
     def cores(self) -> float:
-        """The cores to reckon with: those that were measured, else those that may be used."""
+        """The effective cores if measured, else the usable ones."""
         return self.usable_cores if self.effective_cores is None else min(self.usable_cores, self.effective_cores)
 
     @property
     def has_gpu(self) -> bool:
-        """Whether the model trains on something else than the CPU that the workers use."""
+        """Whether the model trains on another device than the CPU."""
         return not self.device.startswith("cpu")
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Repeated times of one thing. ``seconds``: one entry a repetition, each already divided by the steps in it."""
+    """Repeated timings. ``seconds``: one entry a repetition, in seconds a step."""
 
     seconds: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The middle time, in seconds."""
+        """The median, in seconds."""
         ordered = sorted(self.seconds)
         middle = len(ordered) // 2
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
     @property
     def interval(self) -> Interval:
-        """A 95 % interval of the median, in seconds, from order statistics: no shape of the noise is assumed."""
+        """A 95 % interval of the median, in seconds, from order statistics (distribution-free)."""
         ordered = sorted(self.seconds)
         reach = math.ceil(1.96 * math.sqrt(len(ordered)) / 2)
         middle = (len(ordered) - 1) / 2
@@ -123,19 +122,19 @@ class Timing:
 
     @property
     def samples_ms(self) -> tuple[float, ...]:
-        """The last repetitions, as many as are worth keeping, in milliseconds."""
+        """The last repetitions, at most ``KEPT_SAMPLES``, in milliseconds."""
         return tuple(round(seconds * 1e3, 4) for seconds in self.seconds[-KEPT_SAMPLES:])
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one stage costs alone, warm, for one batch. ``op`` is its place in the chain, from 0.
+    """The cost of one stage alone, warm, for one batch. ``op``: its position in the chain, from 0.
 
-    ``samples_ms`` are the repetitions that it was found from; those of one place in it were made in one round.
+    ``samples_ms``: the repetitions; entry i of all stages is from the same round.
     """
 
     name: str
-    where: Where
+    where: Location
     ms_per_batch: float | None
     ci_ms: Interval | None = None
     op: int | None = None
@@ -145,12 +144,12 @@ class StageCost:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One way to run the chain, with what is predicted and what was measured of it. Step times in milliseconds.
+class Candidate:
+    """One way to run the chain (cut, engines, workers, threads, pinning), with its prediction and measurement.
 
-    ``predicted_ci_ms`` is a 90 % interval; once there were races, predictions of the others were corrected by them
-    (``decide.refine``). ``bound_by`` names the stage that sets the predicted pace: "loader" (the workers), "device"
-    (the model with what runs beside it in the training process) or "cores" (both, on the CPU).
+    Step times are in milliseconds. ``predicted_ci_ms`` is a 90 % interval; predictions are corrected by races
+    (``decide.refine``). ``bound_by``: the predicted bottleneck: "loader" (the workers), "device" (the training process)
+    or "cores" (both, on the CPU).
     """
 
     placement: Placement
@@ -172,12 +171,12 @@ class Cell:
     stall: float | None = None
     vram_bytes: int | None = None
     cpu_seconds_per_step: float | None = None
-    status: CellStatus = "predicted"
+    status: CandidateStatus = "predicted"
     reason: str = ""
 
     @property
     def name(self) -> str:
-        """What this cell is, in words: ``split at 3, 2 workers``. Two cells of the same name are the same."""
+        """A unique description: ``split at 3, 2 workers``. Candidates of the same name are equal."""
         where = {"cpu": "all in the loader", "gpu": "all on the device", "split": f"split at {self.cut}"}[
             self.placement
         ]
@@ -194,15 +193,15 @@ class Cell:
 
     @property
     def queue(self) -> int:
-        """How many batches its workers may have ready."""
+        """The most batches that its workers may have queued."""
         return (self.prefetch_factor or 2) * self.num_workers
 
 
 @dataclass(frozen=True)
-class Recommendation(Cell):
-    """The cell to use, the names of those it cannot be told apart from, and the sentence that says why.
+class Recommendation(Candidate):
+    """The candidate to use, the names of its ties, and the cause in words.
 
-    ``margin``: the share of a step below which differences did not count.
+    ``margin``: differences below this share were ignored.
     """
 
     tie_with: tuple[str, ...] = ()
@@ -212,9 +211,9 @@ class Recommendation(Cell):
 
 @dataclass(frozen=True)
 class Measurement:
-    """The raw race results of one arm: seconds a step, one entry a block, and what else was seen meanwhile."""
+    """The raw race results of one candidate: seconds a step and seconds waited, one entry a block."""
 
-    cell: str
+    candidate: str
     step: Timing
     wait: Timing
     steps_per_block: int
@@ -236,10 +235,10 @@ class Allocation:
 
 @dataclass(frozen=True)
 class LoaderCost:
-    """How fast the loader alone delivers: milliseconds a batch with so many workers and the chain cut there.
+    """The rate of a loader alone: mean milliseconds a batch with this cut and number of workers.
 
-    It is a mean, since slow batches are what a loader is slow by. Without workers each entry of ``samples_ms`` is one
-    batch, else some batches on average. ``receive_ms``: of the training process's own time, to take a batch from them.
+    Each entry of ``samples_ms`` is one batch without workers, else the mean of a block. ``receive_ms``: the training
+    process's time to receive a batch.
     """
 
     cut: int
@@ -254,14 +253,14 @@ class LoaderCost:
 
 @dataclass(frozen=True)
 class PartCost:
-    """Several batched ops of the chain as they are built, neighbours fused: milliseconds for a batch.
+    """Several batched ops as built, neighbours fused: milliseconds for a batch.
 
-    ``where`` "worker": those before the cut, on one thread; "device": those from the cut on, on so many ``threads`` of
-    the training process. ``both_ms``: a training step on what comes out of it, copy included, and ``step_ms`` one alone
-    in the same rounds, where that was measured: what both together are more than each alone is what sharing costs.
+    ``where`` "worker": the ops before the cut, on one thread; "device": the ops after the cut, with ``threads`` threads
+    of the training process. ``both_ms``: a training step with this part and the copy; ``step_ms``: a step alone in the
+    same rounds. Their difference beyond ``ms_per_batch`` is the cost of sharing the device.
     """
 
-    where: Where
+    where: Location
     cut: int
     threads: int
     ms_per_batch: float
@@ -272,10 +271,10 @@ class PartCost:
 
 
 @dataclass(frozen=True)
-class StealCost:
-    """Training steps on cached batches beside workers that never stop and whose batches are thrown away.
+class ContentionCost:
+    """Contention: training steps on cached batches beside workers at full speed, whose batches are dropped.
 
-    ``alone_ms`` and ``step_ms``: a step without and beside them; ``batch_ms``: between two of their batches meanwhile.
+    ``alone_ms`` and ``step_ms``: a step without and beside them; ``batch_ms``: time between two of their batches.
     """
 
     cut: int
@@ -291,7 +290,7 @@ class StealCost:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Training speed on batches that are already on the device, on so many threads of torch (0: as many as it has)."""
+    """Training speed on batches cached on the device, with ``threads`` torch threads (0: torch's default)."""
 
     step_ms: float
     ci_ms: Interval
@@ -302,9 +301,9 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class ChainFacts:
-    """The chain as it was measured: op names in order, its declaration and its hash.
+    """The measured chain: op names in order, declaration and hash.
 
-    ``fused``: from where to where (exclusive) neighbours are one pass of our engine, unless a cut comes between them.
+    ``fused``: ranges (end exclusive) of ops that our engine fuses, unless a cut separates them.
     """
 
     ops: tuple[str, ...]
@@ -321,23 +320,23 @@ class ChainFacts:
         if not 0 <= self.device_from < self.cuts.stop <= len(self.ops) + 1:
             raise UsageError(
                 f"The chain's device_from is {self.device_from} and its worker_until {self.worker_until}, "
-                f"but they must be in order, from 0 to its {plural(len(self.ops), 'op')}."
+                f"but must be ordered and between 0 and {len(self.ops)}."
             )
 
     @property
     def cuts(self) -> range:
-        """Where the chain can be cut; a ``worker_until`` of ``None`` stands for its end."""
+        """The possible cuts; a ``worker_until`` of ``None`` means the end of the chain."""
         return range(self.device_from, 1 + (len(self.ops) if self.worker_until is None else self.worker_until))
 
 
 @dataclass(frozen=True)
 class LoaderSetup:
-    """What the Loader that was raced was given besides a plan: what the code to paste is made of.
+    """Arguments of the raced Loader other than the plan, for the code to paste.
 
-    ``augment``: what the chain was made of: a ``Chain``, one op or several, transforms of audiomentations, or a YAML
-    file; ``augment_name`` is its variable, or the file; ``allow_code``: the file may name code. ``dataset_path``: the
-    folder or manifest of an ``AudioFolder``; empty for a dataset object. The demo's chain and data stand for the user's
-    own. The others are Loader's arguments; of ``collate_fn`` and ``targets`` only whether the model file defines them.
+    ``augment``: the form of the declared chain (a ``Chain``, one op or several, audiomentations transforms, or YAML);
+    ``augment_name``: its variable or file; ``allow_code``: whether the file may import code. ``dataset_path``: folder
+    or manifest of an ``AudioFolder``; empty for a dataset object. The others are Loader's arguments; ``collate_fn``,
+    ``targets`` only state whether they are used. ``on_error`` is "skip" if the race met unreadable examples.
     """
 
     augment: AugmentForm = "demo"
@@ -350,14 +349,15 @@ class LoaderSetup:
     lengths: str | int | None = None
     collate_fn: bool = False
     targets: bool = False
+    on_error: Literal["raise", "skip"] = "raise"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What was trained on what, and where each part came from (the model file, the command line, the demo data).
+    """The model, its data, and the source of each part (model file, command line, demo data).
 
-    ``clip_seconds``: the longest clip of those that were looked at, ``shortest_seconds`` the shortest, where they
-    differ. ``clips`` is ``None`` for a stream, which has no length.
+    ``clip_seconds``: the longest clip inspected; ``shortest_seconds``: the shortest, if they differ. ``clips`` is
+    ``None`` for a stream of unknown length.
     """
 
     model: str
@@ -375,11 +375,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Variant:
-    """The training step with another precision or batch size, and as it is. ``step_ms`` is ``None`` for a reason.
+    """The training step with one setting changed, and unchanged (``now_*``). ``step_ms`` is ``None`` with a ``reason``.
 
-    One with another device engine does not change training: both steps are then those of a batch that is augmented on
-    the device before. Nor do workers that are started in another way: both are then steps of the plan, and the first
-    batch comes ``start_seconds`` after its start, instead of ``now_start_seconds``.
+    Another precision or batch size changes training. Another device engine does not: both steps then include
+    augmentation on the device. Nor does another start method: both are steps of the plan, and ``start_seconds`` and
+    ``now_start_seconds`` are the times to the first batch.
     """
 
     name: str
@@ -396,7 +396,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something the reader should know; ``id`` is stable (ADVISOR.md lists the causes), ``text`` is one sentence."""
+    """A notice for the reader: a stable ``id`` and one or more sentences."""
 
     id: str
     text: str
@@ -404,11 +404,10 @@ class Notice:
 
 @dataclass(frozen=True)
 class Examples:
-    """Some examples, drawn from the seed, each read and augmented alone, one entry an example.
+    """Sampled examples, read and augmented one by one; one entry an example.
 
-    ``first_ms`` is reading it for the first time, ``again_ms`` at once again, ``cpu_ms`` what of that ran on a core,
-    ``augment_ms`` what a worker does to it, ``samples`` its length. The first entries are the probe: what
-    all stages of a worker are timed with.
+    ``first_ms``: the first read; ``again_ms``: a second read; ``cpu_ms``: its CPU time; ``augment_ms``: augmentation in
+    a worker; ``samples``: its length. The stages of a worker are timed with the first entries.
     """
 
     first_ms: tuple[float, ...]
@@ -420,19 +419,19 @@ class Examples:
 
 @dataclass(frozen=True)
 class Signals:
-    """What was seen beside the times of steps and stages: what a diagnosis reads. ``None`` or empty: not measured.
+    """Signals for the diagnosis, other than step and stage times. ``None`` or empty: not measured.
 
-    Of the machine while today's configuration ran: of the ``watched_cores`` that this process may run on, those that
-    other programs used (``foreign_cores``), that the hypervisor took (``stolen_cores``), and that ours were ready to
-    use and did not get (``wanted_cores``); the share of the time in which a CPU quota stopped us (``throttled``).
+    Machine, while today's configuration ran: of the ``watched_cores`` in this process's affinity, those that other
+    programs used (``foreign_cores``), that the hypervisor took (``stolen_cores``), and that we waited for
+    (``wanted_cores``); the share of time throttled by a CPU quota (``throttled``).
 
-    Of today's configuration: the share of a step that Python's garbage collector took (``gc_share``), batches that lay
-    ready on average, what a batch holds, how long workers take to start and from one epoch to the next, what one of
-    them keeps in memory for itself and by how much that grows with every batch it makes.
+    Today's configuration: the share of a step spent in Python's garbage collector (``gc_share``), queued batches on
+    average, the size of a batch, the time to start workers and between epochs, a worker's own memory and its growth per
+    batch.
 
-    Of the training step: what the host waits for in it, the shapes of its batches, how long it took on each shape for
-    the first time and again, and, on the CPU, how many fresh pages it asks for and the share of its CPU time that the
-    kernel takes (``page_faults``, ``kernel_share``). ``refused`` is a limit that kept today's workers from being run.
+    Training step: calls that synchronize, the shapes of its batches, its time on a new shape and again, and, on the
+    CPU, page faults and the kernel's share of CPU time (``page_faults``, ``kernel_share``). ``refused``: a limit that
+    prevented today's workers from running.
     """
 
     examples: Examples | None = None
@@ -462,26 +461,25 @@ class Signals:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the advisor writes and the loader reads: one integer ``cut`` and the knobs around it.
+    """A plan that the advisor writes and the Loader reads: the cut, the engines and the loader's settings.
 
-    Args:
-        cut: ops 1..cut run in the DataLoader workers, the rest on the device.
-        worker_engine: how the first part runs: ``"audiomentations"`` (clip by clip) or ``"batched"`` (our ops, on the
-            collated batch, one thread a worker; ops without a batched build, and those before them, run clip by clip).
-        device_engine: how the rest runs: ``"batched"`` (our ops), ``"torch-audiomentations"``, ``"cuda_graph"`` (our
-            ops, replayed as CUDA graphs) or ``"torch_compile"`` (our ops, by ``torch.compile``).
+    Args: cut: ops 1..cut run in the DataLoader workers, the others on the device. worker_engine: ``"audiomentations"``
+        (clip by clip) or ``"batched"`` (our ops on the collated batch, one thread a
+            worker; ops without a batched build, and those before them, run clip by clip).
+        device_engine: ``"batched"`` (our ops), ``"torch-audiomentations"``, ``"cuda_graph"`` (our ops, replayed as CUDA
+            graphs) or ``"torch_compile"`` (our ops, by ``torch.compile``).
         num_workers: DataLoader workers; 0 loads in the training process.
-        prefetch_factor: batches each worker prepares ahead; ``None`` is torch's default (2).
-        pin_memory: copy batches through page-locked memory; ``None`` does so on CUDA. Elsewhere nothing is pinned.
-        threads: of torch in the training process while the Loader is iterated over; ``None`` leaves them as they are.
-            Without a GPU, threads that share cores with workers wait for each other most of the time.
+        prefetch_factor: batches that each worker prefetches; ``None`` is torch's default (2).
+        pin_memory: copy batches through pinned memory; ``None`` does so on CUDA. Other devices never use it.
+        threads: torch threads of the training process while the Loader is iterated; ``None`` leaves them unchanged.
+            Without a GPU, threads compete with workers for cores.
         persistent_workers: keep the workers alive between epochs.
         start_method: ``"fork"``, ``"spawn"``, ``"forkserver"`` or ``None`` for Python's default.
-        precision: what the advice was measured with; the loader does not use it.
-        chain_hash: the chain this plan was made for; empty fits any chain.
+        precision: the precision of the measurements; the Loader does not use it.
+        chain_hash: hash of the chain that this plan was made for; empty matches any chain.
 
     Raises:
-        PlanError: a number is out of range, or there is no such start method.
+        PlanError: a number is out of range, or the start method is unknown.
     """
 
     cut: int = 0
@@ -503,10 +501,10 @@ class Plan:
             whole = isinstance(value, Integral) and not isinstance(value, bool)
             if not (whole and least <= value <= most) and not (value is None and least):
                 shown = f"{value!r:.40}"
-                raise PlanError(f"Plan: {name} is {shown}, but it must be a whole number from {least} to {most}.")
+                raise PlanError(f"Plan: {name} is {shown}, but must be an integer from {least} to {most}.")
         if self.start_method not in (None, *START_METHODS):
             raise PlanError(
-                f"Plan: there is no start method {self.start_method!r}.",
+                f"Plan: unknown start method {self.start_method!r}.",
                 did_you_mean(str(self.start_method), START_METHODS),
             )
 
@@ -516,23 +514,25 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        """Read a plan that ``save`` or the advisor wrote; raise ``UsageError``, naming the file, if it is no plan."""
+        """Read a plan that ``save`` or the advisor wrote; raise ``UsageError``, naming the file, if it is not a
+        plan.
+        """
         return read_record(path, cls)
 
 
-KNOBS = tuple(field.name for field in fields(Plan) if field.name in {field.name for field in fields(Cell)})
-"""The fields that a plan and the cell it runs have in common."""
+SHARED_FIELDS = tuple(field.name for field in fields(Plan) if field.name in {field.name for field in fields(Candidate)})
+"""The fields that a plan and a candidate have in common."""
 
 
-def plan_of(cell: Cell, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
-    """Return the plan that runs a cell of that chain."""
-    knobs = {name: getattr(cell, name) for name in KNOBS}
+def plan_of(candidate: Candidate, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
+    """Return the plan of a candidate for this chain."""
+    knobs = {name: getattr(candidate, name) for name in SHARED_FIELDS}
     return Plan(**knobs, chain_hash=chain_hash, precision=precision)
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything one run of the advisor found. ``complete`` is false when it was interrupted or failed half-way."""
+    """The results of one run of the advisor. ``complete`` is false if it was interrupted or failed."""
 
     host: HostFacts
     chain: ChainFacts
@@ -545,10 +545,10 @@ class Report:
     stages: tuple[StageCost, ...] = ()
     loader_costs: tuple[LoaderCost, ...] = ()
     parts: tuple[PartCost, ...] = ()
-    steals: tuple[StealCost, ...] = ()
-    cells: tuple[Cell, ...] = ()
+    contention: tuple[ContentionCost, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     measurements: tuple[Measurement, ...] = ()
-    current: Cell | None = None
+    current: Candidate | None = None
     recommendation: Recommendation | None = None
     before: Allocation | None = None
     after: Allocation | None = None
@@ -562,11 +562,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Window:
-    """What a monitor saw in some consecutive training steps, some seconds long. ``None``: cannot be known here.
+    """A monitor's record of some consecutive training steps, a few seconds long. ``None``: not available.
 
-    ``seconds`` and ``step`` count from the start of the run to the end of the window. ``ready`` is how many batches lay
-    ready when one was asked for, on average. CPU use is a share of the cores that this process may use, for each
-    worker a share of one core. ``said`` is set when the bottleneck has moved.
+    ``seconds`` and ``step`` count from the start of the run to the end of the window. ``ready``: queued batches on
+    average. CPU use is a share of the cores that this process may use; a worker's, of one core. ``message`` is set when
+    the bottleneck has changed.
     """
 
     seconds: float
@@ -575,7 +575,7 @@ class Window:
     step_ms: float
     wait_ms: float
     clips_per_second: float | None = None
-    of_ceiling: float | None = None
+    ceiling_share: float | None = None
     ready: float | None = None
     cpu_percent: float | None = None
     worker_percent: tuple[float, ...] = ()
@@ -585,17 +585,17 @@ class Window:
     gpu_percent: float | None = None
     vram_bytes: int | None = None
     bottleneck: str = ""
-    said: str = ""
+    message: str = ""
 
     @property
     def stall(self) -> float:
-        """The share of a step that was spent waiting for data."""
+        """The share of a step spent waiting for data."""
         return self.wait_ms / self.step_ms if self.step_ms > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class MonitoredRun:
-    """What a monitor is told and finds out before the first step: the first line of its log."""
+    """The first line of a monitor's log: the machine and the ceiling."""
 
     host: HostFacts
     schema_version: int = SCHEMA_VERSION
@@ -603,22 +603,22 @@ class MonitoredRun:
     capacity: int | None = None
 
 
-TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (0.0, 80.0)}
-"""Where the use of GPU, CPU and RAM should be while training, in percent: the bands that a monitor draws."""
+USAGE_TARGETS = {"gpu_percent": (95.0, 100.0), "cpu_percent": (60.0, 80.0), "ram_percent": (0.0, 80.0)}
+"""Target ranges for the use of GPU, CPU and RAM during training, in percent."""
 
 BOTTLENECKS = {
-    "": "not settled yet",
+    "": "not determined yet",
     "model_bound": "the model's own step",
-    "main_thread_bound": "the training process, which loads, copies or augments between its steps",
+    "main_thread_bound": "the training process, which loads, copies or augments between steps",
     "cores_full": "the cores",
     "too_few_workers": "the workers",
     "fetch_bound": "reading the data",
 }
-"""What can hold a monitored run up: stable ids, and words for them."""
+"""Bottlenecks of a monitored run: stable ids and descriptions."""
 
 
 def to_json(record: Any) -> str:
-    """Write any record as indented JSON, ``schema_version`` first where it has one."""
+    """Serialize a record as indented JSON, ``schema_version`` first if it has one."""
     content = msgspec.to_builtins(record)
     if "schema_version" in content:
         content = {"schema_version": content.pop("schema_version"), **content}
@@ -626,7 +626,7 @@ def to_json(record: Any) -> str:
 
 
 def from_json(text: str | bytes, kind: type[Record]) -> Record:
-    """Read a record of that kind; raise ``UsageError`` where the text is not one. A plan may have no other fields."""
+    """Parse a record of this kind; raise ``UsageError`` if the text is not one. Unknown fields of a plan are errors."""
     try:
         content = msgspec.json.decode(text)
         if isinstance(content, dict):
@@ -640,31 +640,32 @@ def from_json(text: str | bytes, kind: type[Record]) -> Record:
 
 
 def _check_version(content: Mapping[str, Any], kind: type[Any]) -> None:
-    """Raise ``UsageError`` for a record of a later version, whose fields may mean something else."""
-    version = content.get("schema_version")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    """Raise ``UsageError`` for a record of another schema version, whose fields have other names or meanings."""
+    current = getattr(kind, "schema_version", SCHEMA_VERSION)
+    version = content.get("schema_version", current)
+    if isinstance(version, int) and version != current:
         raise UsageError(
-            f"This {kind.__name__} has schema version {version}, but this audioaug reads up to {SCHEMA_VERSION}.",
-            "Update audioaug.",
+            f"This {kind.__name__} has schema version {version}, but this audioaug reads version {current}.",
+            "Update audioaug." if version > current else "Run the advisor again to write a new one.",
         )
 
 
 def _check_fields(content: Mapping[str, Any], kind: type[Any]) -> None:
-    """Raise ``UsageError`` for a plan given as a report, or the reverse, and for a field that a plan does not have."""
+    """Raise ``UsageError`` for a plan passed as a report, or the reverse, and for an unknown field of a plan."""
     known = {each: {field.name for field in fields(each)} for each in (Plan, Report)}
     other, advice = (
-        (Report, "python -m audioaug.advise --load FILE shows it, and --plan FILE beside it writes its plan.")
+        (Report, "python -m audioaug.advise --load FILE shows it, and --plan FILE with it writes its plan.")
         if kind is Plan
         else (Plan, "python -m audioaug.advise --verify FILE measures it.")
     )
     if len(content.keys() & known[other]) > len(content.keys() & known[kind]):
         raise UsageError(f"This is a {other.__name__.lower()}, not a {kind.__name__.lower()}.", advice)
     if kind is Plan and (unknown := sorted(content.keys() - known[Plan])):
-        raise UsageError(f"A plan has no field {unknown[0]!r}.", did_you_mean(unknown[0], known[Plan]))
+        raise UsageError(f"Unknown field {unknown[0]!r} in a plan.", did_you_mean(unknown[0], known[Plan]))
 
 
 def _check_numbers(content: Any, above_0: Sequence[str], name: str = "") -> None:
-    """Raise ``UsageError`` for a number, at any depth, that is too large, or named among ``above_0`` and not that."""
+    """Raise ``UsageError`` for a number that is too large, at any depth, or not positive but listed in ``above_0``."""
     if isinstance(content, dict):
         for key, value in content.items():
             _check_numbers(value, above_0, key)
@@ -673,18 +674,18 @@ def _check_numbers(content: Any, above_0: Sequence[str], name: str = "") -> None
             _check_numbers(value, above_0, name)
     elif isinstance(content, int | float):
         if abs(content) >= 2**63:
-            raise UsageError(f"{name} is {content!r:.40}, but it must be below 2**63.")
+            raise UsageError(f"{name} is {content!r:.40}, but must be below 2**63.")
         if name in above_0 and content <= 0:
-            raise UsageError(f"{name} is {content}, but it must be above 0.")
+            raise UsageError(f"{name} is {content}, but must be above 0.")
 
 
 def write_record(record: Any, path: str | Path) -> None:
-    """Write a record as JSON to a file; raise ``OutputError`` where that cannot be."""
+    """Write a record to a JSON file; raise ``OutputError`` if that fails."""
     write_file(to_json(record) + "\n", path)
 
 
 def read_record(path: str | Path, kind: type[Record]) -> Record:
-    """Read a record from a JSON file; raise ``UsageError`` naming the file where that cannot be."""
+    """Read a record from a JSON file; raise ``UsageError``, naming the file, if that fails."""
     try:
         text = read_file(path)
     except OSError as error:

@@ -9,30 +9,193 @@ Three models, three chains, short and long ragged clips, three formats to decode
 races itself.
 """
 
+import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
 
 import click
 import psutil
 import torch
-from advisor_bench import showing
-from advisor_bench.planted import FAULTS
-from advisor_bench.records import Result
-from advisor_bench.truth import judge, race_with_itself
-from advisor_bench.workloads import REAL, Workload
+from audioaug.advise.arms import stock_of
+from audioaug.advise.target import Target
+from bench_advisor_records import Predicted, Regret, Result, Row, SelfRace, show
+from bench_advisor_workloads import FAULTS, REAL, Workload
+from compact_records import write_compact
 from rich.console import Console
 
+from audioaug.advise import survey
+from audioaug.advise.progress import Progress
+from audioaug.advise.racing import FINALISTS, Racer
+from audioaug.decide.race import leader, middles, paired_ratio, ties
 from audioaug.errors import AudioaugError, UsageError
 from audioaug.loader.processes import torch_threads
-from audioaug.measure import host_facts
+from audioaug.measure import clock_for, host_facts
 from audioaug.process import keep_freed_memory
-from audioaug.records import read_record, write_record
+from audioaug.records import Cell, Measurement, Report, Timing, read_record
 from audioaug.units import format_seconds
+
+# The truth
+
+TOGETHER = 16
+"""Cells raced at once, today's among them."""
+
+CLOSE = 1.15
+"""Cells within this much of the best are raced to the end."""
+
+ROUNDS, FEWEST_ROUNDS, BLOCK = 6, 3, 0.5
+"""Of each cell (fewer, where all cells take longer than ``CELLS_SECONDS``), and a block's seconds."""
+
+CELLS_SECONDS = 240.0
+
+RAGGED_STEPS = 8
+"""In a block, at least, where batches are of many lengths."""
+
+UNHURRIED = 100.0
+"""Seconds of a budget that makes no block shorter."""
+
+
+def judge(workload: Workload, seconds: float, truth_seconds: float) -> Row:
+    """Ask the advisor, then (where it is wanted) race every cell, and return what both say."""
+    try:
+        with workload.build() as target, torch_threads(workload.threads):
+            report, took = _advice(target, workload, seconds)
+            row = _row(workload, report, took)
+            return _with_truth(row, target, report, truth_seconds) if workload.truth else row
+    except AudioaugError as error:
+        return Row(workload.name, 0.0, "", "", (), answers=workload.answers, first=workload.first, failed=str(error))
+    except OSError as error:  # a quota, say, that this machine does not let us plant
+        return Row(workload.name, 0.0, "", "", (), answers=workload.answers, skipped=str(error))
+
+
+def race_with_itself(target: Target, seed: int, seconds: float) -> SelfRace:
+    """Race today's plan against the same plan under another name."""
+    clock = clock_for(target.device)
+    racer = Racer(target, clock, budget=20.0, notice=lambda *_: None)
+    today = Cell("cpu", len(target.chain), num_workers=target.num_workers)
+    pair = [today, replace(today, threads=torch.get_num_threads())]  # which it has anyway
+    pair = pair[:: -1 if seed % 2 else 1]
+    found = racer.run(pair, {cell.name: 0.01 for cell in pair}, seconds, tick=lambda *_: None)
+    one, other = (found[cell.name] for cell in sorted(pair, key=lambda cell: cell.threads is None))
+    rounds = min(len(one.step.seconds), len(other.step.seconds))
+    return SelfRace(rounds, paired_ratio(one, other).value, won=len(ties(found)) < 2)
+
+
+def _advice(target: Target, workload: Workload, seconds: float) -> tuple[Report, float]:
+    begin = time.monotonic()
+    asked = survey.Survey(target, survey.Options(seconds, workload.workers), Progress(quiet=True), lambda report: None)
+    report = asked.run()
+    return report, time.monotonic() - begin
+
+
+def _row(workload: Workload, report: Report, took: float) -> Row:
+    advice = report.recommendation
+    assert advice is not None and report.current is not None
+    return Row(
+        name=workload.name,
+        advisor_seconds=took,
+        verdict=report.verdict,
+        cause=report.cause,
+        said=tuple(notice.id for notice in report.notices),
+        sentence=advice.because,
+        answers=workload.answers,
+        first=workload.first,
+        advice=advice.name,
+        today_ms=report.current.measured_ms,
+    )
+
+
+def _with_truth(row: Row, target: Target, report: Report, seconds: float) -> Row:
+    assert report.recommendation is not None and report.current is not None
+    cells = {cell.name: cell for cell in report.cells if cell.status != "infeasible"}
+    today, advice = report.current, cells.get(report.recommendation.name, report.current)
+    every = {**cells, today.name: today}
+    racer = Racer(target, clock_for(target.device), UNHURRIED, notice=lambda *_: None, seed=1)  # other batches
+    guess = {
+        name: (cell.measured_ms or cell.predicted_ms or today.measured_ms or 100.0) / 1e3
+        for name, cell in every.items()
+    }
+    block = max(BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
+    times, drifts, again = _all_cells(racer, every, today, guess, block)
+    best = min(times, key=lambda name: times[name])
+    close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
+    finalists = [cells.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
+    found = racer.run(finalists, guess, seconds, tick=lambda *_: None) if len(finalists) > 1 else {}
+    winner, regret = _regret(found, advice.name)
+    final = _ms(found) if found else times
+    unraced = [cell for cell in cells.values() if cell.status == "predicted" and cell.name in times]
+    return replace(
+        row,
+        best=winner,
+        advice_ms=final.get(advice.name),
+        best_ms=final.get(winner),
+        regret=regret,
+        true_ms=times,
+        predicted=tuple(
+            Predicted(cell.name, cell.predicted_ms, cell.predicted_ci_ms, times[cell.name])
+            for cell in unraced
+            if cell.predicted_ms is not None and cell.predicted_ci_ms is not None
+        ),
+        again=again,
+        drifts=drifts,
+    )
+
+
+def _all_cells(
+    racer: Racer, cells: Mapping[str, Cell], today: Cell, guess: Mapping[str, float], block: float
+) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
+    """Return every cell's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
+
+    Every heat has today's cell and its share of those that the advisor raced: by these it is put on the advisor's
+    scale.
+    """
+    known = {name: cell.measured_ms for name, cell in cells.items() if cell.measured_ms}
+    others = sorted(
+        (cell for name, cell in cells.items() if name != today.name), key=lambda cell: cell.name not in known
+    )
+    heats = math.ceil(len(others) / (TOGETHER - 1))
+    a_round = sum(block + guess[name] * (stock_of(cell) + cell.queue) for name, cell in cells.items())
+    rounds = min(ROUNDS, max(FEWEST_ROUNDS, int(CELLS_SECONDS / a_round)))
+    times, drifts, again = dict[str, float](), list[float](), list[float]()
+    for number in range(heats):
+        found = racer.heat([today, *others[number::heats]], guess, lambda *_: None, rounds, block)
+        here = _ms(found)
+        both = {name: here[name] / known[name] for name in here if name in known}
+        drift = median(both.values()) if both else 1.0
+        times |= {name: ms / drift for name, ms in here.items()}
+        drifts.append(drift)
+        again += [abs(drift / share - 1) for share in both.values()]
+    return times, tuple(drifts), tuple(again)
+
+
+def _ms(found: Mapping[str, Measurement]) -> dict[str, float]:
+    """Return what a step of each takes, in milliseconds."""
+    return {name: 1e3 * seconds for name, seconds in middles(found).items()}
+
+
+def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
+    """Compare the advice with the best, in each round with what was best in the others of every second round.
+
+    Whoever is chosen for being fast in a round was also lucky in it, which must not count for it.
+    """
+    if advice not in found:
+        return advice, Regret(1.0, 1.0, 1.0)
+    rounds = len(found[advice].step.seconds)
+    stayed = {name: one for name, one in found.items() if len(one.step.seconds) == rounds}
+    best = [leader({name: _part(one, start) for name, one in stayed.items()}) for start in (1, 0)]
+    rival = Timing(tuple(stayed[best[number % 2]].step.seconds[number] for number in range(rounds)))
+    ratio = paired_ratio(found[advice], replace(found[advice], step=rival))
+    return leader(stayed), Regret(ratio.value, ratio.low, ratio.high)
+
+
+def _part(measurement: Measurement, start: int) -> Measurement:
+    return replace(measurement, step=Timing(measurement.step.seconds[start::2] or measurement.step.seconds))
+
 
 WIDTH = 170
 SMOKE = "planted: a slow op with a fast twin"
@@ -140,8 +303,8 @@ def main(
         for grown in () if load else run(options, result):
             result = grown
             if json_:
-                write_record(result, json_)
-        showing.show(result, Console(width=None if sys.stdout.isatty() else WIDTH))
+                write_compact(result, json_)
+        show(result, Console(width=None if sys.stdout.isatty() else WIDTH))
     except AudioaugError as error:
         click.echo(f"error: {error}", err=True)
         raise SystemExit(error.exit_code) from None

@@ -16,17 +16,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import torch
+from audioaug.advise.arms import EndlessBatches
+from compact_records import write_compact
 from models import keyword_cnn as example
 from torch.utils.data import DataLoader
 
 import audioaug
-from audioaug.advise.arms import EndlessBatches
 from audioaug.decide.race import Ratio, paired_ratio
 from audioaug.loader.prefetch import as_device
 from audioaug.measure import clock_for, host_facts
@@ -170,7 +169,7 @@ def main(device: str, workers: int, batch: int, rounds: int, json_: str | None) 
         results.append(show(f"by hand, {name}", BY_HAND, *by_hand(bench, cut, rounds)))
     if json_:
         content = {"host": asdict(host_facts(bench.device)), "workers": workers, "batch": batch, "results": results}
-        Path(json_).write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+        write_compact(content, json_)
     sys.exit(any(each["ratio"]["value"] > each["limit"] for each in results))
 
 

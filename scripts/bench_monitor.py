@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
-import msgspec
 import torch
+from compact_records import write_compact
 
 from audioaug import Monitor
 from audioaug.loader.prefetch import as_device
@@ -135,7 +135,7 @@ def main(device: str, rounds: int, width: int, rows: int, json_: str | None) -> 
     print(f"both together             {format_percent(found['share'])} of the step")
     print(f"monitored / plain         {found['ratio']:.4f} ({found['ratio_low']:.4f} .. {found['ratio_high']:.4f})")
     if json_:
-        Path(json_).write_bytes(msgspec.json.encode(found))
+        write_compact(found, json_)
     sys.exit(found["share"] >= 0.01)
 
 

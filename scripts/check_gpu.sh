@@ -26,11 +26,11 @@ step() {
 }
 
 step doctor $python -m audioaug.doctor
-tests=(-m "cuda and not long")
+tests=(-m "cuda and not slow")
 [ "$device" = cpu ] && tests=(tests/engine/test_no_sync.py)
 step tests $python -m pytest -q "${tests[@]}"
 step verify $python -m audioaug.verify --device "$device" --json "$out/verify.json" ${VERIFY:-}
-step bench $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" --chart "$out/bench.png" \
+step bench $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" \
     ${BENCH:---batch 128 --sweep --also cuda_graph,torch_compile}
 for model in keyword_cnn raw_waveform; do
     step "$model" $python -m audioaug.advise --model "scripts/models/$model.py" --device "$device" \

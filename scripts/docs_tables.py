@@ -5,17 +5,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import advisor_bench.records
-import advisor_bench.showing
+import bench_advisor_records
+import bench_engine_records as engine_records
 import click
 import test_matrix
 import update_readme
-from engine_bench import showing
-from engine_bench.records import Result, Row
+from bench_engine_records import Result, Row
 
 import audioaug
 from audioaug.__main__ import commands
-from audioaug.core import CUSTOM_OPS, REGISTRY, Op
+from audioaug.core import CUSTOM_OPS, REGISTRY, Op, arguments
 from audioaug.decide import predict
 from audioaug.records import HostFacts, read_record
 from audioaug.verify import material
@@ -60,7 +59,7 @@ def benchmarks() -> str:
 def benchmark(path: Path) -> str:
     """Return what one record holds: the machine, the sentences, and a table for each size."""
     result = read_record(path, Result)
-    parts = [f"## {_machine(result.host)}\n\n{_when(result, path)}\n\n" + _bullets(showing.summary(result))]
+    parts = [f"## {_machine(result.host)}\n\n{_when(result, path)}\n\n" + _bullets(engine_records.summary(result))]
     for size in dict.fromkeys(row.size for row in result.rows):
         rows = [row for row in result.rows if row.size == size]
         for title, some in (
@@ -86,8 +85,8 @@ def _when(result: Result, path: Path) -> str:
 
 def _rows(rows: list[Row]) -> str:
     """Return the terminal's table; what is red there (a loss) is bold here."""
-    header = ["", *(name for name, _ in showing.COLUMNS)]
-    cells = ([row.name, *showing.cells(row)] for row in sorted(rows, key=showing.order))
+    header = ["", *(name for name, _ in engine_records.COLUMNS)]
+    cells = ([row.name, *engine_records.cells(row)] for row in sorted(rows, key=engine_records.order))
     return re.sub(r"\[/?red\]", "**", markdown_table(header, cells))
 
 
@@ -98,7 +97,7 @@ def _bullets(sentences: Iterable[str]) -> str:
 
 def legend() -> str:
     """Return what the columns of the benchmarks mean."""
-    return "".join(f"- *{name}*: {meaning}.\n" for name, meaning in showing.LEGEND.items())
+    return "".join(f"- *{name}*: {meaning}.\n" for name, meaning in engine_records.LEGEND.items())
 
 
 def advice() -> str:
@@ -107,12 +106,12 @@ def advice() -> str:
 
 
 def _advice(path: Path) -> str:
-    result = read_record(path, advisor_bench.records.Result)
-    rows = (advisor_bench.showing.regret_cells(row) for row in result.rows if not row.answers)
+    result = read_record(path, bench_advisor_records.Result)
+    rows = (bench_advisor_records.regret_cells(row) for row in result.rows if not row.answers)
     return (
         f"On {_machine(result.host)}, {result.date[:10]}, asked for {result.seconds:g} s each; recorded in "
-        f"`datasets/profiles/{path.name}`:\n\n{_bullets(advisor_bench.showing.summary(result))}\n"
-        + markdown_table(advisor_bench.showing.COLUMNS, rows)
+        f"`datasets/profiles/{path.name}`:\n\n{_bullets(bench_advisor_records.summary(result))}\n"
+        + markdown_table(bench_advisor_records.COLUMNS, rows)
     )
 
 
@@ -147,7 +146,7 @@ def _transform(kind: type[Op]) -> list[str]:
     return [
         f"[{kind.__name__}][{kind.__module__}.{kind.__name__}]",
         first_sentences,
-        kind.library.replace("_", "-"),
+        op.capabilities.library.replace("_", "-"),
         promise(kind),
         "no" if kind.contract.kind == "cpu_only" else "yes",
         lengths(kind),
@@ -173,14 +172,14 @@ def lengths(kind: type[Op]) -> str:
     usual, *variants = material.variants(kind, RATE)
     if usual.children:
         return "as what is in it"
-    if usual.changes_length:
+    if usual.capabilities.changes_length:
         return "yes"
-    options = [_option(usual, variant) for variant in variants if variant.changes_length]
+    options = [_option(usual, variant) for variant in variants if variant.capabilities.changes_length]
     return f"with {' or '.join(options)}" if options else "no"
 
 
 def _option(usual: Op, variant: Op) -> str:
-    ours, theirs = usual.arguments(), variant.arguments()
+    ours, theirs = arguments(usual), arguments(variant)
     name = next(name for name in theirs if theirs[name] != ours[name])
     return f"`{name}={theirs[name]!r}`"
 

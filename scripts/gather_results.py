@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from compact_records import write_compact
 
 from audioaug.errors import AudioaugError, OutputError
 from audioaug.loader.prefetch import as_device
@@ -56,7 +57,7 @@ def main(folder: Path, device: str) -> None:
     except AudioaugError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    (folder / "result.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_compact(content, folder / "result.json")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
+from compact_records import write_compact
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "datasets/profiles/environments.json"
@@ -181,7 +182,7 @@ def keep(outcome: Outcome) -> None:
     """Write the outcome beside those of other environments."""
     found = {each["name"]: each for each in json.loads(RECORD.read_text())} if RECORD.exists() else {}
     found[outcome.name] = asdict(outcome)
-    RECORD.write_text(json.dumps([found[name] for name in ENVIRONMENTS if name in found], indent=1) + "\n")
+    write_compact([found[name] for name in ENVIRONMENTS if name in found], RECORD)
 
 
 def sentence(outcome: Outcome) -> str:

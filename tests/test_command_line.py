@@ -47,7 +47,7 @@ def test_help_lists_the_commands(capsys):
     [
         ([], 2, "Usage: "),
         (["advsie"], 2, "No such command 'advsie'"),
-        (["advise"], 2, "error: There is no --model."),
+        (["advise"], 2, "error: Missing option --model."),
         (["advise", "--fast"], 2, "advise --help' for help"),
         (["verify", "--op", "Gian"], 2, "Did you mean Gain?"),
         (["monitor", "none.jsonl", "--html", "page.html"], 2, "Cannot read none.jsonl"),

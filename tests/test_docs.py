@@ -13,7 +13,7 @@ import docs_pages
 import docs_tables
 import pytest
 import yaml
-from engine_bench.records import NATIVE, REFERENCE, Result
+from bench_engine_records import NATIVE, REFERENCE, Result
 from mkdocs.exceptions import PluginError
 
 import audioaug
@@ -209,7 +209,7 @@ def test_every_cause_and_notice_has_an_entry_in_troubleshooting() -> None:
     ids = set(BOTTLENECKS) - {""}
     for path in (ROOT / "audioaug").rglob("*.py"):
         ids |= {*emitted(ast.parse(path.read_text(encoding="utf-8")))}
-    assert {"augment_cpu_bound", "arm_failed", "cpu_training", "cores_full"} <= ids
+    assert {"augment_cpu_bound", "candidate_failed", "cpu_training", "cores_full"} <= ids
     entries = re.split(r"^### `(\w+)`\n", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     said = dict(zip(entries[1::2], entries[2::2], strict=True))
     assert ids - set(said) == set()
@@ -252,8 +252,8 @@ def test_the_tutorial_runs_from_start_to_end(tmp_path: Path) -> None:
 def test_the_op_of_the_page_keeps_its_contract_and_its_planted_fault_is_caught(tmp_path: Path) -> None:
     write("adding-a-transform.md", tmp_path)
     assert commands_of("adding-a-transform.md") == [["check.py"]]
-    assert "Rectify: passed" in run("check.py", cwd=tmp_path)
-    assert "Rectify: failed" in run("planted.py", cwd=tmp_path, expect=1)
+    assert "Tremolo: passed" in run("check.py", cwd=tmp_path)
+    assert "Tremolo: failed" in run("planted.py", cwd=tmp_path, expect=1)
     run("-W", "error", "use.py", cwd=tmp_path)
 
 

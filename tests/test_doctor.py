@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from audioaug import doctor, internals, ops
 from audioaug.doctor import CHECKS, DEPENDENCIES, Checkup, Finding, check_up, probe
-from audioaug.dsp import compiled
+from audioaug.dsp import dispatch
 from audioaug.internals import Internal
 from audioaug.loader.worker import Collate
 
@@ -109,7 +109,7 @@ def test_wrong_compiled_loop_is_detected(wrong: float, monkeypatch: pytest.Monke
     filtered = ops.LowPassFilter.batched
 
     def planted(self: ops.LowPassFilter, x_BCT: torch.Tensor, *others: Any) -> torch.Tensor:
-        return filtered(self, x_BCT, *others) * (wrong if compiled.ENABLED else 1.0)
+        return filtered(self, x_BCT, *others) * (wrong if dispatch.implementation_for(x_BCT) == "loop" else 1.0)
 
     monkeypatch.setattr(ops.LowPassFilter, "batched", planted)
     with pytest.raises(AssertionError):
@@ -137,7 +137,7 @@ def test_worker_that_cannot_start_is_one_sentence(monkeypatch: pytest.MonkeyPatc
 
 
 def test_disabled_loop_is_not_reported_to_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "ENABLED", False)
+    monkeypatch.setitem(dispatch.FASTEST, "cpu", "torch")
     with pytest.raises(RuntimeError, match="no compiled loop runs on cpu"):
         CHECKS["numba"]()
 

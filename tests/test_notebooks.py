@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 QUICKSTART, CPU_OR_GPU, TOGETHER, GPU_PAYS, HEAR, BRING = NOTEBOOKS
 CLAIMED = {
-    CPU_OR_GPU: ["experiments.placement.claims"],
-    TOGETHER: ["experiments.knobs.claims"],
-    GPU_PAYS: ["experiments.crossover.claims", "experiments.throughput.claims"],
+    CPU_OR_GPU: ["experiment_placement"],
+    TOGETHER: ["experiment_knobs"],
+    GPU_PAYS: ["experiment_crossover", "experiment_throughput"],
 }
 """Where the claims are listed that a notebook must show."""
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from audioaug import Chain, ops, records
-from audioaug.advise.arms import cell_of
+from audioaug.advise.candidates import candidate_of
 from audioaug.errors import OutputError, PlanError, UsageError
 from audioaug.records import (
     SCHEMA_VERSION,
-    Cell,
+    Candidate,
     HostFacts,
     Plan,
     Recommendation,
@@ -80,9 +80,9 @@ def test_every_record_survives_json(kind, full):
 
 def test_the_samples_reach_optional_and_nested_fields():
     empty, full = sample(Report, False), sample(Report, True)
-    assert empty.recommendation is None and empty.cells == ()
+    assert empty.recommendation is None and empty.candidates == ()
     assert isinstance(full.recommendation, Recommendation) and full.recommendation.predicted_ci_ms == (0.1, 0.1)
-    assert len(full.cells) == 2 and isinstance(full.measurements[0].step, Timing)
+    assert len(full.candidates) == 2 and isinstance(full.measurements[0].step, Timing)
 
 
 @EVERY_RECORD
@@ -100,8 +100,21 @@ def test_the_schema_version_comes_first_and_a_newer_one_is_refused(kind):
     content["schema_version"] = SCHEMA_VERSION + 1
     with pytest.raises(UsageError) as caught:
         from_json(json.dumps(content), kind)
-    assert f"schema version {SCHEMA_VERSION + 1}, but this audioaug reads up to {SCHEMA_VERSION}" in str(caught.value)
+    assert f"schema version {SCHEMA_VERSION + 1}, but this audioaug reads version {SCHEMA_VERSION}" in str(caught.value)
     assert str(caught.value).endswith("Update audioaug.")
+
+
+@pytest.mark.parametrize("kind", [Plan, Report])
+def test_an_older_schema_version_is_refused_with_the_way_out(tmp_path, kind):
+    content = json.loads(to_json(sample(kind, True))) | {"schema_version": 1}
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UsageError) as caught:
+        read_record(path, kind)
+    assert str(caught.value) == (
+        f"{path}: This {kind.__name__} has schema version 1, but this audioaug reads version 2. "
+        "Run the advisor again to write a new one."
+    )
 
 
 def test_a_plan_and_a_report_have_a_schema_version():
@@ -111,7 +124,7 @@ def test_a_plan_and_a_report_have_a_schema_version():
 def test_json_is_indented_and_ends_with_a_newline_in_files(tmp_path):
     write_record(Plan(cut=3), tmp_path / "plan.json")
     text = (tmp_path / "plan.json").read_text(encoding="utf-8")
-    assert text.startswith('{\n  "schema_version": 1,\n  "cut": 3,') and text.endswith("}\n")
+    assert text.startswith('{\n  "schema_version": 2,\n  "cut": 3,') and text.endswith("}\n")
 
 
 def test_a_plan_survives_its_file(tmp_path):
@@ -123,9 +136,9 @@ def test_a_plan_survives_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("pinned", [None, False, True])
-def test_whether_memory_is_pinned_survives_a_cell(pinned):
+def test_whether_memory_is_pinned_survives_a_candidate(pinned):
     chain = Chain([ops.Gain()], sample_rate=16000)
-    assert plan_of(cell_of(Plan(cut=1, pin_memory=pinned), chain)).pin_memory is pinned
+    assert plan_of(candidate_of(Plan(cut=1, pin_memory=pinned), chain)).pin_memory is pinned
 
 
 GARBAGE = {
@@ -173,13 +186,13 @@ def test_what_a_later_minor_version_adds_to_a_report_is_ignored():
 
 @pytest.mark.parametrize("name", ["cut", "num_workers"])
 def test_negative_numbers_in_a_plan(name):
-    with pytest.raises(PlanError, match=f"Plan: {name} is -1, but it must be a whole number from 0 to"):
+    with pytest.raises(PlanError, match=f"Plan: {name} is -1, but must be an integer from 0 to"):
         Plan(**{name: -1})
 
 
 @pytest.mark.parametrize("name", ["prefetch_factor", "threads"])
 def test_nothing_where_a_plan_needs_one(name):
-    with pytest.raises(PlanError, match=f"Plan: {name} is 0, but it must be a whole number from 1 to 1024"):
+    with pytest.raises(PlanError, match=f"Plan: {name} is 0, but must be an integer from 1 to 1024"):
         Plan(**{name: 0})
 
 
@@ -224,28 +237,28 @@ def test_the_interval_holds_the_true_median_19_times_in_20(count):
     )
 
 
-def test_cells_have_names_that_tell_them_apart():
-    cells = [
-        Cell("cpu", 3, num_workers=1),
-        Cell("cpu", 3, num_workers=2),
-        Cell("cpu", 3, num_workers=2, pin_memory=True),
-        Cell("gpu", 0),
-        Cell("gpu", 0, device_engine="torch-audiomentations"),
-        Cell("split", 2, num_workers=2),
-        Cell("split", 1, num_workers=2),
-        Cell("split", 1, "batched", num_workers=2),
-        Cell("split", 1, "batched", "torch-audiomentations", num_workers=2),
-        Cell("cpu", 3, "batched", num_workers=2),
-        Cell("cpu", 3, num_workers=2, threads=1),
-        Cell("cpu", 3, num_workers=2, threads=2),
+def test_candidates_have_names_that_tell_them_apart():
+    candidates = [
+        Candidate("cpu", 3, num_workers=1),
+        Candidate("cpu", 3, num_workers=2),
+        Candidate("cpu", 3, num_workers=2, pin_memory=True),
+        Candidate("gpu", 0),
+        Candidate("gpu", 0, device_engine="torch-audiomentations"),
+        Candidate("split", 2, num_workers=2),
+        Candidate("split", 1, num_workers=2),
+        Candidate("split", 1, "batched", num_workers=2),
+        Candidate("split", 1, "batched", "torch-audiomentations", num_workers=2),
+        Candidate("cpu", 3, "batched", num_workers=2),
+        Candidate("cpu", 3, num_workers=2, threads=1),
+        Candidate("cpu", 3, num_workers=2, threads=2),
     ]
-    names = [cell.name for cell in cells]
+    names = [candidate.name for candidate in candidates]
     assert len(set(names)) == len(names)
     assert names[0].endswith("1 worker") and names[1].endswith("2 workers")
     assert "split at 2" in names[5] and "torch-audiomentations" in names[4]
     assert names[-1] == "all in the loader, 2 workers, 2 threads"
     assert names[7] == "split at 1 (batched workers), 2 workers"
-    assert Cell("gpu", 0, "batched").name == Cell("gpu", 0).name  # nothing runs in its workers
+    assert Candidate("gpu", 0, "batched").name == Candidate("gpu", 0).name  # nothing runs in its workers
 
 
 @pytest.mark.parametrize(("device", "has_gpu"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)])

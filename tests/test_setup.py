@@ -19,8 +19,9 @@ TARGETS = {
     "demo",
     "bench",
     "verify",
+    "records",
     "test-matrix",
-    "verify-long",
+    "test-slow",
     "notebooks",
     "docs",
     "clean",
@@ -64,6 +65,15 @@ def test_every_constraint_is_an_exact_version() -> None:
 def test_make_help_lists_the_documented_targets() -> None:
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"^make (\S+)", shown, re.M)) == TARGETS
+
+
+def test_verify_writes_nothing_and_records_does() -> None:
+    def recipe(target: str) -> str:
+        command = ["make", "-n", "-o", ".venv/.setup-done", target]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "audioaug.verify" in recipe("verify") and not re.search("--json|scripts/|profiles", recipe("verify"))
+    assert "--json datasets/profiles/verify_cpu.json" in recipe("records") and "update_readme" in recipe("records")
 
 
 def test_a_home_folder_is_found_where_there_is_one() -> None:

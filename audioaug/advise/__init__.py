@@ -1,6 +1,6 @@
 """The advisor: ``python -m audioaug.advise --model mymodel.py``.
 
-``cli`` reads the command line, ``target`` loads the model file, ``demo`` has what it leaves open, ``survey`` measures
-in order and fills a Report: ``today``, then the ``*_stages`` of ``pieces`` on a ``bench``, then races (``racing``) of
-``arms`` that a ``schedule`` chooses; ``progress`` and ``outputs`` show it.
+``__main__`` reads the command line, ``model_file`` turns the user's file into a ``training_job``, ``survey`` measures
+in order and fills a ``Report``: ``today``, then ``stages``, then races (``racing``) of the ``candidates`` that a
+``schedule`` selects. ``progress`` shows what is being measured and writes the files.
 """

@@ -1,7 +1,178 @@
-"""Run the advisor as a command."""
+"""The command line of the advisor: progress on stderr, the report on stdout.
 
+Exit codes: 0 a recommendation was made; 1 a measurement failed; 2 wrong usage; 130 interrupted.
+"""
+
+import os
 import sys
+import typing
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from audioaug.advise.cli import main
+import click
 
-sys.exit(main())
+from audioaug.command import run
+from audioaug.errors import UsageError
+from audioaug.records import Plan, Precision, Report, plan_of, read_record, to_json
+
+if TYPE_CHECKING:
+    from audioaug.advise.progress import Outputs
+
+PRECISIONS = typing.get_args(Precision)
+DEFAULT_BUDGET = 112.0
+QUICK_BUDGET = 20.0
+VERIFY_BUDGET = 6.0
+"""Seconds of measuring. With the start and the end of Python that is about two minutes, 30 seconds, and 15 seconds."""
+LISTENING_SECONDS = 3.0
+NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "audio_key", "precision"
+"""The options that determine what is trained."""
+
+
+@click.command(short_help="Measure where your augmentation should run.", context_settings={"max_content_width": 100})
+@click.option("--model", metavar="FILE.py[:NAME]", help="What to train; the only required option.")
+@click.option("--augment", metavar="FILE", help="A chain: FILE.yaml or FILE.py:NAME.")
+@click.option("--allow-code", is_flag=True, help="Allow the YAML of --augment to import functions (Lambda).")
+@click.option("--data", metavar="PATH", help="A folder of audio, or a manifest (CSV, TSV, JSON lines).")
+@click.option("--batch-size", type=click.IntRange(1), help="Examples in a batch.")
+@click.option("--sample-rate", type=click.IntRange(1), help="Sample rate of the audio, in Hz.")
+@click.option("--clip-seconds", type=click.FloatRange(0, min_open=True), help="Length of a clip, in seconds.")
+@click.option("--audio-key", metavar="KEY", help="Key or position of the audio in an example.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
+@click.option(
+    "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="Precision to train with."
+)
+@click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
+@click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
+@click.option("--fresh", is_flag=True, help="Ignore cached results of earlier runs.")
+@click.option("--verify", metavar="PLAN", help="Only compare this plan with your current configuration.")
+@click.option(
+    "--what-if",
+    metavar="K=V,...",
+    help="Also predict for cores=N, step_ms=X (the model's step), batch_size=N, clips=N (the length of an epoch), "
+    "gpu=FILE (the --json report of this model and chain from a machine with another GPU).",
+)
+@click.option(
+    "--also",
+    metavar="A,B",
+    help="Also measure bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations, spawn, forkserver.",
+)
+@click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
+@click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
+@click.option("--html", metavar="FILE", help="Write the report as an HTML page.")
+@click.option("--plan", metavar="FILE", help="Write the recommended plan, for audioaug.Loader.")
+@click.option("--load", metavar="FILE", help="Show the JSON of an earlier run instead of measuring.")
+def advise(**options: Any) -> None:
+    """Find where your augmentation should run, and with how many workers, by measuring your training step."""
+    if options["load"]:
+        report = read_record(options["load"], Report)
+        _conclude(report, _outputs(options), options)
+        return
+    if not options["model"]:
+        raise UsageError("Missing option --model.", "Give a Python file that defines a model: --model FILE.py.")
+    try:
+        _measure(options)
+    except KeyboardInterrupt:
+        raise click.Abort("partial results are in the output files, if any were requested") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; every error is one sentence on stderr."""
+    return run(advise, arguments)
+
+
+def show(report: Report, json: str | None = None) -> None:
+    """Print the report, or its JSON if ``json`` is ``-``."""
+    from audioaug.report import to_text
+
+    if json == "-":
+        print(to_json(report))
+        return
+    terminal = sys.stdout.isatty()
+    width = os.get_terminal_size().columns if terminal else 100
+    print(to_text.render(report, width=max(60, min(width, 140)), colour=terminal and "NO_COLOR" not in os.environ))
+
+
+def _measure(options: dict[str, Any]) -> None:
+    """Load the model file, run the survey, and write its results, also when interrupted. Only the report goes to
+    stdout.
+    """
+    from audioaug.advise.model_file import load_training_job
+    from audioaug.advise.progress import Progress, printed_to_stderr
+    from audioaug.advise.survey import Options, Survey
+    from audioaug.advise.variants import parse_also
+    from audioaug.decide.what_if import parse
+    from audioaug.engine import check_plan
+    from audioaug.loader.prefetch import as_device
+    from audioaug.process import Interrupt
+
+    workers, outputs = _workers(options["workers"]), _outputs(options)
+    _, profile = parse(options["what_if"] or "")  # report mistakes before measuring
+    if profile:
+        read_record(profile, Report)
+    also = parse_also(options["also"] or "")
+    usual = VERIFY_BUDGET if options["verify"] else QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET
+    budget = options["budget"] or usual
+    verify = Plan.load(options["verify"]) if options["verify"] else None
+    named = {name: options[name] for name in NAMED}
+    warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
+    warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
+    with printed_to_stderr():
+        job = load_training_job(options["model"], as_device(options["device"]), **named)
+        for notice in job.notices:  # early: they may explain why the run fails
+            click.echo(f"note: {notice.text}", err=True)
+        if verify is not None:
+            check_plan(job.chain, verify)
+        with Interrupt() as interrupt, Progress(interrupt.check) as progress:
+            survey = Survey(job, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
+            report = survey.run()
+            if outputs.has_page:
+                from audioaug.advise.listen import listen  # imports that take a second, only needed for a page
+
+                with progress.stage("examples to listen to", LISTENING_SECONDS):
+                    outputs.listening = listen(job)
+    _conclude(report, outputs, options)
+
+
+def _outputs(options: dict[str, Any]) -> "Outputs":
+    """Open the requested output files."""
+    from audioaug.advise.progress import Outputs
+
+    return Outputs(plan=options["plan"], json=options["json_"], markdown=options["markdown"], html=options["html"])
+
+
+def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> None:
+    """Add the what-if predictions, write the files and show the report."""
+    report = _with_what_if(report, options["what_if"])
+    outputs.update(report)
+    if report.recommendation is not None:
+        outputs.save_plan(plan_of(report.recommendation, report.chain.hash, report.workload.precision))
+    show(report, options["json_"])
+
+
+def _workers(text: str) -> tuple[int, ...] | None:
+    if text == "auto":
+        return None
+    try:
+        counts = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        counts = (-1,)
+    if counts[0] < 0:
+        raise UsageError(f"--workers is {text!r}, but must be auto or integers such as 0,2,4.")
+    return counts
+
+
+def _with_what_if(report: Report, text: str | None) -> Report:
+    from audioaug.decide.what_if import parse, what_if
+
+    values, path = parse(text or "")
+    if not values and not path:
+        return report
+    profile = read_record(path, Report) if path else None
+    return replace(report, what_if=(*report.what_if, *what_if(report, values, profile)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,29 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from audioaug.advise.drawn import Reader
-from audioaug.advise.target import Target, in_one_line
+from audioaug.advise.clips import Reader
+from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Contract, Draws, Op
 from audioaug.report.parts import NOTHING, Column, Line, Row, Table
-from audioaug.report.sounds import Example, Listening, Sound, heard
+from audioaug.report.sounds import Example, Listening, Sound, rendered_sounds
 from audioaug.verify.contracts import Clips, check
 from audioaug.verify.replay import on_cpu, on_device
 
 AUDIO_BYTES = 800_000
-"""How much of the page the players may take; the spectrograms add a quarter of that."""
+"""Bytes of audio on the page; spectrograms add a quarter of that."""
 
 MOST_EXAMPLES = 4
 SHORTEST_SECONDS = 1.5
 LONGEST_SECONDS = 4.0
-CANDIDATES = 64
-"""Examples whose draws are looked at, to find those that show the most transforms."""
+EXAMPLES_TRIED = 64
+"""Examples whose draws are inspected, to find those with the most transforms."""
 
 FLAC_RATIO = 0.7
 
 INTRODUCTION = (
     "The same draws through both builds: audiomentations, clip by clip, and the device build, as one batch. Transforms "
-    "that run only in workers are the same in both."
+    "that only run in workers are identical in both."
 )
 COLUMNS = (
     Column("transform"),
@@ -47,23 +47,25 @@ COLUMNS = (
 )
 
 
-def listen(target: Target) -> Listening:
-    """Augment a few examples of the target's data both ways; where that fails, say why instead."""
-    whole = target.chain
+def listen(job: TrainingJob) -> Listening:
+    """Augment a few examples with both builds; if that fails, return the reason."""
+    whole = job.chain
     chain = Chain(whole.ops[: whole.worker_until], whole.sample_rate)
     if chain.device_from >= len(chain):
-        return Listening((Line("No transform of this chain runs in a worker and on the device: nothing to compare."),))
+        return Listening(
+            (Line("No transform of this chain runs both in a worker and on the device: nothing to compare."),)
+        )
     try:
-        return _listen(target, chain)
+        return _listen(job, chain)
     except Exception as error:
-        return Listening((Line(f"Nothing to listen to: {in_one_line(error, target.path)}", "warning"),))
+        return Listening((Line(f"No examples to listen to: {in_one_line(error, job.path)}", "warning"),))
 
 
-def _listen(target: Target, chain: Chain) -> Listening:
-    names, clips, draws, longest = examples(target, chain)
+def _listen(job: TrainingJob, chain: Chain) -> Listening:
+    names, clips, draws, longest = examples(job, chain)
     if not clips:
-        return Listening((Line("Nothing to listen to: none of the first examples could be read.", "warning"),))
-    rate, device, cut = chain.sample_rate, str(target.device), chain.device_from
+        return Listening((Line("No examples to listen to: none of the sampled examples could be read.", "warning"),))
+    rate, device, cut = chain.sample_rate, str(job.device), chain.device_from
     reference = on_cpu(chain, clips, rate, draws, cut)
     built = on_device(chain, reference, rate, draws, cut, device=device)
     rows = []
@@ -72,7 +74,7 @@ def _listen(target: Target, chain: Chain) -> Listening:
         before, reference = reference, on_cpu(alone, reference, rate, own)
         rows.append(judge(alone, before, reference, own, device))
     found = [
-        Example(name, example_words(chain, draw, *pair), heard(named(dry, *pair), rate))
+        Example(name, example_words(chain, draw, *pair), rendered_sounds(named(dry, *pair), rate))
         for name, draw, dry, pair in zip(names, draws, clips, zip(reference, built))
     ]
     played = max(x_CT.shape[1] for x_CT in clips)
@@ -82,35 +84,35 @@ def _listen(target: Target, chain: Chain) -> Listening:
 
 
 def own_draws(draws: Draws, place: int) -> Draws:
-    """The draws of one transform of a chain, as those of a chain of it alone."""
+    """Return the draws of one transform as those of a chain of it alone."""
     own = [(at, name) for at, name in enumerate(draws.columns) if re.match(rf"{place}[.:]", name)]
     columns = tuple(f"0{name.removeprefix(str(place))}" for _, name in own)
     return Draws(columns, draws.table[:, [at for at, _ in own]])
 
 
 def named(dry: Sound, reference: Sound, built: Sound) -> dict[str, Sound]:
-    """The three sounds of an example by what they are."""
+    """Return the three sounds of an example by label."""
     return {"dry": dry, "reference build": reference, "device build": built}
 
 
-def examples(target: Target, chain: Chain) -> tuple[list[str], Clips, Draws, int]:
-    """Choose examples whose draws show the most.
+def examples(job: TrainingJob, chain: Chain) -> tuple[list[str], Clips, Draws, int]:
+    """Choose the examples whose draws apply the most transforms.
 
     Return their names, the starts of their clips, their draws, and the length of the longest clip, in samples.
     """
-    dataset, read = target.dataset, Reader(target.dataset)
-    last = CANDIDATES if target.is_stream else len(dataset)
-    indices = np.unique(np.linspace(0, last - 1, CANDIDATES).astype(int))
+    dataset, read = job.dataset, Reader(job.dataset)
+    last = EXAMPLES_TRIED if job.is_stream else len(dataset)
+    indices = np.unique(np.linspace(0, last - 1, EXAMPLES_TRIED).astype(int))
     draws = chain.draw(indices)
-    order = telling_first([frozenset(applied(chain, draw)) for draw in draws])
+    order = by_new_transforms([frozenset(applied(chain, draw)) for draw in draws])
     found: dict[int, Sound] = {}
     for row in order:
         if len(found) < MOST_EXAMPLES:
-            with suppress(Exception):  # a broken file is no example
-                wave = target.clip_of(read(int(indices[row])))
+            with suppress(Exception):  # skip unreadable files
+                wave = job.clip_of(read(int(indices[row])))
                 clip = np.atleast_2d(wave).astype(np.float32)
                 found |= {row: clip} if clip.size else {}
-    count, samples = that_fit(list(found.values()), chain.sample_rate)
+    count, samples = size_that_fits(list(found.values()), chain.sample_rate)
     rows = list(found)[:count]
     names = [name_of(dataset, int(indices[row])) for row in rows]
     longest = max((found[row].shape[1] for row in rows), default=0)
@@ -118,12 +120,12 @@ def examples(target: Target, chain: Chain) -> tuple[list[str], Clips, Draws, int
 
 
 def applied(chain: Chain, draw: Draws) -> list[str]:
-    """The names of the transforms that one example's draws apply."""
+    """Return the names of the transforms that an example's draws apply."""
     return [op.name for place, op in enumerate(chain.ops) if draw[f"{place}:apply"][0]]
 
 
-def telling_first(applied: Sequence[frozenset[str]]) -> list[int]:
-    """Order examples so that each adds the most transforms that were not among those before it."""
+def by_new_transforms(applied: Sequence[frozenset[str]]) -> list[int]:
+    """Order examples so that each adds the most transforms not shown before."""
     order, left, seen = list[int](), list(range(len(applied))), frozenset[str]()
     while left:
         best = max(left, key=lambda row: (len(applied[row] - seen), len(applied[row])))
@@ -132,8 +134,8 @@ def telling_first(applied: Sequence[frozenset[str]]) -> list[int]:
     return order
 
 
-def that_fit(clips: Sequence[Sound], sample_rate: int) -> tuple[int, int]:
-    """How many examples, each of how many samples, may be played: three sounds each, as FLAC in base 64."""
+def size_that_fits(clips: Sequence[Sound], sample_rate: int) -> tuple[int, int]:
+    """Return how many examples of how many samples fit on the page: three sounds each, as FLAC in base 64."""
     if not clips:
         return 0, 0
     channels, longest = min(2, max(len(x_CT) for x_CT in clips)), max(x_CT.shape[1] for x_CT in clips)
@@ -144,12 +146,12 @@ def that_fit(clips: Sequence[Sound], sample_rate: int) -> tuple[int, int]:
 
 
 def name_of(dataset: Any, index: int) -> str:
-    """What to call an example."""
+    """Return the display name of an example."""
     return "/".join(Path(dataset.files[index]).parts[-2:]) if isinstance(dataset, AudioFolder) else f"example {index}"
 
 
 def example_words(chain: Chain, draw: Draws, reference: Sound, built: Sound) -> str:
-    """What was done to an example, and how far the two results are apart."""
+    """Describe what was applied to an example, and how far the two results differ."""
     names = applied(chain, draw)
     loose = [op.name for op in chain.ops if op.name in names and not _is_exact(op)]
     promise = f" Not promised sample for sample: {', '.join(loose)}." if loose else ""
@@ -157,12 +159,12 @@ def example_words(chain: Chain, draw: Draws, reference: Sound, built: Sound) -> 
 
 
 def apart(reference: Sound, built: Sound) -> str:
-    """How far apart two results are, beside the peak of the first."""
+    """Describe the difference of two results relative to the peak of the first."""
     if reference.shape != built.shape:
         return "The two results differ in length."
     largest, peak = (float(np.abs(x_CT).max(initial=0.0)) for x_CT in (reference - built, reference))
     if not largest:
-        return "The two results are the same to the last bit."
+        return "The two results are bit-identical."
     if not peak:
         return "The reference is silent, the device build is not."
     below_db = -20 * math.log10(largest / peak)
@@ -170,11 +172,15 @@ def apart(reference: Sound, built: Sound) -> str:
 
 
 def judge(alone: Chain, before: Clips, reference: Clips, draws: Draws, device: str) -> Row:
-    """Compare what both builds of one transform make of what came to it, by its contract; return that as a row."""
+    """Check one transform's builds on the same input by its contract, and return the verdict as a row."""
     op, count = alone.ops[0], int(draws["0:apply"].sum())
     contract = contract_of(op)
     if not count or contract is None:
-        why = "not applied in these examples" if contract else "not compared: transforms with several kinds of contract"
+        why = (
+            "not applied in these examples"
+            if contract
+            else "not compared: its transforms have different kinds of contract"
+        )
         return Row((op.name, contract.kind if contract else NOTHING, str(count), NOTHING, NOTHING, "", why))
     built = on_device(alone, before, alone.sample_rate, draws, device=device)
     found = check(contract, before, reference, built, op=op.name, sample_rate=alone.sample_rate)
@@ -184,7 +190,7 @@ def judge(alone: Chain, before: Clips, reference: Clips, draws: Draws, device: s
 
 
 def contract_of(op: Op) -> Contract | None:
-    """An op's contract; of a container what its transforms promise together, where all promise sample for sample."""
+    """Return an op's contract; a container's is the sum of its transforms' tolerances if all are exact."""
     if not op.children:
         return op.contract
     parts = [contract_of(child) for child in op.children]

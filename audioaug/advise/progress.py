@@ -1,17 +1,26 @@
-"""Progress on stderr while the advisor measures (bars on a terminal, else a line a stage), and what it warns of."""
+"""Progress on stderr, and the files that a report is written to."""
 
+import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from audioaug.decide.what_if import grid
 from audioaug.errors import AudioaugWarning
+from audioaug.records import Plan, Report, to_json
+from audioaug.report import to_html, to_markdown
+from audioaug.report.sounds import Listening
+from audioaug.writing import check_writable, write_file
 
 
 class Progress:
-    """Shows which stage is being measured, and calls ``check`` as it goes on. ``quiet`` shows nothing."""
+    """Show the current stage on stderr (bars on a terminal, else a line a stage) and call ``check`` regularly.
+
+    ``quiet`` shows nothing.
+    """
 
     def __init__(self, check: Callable[[], None] = lambda: None, quiet: bool = False) -> None:
         self._bars: Any = None
@@ -35,7 +44,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str, seconds: float) -> Iterator[Callable[..., None]]:
-        """Show a stage that may take so many seconds; call what is yielded whenever some of it is done."""
+        """Show a stage that takes about ``seconds``; call the yielded function as it advances."""
         begin = time.monotonic()
         task = None if self._bars is None else self._bars.add_task(name, total=seconds)
         if task is None and not self._quiet:
@@ -53,19 +62,90 @@ class Progress:
 
 
 @contextmanager
-def told_once(tell: Callable[[str], None]) -> Iterator[None]:
-    """Pass the text of each of our own warnings on, once, instead of printing them; others are shown as ever."""
-    told: set[str] = set()
+def warnings_once(report: Callable[[str], None]) -> Iterator[None]:
+    """Pass each distinct ``AudioaugWarning`` to ``report`` instead of printing it; other warnings are unchanged."""
+    reported: set[str] = set()
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def on_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if not issubclass(category, AudioaugWarning):
                 show(message, category, *where, **more)
-            elif str(message) not in told:
-                told.add(str(message))
-                tell(str(message))
+            elif str(message) not in reported:
+                reported.add(str(message))
+                report(str(message))
 
         warnings.simplefilter("always", AudioaugWarning)
         warnings.showwarning = on_warning
         yield
+
+
+@contextmanager
+def printed_to_stderr() -> Iterator[None]:
+    """Redirect stdout to stderr while the context is active: stdout is for the report.
+
+    This includes child processes and output that does not come from Python.
+    """
+    sys.stdout.flush()
+    with redirect_stdout(sys.stderr), _file_descriptor(1, replacement=2):
+        yield
+
+
+@contextmanager
+def _file_descriptor(number: int, replacement: int) -> Iterator[None]:
+    """Make a file descriptor a copy of another one; no effect if either is closed."""
+    try:
+        saved = os.dup(number)
+        os.dup2(replacement, number)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()
+        os.dup2(saved, number)
+        os.close(saved)
+
+
+class Outputs:
+    """The output files, by kind. ``-`` (stdout) is left to the command line.
+
+    ``listening``: the audio examples of the page, once they exist.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+
+    def __init__(self, plan: str | None = None, **paths: str | None) -> None:
+        self._plan = plan
+        self._paths = {kind: path for kind, path in paths.items() if path not in (None, "-")}
+        self.listening: Listening | None = None
+        self._renderers: Mapping[str, Callable[[Report], str]] = {
+            "json": to_json,
+            "markdown": to_markdown.render,
+            "html": self._page,
+        }
+        for path in filter(None, (plan, *self._paths.values())):
+            check_writable(path)
+
+    @property
+    def has_page(self) -> bool:
+        """Whether an HTML page was requested."""
+        return "html" in self._paths
+
+    def update(self, report: Report) -> None:
+        """Write the current report to all files."""
+        for kind, path in self._paths.items():
+            assert path is not None
+            text = self._renderers[kind](report)
+            write_file(text if text.endswith("\n") else text + "\n", path)
+
+    def _page(self, report: Report) -> str:
+        return to_html.render(report, grid(report) if report.complete else None, self.listening)
+
+    def save_plan(self, plan: Plan) -> None:
+        """Write the plan, if requested."""
+        if self._plan is not None:
+            plan.save(self._plan)

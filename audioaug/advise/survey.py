@@ -1,60 +1,147 @@
 """Survey: which measurements, in which order. Each stage adds to the report, so that an interruption loses nothing.
 
 The ceiling comes first, together with what the user does today; if these are equally fast, that is the answer. Then
-what each stage costs alone, a prediction for every cell, and a race of the promising ones with real training steps.
+what each stage costs alone, a prediction for every candidate, and a race of the promising ones with real training
+steps.
 """
 
+import hashlib
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from audioaug.advise import device_stages, loader_stages
-from audioaug.advise.arms import CACHED, FEW_CACHED, cached_batches, cell_at, cell_of, stock_of
-from audioaug.advise.bench import Bench
-from audioaug.advise.budget import ALSO, ALSO_RACED, SHARES, Budget
-from audioaug.advise.cache import Cache, fingerprint
-from audioaug.advise.cells import after_earlier_heats, after_heat, after_race, predicted, with_stall
-from audioaug.advise.facts import chain_facts, workload
-from audioaug.advise.progress import Progress, told_once
-from audioaug.advise.racing import CEILING, HEAT_ROUNDS, Racer
-from audioaug.advise.schedule import Schedule
-from audioaug.advise.start_methods import race_starts
-from audioaug.advise.target import Target, in_one_line
-from audioaug.advise.today import measure_today
-from audioaug.advise.variants import Wanted, measure_also, raced_engines, why_no_graph
-from audioaug.advise.worker_counts import WorkerCounts
-from audioaug.advise.worker_probe import Memory
-from audioaug.advise.worker_stages import worker_stages
+import msgspec
+
+from audioaug.advise.candidates import (
+    CACHED,
+    FEW_CACHED,
+    WorkerCounts,
+    cached_batches,
+    candidate_at,
+    candidate_of,
+    queued_batches,
+)
+from audioaug.advise.progress import Progress, warnings_once
+from audioaug.advise.racing import CEILING, SCREENING_ROUNDS, Racer
+from audioaug.advise.schedule import (
+    ALSO,
+    ALSO_RACED,
+    SHARES,
+    Budget,
+    Schedule,
+    after_earlier_screening,
+    after_race,
+    after_screening,
+    predicted,
+    with_stall,
+)
+from audioaug.advise.stages import (
+    Bench,
+    ceiling_on_fewer_threads,
+    contention_cost,
+    contention_names,
+    copies,
+    loader_cost,
+    loaders_to_time,
+    open_messages,
+    ops_on_device,
+    parts_on_threads,
+    parts_to_time,
+    steps_alone,
+    steps_on_threads,
+    thread_counts,
+    worker_stages,
+)
+from audioaug.advise.today import Memory, measure_today
+from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, workload
+from audioaug.advise.variants import Wanted, measure_also, race_starts, raced_engines, why_no_graph
 from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
 from audioaug.decide.refine import refined
-from audioaug.decide.shortlist import worth_a_heat
-from audioaug.decide.variants import variant_sentences
-from audioaug.decide.what_if import crossovers
+from audioaug.decide.shortlist import worth_screening
+from audioaug.decide.what_if import crossovers, variant_sentences
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader.prefetch import tensors
 from audioaug.measure import clock_for, effective_cores, host_facts
-from audioaug.records import Cell, DeviceEngine, Measurement, Notice, Plan, Report
+from audioaug.records import Candidate, DeviceEngine, Measurement, Notice, Plan, Report, read_record, write_record
 from audioaug.units import Seconds, format_seconds
 
+CHANGING = ("ram_available_bytes", "effective_cores")
+"""Host facts that differ between runs on the same machine."""
+
+
+def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
+    """Return a hash of everything that the stages depend on; ``None`` if the model file cannot be read.
+
+    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine and its
+    versions, and the options (``asked``).
+    """
+    host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
+    shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in job.model.named_parameters()]
+    try:
+        source = hashlib.sha256(Path(job.path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+    facts = (report.chain, report.workload, host, str(job.model), shapes, source, asked)
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
+
+
+class Cache:
+    """The cached results for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``."""
+
+    def __init__(self, fingerprint: str | None) -> None:
+        folder = _folder()
+        self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
+
+    def load(self) -> tuple[Report, Seconds] | None:
+        """Return the cached report and its age; ``None`` if there is none or it cannot be read."""
+        if self.path is not None:
+            with suppress(OSError, AudioaugError):
+                return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
+        return None
+
+    def save(self, report: Report) -> None:
+        """Save the stages and candidates measured so far; failures are ignored."""
+        if self.path is None:
+            return
+        kept = replace(report, notices=(), complete=False)
+        with suppress(OSError, AudioaugError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_record(kept, self.path)
+
+
+def _folder() -> Path | None:
+    """Return the cache folder; ``None`` if the user has no home folder."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
+    except RuntimeError:
+        return None
+
+
 CPU_TRAINING = (
-    'There is no GPU here: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
+    'No GPU: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
     "means whole batches in the training process."
 )
 
 NOT_FINITE = (
-    " after today's training steps. Their times hold, but nothing is learned: look at the learning rate, the labels "
-    "and the precision."
+    " after today's training steps. The times are valid, but the model does not learn: check the learning rate, the "
+    "labels and the precision."
 )
 
-TWO_ARMS = 2
-"""Blocks can be so many times as long where only a plan and what is done today race."""
+TWO_CANDIDATES = 2
+"""Factor on the budget if only a plan and today's configuration race: blocks can be longer."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to survey: seconds in all, worker counts to consider (``None``: by the cores), a plan to verify, rows.
+    """Options of a survey: budget in seconds, worker counts to consider (``None``: from the cores), a plan to verify,
+    variants.
 
-    ``fresh``: measure all of it, also what is known from an earlier run.
+    ``fresh``: ignore cached results.
     """
 
     budget: float
@@ -65,32 +152,32 @@ class Options:
 
 
 class Survey:
-    """One run of the advisor. ``report`` holds what is known so far; ``on_update`` is called whenever it grows."""
+    """One run of the advisor. ``report`` holds the results so far; ``on_update`` is called after each change."""
 
     def __init__(
-        self, target: Target, options: Options, progress: Progress, on_update: Callable[[Report], None]
+        self, job: TrainingJob, options: Options, progress: Progress, on_update: Callable[[Report], None]
     ) -> None:
-        self.target, self.options, self.progress, self.on_update = target, options, progress, on_update
-        self.bench = Bench(target, clock_for(target.device))
-        hurry = options.budget if options.verify is None else TWO_ARMS * options.budget
-        self.racer = Racer(target, self.bench.clock, hurry, self._notice)
+        self.job, self.options, self.progress, self.on_update = job, options, progress, on_update
+        self.bench = Bench(job, clock_for(job.device))
+        hurry = options.budget if options.verify is None else TWO_CANDIDATES * options.budget
+        self.racer = Racer(job, self.bench.clock, hurry, self._notice)
         self.budget = Budget(options.budget, self.bench.clock)
-        host = host_facts(target.device)
-        self.report = Report(host, chain_facts(target), workload(target))
-        self.counts = WorkerCounts(host, options.workers, target.num_workers)
+        host = host_facts(job.device)
+        self.report = Report(host, chain_facts(job), workload(job))
+        self.counts = WorkerCounts(host, options.workers, job.num_workers)
 
     def run(self) -> Report:
         """Measure, decide, and return the complete report."""
-        for notice in self.target.notices:
+        for notice in self.job.notices:
             self._notice(notice.id, notice.text)
-        with told_once(lambda text: self._notice("warning", text)):
+        with warnings_once(lambda text: self._notice("warning", text)):
             try:
                 return self._run()
             except AudioaugError:
                 raise
             except Exception as error:
-                reason = in_one_line(error, self.target.path)
-                raise MeasurementError(f"{self.target.name}: a measurement failed: {reason}") from error
+                reason = in_one_line(error, self.job.path)
+                raise MeasurementError(f"{self.job.name}: a measurement failed: {reason}") from error
 
     def _run(self) -> Report:
         if not self.report.host.has_gpu:
@@ -106,64 +193,64 @@ class Survey:
             self._measure_workers()
             self._measure_device()
             self._measure_loaders()
-            self._grow(**predicted(self.report, self.target.chain, self.counts))
-            self._run_heats()
+            self._grow(**predicted(self.report, self.job.chain, self.counts))
+            self._run_screening()
             cache.save(self.report)
         return self._finish(self._run_race())
 
     @property
-    def today(self) -> Cell:
-        """What the user does, measured."""
+    def today(self) -> Candidate:
+        """Today's configuration, measured."""
         assert self.report.current is not None
         return self.report.current
 
-    # What an earlier run has shown
+    # Cached results
 
     def _fingerprint(self) -> str | None:
         shapes = [tuple(each.shape) for each in tensors(self.bench.batches[0])]
         asked = (self.options.budget, self.counts.possible, self.today.num_workers, shapes)
-        return fingerprint(self.target, self.report, asked)
+        return fingerprint(self.job, self.report, asked)
 
     def _recall(self, cache: Cache) -> bool:
-        """Take over the stages and heats of an earlier run, if there was one; what is raced is raced now."""
+        """Load the stages and screening results of an earlier run, if there are any; the race is measured again."""
         found = cache.load()
         if found is None:
             return False
         earlier, age = found
         self._notice(
             "cached",
-            f"What stages cost and the heats showed is from {format_seconds(age)} ago ({cache.path}); "
-            "what you do today and the race were measured now. --fresh measures all of it again.",
+            f"Stage costs and screening results are from {format_seconds(age)} ago ({cache.path}); "
+            "your current configuration and the race were measured now. --fresh measures everything again.",
         )
-        self._grow(**{name: getattr(earlier, name) for name in ("stages", "parts", "loader_costs", "steals")})
+        self._grow(**{name: getattr(earlier, name) for name in ("stages", "parts", "loader_costs", "contention")})
         self._lower_ceiling()
-        self._grow(**predicted(self.report, self.target.chain, self.counts))
-        self._grow(**after_earlier_heats(self.report, earlier))
-        self._grow(cells=refined(self.report))
+        self._grow(**predicted(self.report, self.job.chain, self.counts))
+        self._grow(**after_earlier_screening(self.report, earlier))
+        self._grow(candidates=refined(self.report))
         self.budget.leave_out([name for name in SHARES if name not in ("today", "race")])
         return True
 
-    # What is measured
+    # Measurements
 
-    def _measure_today(self, seconds: Seconds, beside: Sequence[Cell] = ()) -> dict[str, Measurement]:
-        """Race the user's own configuration, batches that already lie on the device, and others beside them."""
-        chain = self.target.chain
-        cell = cell_at(chain, chain.worker_until, self.target.num_workers)
-        name = "ceiling, what you do today, and the plan" if beside else "ceiling, and what you do today"
+    def _measure_today(self, seconds: Seconds, rivals: Sequence[Candidate] = ()) -> dict[str, Measurement]:
+        """Race today's configuration, batches cached on the device, and ``rivals``."""
+        chain = self.job.chain
+        candidate = candidate_at(chain, chain.worker_until, self.job.num_workers)
+        name = "ceiling, current configuration, and the plan" if rivals else "ceiling and current configuration"
         with self.progress.stage(name, seconds) as tick:
-            batches = cached_batches(self.target, cell, FEW_CACHED if self.budget.is_small else CACHED)
+            batches = cached_batches(self.job, candidate, FEW_CACHED if self.budget.is_small else CACHED)
             self.bench = replace(self.bench, batches=batches)
-            found = measure_today(self.bench, cell, self.counts, self.racer, seconds, tick, beside)
+            found = measure_today(self.bench, candidate, self.counts, self.racer, seconds, tick, rivals)
         self.counts, measured = found.counts, found.measurements
-        raced = (measured[found.cell.name],)
-        self._grow(ceiling=found.ceiling, current=found.cell, measurements=raced, signals=found.signals)
+        raced = (measured[found.candidate.name],)
+        self._grow(ceiling=found.ceiling, current=found.candidate, measurements=raced, signals=found.signals)
         self._grow(current=with_stall(self.report, self.today))
-        if reason := self.target.why_not_finite():
+        if reason := self.job.why_not_finite():
             self._notice("not_finite", f"{reason}{NOT_FINITE}")
         return measured
 
     def _measure_cores(self) -> None:
-        """Measure what the cores do together, which predictions reckon with."""
+        """Measure the effective number of cores, which predictions use."""
         host = self.report.host
         self._grow(host=replace(host, effective_cores=effective_cores(int(host.usable_cores), self.bench.clock)))
 
@@ -174,54 +261,54 @@ class Survey:
         self._grow(stages=stages, parts=parts)
 
     def _measure_device(self) -> None:
-        """Time the step on any threads it may get, all behind each cut as it is built, every op, and the copy."""
+        """Time the step with each number of threads, the device part of each cut, every op, and the copy."""
         seconds, bench, usual = self.budget.seconds_for("device"), self.bench, self.report.host.torch_threads
         with self.progress.stage("each transform on the device", seconds) as tick:
-            counts = device_stages.thread_counts(self.report, self.counts.possible)
-            self._add(stages=device_stages.steps_on_threads(bench, {usual, *counts}, 0.1 * seconds))
+            counts = thread_counts(self.report, self.counts.possible)
+            self._add(stages=steps_on_threads(bench, {usual, *counts}, 0.1 * seconds))
             self._lower_ceiling()
-            counts = device_stages.thread_counts(self.report, self.counts.possible)
-            parts = device_stages.parts_to_time(bench, counts)
+            counts = thread_counts(self.report, self.counts.possible)
+            parts = parts_to_time(bench, counts)
             for count, ours in parts.items():
                 tick()
-                self._add(parts=device_stages.parts_on_threads(bench, count, ours, 0.4 * seconds / len(parts)))
+                self._add(parts=parts_on_threads(bench, count, ours, 0.4 * seconds / len(parts)))
             assert self.report.ceiling is not None
-            self._add(stages=device_stages.ops_on_device(bench, self.report.ceiling.threads, 0.4 * seconds, tick))
-            self._add(stages=device_stages.copies(bench, 0.1 * seconds))
+            self._add(stages=ops_on_device(bench, self.report.ceiling.threads, 0.4 * seconds, tick))
+            self._add(stages=copies(bench, 0.1 * seconds))
 
     def _lower_ceiling(self) -> None:
-        """Take the step on fewer threads for the ceiling if it is faster so, as those of small models are."""
-        if ceiling := device_stages.ceiling_on_fewer_threads(self.report):
+        """Use fewer threads for the ceiling if the step is faster with them."""
+        if ceiling := ceiling_on_fewer_threads(self.report):
             self._grow(ceiling=ceiling)
             self._grow(current=with_stall(self.report, self.today))
 
     def _measure_loaders(self) -> None:
-        """Time loaders without the device part, and how they and training steps slow each other down."""
-        needed, others = loader_stages.loaders(self.report, self.target.chain, self.counts.possible)
-        stealing, seconds = loader_stages.beside_training(self.report, needed), self.budget.seconds_for("loader")
-        share, end = seconds / (len(needed) + len(others) + len(stealing)), self.budget.spent + seconds
-        with self.progress.stage("the loader alone, and beside training", seconds) as tick:
-            for cell in (*needed, *others):
-                is_due = cell in needed or self.budget.spent < end
-                if is_due and cell.num_workers <= self.counts.most:
-                    self._measure_loader(cell, share, cell.name in stealing)
+        """Time loaders without the device part, and the contention between them and training steps."""
+        needed, others = loaders_to_time(self.report, self.job.chain, self.counts.possible)
+        contended, seconds = contention_names(self.report, needed), self.budget.seconds_for("loader")
+        share, end = seconds / (len(needed) + len(others) + len(contended)), self.budget.spent + seconds
+        with self.progress.stage("the loader alone and beside training", seconds) as tick:
+            for candidate in (*needed, *others):
+                is_due = candidate in needed or self.budget.spent < end
+                if is_due and candidate.num_workers <= self.counts.most:
+                    self._measure_loader(candidate, share, candidate.name in contended)
                     tick()
 
-    def _measure_loader(self, cell: Cell, seconds: float, steals: bool) -> None:
-        """Time a loader alone and, if asked, beside training steps."""
-        bench, threads = self.bench, cell.threads or self.report.host.torch_threads
-        alone = loader_stages.steps_alone(bench, threads, seconds / 4) if steals else None
-        messages = loader_stages.open_messages(bench, cell)
-        self._add(loader_costs=(loader_stages.loader_cost(bench, cell, messages, seconds),))
+    def _measure_loader(self, candidate: Candidate, seconds: float, contention: bool) -> None:
+        """Time a loader alone and, with ``contention``, beside training steps."""
+        bench, threads = self.bench, candidate.threads or self.report.host.torch_threads
+        alone = steps_alone(bench, threads, seconds / 4) if contention else None
+        messages = open_messages(bench, candidate)
+        self._add(loader_costs=(loader_cost(bench, candidate, messages, seconds),))
         if alone is not None:
-            self._add(steals=(loader_stages.steal_cost(bench, cell, threads, messages, alone, seconds * 3 / 4),))
-        self._look_at_memory(cell, messages, seconds / 4)
+            self._add(contention=(contention_cost(bench, candidate, threads, messages, alone, seconds * 3 / 4),))
+        self._look_at_memory(candidate, messages, seconds / 4)
 
-    def _look_at_memory(self, cell: Cell, messages: Iterator[Any], seconds: float) -> None:
-        """Keep what workers take of the memory, which limits how many there can be, and whether today's grow."""
-        memory, is_today = Memory(), (cell.cut, cell.num_workers) == (self.today.cut, self.today.num_workers)
-        if is_today and cell.num_workers:
-            memory.watch(messages, stock_of(cell), self.bench.clock, seconds)
+    def _look_at_memory(self, candidate: Candidate, messages: Iterator[Any], seconds: float) -> None:
+        """Record the memory of workers, which limits their number, and whether that of today's workers grows."""
+        memory, is_today = Memory(), (candidate.cut, candidate.num_workers) == (self.today.cut, self.today.num_workers)
+        if is_today and candidate.num_workers:
+            memory.watch(messages, queued_batches(candidate), self.bench.clock, seconds)
         else:
             memory.look()
         if memory.worker_bytes is None:
@@ -232,48 +319,52 @@ class Survey:
             signals = replace(signals, worker_growth_bytes=memory.growth_bytes)
         self._grow(signals=signals)
 
-    # What is decided on the way
+    # Screening and racing
 
-    def _run_heats(self) -> None:
-        """Give every cut and engine, and other numbers of workers, a few training steps beside what is done today."""
-        schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("heats")
-        waiting = [cell for cell in worth_a_heat(self.report.cells) if cell.name != self.today.name]
+    def _run_screening(self) -> None:
+        """Time a few training steps of every cut and engine, and of other worker counts, beside today's
+        configuration.
+        """
+        schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("screening")
+        waiting = [
+            candidate for candidate in worth_screening(self.report.candidates) if candidate.name != self.today.name
+        ]
         end = self.budget.spent + seconds
-        with self.progress.stage(f"heats of {len(waiting)}, with training steps", seconds) as tick:
-            while heat := schedule.heat(waiting, left := end - self.budget.spent):
-                waiting = waiting[len(heat) :]
-                arms = [self.today, *heat]
-                rounds = HEAT_ROUNDS if waiting else schedule.heat_rounds(arms, left)
-                measurements = self.racer.heat(arms, schedule.expected(arms), tick, rounds)
-                self._grow(**after_heat(self.report, self.racer, heat, measurements))
-        self._grow(cells=refined(self.report))
+        with self.progress.stage(f"screening {len(waiting)} candidates with training steps", seconds) as tick:
+            while screening := schedule.screening(waiting, left := end - self.budget.spent):
+                waiting = waiting[len(screening) :]
+                candidates = [self.today, *screening]
+                rounds = SCREENING_ROUNDS if waiting else schedule.screening_rounds(candidates, left)
+                measurements = self.racer.screening(candidates, schedule.expected(candidates), tick, rounds)
+                self._grow(**after_screening(self.report, self.racer, screening, measurements))
+        self._grow(candidates=refined(self.report))
         if waiting:
             self._notice(
                 "only_predicted",
-                f"There was no time for heats of {len(waiting)} of the ways to cut the chain: they are only predicted. "
+                f"There was no time to screen {len(waiting)} of the candidates: they are only predicted. "
                 "A larger --budget measures them.",
             )
 
     def _run_race(self) -> Report:
-        """Race the most promising cells against today's configuration, and decide."""
+        """Race the most promising candidates against today's configuration, and decide."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("race")
-        arms = schedule.race(seconds, [it for it in self._engines if not why_no_graph(it, self.target.device)])
-        with self.progress.stage(f"race of {len(arms)}, with training steps", seconds) as tick:
-            measurements = self.racer.run(arms, schedule.expected(arms), seconds, tick)
-        return self._decide(arms, measurements)
+        candidates = schedule.race(seconds, [it for it in self._engines if not why_no_graph(it, self.job.device)])
+        with self.progress.stage(f"racing {len(candidates)} candidates with training steps", seconds) as tick:
+            measurements = self.racer.run(candidates, schedule.expected(candidates), seconds, tick)
+        return self._decide(candidates, measurements)
 
     def _verify(self, plan: Plan) -> Report:
-        """Race a given plan against today's configuration only; raise ``MeasurementError`` if it cannot be run here."""
+        """Race a plan against today's configuration only; raise ``MeasurementError`` if it cannot run here."""
         self.counts.check(plan.num_workers)
-        cell = cell_of(plan, self.target.chain)
-        measurements = self._measure_today(self.options.budget, [cell])
-        arms = [self.today] if cell.name == self.today.name else [self.today, cell]
-        return self._decide(arms, {arm.name: measurements[arm.name] for arm in arms})
+        candidate = candidate_of(plan, self.job.chain)
+        measurements = self._measure_today(self.options.budget, [candidate])
+        candidates = [self.today] if candidate.name == self.today.name else [self.today, candidate]
+        return self._decide(candidates, {candidate.name: measurements[candidate.name] for candidate in candidates})
 
-    def _decide(self, arms: Sequence[Cell], measurements: Mapping[str, Measurement]) -> Report:
-        """Note what the race has shown of its arms, today's configuration the first of them, and choose one."""
-        self._grow(**after_race(self.report, self.racer, arms, measurements))
-        self._grow(cells=refined(self.report))
+    def _decide(self, candidates: Sequence[Candidate], measurements: Mapping[str, Measurement]) -> Report:
+        """Add the results of the race (today's configuration comes first) and choose a candidate."""
+        self._grow(**after_race(self.report, self.racer, candidates, measurements))
+        self._grow(candidates=refined(self.report))
         return recommend(self._with_cost(), measurements, self.racer.margin)
 
     # The report
@@ -283,7 +374,7 @@ class Survey:
         self.on_update(self.report)
 
     def _add(self, **found: tuple[Any, ...]) -> None:
-        """Append to what the report has of these."""
+        """Append to fields of the report."""
         self._grow(**{name: (*getattr(self.report, name), *more) for name, more in found.items()})
 
     def _notice(self, id: str, text: str) -> None:
@@ -293,20 +384,23 @@ class Survey:
         return replace(self.report, cost_seconds=self.budget.spent)
 
     def _finish(self, report: Report) -> Report:
-        names = ("cells", "verdict", "cause", "recommendation", "before", "after", "notices")
+        names = ("candidates", "verdict", "cause", "recommendation", "before", "after", "notices")
         self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report))
         self._measure_also()
+        if self.racer.skipped:
+            setup = replace(self.report.workload.setup, on_error="skip")
+            self._grow(workload=replace(self.report.workload, setup=setup))
         self._grow(complete=True)
         return self.report
 
     @property
     def _engines(self) -> list[DeviceEngine]:
-        """The device engines that were asked for."""
+        """The requested device engines."""
         return [it.engine for it in self.options.also if it.engine is not None]
 
     def _measure_also(self) -> None:
-        """Measure the step in other ways, where that was asked for, and note what the race has shown of engines."""
+        """Measure the requested variants, and add the race results of requested engines."""
         if not self.options.also:
             return
         chosen, usual = self.report.recommendation, self.report.host.start_method
@@ -314,8 +408,8 @@ class Survey:
         methods = [it.start_method for it in self.options.also if it.start_method is not None]
         steps = [it for it in self.options.also if it.precision is not None or it.batch_size is not None]
         timed, raced = (share * self.options.budget for share in (ALSO * len(steps), ALSO_RACED * len(methods)))
-        found = raced_engines(self.report, self.target.device, self._engines, self.racer.failed)
-        with self.progress.stage("the step in other ways", timed + raced) as tick:
+        found = raced_engines(self.report, self.job.device, self._engines, self.racer.failed)
+        with self.progress.stage("variants of the step", timed + raced) as tick:
             found += measure_also(self.bench, steps, timed) if steps else ()
             found += race_starts(self.racer, chosen, usual, methods, raced, tick)
         self._grow(variants=found)

@@ -1,45 +1,83 @@
-"""The declaration: distributions (params), counter-based draws, the op with its faces, the chain of ops.
+"""The declaration: distributions, counter-based draws, the op with its faces, the chain of ops.
 
 And where a chain puts time: ``Timeline``, ``follow``.
 """
 
+from audioaug.core.batch import BatchInfo, DeviceBatchInfo
 from audioaug.core.chain import Chain, Node, as_chain
+from audioaug.core.contract import Capabilities, Contract
+from audioaug.core.distributions import FRACTION, NOISE_KEY, Choice, Distribution, MelUniform, Uniform, UniformInt
 from audioaug.core.draws import Draws
 from audioaug.core.follow import Origin, follow
 from audioaug.core.op import (
     CUSTOM_OPS,
     REGISTRY,
-    BatchInfo,
-    Contract,
-    DeviceBatchInfo,
+    Container,
+    Linear,
+    NumpyReference,
     Op,
-    Params,
     TorchAudiomentationsOp,
+    arguments,
+    leaves,
+    why_not_in_worker,
+    why_not_on_device,
 )
-from audioaug.core.params import FRACTION, NOISE_KEY, Choice, Distribution, MelUniform, Uniform, UniformInt
+from audioaug.core.params import (
+    DRAWN_INTS,
+    FLOATS,
+    HOST_ONLY,
+    INTS,
+    LENGTHS,
+    MEASURED,
+    MEASURED_LENGTHS,
+    STATIC,
+    ListType,
+    OptionalType,
+    Params,
+    ParamType,
+)
 from audioaug.core.timeline import Timeline
 
 __all__ = [
+    "CUSTOM_OPS",
+    "DRAWN_INTS",
+    "FLOATS",
     "FRACTION",
+    "HOST_ONLY",
+    "INTS",
+    "LENGTHS",
+    "MEASURED",
+    "MEASURED_LENGTHS",
     "NOISE_KEY",
     "REGISTRY",
-    "CUSTOM_OPS",
+    "STATIC",
+    "BatchInfo",
+    "Capabilities",
     "Chain",
     "Choice",
+    "Container",
     "Contract",
     "DeviceBatchInfo",
     "Distribution",
     "Draws",
-    "BatchInfo",
+    "Linear",
+    "ListType",
     "MelUniform",
     "Node",
+    "NumpyReference",
     "Op",
+    "OptionalType",
     "Origin",
+    "ParamType",
     "Params",
-    "TorchAudiomentationsOp",
     "Timeline",
+    "TorchAudiomentationsOp",
     "Uniform",
     "UniformInt",
+    "arguments",
     "as_chain",
     "follow",
+    "leaves",
+    "why_not_in_worker",
+    "why_not_on_device",
 ]

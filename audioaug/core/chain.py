@@ -15,17 +15,32 @@ import numpy as np
 import yaml
 from numpy.typing import ArrayLike, NDArray
 
+from audioaug.core.batch import BatchInfo
 from audioaug.core.chain_file import read_chain_file
+from audioaug.core.contract import Capabilities
+from audioaug.core.distributions import Distribution, Uniform
 from audioaug.core.draws import Draws, uniforms
-from audioaug.core.op import CUSTOM_OPS, Op, build_op, op_class, ops_from_list, real_number
-from audioaug.core.params import Distribution, Uniform
+from audioaug.core.op import (
+    CUSTOM_OPS,
+    Container,
+    Op,
+    build_op,
+    check_declarations,
+    leaves,
+    op_class,
+    ops_from_list,
+    real_number,
+    why_not_in_worker,
+    why_not_on_device,
+)
+from audioaug.core.params import Params, ParamType, check_params
 from audioaug.errors import ChainError, DataError, PlanError, UsageError, did_you_mean
 from audioaug.writing import write_file
 
 COIN = Uniform(0.0, 1.0)
 
-YOUR_CODE = ("noise_transform", "part_transform")
-"""Arguments of audiomentations' transforms that hold code of yours: with them a transform is taken as it is."""
+USER_CODE = ("noise_transform", "part_transform")
+"""Arguments of audiomentations' transforms that hold user code: with them a transform becomes a ``Custom`` op."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,28 @@ class Node:
     children: "tuple[Node, ...]"
     distributions: Mapping[str, Distribution]
 
+    @property
+    def members(self) -> "tuple[Node, ...]":
+        """The nodes of the declaration that it runs: itself, or those that are fused in it."""
+        return (self,)
+
+    @functools.cached_property
+    def param_types(self) -> Mapping[str, ParamType]:
+        """The types of the op's parameters, once they agree with its other declarations."""
+        check_declarations(self.op)
+        return self.op.param_types
+
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        """Those of the op."""
+        return self.op.capabilities
+
+    def resolve(self, draws: Draws, rows: NDArray[np.int64], batch: BatchInfo) -> Params:
+        """Return the op's parameters for some of the examples; raise ``ParamError`` unless they are as declared."""
+        params = self.op.resolve(self.drawn(draws, rows), batch)
+        check_params(self.op, self.param_types, params)
+        return params
+
     def walk(self) -> "Iterator[Node]":
         """Yield this node and all below it, depth first."""
         yield self
@@ -48,6 +85,11 @@ class Node:
         """Return the op's own draws for some of the examples, by the names of its distributions."""
         return {name: draws[f"{self.path}:{name}"][rows] for name in self.distributions}
 
+    def order(self, draws: Draws, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return, for a container, which child runs in which slot for some of the examples: (B, slots)."""
+        assert isinstance(self.op, Container)
+        return self.op.order({"apply": draws[f"{self.path}:apply"][rows], **self.drawn(draws, rows)})
+
     def steps(self, draws: Draws, rows: NDArray[np.int64]) -> "Iterator[tuple[Node, NDArray[np.int64]]]":
         """Yield, in order, the ops that do something here, and which of these rows each does it to: one at least."""
         rows = rows[draws[f"{self.path}:apply"][rows] > 0]
@@ -56,7 +98,7 @@ class Node:
         if not self.children:
             yield self, rows
             return
-        order = self.op.order({"apply": draws[f"{self.path}:apply"][rows], **self.drawn(draws, rows)})
+        order = self.order(draws, rows)
         for slot in range(order.shape[1]):
             for child in np.unique(order[:, slot][order[:, slot] >= 0]):
                 yield from self.children[child].steps(draws, rows[order[:, slot] == child])
@@ -100,7 +142,7 @@ class Chain:
                 f"This chain cannot be cut anywhere. {self.why_not_cut(0)} {self.why_not_cut(len(self))}",
                 "Put what has to run in a worker before what has to run on the device.",
             )
-        self.columns  # noqa: B018  (draws once from nothing, so that a missing noise folder is told here)
+        self.columns  # noqa: B018  (so that a missing noise folder raises here)
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -151,39 +193,41 @@ class Chain:
 
     @property
     def worker_until(self) -> int:
-        """The largest cut there can be: everything behind it has to run on the device."""
+        """The largest cut there can be: everything after it has to run on the device."""
         return next(cut for cut in range(len(self), -1, -1) if not self.why_not_cut(cut))
 
     def why_not_cut(self, cut: int) -> str:
         """Return why the chain cannot be cut there, or an empty string."""
         if not 0 <= cut <= len(self):
             return f"The chain has {len(self)} ops, so a cut lies between 0 and {len(self)}, not at {cut}."
-        reasons = [op.why_not_in_worker() for op in self.ops[:cut]]
-        reasons += [op.why_not_on_device() for op in self.ops[cut:]]
+        reasons = [why_not_in_worker(op) for op in self.ops[:cut]]
+        reasons += [why_not_on_device(op) for op in self.ops[cut:]]
         return next((reason for reason in reasons if reason), "") or _why_lengths_are_missing(self.ops[cut:])
 
     @property
     def followed_from(self) -> int:
-        """The smallest cut with which targets can follow the audio: behind it, the draws tell how time moves."""
-        return self._behind_the_last(lambda leaf: leaf.length_depends_on_audio)
+        """The smallest cut with which targets can follow the audio: after it, time moves as the draws say."""
+        return self._after_the_last(lambda can: can.length_depends_on_audio)
 
     @property
     def sized_from(self) -> int:
-        """The smallest cut behind which clips keep their lengths, if it can be one."""
-        return self._behind_the_last(lambda leaf: leaf.changes_length)
+        """The smallest cut after which clips keep their lengths, if the chain can be cut there."""
+        return self._after_the_last(lambda can: can.changes_length)
 
-    def _behind_the_last(self, counts: Callable[[Op], bool]) -> int:
-        return max((place for place, op in enumerate(self.ops, 1) if any(map(counts, op.leaves()))), default=0)
+    def _after_the_last(self, counts: Callable[[Capabilities], bool]) -> int:
+        return max((place for place, op in enumerate(self.ops, 1) if counts(op.capabilities)), default=0)
 
     def first_cut(self, on_clips: int) -> int:
-        """Return the smallest cut there can be with so many ops in a worker, as far as they can run there."""
+        """Return the smallest possible cut with at least this many ops in a worker, as far as they can run there."""
         return max(self.device_from, min(on_clips, self.worker_until))
 
     def check_followed(self, cut: int) -> None:
         """Raise ``PlanError`` if targets cannot follow the audio with this cut, or with any."""
         if cut >= self.followed_from:
             return
-        measuring = next(leaf for op in self.ops[cut:] for leaf in op.leaves() if leaf.length_depends_on_audio)
+        measuring = next(
+            leaf for op in self.ops[cut:] for leaf in leaves(op) if leaf.capabilities.length_depends_on_audio
+        )
         wall = self.why_not_cut(self.followed_from)
         cure = f"And it cannot run in a worker: {wall}" if wall else f"Cut the chain at {self.followed_from} or later."
         raise PlanError(why_not_followed(measuring.name), cure)
@@ -200,18 +244,18 @@ class Chain:
     @property
     def hash(self) -> str:
         """16 hexadecimal digits that change whenever the declaration does; where its files lie does not count."""
-        return hashlib.sha256(json.dumps(_placeless(self.describe()), sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(_without_folders(self.describe()), sort_keys=True).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as plain values, as the YAML file has it.
 
-        Raises ``ChainError`` if it holds code of yours that a file cannot name.
+        Raises ``ChainError`` if it holds user code that a file cannot name.
         """
         return {"sample_rate": int(self.sample_rate), "transforms": [op.to_dict() for op in self.ops]}
 
     def describe(self) -> dict[str, Any]:
-        """Return what ``to_dict`` does, for hashes and reports: code of yours stands there by its bare name."""
-        return {"sample_rate": int(self.sample_rate), "transforms": [op.describe() for op in self.ops]}
+        """Return what ``to_dict`` does, for hashes and reports: user code appears by its bare name."""
+        return {"sample_rate": int(self.sample_rate), "transforms": [op.to_dict(for_file=False) for op in self.ops]}
 
     @classmethod
     def from_dict(cls, content: Any, *, code: bool = False) -> "Chain":
@@ -219,7 +263,7 @@ class Chain:
 
         Args:
             content: ``{"sample_rate": hertz, "transforms": [{name: arguments}, ...]}``.
-            code: allow it to name functions of yours (``Lambda``): importing them runs the module that they are in.
+            code: allow it to name user functions (``Lambda``): importing them runs the module that they are in.
 
         Raises:
             ChainError: something is unknown, missing or out of range, or it names code without ``code=True``.
@@ -255,7 +299,7 @@ class Chain:
         """Take over an audiomentations ``Compose``, list of transforms, or single transform, unchanged.
 
         Transforms that you have written yourself are copied, and run only in the workers. Raises ``ChainError`` for
-        what is no transform.
+        anything else.
         """
         return cls(_ops_of(compose), sample_rate)
 
@@ -266,9 +310,9 @@ class Chain:
         """
         import audiomentations
 
-        for op in (leaf for top in self.ops for leaf in top.leaves()):
-            if op.library != "audiomentations":
-                raise ChainError(f"audiomentations has no {op.name}, which is a transform of {op.library}.")
+        for op in (leaf for top in self.ops for leaf in leaves(top)):
+            if (library := op.capabilities.library) != "audiomentations":
+                raise ChainError(f"audiomentations has no {op.name}, which is a transform of {library}.")
         return audiomentations.Compose([op.reference() for op in self.ops])
 
 
@@ -333,17 +377,17 @@ def _whole_indices(indices: ArrayLike) -> NDArray[np.int64]:
     return index_B.astype(np.int64)
 
 
-def _placeless(value: Any) -> Any:
+def _without_folders(value: Any) -> Any:
     """Return plain values with every path reduced to its last part, which is the same on every machine."""
     if isinstance(value, dict):
-        return {key: _placeless(item) for key, item in value.items()}
+        return {key: _without_folders(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_placeless(item) for item in value]
+        return [_without_folders(item) for item in value]
     return os.path.basename(value.rstrip(os.sep)) if isinstance(value, str) else value
 
 
 def why_not_followed(name: str) -> str:
-    """Return why targets cannot follow an op that ``measures``."""
+    """Return why targets cannot follow an op whose lengths depend on the audio."""
     return f"Targets cannot follow {name} on the device or on collated batches: only the audio tells where it cuts."
 
 
@@ -354,9 +398,9 @@ def _why_lengths_are_missing(ops: Sequence[Op]) -> str:
     """
     measuring = ""
     for op in ops:
-        leaves = list(op.leaves())
-        measuring = next((leaf.name for leaf in leaves if leaf.length_depends_on_audio), measuring)
-        needing = next((leaf.name for leaf in leaves if leaf.needs_length), "")
+        found = [(leaf.name, leaf.capabilities) for leaf in leaves(op)]
+        measuring = next((name for name, can in found if can.length_depends_on_audio), measuring)
+        needing = next((name for name, can in found if can.needs_length), "")
         if measuring and needing:
             return f"{needing} needs each clip's length on the host, but {measuring} finds it on the device."
     return ""
@@ -381,15 +425,15 @@ def _distributions(op: Op) -> Mapping[str, Distribution]:
 
 def _op_from_reference(reference: Any) -> Op:
     kind = type(reference)
-    if not kind.__module__.startswith("audiomentations.") or any(getattr(reference, name, None) for name in YOUR_CODE):
-        return _op_of_yours(reference)
-    arguments = op_class(kind.__name__).arguments_of(reference)
+    if not kind.__module__.startswith("audiomentations.") or any(getattr(reference, name, None) for name in USER_CODE):
+        return _custom_op(reference)
+    arguments = op_class(kind.__name__).from_reference(reference)
     if "transforms" in arguments:
         arguments["transforms"] = tuple(_op_from_reference(child) for child in arguments["transforms"])
     return build_op(op_class(kind.__name__), arguments)
 
 
-def _op_of_yours(reference: Any) -> Op:
+def _custom_op(reference: Any) -> Op:
     from audiomentations.core.transforms_interface import BaseWaveformTransform
 
     if not isinstance(reference, BaseWaveformTransform):
@@ -398,4 +442,4 @@ def _op_of_yours(reference: Any) -> Op:
             f"{kind.__module__}.{kind.__qualname__} is not a transform of audiomentations.",
             "Wrap a function in audiomentations.Lambda, or make it a subclass of BaseWaveformTransform.",
         )
-    return build_op(CUSTOM_OPS["Custom"], CUSTOM_OPS["Custom"].arguments_of(reference))
+    return build_op(CUSTOM_OPS["Custom"], CUSTOM_OPS["Custom"].from_reference(reference))

@@ -10,7 +10,7 @@ from audioaug.writing import read_file
 
 MOST_BYTES = 2**20
 MOST_VALUES = 100_000
-"""Values in a chain file, each alias counted as what it stands for."""
+"""Values in a chain file, each alias counted as the values it refers to."""
 MOST_LEVELS = 50
 TOO_DEEP = f"The file is nested deeper than {MOST_LEVELS} levels"
 
@@ -44,7 +44,7 @@ def _plain_values(text: bytes) -> Any:
 
 
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]], above: int = 0) -> tuple[int, int]:
-    """Return how many values a node stands for, and in how many levels, aliases included.
+    """Return how many values a node holds, and in how many levels, aliases included.
 
     Raises:
         ValueError: there are too many, or it holds itself.

@@ -8,6 +8,7 @@ Shapes: B examples (rows), L columns.
 
 import operator
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, overload
@@ -15,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from audioaug.core.params import FloatArray
+from audioaug.core.distributions import FloatArray
 from audioaug.errors import DataError
 
 _MASK_32 = np.uint64(0xFFFFFFFF)
@@ -76,7 +77,7 @@ def _words(number: int) -> tuple[int, int]:
 def legacy_generator(key: float) -> np.random.RandomState:
     """Return a generator that yields what numpy's global one does, once it is seeded with this key of 52 bits.
 
-    Some references draw while they apply, from the global generator: this one tells what they will draw.
+    Some references draw while they apply, from the global generator: this one yields the same numbers.
     """
     return np.random.RandomState(seed_words(key))
 
@@ -105,6 +106,20 @@ def torch_words(key_R: FloatArray, count: int) -> NDArray[np.int64]:
         generator.seed(int(key) & 0xFFFFFFFF)
         words_N[:] = generator.randint(0, 2**32, count, dtype=np.uint32)
     return words_RN
+
+
+@contextmanager
+def numpy_seeded(key: float) -> Iterator[None]:
+    """Seed numpy's global generator with a key of 52 bits for a while, and put it back as it was.
+
+    For references that draw their noise from it: there is no other way to hand them a seed.
+    """
+    before = np.random.get_state()
+    np.random.seed(seed_words(key))
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
 
 
 @lru_cache(maxsize=256)
@@ -154,7 +169,7 @@ class Draws:
         return Draws(self.columns, self.table[rows if isinstance(rows, slice | np.ndarray) else list(rows)])
 
     def __iter__(self) -> "Iterator[Draws]":
-        """Go through the examples one by one, each as draws of a batch of one."""
+        """Iterate over the examples one by one, each as draws of a batch of one."""
         return (self.rows(slice(row, row + 1)) for row in range(len(self)))
 
     def to_dict(self) -> dict[str, Any]:

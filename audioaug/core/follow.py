@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from audioaug.core.batch import BatchInfo
 from audioaug.core.chain import Chain, Node, why_not_followed
 from audioaug.core.draws import Draws
-from audioaug.core.op import BatchInfo, Params, of_one
+from audioaug.core.params import Params, of_one
 from audioaug.core.timeline import Timeline
 from audioaug.errors import PlanError
 
@@ -45,10 +46,9 @@ def follow(
         stop: how many have run afterwards; all by default.
         channels: of the audio.
         sample_rate: in Hz; the chain's by default.
-        measured: of one example, by the paths of their nodes: parameters of ops of which only the audio tells how they
-            cut it.
+        measured: of one example, by the paths of their nodes: parameters of ops whose cuts depend on the audio.
 
-    Returns the origins of each example: itself, and behind it those that ops have mixed in and whose labels it gets.
+    Returns the origins of each example: itself, then those that ops have mixed in and whose labels it gets.
 
     Raises:
         PlanError: an op would have to see the audio, and was not ``measured``.
@@ -58,11 +58,11 @@ def follow(
     for top in chain.nodes[start:stop]:
         for node, rows in top.steps(draws, np.arange(len(begun))):
             rows = rows[_lengths(origins, rows) > 0]  # no op changes an empty clip
-            if node.op.changes_timing:
+            if node.capabilities.changes_timing:
                 for row in rows.tolist():
                     after = _timeline(node, draws, row, _length(origins[row]), channels, rate, measured or {})
                     origins[row] = [each._replace(timeline=each.timeline.then(after)) for each in origins[row]]
-            elif node.op.mixes_examples:
+            elif node.capabilities.mixes_examples:
                 _mix(origins, node, draws, rows, BatchInfo(rate, _lengths(origins, rows), channels))
     return origins
 
@@ -70,18 +70,18 @@ def follow(
 def _timeline(
     node: Node, draws: Draws, row: int, length: int, channels: int, rate: int, measured: Mapping[str, Params]
 ) -> Timeline:
-    if not node.op.length_depends_on_audio:
-        clips = BatchInfo(rate, np.asarray([length]), channels)
-        return node.op.timeline(of_one(node.op.resolve(node.drawn(draws, np.asarray([row])), clips)), length, rate)
+    if not node.capabilities.length_depends_on_audio:
+        batch = BatchInfo(rate, np.asarray([length]), channels)
+        return node.op.timeline(of_one(node.resolve(draws, np.asarray([row]), batch)), length, rate)
     if node.path not in measured:
         raise PlanError(why_not_followed(node.op.name))
     return node.op.timeline(measured[node.path], length, rate)
 
 
-def _mix(origins: list[list[Origin]], node: Node, draws: Draws, rows: NDArray[np.int64], clips: BatchInfo) -> None:
+def _mix(origins: list[list[Origin]], node: Node, draws: Draws, rows: NDArray[np.int64], batch: BatchInfo) -> None:
     """Give the rows the origins of their partners, cut to their own lengths."""
     before = [origins[row] for row in rows.tolist()]
-    partners, shares = node.op.mixing(node.drawn(draws, rows), clips)
+    partners, shares = node.op.mixing(node.drawn(draws, rows), batch)
     for place, (row, partner, share) in enumerate(zip(rows.tolist(), partners.tolist(), shares.tolist())):
         if partner == place:  # itself: nothing new
             continue

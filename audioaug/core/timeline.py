@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from audioaug.core.params import FloatArray
+from audioaug.core.distributions import FloatArray
 
 CLOSE = 1e-3
 """Parts of a segment that are no farther apart than that many samples are one."""
@@ -55,7 +55,7 @@ class Timeline:
 
     @classmethod
     def identity(cls, length: int, length_out: int | None = None) -> "Timeline":
-        """Return that of a clip whose time stays; cut at its end, or with something new behind, for another length."""
+        """Return that of a clip whose time stays; cut at its end, or followed by something new, for another length."""
         return cls([(0, length, 0, length)], length, length if length_out is None else length_out)
 
     @classmethod
@@ -68,7 +68,7 @@ class Timeline:
         place: int,
         mode: Literal["silence", "wrap", "reflect"],
     ) -> "Timeline":
-        """Return what ``dsp.pad.pad`` does: ``kept`` samples from ``start`` are put at ``place``, and around it."""
+        """Return what ``dsp.windows.pad`` does: ``kept`` samples from ``start`` are put at ``place``, and around it."""
         if mode == "silence" or kept < 1:
             return cls([(start, start + kept, place, place + kept)], length, length_out)
         period = max(1, 2 * kept - 2) if mode == "reflect" else kept

@@ -1,5 +1,5 @@
 """Decisions: pure functions of records. No torch, no clock, no files.
 
-``predict`` says how long a step of any cell takes, ``shortlist`` which cells are worth racing, ``race`` which raced
-cells can be told apart, ``diagnose`` what the bottleneck is, ``recommend`` what to do, ``what_if`` what would change.
+``predict`` predicts the step time of any candidate, ``shortlist`` selects those worth racing, ``race`` compares the
+raced ones, ``diagnose`` names the bottleneck, ``recommend`` the plan, ``what_if`` what would change it.
 """

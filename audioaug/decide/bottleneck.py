@@ -1,4 +1,4 @@
-"""The bottleneck of a training run that is being monitored: an id for each window, and a sentence when it moves."""
+"""The bottleneck of a monitored training run: an id for each window, and a sentence when it changes."""
 
 from collections import Counter
 
@@ -6,24 +6,25 @@ from audioaug.records import BOTTLENECKS, Window
 from audioaug.units import format_ms, format_percent
 
 WAITING = 0.05
-"""A stall of at most this share is none: the target for the GPU is 95 % of the time."""
+"""Largest acceptable stall: the target for the GPU is 95 % of the time."""
 READY = 1.0
 FULL_PERCENT = 90.0
 BUSY_PERCENT = 75.0
 SETTLED = 3
-"""So many windows in a row make a new bottleneck; one may be an accident."""
+"""Consecutive windows that establish a new bottleneck."""
 
 ADVICE = {
-    "model_bound": "Data comes in time; only a faster step helps now (mixed precision, a larger batch).",
-    "main_thread_bound": "Load in workers (num_workers), and cut the chain later: more of it in the workers.",
-    "cores_full": "More workers cannot help; run more of the chain on the device, or give the job more cores.",
-    "too_few_workers": "Each has its hands full while cores are free: raise num_workers.",
-    "fetch_bound": "The workers wait too: look at the disk or network, or raise prefetch_factor.",
+    "model_bound": "Data arrives in time; only a faster step helps (mixed precision, a larger batch).",
+    "main_thread_bound": "Load in workers (num_workers), and move the cut later, so that more of the chain runs in "
+    "them.",
+    "cores_full": "More workers do not help; run more of the chain on the device, or use more cores.",
+    "too_few_workers": "All of them are busy while cores are free: increase num_workers.",
+    "fetch_bound": "The workers wait for data, too: check the disk or network, or increase prefetch_factor.",
 }
 
 
 def bottleneck(window: Window) -> str:
-    """Return what holds the steps of this window up, as a stable id: a key of ``records.BOTTLENECKS``."""
+    """Return the bottleneck of a window as a stable id, a key of ``records.BOTTLENECKS``."""
     workers = window.worker_percent
     if window.stall <= WAITING:
         return "model_bound"
@@ -35,23 +36,23 @@ def bottleneck(window: Window) -> str:
 
 
 class Bottlenecks:
-    """Follows the bottleneck from window to window; says once each way that it has moved."""
+    """Track the bottleneck over windows; report each change once."""
 
     def __init__(self) -> None:
         self.settled = ""
-        self._candidate, self._seen = "", 0
-        self._said: Counter[tuple[str, str]] = Counter()
+        self._pending, self._seen = "", 0
+        self._reported: Counter[tuple[str, str]] = Counter()
 
     def follow(self, window: Window) -> str:
-        """Take the next window in; return a sentence if the bottleneck has moved and that was not said before."""
+        """Add the next window; return a sentence if the bottleneck has changed in a way not reported before."""
         found = bottleneck(window)
-        self._seen = self._seen + 1 if found == self._candidate else 1
-        self._candidate = found
+        self._seen = self._seen + 1 if found == self._pending else 1
+        self._pending = found
         if found == self.settled or self._seen < SETTLED:
             return ""
         moved, self.settled = (self.settled, found), found
-        self._said[moved] += 1
-        return _sentence(*moved, window) if moved[0] and self._said[moved] == 1 else ""
+        self._reported[moved] += 1
+        return _sentence(*moved, window) if moved[0] and self._reported[moved] == 1 else ""
 
 
 def _sentence(before: str, now: str, window: Window) -> str:

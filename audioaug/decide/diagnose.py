@@ -1,55 +1,58 @@
-"""Diagnose: which causes hold, the first of them being the answer. Each is a stable id and a sentence with a number."""
+"""Diagnose: the causes that apply, in order of precedence. Each is a stable id and a sentence with a number."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from audioaug.decide.causes import advice, loading, machine, model
 from audioaug.decide.causes.case import NOT_THE_BOTTLENECK, Case, stall
-from audioaug.records import Cell, Notice, Report
+from audioaug.records import Candidate, Notice, Report
 
-__all__ = ["BESIDE", "FIRST", "NOT_THE_BOTTLENECK", "causes", "diagnose", "stall"]
+__all__ = ["SECONDARY", "PRIMARY", "NOT_THE_BOTTLENECK", "causes", "diagnose", "stall"]
 
 Cause = Callable[[Case], str]
 
-FIRST: Mapping[str, Cause] = {
-    # what keeps workers from running, or would end the run
+PRIMARY: Mapping[str, Cause] = {
+    # prevents workers from running, or would end the run
     "not_picklable": partial(machine.refused, limit="not_picklable"),
     "shm_too_small": partial(machine.refused, limit="shm_too_small"),
     "fd_limit": partial(machine.refused, limit="fd_limit"),
     "ram_limit": partial(machine.refused, limit="ram_limit"),
     "cow_memory_growth": machine.memory_growth,
-    # what slows everything, whatever is done
+    # slows every candidate
     "quota_throttled": machine.quota_throttled,
     "gc_stalls": loading.gc_stalls,
-    # what is left where data comes in time
+    # data arrives in time
     "shape_churn": model.shape_churn,
     "slow_start": model.slow_start,
     "padding_waste": model.padding_waste,
     "model_bound": model.model_bound,
-    # what has nothing to do with cores
+    # independent of cores
     "slow_sample_tail": loading.slow_sample_tail,
     "fetch_bound": loading.fetch_bound,
-    # whose numbers are not to be trusted
+    # the numbers are unreliable
     "foreign_load": machine.foreign_load,
     "too_noisy": machine.too_noisy,
-    # who loads
+    # workers and the training process
     "transport_bound": loading.transport_bound,
     "thread_oversubscription": loading.thread_oversubscription,
     "too_many_workers": loading.too_many_workers,
     "main_thread_bound": loading.main_thread_bound,
     "sandbagged_wait": loading.sandbagged_wait,
     "too_few_workers": loading.too_few_workers,
-    # what loading consists of
+    # stages of loading
     "order_blocks_split": loading.order_blocks_split,
     "cpu_only_transform": loading.cpu_only_transform,
     "augment_cpu_bound": loading.augment_cpu_bound,
     "decode_bound": loading.decode_bound,
     "unverified": loading.unverified,
 }
-"""The causes that can be the answer, in order of precedence. One of them holds of every case."""
+"""The primary causes, in order of precedence. At least one applies to every case."""
 
-BESIDE: Mapping[str, Cause] = {
-    **{name: FIRST[name] for name in ("foreign_load", "too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")},
+SECONDARY: Mapping[str, Cause] = {
+    **{
+        name: PRIMARY[name]
+        for name in ("foreign_load", "too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")
+    },
     "noisy_neighbour": machine.noisy_neighbour,
     "step_syncs": model.step_syncs,
     "page_faults": model.page_faults,
@@ -59,17 +62,17 @@ BESIDE: Mapping[str, Cause] = {
     "prefetch_useless": advice.prefetch_useless,
     "advice_costs_more_than_it_saves": advice.advice_costs_more_than_it_saves,
 }
-"""The causes that are told of even where another one is the answer."""
+"""The causes that are reported in addition to the primary one."""
 
 
-def diagnose(report: Report, current: Cell, best: Cell | None = None) -> Notice:
-    """Say what bounds the user's own configuration; ``best`` is the cell that is recommended."""
+def diagnose(report: Report, current: Candidate, best: Candidate | None = None) -> Notice:
+    """Return the primary cause for the current configuration; ``best`` is the recommended candidate."""
     case = Case(report, current, best)
-    return next(Notice(name, text) for name, cause in FIRST.items() if (text := cause(case)))
+    return next(Notice(name, text) for name, cause in PRIMARY.items() if (text := cause(case)))
 
 
-def causes(report: Report, current: Cell, best: Cell | None = None) -> tuple[Notice, ...]:
-    """Return the first cause and, behind it, whatever else holds and should be known."""
+def causes(report: Report, current: Candidate, best: Candidate | None = None) -> tuple[Notice, ...]:
+    """Return the primary cause, followed by the secondary ones that apply."""
     case, first = Case(report, current, best), diagnose(report, current, best)
-    rest = (Notice(name, text) for name, cause in BESIDE.items() if name != first.id and (text := cause(case)))
-    return (first, *rest)
+    others = (Notice(name, text) for name, cause in SECONDARY.items() if name != first.id and (text := cause(case)))
+    return (first, *others)

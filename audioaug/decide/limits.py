@@ -1,4 +1,4 @@
-"""Limits: how many workers this machine has room for, all loaders that are alive at once together, and why no more."""
+"""Limits: how many workers this machine can run at the same time, over all loaders, and what limits them."""
 
 from dataclasses import dataclass
 
@@ -6,23 +6,23 @@ from audioaug.records import HostFacts, Notice
 from audioaug.units import format_bytes, plural
 
 FILES = 6
-"""Files that a worker keeps open in the training process: pipes and a sentinel (measured: 4 to 6)."""
+"""Open files of a worker in the training process: pipes and a sentinel (measured: 4 to 6)."""
 
 AHEAD = 3
-"""Batches that a worker may have in shared memory at once: two ahead (torch's default) and one that is being sent."""
+"""Batches of a worker in shared memory: two prefetched (torch's default) and one being sent."""
 
 KEPT = 16
-"""Files left for the training itself."""
+"""Open files reserved for the training itself."""
 
 SHARED, RAM = 0.9, 0.8
-"""The shares of shared memory and of free memory that workers may fill."""
+"""Shares of the free shared memory and of the free memory that workers may use."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a worker needs of the machine, and what of that is taken. ``None``: not known.
+    """Resources that a worker needs, and what is in use. ``None``: unknown.
 
-    ``unpicklable`` names what cannot be sent to a worker that is not forked.
+    ``unpicklable``: what cannot be pickled for a worker that is not forked.
     """
 
     batch_bytes: int = 0
@@ -34,7 +34,7 @@ class Needs:
 
 
 def most_workers(host: HostFacts, needs: Needs, at_most: int) -> tuple[int, Notice | None]:
-    """Return how many workers fit, at most so many, and the limit that allows no more, if there is one."""
+    """Return how many workers fit, at most ``at_most``, and the limit that rules out more, if there is one."""
     limits = {
         "not_picklable": _by_pickle(host, needs),
         "shm_too_small": _by_shared_memory(needs),
@@ -46,7 +46,7 @@ def most_workers(host: HostFacts, needs: Needs, at_most: int) -> tuple[int, Noti
     if not name or found[name][0] >= at_most:
         return at_most, None
     workers, why = found[name]
-    return workers, Notice(name, f"There is room for {plural(workers, 'worker')} only: {why}")
+    return workers, Notice(name, f"Only {plural(workers, 'worker')} can run: {why}")
 
 
 def _by_pickle(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
@@ -60,7 +60,7 @@ def _by_shared_memory(needs: Needs) -> tuple[int, str] | None:
         return None
     return int(SHARED * needs.shared_free_bytes / (AHEAD * needs.batch_bytes)), (
         f"each keeps up to {AHEAD} batches of {format_bytes(needs.batch_bytes)} in /dev/shm, where "
-        f"{format_bytes(needs.shared_free_bytes)} are free. Make it larger (docker run --shm-size=8g)."
+        f"{format_bytes(needs.shared_free_bytes)} are free. Increase it (docker run --shm-size=8g)."
     )
 
 
@@ -80,5 +80,5 @@ def _by_memory(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
     return int(RAM * host.ram_available_bytes / needs.worker_bytes), (
         f"each keeps {format_bytes(needs.worker_bytes)} in memory for itself, and "
         f"{format_bytes(host.ram_available_bytes)}"
-        " are free. Use a lighter dataset object, or fork."
+        " are free. Use a smaller dataset object, or fork."
     )

@@ -1,8 +1,7 @@
-"""Race statistics: which arms can be told apart.
+"""Race statistics: which candidates differ significantly.
 
-Arms are compared round by round (drift hits both alike): the log ratio of their step times in each round, and a
-confidence interval of its mean by Student's t, with the level corrected for the number of comparisons (Bonferroni),
-and while the race is on for the number of looks.
+Candidates are compared round by round, which cancels drift: the mean log ratio of their step times with a confidence
+interval by Student's t, corrected for the number of comparisons (Bonferroni) and, during a race, of looks.
 """
 
 import math
@@ -14,26 +13,26 @@ from audioaug.records import Interval, Measurement
 from audioaug.units import Seconds
 
 MARGIN = 0.03
-"""Differences below this share do not matter."""
+"""Differences below this share are ignored."""
 
 LEVEL = 0.95
 
 FAR = 500.0
-"""As a logarithm, more than any ratio: few rounds that differ wildly reach farther than a float."""
+"""Bound of log ratios: intervals from few, very different rounds would overflow."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times slower one arm is than another, with an interval. 1.0 is "equally fast"."""
+    """How many times slower one candidate is than another, with an interval; 1.0 means equally fast."""
 
     value: float
     low: float
     high: float
 
 
-def paired_ratio(arm: Measurement, other: Measurement, comparisons: int = 1) -> Ratio:
-    """Return how much slower ``arm`` is than ``other``, from the rounds both ran in."""
-    pairs = list(zip(arm.step.seconds, other.step.seconds, strict=False))
+def paired_ratio(candidate: Measurement, other: Measurement, comparisons: int = 1) -> Ratio:
+    """Return how much slower ``candidate`` is than ``other``, from the rounds that both ran in."""
+    pairs = list(zip(candidate.step.seconds, other.step.seconds, strict=False))
     logs = [math.log(a / b) for a, b in pairs]
     middle = fmean(logs)
     if len(logs) < 2:
@@ -43,14 +42,13 @@ def paired_ratio(arm: Measurement, other: Measurement, comparisons: int = 1) -> 
     return Ratio(*(math.exp(value) for value in (middle, middle - reach, middle + reach)))
 
 
-def middles(measurements: Mapping[str, Measurement]) -> dict[str, Seconds]:
-    """Return by name how long an arm's step takes in a round like the middle one.
+def typical_seconds(measurements: Mapping[str, Measurement]) -> dict[str, Seconds]:
+    """Return each candidate's step time in a typical round, by name.
 
-    A round of long clips, or beside another program, is longer for all arms: by as much as it is for most of those that
-    ran in all rounds, which is taken out. So the quotient of two arms is the median of their ratios in each round (of
-    two; nearly, of more).
+    A round with long clips or with interference is longer for all candidates; the median effect over those that ran in
+    all rounds is removed. The ratio of two candidates is then (about) the median of their ratios in each round.
     """
-    logs = {name: [math.log(seconds) for seconds in arm.step.seconds] for name, arm in measurements.items()}
+    logs = {name: [math.log(seconds) for seconds in candidate.step.seconds] for name, candidate in measurements.items()}
     finishers = [(logs[name], median(logs[name])) for name in _finishers(measurements)]
     longer = [median(times[number] - middle for times, middle in finishers) for number in range(len(finishers[0][0]))]
     return {
@@ -59,69 +57,71 @@ def middles(measurements: Mapping[str, Measurement]) -> dict[str, Seconds]:
     }
 
 
-def in_the_middle(name: str, measurements: Mapping[str, Measurement]) -> tuple[float, Interval]:
-    """Return an arm's step time in a round like the middle one, and its interval, both in milliseconds."""
-    timing, seconds = measurements[name].step, middles(measurements)[name]
+def typical_ms(name: str, measurements: Mapping[str, Measurement]) -> tuple[float, Interval]:
+    """Return a candidate's step time in a typical round, and its interval, in milliseconds."""
+    timing, seconds = measurements[name].step, typical_seconds(measurements)[name]
     low, high = timing.ci_ms
     share = seconds / timing.median
     return 1e3 * seconds, (share * low, share * high)
 
 
 def leader(measurements: Mapping[str, Measurement]) -> str:
-    """Return the name of the arm with the smallest step time in the middle, of those that ran in all rounds."""
-    middle = middles(measurements)
+    """Return the name of the fastest candidate (typical round) of those that ran in all rounds."""
+    middle = typical_seconds(measurements)
     return min(_finishers(measurements), key=lambda name: middle[name])
 
 
-def margin_of(arm: Measurement, again: Measurement) -> float:
-    """Return how large a difference must be to matter: ``MARGIN``, or what an arm may differ by from itself if more."""
-    ratio = paired_ratio(again, arm)
+def margin_of(candidate: Measurement, again: Measurement) -> float:
+    """Return the smallest relevant difference: ``MARGIN``, or how much a candidate may differ from itself if that is
+    larger.
+    """
+    ratio = paired_ratio(again, candidate)
     return max(MARGIN, (ratio.high - ratio.low) / 2)
 
 
 def losers(measurements: Mapping[str, Measurement], looks: int = 1, margin: float = MARGIN) -> list[str]:
-    """Return the arms slower than the leader by more than the margin, beyond doubt, at one of so many looks."""
+    """Return the candidates significantly slower than the leader by more than the margin, corrected for ``looks``."""
     return [name for name, ratio in _behind(measurements, looks).items() if ratio.low > 1 + margin]
 
 
-def hopeless(measurements: Mapping[str, Measurement]) -> list[str]:
-    """Return the arms not worth another round: beyond doubt slower, or twice as slow in each of two rounds or more.
+def clearly_slower(measurements: Mapping[str, Measurement]) -> list[str]:
+    """Return the candidates not worth another round: significantly slower, or 2x slower in each of at least two rounds.
 
-    This is asked after every round. Half of the error allowed is for these looks, 1 / n (n - 1) of it in round n (which
-    sums to one), and half for the verdict.
+    Called after every round. Half of the allowed error is spent on these looks, 1 / n (n - 1) of it in round n (which
+    sums to one), and half on the verdict.
     """
     first = measurements[leader(measurements)].step.seconds
     crawling = [
         name
-        for name, arm in measurements.items()
-        if len(first) >= 2 and all(a > 2 * b for a, b in zip(arm.step.seconds, first, strict=False))
+        for name, candidate in measurements.items()
+        if len(first) >= 2 and all(a > 2 * b for a, b in zip(candidate.step.seconds, first, strict=False))
     ]
     return sorted({*crawling, *losers(measurements, looks=2 * max(1, len(first) * (len(first) - 1)))})
 
 
-def outsiders(measurements: Mapping[str, Measurement], kept: str, at_most: int) -> list[str]:
-    """Return all but one arm, that is to go on in any case, and the fastest of the others: so many in all."""
-    middle = middles(measurements)
+def non_finalists(measurements: Mapping[str, Measurement], kept: str, at_most: int) -> list[str]:
+    """Return all candidates except ``kept`` and the fastest others, ``at_most`` in total."""
+    middle = typical_seconds(measurements)
     return sorted(measurements, key=lambda name: (name != kept, middle[name]))[at_most:]
 
 
 def ties(measurements: Mapping[str, Measurement], margin: float = MARGIN) -> list[str]:
-    """Return the arms that cannot be told apart from the leader (which is the first of them), fastest first.
+    """Return the candidates that do not differ significantly from the leader, fastest first, the leader included.
 
-    An arm that left the race before its end is none of them, nor is one that is slower by more than the margin, beyond
-    doubt: the same plan under two names may well stay 3 % apart for a whole race.
+    Candidates that left early are excluded, as are those significantly slower by more than the margin: the same plan
+    under two names may differ by 3 % for a whole race.
     """
-    middle, slower = middles(measurements), losers(measurements, looks=2, margin=margin)
+    middle, slower = typical_seconds(measurements), losers(measurements, looks=2, margin=margin)
     return sorted((name for name in _finishers(measurements) if name not in slower), key=lambda name: middle[name])
 
 
 def _finishers(measurements: Mapping[str, Measurement]) -> list[str]:
-    rounds = max(len(arm.step.seconds) for arm in measurements.values())
-    return [name for name, arm in measurements.items() if len(arm.step.seconds) == rounds]
+    rounds = max(len(candidate.step.seconds) for candidate in measurements.values())
+    return [name for name, candidate in measurements.items() if len(candidate.step.seconds) == rounds]
 
 
 def _behind(measurements: Mapping[str, Measurement], looks: int) -> dict[str, Ratio]:
-    """Return how far all others are behind the leader."""
+    """Return the ratio of each other candidate to the leader."""
     first = leader(measurements)
     others = [name for name in measurements if name != first]
     return {name: paired_ratio(measurements[name], measurements[first], len(others) * looks) for name in others}

@@ -1,4 +1,4 @@
-"""Recommend: one of the raced cells, its ties, the verdict and the sentence that says why."""
+"""Recommend one of the raced candidates, with its ties, the verdict and the cause."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -10,7 +10,7 @@ from audioaug.decide.race import MARGIN, Ratio, paired_ratio, ties
 from audioaug.records import (
     GRAPH_ENGINES,
     Allocation,
-    Cell,
+    Candidate,
     DeviceEngine,
     Measurement,
     Notice,
@@ -21,25 +21,25 @@ from audioaug.records import (
 from audioaug.units import format_interval, format_ms, format_percent
 
 NEVER_RECOMMENDED: tuple[DeviceEngine, ...] = ("torch-audiomentations",)
-"""Engines whose audio differs from the reference's: raced only where that was asked for."""
+"""Engines whose audio differs from the reference's: raced only on request."""
 
 
 def recommend(report: Report, measurements: Mapping[str, Measurement], margin: float = MARGIN) -> Report:
     """Return the report with verdict, causes, recommendation, allocation and break-even filled in.
 
-    ``report.cells`` and ``report.current`` hold the raced cells; ``measurements`` are theirs, by name. ``margin``: the
-    share that they must differ by to be told apart.
+    ``report.candidates`` and ``report.current`` hold the raced candidates, ``measurements`` theirs by name. ``margin``:
+    the smallest relevant difference, as a share.
     """
     assert report.current is not None and report.ceiling is not None
     current = report.current
-    raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
-    eligible = {name for name, cell in raced.items() if cell.device_engine not in NEVER_RECOMMENDED}
+    raced = {candidate.name: candidate for candidate in report.candidates if candidate.status == "raced"}
+    eligible = {name for name, candidate in raced.items() if candidate.device_engine not in NEVER_RECOMMENDED}
     close = ties({name: found for name, found in measurements.items() if name in eligible}, margin)
     chosen = _pick([raced[name] for name in close], current)
     report = replace(report, break_even_steps=_break_even(report, chosen))
     cause, *others = causes(report, current, chosen)
     ratio = paired_ratio(measurements[current.name], measurements[chosen.name])
-    beaten = {current.name} if ratio.low > 1 else set()  # the one comparison that was planned: not corrected
+    beaten = {current.name} if ratio.low > 1 else set()  # a planned comparison: no correction
     found = Recommendation(
         **asdict(chosen),
         tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
@@ -54,85 +54,97 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
         recommendation=found,
         before=allocation(report, current),
         after=allocation(report, chosen),
-        notices=_told(report, others),
+        notices=_with_causes(report, others),
     )
 
 
 def leave_as_it_is(report: Report) -> Report:
-    """Return the report of an early exit: the current configuration is so close to the ceiling that nothing can win."""
+    """Return the report of an early exit: the current configuration is too close to the ceiling to be improved."""
     assert report.current is not None and report.ceiling is not None
     cause, *others = causes(report, report.current)
     return replace(
         report,
         verdict=_leave(report),
         cause=cause.id,
-        cells=(report.current,),
+        candidates=(report.current,),
         recommendation=Recommendation(**asdict(report.current), because=cause.text),
         before=allocation(report, report.current),
         after=allocation(report, report.current),
-        notices=_told(report, others),
+        notices=_with_causes(report, others),
     )
 
 
 def may_leave(current: Measurement, ceiling: Measurement) -> bool:
-    """Return whether the current configuration's stall is at most 2 %, beyond doubt."""
+    """Return whether the current configuration's stall is significantly below 2 %."""
     return 1 - 1 / paired_ratio(current, ceiling).high <= NOT_THE_BOTTLENECK
 
 
 def without_waiting(today: Measurement, name: str) -> Measurement:
-    """Return the same steps less what each waited for data, as an arm of this name.
+    """Return the same steps without their waiting time, as a measurement of this name.
 
-    Where nobody works beside the step (there are no workers, and all computes on the CPU) that is the model alone, in
-    the same moments: no drift of the machine comes between the two.
+    Without workers, on the CPU, that is the model alone, measured at the same moments: drift cancels.
     """
     model = tuple(step - wait for step, wait in zip(today.step.seconds, today.wait.seconds, strict=True))
-    return replace(today, cell=name, step=Timing(model), wait=Timing((0.0,) * len(model)))
+    return replace(today, candidate=name, step=Timing(model), wait=Timing((0.0,) * len(model)))
 
 
-def allocation(report: Report, cell: Cell) -> Allocation | None:
-    """Split a cell's measured step into model, augmentation on the device, and waiting for data."""
-    if report.ceiling is None or cell.measured_ms is None:
+def allocation(report: Report, candidate: Candidate) -> Allocation | None:
+    """Split a candidate's measured step into model, augmentation on the device, and waiting for data."""
+    if report.ceiling is None or candidate.measured_ms is None:
         return None
-    model = min(report.ceiling.step_ms, cell.measured_ms)
-    device = device_ms(report, replace(cell, threads=report.ceiling.threads or None))
-    augment = min(max(0.0, device[1] - report.ceiling.step_ms) if device else 0.0, cell.measured_ms - model)
-    return Allocation(model, augment, cell.measured_ms - model - augment)
+    model = min(report.ceiling.step_ms, candidate.measured_ms)
+    device = device_ms(report, replace(candidate, threads=report.ceiling.threads or None))
+    augment = min(max(0.0, device[1] - report.ceiling.step_ms) if device else 0.0, candidate.measured_ms - model)
+    return Allocation(model, augment, candidate.measured_ms - model - augment)
 
 
-def _pick(ties: list[Cell], current: Cell) -> Cell:
-    """Pick among the ties (fastest first) that are as fast as the fastest as far as is known, not just undecided.
+def _pick(ties: list[Candidate], current: Candidate) -> Candidate:
+    """Choose among the ties (fastest first) whose measured time is within the margin of the fastest.
 
-    An engine that records is left out where the same without it is among them. In this order: what the user has (also
-    if it is slower by two margins: a change has its price), our ops as they are, fewer workers, fewer CPU seconds, the
-    simplest.
+    A graph engine is left out if the same candidate without it is tied. Order of preference: the current configuration
+    (even within two margins: a change has its price), plain batched ops, fewer workers, fewer CPU seconds, no split.
     """
-    names = {cell.name for cell in ties}
-    ties = [cell for cell in ties if cell.device_engine not in GRAPH_ENGINES or _without_graphs(cell).name not in names]
+    names = {candidate.name for candidate in ties}
+    ties = [
+        candidate
+        for candidate in ties
+        if candidate.device_engine not in GRAPH_ENGINES or _without_graphs(candidate).name not in names
+    ]
 
-    def within(margin: float) -> list[Cell]:
-        return [cell for cell in ties if (cell.measured_ms or 0.0) <= (1 + margin) * (ties[0].measured_ms or 0.0)]
+    def within(margin: float) -> list[Candidate]:
+        return [
+            candidate
+            for candidate in ties
+            if (candidate.measured_ms or 0.0) <= (1 + margin) * (ties[0].measured_ms or 0.0)
+        ]
 
-    same = [cell for cell in within(2 * MARGIN) if cell.name == current.name]
+    same = [candidate for candidate in within(2 * MARGIN) if candidate.name == current.name]
     if same:
         return same[0]
 
-    def order(cell: Cell) -> tuple[int, int, float, bool]:
-        engine = 0 if cell.placement == "cpu" else get_args(DeviceEngine).index(cell.device_engine)
-        return engine, cell.num_workers, round(cell.cpu_seconds_per_step or 0.0, 3), cell.placement == "split"
+    def order(candidate: Candidate) -> tuple[int, int, float, bool]:
+        engine = 0 if candidate.placement == "cpu" else get_args(DeviceEngine).index(candidate.device_engine)
+        return (
+            engine,
+            candidate.num_workers,
+            round(candidate.cpu_seconds_per_step or 0.0, 3),
+            candidate.placement == "split",
+        )
 
     return min(within(MARGIN), key=order)
 
 
-def _without_graphs(cell: Cell) -> Cell:
-    return replace(cell, device_engine="batched")
+def _without_graphs(candidate: Candidate) -> Candidate:
+    return replace(candidate, device_engine="batched")
 
 
-def _use(report: Report, cell: Cell, ratio: Ratio) -> str:
-    assert report.current is not None and report.current.measured_ms and cell.measured_ms
+def _use(report: Report, candidate: Candidate, ratio: Ratio) -> str:
+    assert report.current is not None and report.current.measured_ms and candidate.measured_ms
     return (
-        f"Use {cell.name}: {format_ms(cell.measured_ms)} a step instead of {format_ms(report.current.measured_ms)}, "
-        f"{ratio.value:.2f} times as fast ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
-        f"{format_percent(stall(report, cell.measured_ms))} of it is more than the model alone needs."
+        f"Use {candidate.name}: {format_ms(candidate.measured_ms)} a step instead of "
+        f"{format_ms(report.current.measured_ms)}, "
+        f"{ratio.value:.2f}x faster ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
+        f"the remaining stall is {format_percent(stall(report, candidate.measured_ms))}."
     )
 
 
@@ -145,13 +157,13 @@ def _leave(report: Report) -> str:
             f"the most you could gain is {format_percent(gain)}."
         )
     return (
-        f"Leave it as it is ({report.current.name}): nothing that was raced is faster, though "
-        f"{format_percent(gain)} of a step is more than the model alone needs."
+        f"Leave it as it is ({report.current.name}): no raced candidate is faster, although "
+        f"the stall is {format_percent(gain)}."
     )
 
 
-def _told(report: Report, causes: Sequence[Notice]) -> tuple[Notice, ...]:
-    """Return all notices, those of causes last; what was told before is not told again."""
+def _with_causes(report: Report, causes: Sequence[Notice]) -> tuple[Notice, ...]:
+    """Return all notices, followed by the causes that are not among them."""
     known = {notice.id for notice in report.notices}
     return (*report.notices, *(cause for cause in causes if cause.id not in known))
 
@@ -159,12 +171,16 @@ def _told(report: Report, causes: Sequence[Notice]) -> tuple[Notice, ...]:
 def _tie_words(found: Recommendation) -> str:
     if not found.tie_with:
         return ""
-    itself = f": here a plan may differ from itself by {format_percent(found.margin)}" if found.margin > MARGIN else ""
+    itself = (
+        f": on this machine the same plan may differ from itself by {format_percent(found.margin)}"
+        if found.margin > MARGIN
+        else ""
+    )
     return f" It is a tie with {' and '.join(found.tie_with)}{itself}."
 
 
-def _break_even(report: Report, chosen: Cell) -> int | None:
-    """Return after how many steps the advice has paid for itself."""
+def _break_even(report: Report, chosen: Candidate) -> int | None:
+    """Return after how many steps the saved time exceeds the cost of the advice."""
     assert report.current is not None and report.current.measured_ms and chosen.measured_ms
     saved_ms = report.current.measured_ms - chosen.measured_ms
     return round(report.cost_seconds * 1e3 / saved_ms) if saved_ms > 0.01 * chosen.measured_ms else None

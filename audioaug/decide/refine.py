@@ -1,12 +1,12 @@
-"""Refine: predictions of what was not raced, by how far off those of raced cells were.
+"""Refine: correct the predictions of candidates that were not raced by the errors of those that were.
 
-Stages are timed on their own, over and over, with warm caches; in training all takes turns. What that costs is much the
-same for cells that are alike: the same number of workers, the same threads, the same engines, a cut nearby. So the
-logarithm of measured over predicted is taken for a Gaussian process over the cells, whose covariance is their likeness
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, chapter 2): many raced cells that are like each other
-say little more than one of them, and one that is like the cell in question outweighs them.
+Stages are timed alone, with warm caches; in training they alternate. The resulting error is similar for similar
+candidates: the same number of workers and threads, the same engines, a nearby cut. So the logarithm of measured over
+predicted is modelled as a Gaussian process whose covariance is the similarity of candidates (Rasmussen and Williams,
+Gaussian Processes for Machine Learning, chapter 2): many raced candidates that resemble each other count little more
+than one, and less than one that resembles the candidate in question.
 
-Shapes: K raced cells, W waiting ones.
+Shapes: K raced candidates, W predicted ones.
 """
 
 import math
@@ -17,68 +17,72 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.decide.predict import with_predictions
-from audioaug.records import Cell, Report
+from audioaug.records import Candidate, Report
 
 OFF = 0.2
-"""How far off the stages' predictions are in training: a standard deviation, as a share."""
+"""Relative error of predictions in training (standard deviation)."""
 
 NOISE = 0.08
-"""How far off the measurement of a raced cell is."""
+"""Relative error of the measurement of a raced candidate."""
 
 UNLIKE_WORKERS, UNLIKE_THREADS, UNLIKE_ENGINE = 0.6, 0.5, 0.9
-"""What a raced cell counts that differs so."""
+"""Factors on the similarity of candidates that differ in this."""
 
 WITHIN = 1.645
-"""Standard deviations to either side that hold 90 %."""
+"""Standard deviations of a two-sided 90 % interval."""
 
 
-def refined(report: Report) -> tuple[Cell, ...]:
-    """Return the report's cells: what was not raced is predicted anew, and corrected by what was."""
-    fresh = with_predictions(report, [cell for cell in report.cells if cell.status != "infeasible"])
-    known = [cell for cell in fresh if cell.measured_ms and cell.predicted_ms]
-    waiting = [cell for cell in fresh if cell.status == "predicted" and cell.predicted_ms]
-    corrected = {cell.name: cell for cell in _corrected(waiting, known, len(report.chain.ops))}
-    return tuple(corrected.get(cell.name, cell) for cell in report.cells)
+def refined(report: Report) -> tuple[Candidate, ...]:
+    """Return the report's candidates, with new and corrected predictions for those that were not raced."""
+    fresh = with_predictions(report, [candidate for candidate in report.candidates if candidate.status != "infeasible"])
+    known = [candidate for candidate in fresh if candidate.measured_ms and candidate.predicted_ms]
+    waiting = [candidate for candidate in fresh if candidate.status == "predicted" and candidate.predicted_ms]
+    corrected = {candidate.name: candidate for candidate in _corrected(waiting, known, len(report.chain.ops))}
+    return tuple(corrected.get(candidate.name, candidate) for candidate in report.candidates)
 
 
-def likeness(one: Cell, other: Cell, ops: int) -> float:
-    """Return how much of what is known of one cell holds for another: 1 for the same, towards 0 the less they share."""
-    alike = 1.0
+def similarity(one: Candidate, other: Candidate, ops: int) -> float:
+    """Return the similarity of two candidates: 1 if equal, towards 0 the less they share."""
+    shared = 1.0
     if one.num_workers != other.num_workers:
-        alike *= UNLIKE_WORKERS
+        shared *= UNLIKE_WORKERS
     if one.threads != other.threads:
-        alike *= UNLIKE_THREADS
+        shared *= UNLIKE_THREADS
     if one.worker_engine != other.worker_engine:
-        alike *= UNLIKE_ENGINE
+        shared *= UNLIKE_ENGINE
     if one.device_engine != other.device_engine:
-        alike *= UNLIKE_ENGINE
-    return alike * (1 - abs(one.cut - other.cut) / (ops + 1))
+        shared *= UNLIKE_ENGINE
+    return shared * (1 - abs(one.cut - other.cut) / (ops + 1))
 
 
-def _corrected(waiting: Sequence[Cell], known: Sequence[Cell], ops: int) -> list[Cell]:
+def _corrected(waiting: Sequence[Candidate], known: Sequence[Candidate], ops: int) -> list[Candidate]:
     if not waiting or not known:
         return list(waiting)
-    off_K = np.array([math.log((cell.measured_ms or 0.0) / (cell.predicted_ms or 1.0)) for cell in known])
-    covariance_KK = OFF**2 * _likeness(known, known, ops) + NOISE**2 * np.eye(len(known))
-    covariance_WK = OFF**2 * _likeness(waiting, known, ops)
+    off_K = np.array(
+        [math.log((candidate.measured_ms or 0.0) / (candidate.predicted_ms or 1.0)) for candidate in known]
+    )
+    covariance_KK = OFF**2 * _similarity(known, known, ops) + NOISE**2 * np.eye(len(known))
+    covariance_WK = OFF**2 * _similarity(waiting, known, ops)
     weights_WK = np.linalg.solve(covariance_KK, covariance_WK.T).T
     left_W = OFF**2 + NOISE**2 - (weights_WK * covariance_WK).sum(axis=1)
-    surprise = max(1.0, float(off_K @ np.linalg.solve(covariance_KK, off_K)) / len(known))  # 1 if they are as supposed
+    surprise = max(
+        1.0, float(off_K @ np.linalg.solve(covariance_KK, off_K)) / len(known)
+    )  # 1 if the errors are as expected
     reach_W = WITHIN * np.sqrt(surprise * left_W)
     return [
-        _shifted(cell, float(shift), float(reach))
-        for cell, shift, reach in zip(waiting, weights_WK @ off_K, reach_W, strict=True)
+        _shifted(candidate, float(shift), float(reach))
+        for candidate, shift, reach in zip(waiting, weights_WK @ off_K, reach_W, strict=True)
     ]
 
 
-def _likeness(some: Sequence[Cell], others: Sequence[Cell], ops: int) -> NDArray[np.float64]:
-    return np.array([[likeness(one, other, ops) for other in others] for one in some])
+def _similarity(some: Sequence[Candidate], others: Sequence[Candidate], ops: int) -> NDArray[np.float64]:
+    return np.array([[similarity(one, other, ops) for other in others] for one in some])
 
 
-def _shifted(cell: Cell, shift: float, reach: float) -> Cell:
-    """Return the cell with its prediction times ``exp(shift)``, its interval as wide as before or as ``reach``."""
-    assert cell.predicted_ms is not None and cell.predicted_ci_ms is not None
-    factor, (low, high) = math.exp(shift), cell.predicted_ci_ms
-    middle, reached = factor * cell.predicted_ms, math.exp(reach)
+def _shifted(candidate: Candidate, shift: float, reach: float) -> Candidate:
+    """Return the candidate with its prediction times ``exp(shift)``, and an interval at least as wide as ``reach``."""
+    assert candidate.predicted_ms is not None and candidate.predicted_ci_ms is not None
+    factor, (low, high) = math.exp(shift), candidate.predicted_ci_ms
+    middle, reached = factor * candidate.predicted_ms, math.exp(reach)
     interval = min(factor * low, middle / reached), max(factor * high, middle * reached)
-    return replace(cell, predicted_ms=middle, predicted_ci_ms=interval)
+    return replace(candidate, predicted_ms=middle, predicted_ci_ms=interval)

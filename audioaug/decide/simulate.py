@@ -1,10 +1,10 @@
-"""Simulate: training steps fed by workers, batch by batch, so that variance becomes stalls and prefetching has a price.
+"""Simulate training steps fed by workers, batch by batch: the stalls due to variance, and the effect of prefetching.
 
-It is torch's DataLoader as a recursion. Batch i is made by worker i mod w, which may begin once it is done with its
-last one and once batch i - w * prefetch has been taken (then its indices are sent); batches are taken in order, one
-when the step before it is done. Everything only ever waits, so what takes longer never ends earlier.
+This is torch's DataLoader as a recursion. Batch i is made by worker i mod w, which starts when it has finished its
+previous batch and batch i - w * prefetch has been taken (its indices are sent then). Batches are taken in order, each
+after the previous step. The result is monotonic in all times.
 
-Shapes: K cells, R replicates, N steps, W workers (the most of any cell).
+Shapes: K candidates, R replicates, N steps, W workers (the most of any candidate).
 """
 
 import numpy as np
@@ -13,39 +13,39 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 STEPS = 200
-"""Long enough for the rare slow batches, short enough to simulate all cells in a second."""
+"""Long enough for rare slow batches, short enough to simulate all candidates in a second."""
 
 FILLING = 50
-"""The steps at the start that do not count: until then queues fill."""
+"""Steps at the start that are ignored while queues fill."""
 
 
 def simulate(
     step_KR: Array, batch_KR: Array, workers_K: NDArray[np.int64], prefetch_K: NDArray[np.int64], noise: "Noise"
 ) -> Array:
-    """Return the mean time from step to step.
+    """Return the mean time of a step.
 
     Args:
-        step_KR: what the training process needs for a batch once it has one, on average.
-        batch_KR: between two batches of all workers together if nothing holds them up, on average.
-        workers_K: how many they are, at least 1.
-        prefetch_K: batches that each of them prepares ahead.
-        noise: how far single steps and batches are from the average.
+        step_KR: mean time of the training process for a batch.
+        batch_KR: mean time between two batches of all workers together, if they never wait.
+        workers_K: number of workers, at least 1.
+        prefetch_K: batches that each worker prefetches.
+        noise: relative times of single steps and batches.
 
     Shape:
-        returns (K, R), in the unit of what was given.
+        returns (K, R), in the unit of the inputs.
     """
-    cells, steps = np.arange(len(workers_K)), len(noise.step_NR)
-    if noise.is_none:
+    candidates, steps = np.arange(len(workers_K)), len(noise.step_NR)
+    if noise.is_empty:
         return np.maximum(step_KR, batch_KR)
     taken_NKR = np.zeros((steps, *step_KR.shape))
     done_KR, began_KR = np.zeros(step_KR.shape), np.zeros(step_KR.shape)
     own_KR = batch_KR * workers_K[:, None]
-    free_KWR = batch_KR[:, None] * np.arange(int(workers_K.max(initial=1)))[:, None]  # they do not begin in step
+    free_KWR = batch_KR[:, None] * np.arange(int(workers_K.max(initial=1)))[:, None]  # staggered start
     for index in range(steps):
         worker_K, before_K = index % workers_K, index - workers_K * prefetch_K
-        sent_KR = np.where(before_K[:, None] >= 0, taken_NKR[np.maximum(before_K, 0), cells], 0.0)
-        ready_KR = np.maximum(free_KWR[cells, worker_K], sent_KR) + own_KR * noise.batch_NR[index]
-        free_KWR[cells, worker_K] = ready_KR
+        sent_KR = np.where(before_K[:, None] >= 0, taken_NKR[np.maximum(before_K, 0), candidates], 0.0)
+        ready_KR = np.maximum(free_KWR[candidates, worker_K], sent_KR) + own_KR * noise.batch_NR[index]
+        free_KWR[candidates, worker_K] = ready_KR
         taken_NKR[index] = np.maximum(done_KR, ready_KR)
         done_KR = taken_NKR[index] + step_KR * noise.step_NR[index]
         if index == min(FILLING, steps // 2) - 1:
@@ -54,14 +54,14 @@ def simulate(
 
 
 class Noise:
-    """How far each step and each batch is from the average, drawn from samples; the same for all cells.
+    """Relative times of steps and batches, resampled from measurements; the same for all candidates.
 
     Args:
-        step_samples: times of single steps, in any unit. Fewer than two are no noise.
-        batch_samples: times that one worker took for single batches.
-        replicates: how often to draw all of it.
-        steps: how many of each.
-        seed: of the draws.
+        step_samples: times of single steps, in any unit; fewer than two give no noise.
+        batch_samples: one worker's times for single batches.
+        replicates: number of independent replicates.
+        steps: steps and batches of a replicate.
+        seed: random seed.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Noise:
         seed: int = 0,
     ) -> None:
         rng = np.random.default_rng(seed)
-        self.is_none = len(step_samples) < 2 and len(batch_samples) < 2
-        self.step_NR = _drawn(step_samples, (steps, replicates), rng)
-        self.batch_NR = _drawn(batch_samples, (steps, replicates), rng)
+        self.is_empty = len(step_samples) < 2 and len(batch_samples) < 2
+        self.step_NR = _sampled(step_samples, (steps, replicates), rng)
+        self.batch_NR = _sampled(batch_samples, (steps, replicates), rng)
 
 
-def _drawn(samples: tuple[float, ...], shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    """Draw from the samples; each column is 1 on average, so that noise alone makes nothing slower or faster."""
+def _sampled(samples: tuple[float, ...], shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    """Resample with replacement; each column has mean 1, so noise does not change the average."""
     if len(samples) < 2:
         return np.ones(shape)
-    drawn_NR = rng.choice(np.asarray(samples, dtype=np.float64), shape)
-    return np.asarray(drawn_NR / drawn_NR.mean(axis=0))
+    sampled_NR = rng.choice(np.asarray(samples, dtype=np.float64), shape)
+    return np.asarray(sampled_NR / sampled_NR.mean(axis=0))

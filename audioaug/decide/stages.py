@@ -1,10 +1,10 @@
-"""Stages: what was measured of each of them, as arrays that hold the measurement and what it might have been.
+"""Stages: measured times as arrays of the measurement and its bootstrap replicates.
 
-Entry 0 of an array is the time that was measured, in milliseconds. The others are bootstrap replicates: the same found
-from repetitions drawn again, the same rounds of all stages at once, since what was measured in one round met the same
-conditions. Whatever is computed from such arrays has its interval by that.
+Entry 0 of an array is the measured time in milliseconds; the others are computed from resampled repetitions. All stages
+use the same resampled rounds, since one round has the same conditions for all. Anything computed from such arrays gets
+an interval.
 
-Shapes: R replicates, the first of them what was measured.
+Shapes: R replicates, the first one measured.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from audioaug.records import (
     DeviceEngine,
     Interval,
     LoaderCost,
+    Location,
     PartCost,
     Report,
     StageCost,
-    Where,
     WorkerEngine,
 )
 from audioaug.units import plural
@@ -34,9 +34,9 @@ NORMAL_95 = 1.96
 
 
 class Stages:
-    """The stages of a report. ``replicates=1``: only what was measured, which is cheaper.
+    """The stages of a report. ``replicates=1``: only the measured values, which is cheaper.
 
-    Methods return times for a batch as (R,) in milliseconds, or ``None`` where that was not measured.
+    Methods return times for a batch as (R,) in milliseconds, or ``None`` if not measured.
     """
 
     def __init__(self, report: Report, replicates: int = REPLICATES, seed: int = 0) -> None:
@@ -52,7 +52,7 @@ class Stages:
     # The workers
 
     def worker(self, cut: int, engine: WorkerEngine) -> Array:
-        """Return what one worker takes with the chain cut there: decode, its ops as they are built, collate."""
+        """Return one worker's time at a cut: decode, its ops as built, collate."""
         found = self._once(("worker", cut, engine), lambda: self._worker(cut, engine))
         assert found is not None
         return found
@@ -71,8 +71,11 @@ class Stages:
         return total
 
     def loader(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
-        """Return the time between batches of the loader alone: measured at the ends of the chain, between in proportion
-        to what one worker takes, as it is beyond where only the other engine's end was measured."""
+        """Return the time between batches of the loader alone.
+
+        Measured at the ends of the chain; interpolated in proportion to one worker's time, or extrapolated if only the
+        other engine was measured.
+        """
         first, last = self.report.chain.cuts[0], self.report.chain.cuts[-1]
         measured = {rate.worker_engine for rate in self._rates.values() if rate.cut == last and rate.num_workers}
         by: WorkerEngine = engine if engine in measured or not workers else next(iter(measured), engine)
@@ -80,15 +83,15 @@ class Stages:
         low, high = (self._once(("rate", *end, workers), partial(self._rate, *end, workers)) for end in ends)
         if low is None or high is None:
             return None
-        cheap, dear, ours = (self.worker(*place)[0] for place in (*ends, (cut, engine)))
-        share = (ours - cheap) / (dear - cheap) if dear > cheap else 0.0
+        cheap, expensive, ours = (self.worker(*place)[0] for place in (*ends, (cut, engine)))
+        share = (ours - cheap) / (expensive - cheap) if expensive > cheap else 0.0
         between = low + min(1.0, max(0.0, share)) * (high - low)
-        return between if by == engine else between * max(1.0, ours / dear)
+        return between if by == engine else between * max(1.0, ours / expensive)
 
     def _rate(self, cut: int, engine: WorkerEngine, workers: int) -> Array | None:
-        """Return the rate that was measured with so many workers, or one between (beyond) the nearest counts.
+        """Return the rate measured with this many workers, or interpolated between the nearest counts.
 
-        Between two counts the time of one batch in one worker, w * L(w), is taken to change evenly; beyond, to stay.
+        The time of one batch in one worker, w * L(w), is interpolated linearly and constant outside of the range.
         """
         known = {count: rate for (at, by, count), rate in self._rates.items() if (at, by) == (cut, engine)}
         if workers in known:
@@ -106,9 +109,9 @@ class Stages:
         return self._array(rate.ms_per_batch, rate.ci_ms, rate.samples_ms, np.mean)
 
     def receive(self, cut: int, engine: WorkerEngine, workers: int) -> float:
-        """Return what the training process itself needs to take a batch from workers; 0 where nobody has looked.
+        """Return the training process's time to receive a batch from workers; 0 if not measured.
 
-        It hardly depends on the cut, but for whether the device part's numbers come with the batch.
+        It hardly depends on the cut, except for whether the device part's parameters come with the batch.
         """
         last = self.report.chain.cuts[-1]
         ends: list[tuple[int, WorkerEngine]] = [
@@ -121,10 +124,10 @@ class Stages:
     # The training process
 
     def device(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:
-        """Return what the training process takes with the chain cut there: the step, its ops, and what sharing costs.
+        """Return the training process's time at a cut: the step, its ops, and the cost of sharing the device.
 
-        Sharing (and a copy that cannot hide) was measured with the whole device part, and counts in proportion to it.
-        At best a part hides behind the step.
+        The cost of sharing (and of a copy that does not overlap) was measured with the whole device part, and is scaled
+        in proportion. At best a part overlaps the step completely.
         """
         return self._once(("device", cut, engine, threads), lambda: self._device(cut, engine, threads))
 
@@ -140,7 +143,7 @@ class Stages:
         return np.maximum(step + part + share * max(more, -whole.ms_per_batch), step)
 
     def step(self, threads: int) -> Array | None:
-        """Return the model's step on so many threads."""
+        """Return the model's step with this many threads."""
         ceiling = self.report.ceiling
         if ceiling is None:
             return None
@@ -149,16 +152,16 @@ class Stages:
 
     @property
     def _ceiling_threads(self) -> int:
-        """Return on how many threads the ceiling, and every op alone, was measured."""
+        """Return the number of threads that the ceiling and every op alone were measured with."""
         ceiling, usual = self.report.ceiling, self.report.host.torch_threads
         return usual if ceiling is None else ceiling.threads or usual
 
     def part(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:
-        """Return what the ops behind that cut take on so many threads: as built, else the sum of them."""
+        """Return the time of the ops after a cut with this many threads: as built, else their sum."""
         if cut == len(self.report.chain.ops):
             return np.zeros(self.replicates)
         built = [part for (where, at, _), part in self._parts.items() if (where, at) == ("device", cut)]
-        if built and engine != "torch-audiomentations":  # recorded or not, it is the same work
+        if built and engine != "torch-audiomentations":  # captured or not, the work is the same
             found = min(built, key=lambda part: abs(part.threads - threads))
             times = self._array(found.ms_per_batch, found.ci_ms, found.samples_ms)
             return times * self._part_slowdown(found.threads, threads)
@@ -171,7 +174,7 @@ class Stages:
         return total * self._part_slowdown(self._ceiling_threads, threads)
 
     def _part_slowdown(self, known: int, threads: int) -> float:
-        """Return how many times longer the device part takes on so many threads, as the whole of it does."""
+        """Return how many times longer the device part takes with ``threads`` threads, from the whole part."""
         ours, theirs = self._whole(known), self._whole(threads)
         if ours is None or theirs is None:
             return self._slowdown(known, threads)
@@ -181,7 +184,7 @@ class Stages:
         return self._parts.get(("device", self.report.chain.cuts[0], threads))
 
     def _slowdown(self, known: int, threads: int) -> float:
-        """Return how many times longer a step takes on so many threads; where that was not measured, the most."""
+        """Return how many times longer a step takes with ``threads`` threads; an upper bound if not measured."""
         if known == threads:
             return 1.0
         ours, theirs = self._step_ms(known), self._step_ms(threads)
@@ -191,14 +194,14 @@ class Stages:
         steps = (stage for stage in self.report.stages if stage.where == "model")
         return next((stage.ms_per_batch for stage in steps if stage.engine == plural(threads, "thread")), None)
 
-    # Both at once
+    # Both together
 
-    def steal(self, engine: WorkerEngine, workers: int, threads: int) -> tuple[Array, Array] | None:
-        """Return how many times slower steps and batches are where neither ever waits for the other; at least 1.
+    def contention(self, engine: WorkerEngine, workers: int, threads: int) -> tuple[Array, Array] | None:
+        """Return the slowdown factors (at least 1) of steps and batches when neither waits for the other.
 
-        With so many workers; for threads or an engine that this was not measured with, it is that of the nearest.
+        For this many workers; for other threads or engines the nearest measurement is used.
         """
-        same = [it for it in self.report.steals if it.num_workers == workers]
+        same = [it for it in self.report.contention if it.num_workers == workers]
         found = min(same, key=lambda it: (abs(it.threads - threads), it.worker_engine != engine), default=None)
         if found is None:
             return None
@@ -210,23 +213,23 @@ class Stages:
 
     @property
     def noise_samples(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return times of single steps, and of single batches of the whole chain in one process."""
+        """The times of single steps, and of single batches of the whole chain in one process."""
         steps = next((stage.samples_ms for stage in self.report.stages if stage.where == "model"), ())
         single = self._rates.get((self.report.chain.cuts[-1], "audiomentations", 0))
         return steps, () if single is None else single.samples_ms
 
     @cached_property
     def unsteadiness(self) -> float:
-        """How far what is done today is from itself, from block to block: a share of it, from its middle half."""
+        """Relative variation of today's blocks, from their interquartile range."""
         today = self.report.current
-        blocks = next((it.step.seconds for it in self.report.measurements if today and it.cell == today.name), ())
+        blocks = next((it.step.seconds for it in self.report.measurements if today and it.candidate == today.name), ())
         if len(blocks) < 2:
             return 0.0
         quarter, middle, three = np.quantile(blocks, [0.25, 0.5, 0.75])
         return float((three - quarter) / 1.35 / middle)
 
-    def _op(self, where: Where, op: int, engine: str, otherwise: str) -> StageCost | None:
-        """Return an op's cost there with an engine, or with the other one where that has nothing in its place."""
+    def _op(self, where: Location, op: int, engine: str, otherwise: str) -> StageCost | None:
+        """Return an op's cost with an engine, else with the other one."""
         return self._ops.get((where, op, engine)) or self._ops.get((where, op, otherwise))
 
     def _stage(self, stage: StageCost) -> Array:
@@ -243,14 +246,14 @@ class Stages:
     ) -> Array:
         """Return a measured time and its replicates, from its repetitions or else its interval.
 
-        Rates are means, in which a slow batch counts; what repeats the same work is a median, which neighbours spare.
+        Rates use the mean, in which slow batches count; repetitions of the same work use the median, which is robust.
         """
         if self.replicates == 1:
             return np.array([ms])
         if len(samples_ms) > 1:
             samples = np.asarray(samples_ms[:KEPT_SAMPLES])
-            drawn = samples[(self._rounds[:, : len(samples)] * len(samples)).astype(np.int64)]
-            return np.concatenate([[ms], average(drawn, axis=1) * (ms / average(samples))])
+            resampled = samples[(self._rounds[:, : len(samples)] * len(samples)).astype(np.int64)]
+            return np.concatenate([[ms], average(resampled, axis=1) * (ms / average(samples))])
         low, high = ci_ms or (ms, ms)
         return np.asarray(ms + np.maximum((high - low) / (2 * NORMAL_95) * self.normal_R, -ms / 2))
 

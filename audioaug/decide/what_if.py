@@ -1,4 +1,4 @@
-"""What if: predictions for another machine, model or dataset, and what would change the advice, in words."""
+"""What if: predictions for another machine, model or dataset, and what was measured of other settings, in words."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,12 +6,13 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
 
-from audioaug.decide.predict import mean_ms, predict, threads_beside, worker_engines
+from audioaug.decide.predict import loader_ms, mean_ms, predict, threads_beside, worker_engines
+from audioaug.decide.recommend import NEVER_RECOMMENDED
 from audioaug.decide.shortlist import placement_of
 from audioaug.decide.stages import Stages
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.records import Ceiling, Cell, LoaderCost, PartCost, Report, StageCost, Where
-from audioaug.units import format_interval, format_ms, format_percent, format_rate, format_seconds, plural
+from audioaug.records import Candidate, Ceiling, Interval, LoaderCost, Location, PartCost, Report, StageCost, Variant
+from audioaug.units import format_interval, format_ms, format_percent, format_rate, format_seconds
 
 NUMBERS = ("cores", "step_ms", "batch_size", "clips")
 PROFILE = "gpu"
@@ -25,10 +26,10 @@ LONGEST_STEP_MS = 100_000.0
 
 
 def parse(text: str) -> tuple[dict[str, float], str]:
-    """Read ``cores=16,step_ms=12,gpu=FILE`` into numbers and the file of a profile ("" for none).
+    """Parse ``cores=16,step_ms=12,gpu=FILE`` into numbers and the file of a profile ("" for none).
 
     Raises:
-        UsageError: something is unknown, or no positive number.
+        UsageError: a name is unknown, or a value is not a positive number.
     """
     values, profile = dict[str, float](), ""
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -39,10 +40,10 @@ def parse(text: str) -> tuple[dict[str, float], str]:
             values[name] = _number(name, value)
         elif name == PROFILE:
             raise UsageError(
-                "--what-if gpu=: it must name the --json of a run of the advisor on the machine with that GPU."
+                "--what-if gpu= needs a file: the --json report of an advisor run on the machine with that GPU."
             )
         else:
-            raise UsageError(f"--what-if knows no {name!r}.", did_you_mean(name, (*NUMBERS, PROFILE)))
+            raise UsageError(f"Unknown --what-if {name!r}.", did_you_mean(name, (*NUMBERS, PROFILE)))
     return values, profile
 
 
@@ -52,51 +53,53 @@ def _number(name: str, value: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 < number < math.inf:
-        raise UsageError(f"--what-if {name}={value}: it must be a finite number above 0.")
+        raise UsageError(f"--what-if {name}={value}: must be a finite number above 0.")
     return number
 
 
 def what_if(report: Report, values: Mapping[str, float], profile: Report | None = None) -> tuple[str, ...]:
-    """Predict the best cell of each placement where these facts were different, with 90 % intervals.
+    """Predict the best candidate of each placement with some facts changed, with 90 % intervals.
 
-    Args:
-        report: what was measured here.
-        values: ``cores`` there are; ``step_ms`` the model alone takes, for the batch that was measured or the
-            ``batch_size`` asked for; ``clips`` in the dataset, which only an epoch depends on.
-        profile: a report of the same chain and model on a machine with another device, which stands for this one's.
+    Args: report: what was measured here. values: ``cores``; ``step_ms`` of the model alone, for the measured batch or
+        the given ``batch_size``; ``clips`` of the
+            dataset, which only affects an epoch.
+        profile: a report of the same chain and model on a machine with another device, which replaces this device.
 
     Raises:
-        UsageError: the profile is of another chain or model, or has no stages.
+        UsageError: the profile has another chain or model, or no stages.
     """
     machine = _changed(report if profile is None else _with_device(report, profile), values)
     numbers = [f"{name} = {value:g}" for name, value in values.items()]
     asked = ", ".join([*numbers, *([] if profile is None else [f"the model on {_device_name(profile)}"])])
     best = _best_of_each(machine)
     if not best:
-        return (f"With {asked}: nothing can be predicted, since not every stage was measured.",)
-    lines = [f"With {asked}, {cell.name} would take {_spread(machine, cell, ms)} (predicted)." for ms, cell in best]
+        return (f"With {asked}: no prediction, since not every stage was measured.",)
+    lines = [
+        f"With {asked}, {candidate.name} would take {_spread(machine, candidate, ms)} (predicted)."
+        for ms, candidate in best
+    ]
     if "clips" in values:
         lines.append(_epoch(machine, best[0][1], best[0][0], values["clips"]))
     return (*lines, *(crossovers(machine) if profile is not None else ()))
 
 
-def _spread(report: Report, cell: Cell, ms: float) -> str:
-    """Say how long a step takes, with its interval: ``12.0 ms a step (11.0 .. 13.5)``."""
-    found = predict(report, cell)
+def _spread(report: Report, candidate: Candidate, ms: float) -> str:
+    """Format a step time with its interval: ``12.0 ms a step (11.0 .. 13.5)``."""
+    found = predict(report, candidate)
     if found is None:
         return f"{format_ms(ms)} a step"
     return f"{format_ms(found.ms)} a step ({format_interval(*found.ci_ms)})"
 
 
-def _epoch(report: Report, cell: Cell, ms: float, clips: float) -> str:
-    """Say how long an epoch of so many clips takes, and what starting the workers adds to it."""
+def _epoch(report: Report, candidate: Candidate, ms: float, clips: float) -> str:
+    """Describe the time of an epoch of this many clips, and the overhead of starting the workers."""
     seconds = clips / report.workload.batch_size * ms / 1e3
     first = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers]
-    start = max(first, default=0.0) if cell.num_workers else 0.0
-    words = f"An epoch of {clips:,.0f} clips would take {format_seconds(seconds)} with {cell.name} (predicted)"
+    start = max(first, default=0.0) if candidate.num_workers else 0.0
+    words = f"An epoch of {clips:,.0f} clips would take {format_seconds(seconds)} with {candidate.name} (predicted)"
     if not start:
         return f"{words}."
-    return f"{words}; starting its workers anew each time would add {format_percent(start / seconds)}."
+    return f"{words}; restarting its workers every epoch would add {format_percent(start / seconds)}."
 
 
 def _device_name(profile: Report) -> str:
@@ -104,16 +107,16 @@ def _device_name(profile: Report) -> str:
 
 
 def _with_device(report: Report, profile: Report) -> Report:
-    """Return the report with everything that runs on the device from a machine that has another one."""
+    """Return the report with everything that runs on the device replaced by another machine's profile."""
     if profile.chain.hash != report.chain.hash or profile.workload.model != report.workload.model:
         raise UsageError(
-            f"--what-if gpu: that profile is of {profile.workload.model} with the chain {profile.chain.hash}, but this "
+            f"--what-if gpu: the profile is of {profile.workload.model} with the chain {profile.chain.hash}, but this "
             f"report is of {report.workload.model} with {report.chain.hash}.",
             "Run the advisor with this model and --augment on the other machine, with --json.",
         )
     theirs = _with_batch(profile, report.workload.batch_size)
     if theirs.ceiling is None or not any(stage.where == "device" for stage in theirs.stages):
-        raise UsageError("--what-if gpu: that profile has no stages: its run ended before they were measured.")
+        raise UsageError("--what-if gpu: the profile has no stages; its run ended before they were measured.")
     host = theirs.host
     device = replace(report.host, device=host.device, device_name=host.device_name, vram_bytes=host.vram_bytes)
     mine = tuple(stage for stage in report.stages if stage.where == "worker")
@@ -123,20 +126,19 @@ def _with_device(report: Report, profile: Report) -> Report:
         ceiling=theirs.ceiling,
         stages=(*mine, *(stage for stage in theirs.stages if stage.where != "worker")),
         parts=(*_parts(report, "worker"), *_parts(theirs, "device")),
-        steals=(),
+        contention=(),
     )
 
 
-def _parts(report: Report, where: Where) -> Iterable[PartCost]:
+def _parts(report: Report, where: Location) -> Iterable[PartCost]:
     return (part for part in report.parts if part.where == where)
 
 
 def grid(report: Report) -> dict[str, Any] | None:
-    """Answer every combination of some cores, step times and batch sizes, for sliders to look up.
+    """Predict every combination of some cores, step times and batch sizes, for the sliders of the page.
 
-    Returns:
-        ``axes``, each with its name, label, values and where it stands for this machine; and ``answers``: for each
-        combination, the last axis fastest, a sentence for each placement. ``None`` where nothing can be predicted.
+    Returns: ``axes``, each with its name, label, values and the index for this machine, and ``answers``: for each
+        combination, the last axis fastest, a sentence for each placement. ``None`` if nothing can be predicted.
     """
     if report.ceiling is None or not _best_of_each(report):
         return None
@@ -164,14 +166,14 @@ def _axis(name: str, label: str, values: Sequence[float], texts: list[str], star
     return {"name": name, "label": label, "values": texts, "start": values.index(start)}
 
 
-def _answers(best: list[tuple[float, Cell]], clips: int, factor: float) -> list[str]:
-    """Return a sentence for each placement; all times grow in proportion, so each sum and bound of them does too."""
-    times = [(ms * factor, cell) for ms, cell in best]
-    return [f"{cell.name}: {format_ms(ms)} a step, {format_rate(clips / ms * 1e3)}" for ms, cell in times]
+def _answers(best: list[tuple[float, Candidate]], clips: int, factor: float) -> list[str]:
+    """Return a sentence for each placement; all times scale with the batch size."""
+    times = [(ms * factor, candidate) for ms, candidate in best]
+    return [f"{candidate.name}: {format_ms(ms)} a step, {format_rate(clips / ms * 1e3)}" for ms, candidate in times]
 
 
 def _changed(report: Report, values: Mapping[str, float]) -> Report:
-    """Return the report as it would be with these facts; a given step time is meant for the given batch."""
+    """Return the report with these facts changed; ``step_ms`` applies to the changed batch size."""
     if "batch_size" in values:
         report = _with_batch(report, values["batch_size"])
     if "cores" in values:
@@ -181,8 +183,8 @@ def _changed(report: Report, values: Mapping[str, float]) -> Report:
     return report
 
 
-def _best_of_each(report: Report) -> list[tuple[float, Cell]]:
-    """Return the best cell of each placement with its time, the fastest first."""
+def _best_of_each(report: Report) -> list[tuple[float, Candidate]]:
+    """Return the best candidate of each placement with its time, fastest first."""
     if report.ceiling is None:
         return []
     best = _best(report, max(1, int(min(MOST_WORKERS, report.host.usable_cores))))
@@ -190,7 +192,7 @@ def _best_of_each(report: Report) -> list[tuple[float, Cell]]:
 
 
 def _with_batch(report: Report, batch_size: float) -> Report:
-    """Scale every time in proportion to the batch, as if nothing were shared between its examples."""
+    """Scale every time in proportion to the batch size."""
     factor = batch_size / report.workload.batch_size
 
     def scaled(cost: Cost) -> Cost:
@@ -208,18 +210,18 @@ def _with_batch(report: Report, batch_size: float) -> Report:
         stages=tuple(map(scaled, report.stages)),
         loader_costs=tuple(map(scaled, report.loader_costs)),
         parts=tuple(map(part, report.parts)),
-        steals=tuple(
+        contention=tuple(
             replace(it, alone_ms=it.alone_ms * factor, step_ms=it.step_ms * factor, batch_ms=it.batch_ms * factor)
-            for it in report.steals
+            for it in report.contention
         ),
         ceiling=report.ceiling and _ceiling(report.ceiling, report.ceiling.step_ms * factor),
     )
 
 
 def crossovers(report: Report) -> tuple[str, ...]:
-    """Say from how many cores up, and from which model step up, all in the workers is as fast as anything (predicted).
+    """Describe from how many cores, and from which model step, the whole chain in workers is fast enough (predicted).
 
-    Only where there is a GPU: on the CPU all that runs anywhere shares the cores.
+    Only with a GPU: on the CPU everything shares the cores.
     """
     if report.ceiling is None or not report.host.has_gpu:
         return ()
@@ -230,12 +232,18 @@ def _core_crossover(report: Report) -> Iterable[str]:
     machines = ((cores, _with_cores(report, float(cores))) for cores in range(1, MOST_WORKERS + 1))
     cores = next((cores for cores, machine in machines if _loader_keeps_up(machine)), None)
     if cores is None:
-        return (f"All in the loader would be slower on any machine of up to {MOST_WORKERS} cores (predicted).",)
-    return (f"All in the loader would be as fast as anything from {plural(cores, 'core')} up (predicted).",)
+        return (
+            f"Running the whole chain in the loader would be slower on any machine with up to {MOST_WORKERS} cores "
+            "(predicted).",
+        )
+    return (
+        f"Running the whole chain in the loader would be as fast as any placement with {cores} or more cores "
+        "(predicted).",
+    )
 
 
 def _step_crossover(report: Report) -> Iterable[str]:
-    """Find the model step by halving: what a slower model leaves to the workers only grows."""
+    """Find the model step by bisection: a slower model leaves more time to the workers."""
     assert report.ceiling is not None
 
     def keeps_up(step_ms: float) -> bool:
@@ -244,17 +252,21 @@ def _step_crossover(report: Report) -> Iterable[str]:
 
     now = report.ceiling.step_ms
     if keeps_up(now):
-        return (f"All in the loader is as fast as anything with this model's step of {format_ms(now)} (predicted).",)
+        return (
+            f"Running the whole chain in the loader is as fast as any placement with this model's {format_ms(now)} "
+            "step (predicted).",
+        )
     step_ms = _least(keeps_up, now, LONGEST_STEP_MS)
     if step_ms is None:
         return ()
     return (
-        f"All in the loader would be as fast as anything from a model step of {format_ms(step_ms)} up (predicted).",
+        "Running the whole chain in the loader would be as fast as any placement with a model step of "
+        f"{format_ms(step_ms)} or more (predicted).",
     )
 
 
 def _least(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """Return about the least number for which something holds that holds for all above it, to 1 %."""
+    """Return the smallest number for which a monotonic condition holds, to 1 %."""
     if not holds(high):
         return None
     while high > 1.01 * low:
@@ -264,33 +276,35 @@ def _least(holds: Callable[[float], bool], low: float, high: float) -> float | N
 
 
 def _loader_keeps_up(machine: Report) -> bool:
-    """Return whether the whole chain in workers is about as fast as anything."""
+    """Return whether the whole chain in workers is about as fast as any placement."""
     best = _best(machine, max(1, int(min(MOST_WORKERS, machine.host.usable_cores))))
-    rest = [ms for kind, (ms, _) in best.items() if kind != "cpu"]
-    return "cpu" in best and bool(rest) and best["cpu"][0] <= CLOSE * min(rest)
+    others = [ms for kind, (ms, _) in best.items() if kind != "cpu"]
+    return "cpu" in best and bool(others) and best["cpu"][0] <= CLOSE * min(others)
 
 
 def _with_cores(report: Report, cores: float) -> Report:
-    """Return the report on so many cores. What crowds what was measured on as many as there are: it holds for no other.
+    """Return the report for another number of cores.
 
-    Steps were timed on threads of this machine; more cores do not change these.
+    Measured contention is dropped: it only applies to this machine's cores. Step times with threads are unchanged.
     """
     host = replace(report.host, usable_cores=cores, effective_cores=None)
-    return replace(report, host=host, steals=report.steals if cores == report.host.usable_cores else ())
+    return replace(report, host=host, contention=report.contention if cores == report.host.usable_cores else ())
 
 
-def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Cell]]:
-    """Return the best cell of each placement with its mean step time, by placement."""
+def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Candidate]]:
+    """Return the best candidate of each placement with its mean step time."""
     stages, ops = Stages(report, replicates=1), len(report.chain.ops)
-    found: dict[str, list[tuple[float, Cell]]] = {}
+    found: dict[str, list[tuple[float, Candidate]]] = {}
     for cut in report.chain.cuts:
         kind = placement_of(cut, ops)
         for engine, workers in product(worker_engines(report, cut, stages), range(1, most_workers + 1)):
-            cell = Cell(kind, cut, engine, num_workers=workers, threads=threads_beside(report, workers))
-            ms = mean_ms(stages, cell)
+            candidate = Candidate(kind, cut, engine, num_workers=workers, threads=threads_beside(report, workers))
+            ms = mean_ms(stages, candidate)
             if ms is not None:
-                found.setdefault(kind, []).append((ms, cell))
-    return {kind: min(cells, key=lambda it: (round(it[0], 2), it[1].num_workers)) for kind, cells in found.items()}
+                found.setdefault(kind, []).append((ms, candidate))
+    return {
+        kind: min(candidates, key=lambda it: (round(it[0], 2), it[1].num_workers)) for kind, candidates in found.items()
+    }
 
 
 def _ceiling(ceiling: Ceiling, step_ms: float) -> Ceiling:
@@ -302,3 +316,52 @@ def _ceiling(ceiling: Ceiling, step_ms: float) -> Ceiling:
         ci_ms=(low * factor, high * factor),
         clips_per_second=ceiling.clips_per_second / factor,
     )
+
+
+def variant_sentences(report: Report) -> tuple[str, ...]:
+    """Describe the measurement of each variant, and whether loading would keep up with it."""
+    return tuple(_sentence(report, variant) for variant in report.variants)
+
+
+def _sentence(report: Report, variant: Variant) -> str:
+    if variant.step_ms is None or variant.ci_ms is None:
+        return f"{variant.name} was not measured: {variant.reason}"
+    if variant.start_seconds is not None and variant.now_start_seconds is not None:
+        return (
+            f"{variant.name}: a step takes {format_ms(variant.step_ms)} ({format_interval(*variant.ci_ms)}) instead of "
+            f"{format_ms(variant.now_ms)}; the first batch comes after {format_seconds(variant.start_seconds)} instead "
+            f"of {format_seconds(variant.now_start_seconds)} (measured)."
+        )
+    if not variant.changes_training:
+        return _engine_sentence(report, variant, variant.step_ms, variant.ci_ms)
+    now, then = variant.now_batch / variant.now_ms, variant.batch_size / variant.step_ms
+    return (
+        f"{variant.name} (it changes training): the model's step takes {format_ms(variant.step_ms)} "
+        f"({format_interval(*variant.ci_ms)}) instead of {format_ms(variant.now_ms)}, {format_rate(1e3 * then)} "
+        f"instead of {format_rate(1e3 * now)}, {then / now:.2f}x (measured).{_loading(report, variant)}"
+    )
+
+
+def _engine_sentence(report: Report, variant: Variant, step_ms: float, ci_ms: Interval) -> str:
+    plan = report.recommendation
+    found = (
+        f"{variant.name}: a step takes {format_ms(step_ms)} ({format_interval(*ci_ms)}) instead of "
+        f"{format_ms(variant.now_ms)} with plain batched ops (measured)"
+    )
+    if any(variant.name == f"device_engine={engine!r}" for engine in NEVER_RECOMMENDED):
+        return f"{found}. Its audio differs from that of audiomentations, so it is never recommended."
+    wins = plan is not None and variant.name == f"device_engine={plan.device_engine!r}"
+    return f"{found}: {'it is in the plan' if wins else 'it is not faster here'}."
+
+
+def _loading(report: Report, variant: Variant) -> str:
+    """Describe whether the recommended loader would keep up (predicted); an empty string if it would."""
+    assert variant.step_ms is not None
+    candidate = report.recommendation or report.current
+    loader = loader_ms(report, candidate) if candidate is not None and report.loader_costs else None
+    if candidate is None or loader is None or not candidate.num_workers:
+        return ""
+    needs = loader[1] * variant.batch_size / variant.now_batch
+    if needs <= variant.step_ms:
+        return ""
+    return f" Loading ({candidate.name}) would then be the bottleneck, with {format_ms(needs)} a batch (predicted)."

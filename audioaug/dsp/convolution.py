@@ -3,17 +3,26 @@
 Shapes: R rows, N responses of L taps, C channels, T samples.
 """
 
+from typing import Any
+
+import numpy as np
 import torch
 
-from audioaug.dsp import compiled, plans
-from audioaug.dsp.fft import apply_response, block_length
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.fft import apply_response, block_length, from_spectrum, has_mkl, mkl_plan, to_spectrum
+from audioaug.dsp.loops import Complex, Floats, Integers, loop, run, run_rows
 
 TAPS_WEIGHT = 0.5
 """What the spectrum of a row's taps costs: half of an FFT and back."""
 FEW_TAPS = 128
 """With no more a CPU is faster without an FFT."""
+BLOCK = 2048
+"""This many samples of the result stay in the cache while all taps are added to them."""
+TAPS = 16
+"""Taps that are added together."""
 
 
+@primitive
 def convolve(
     x_RCT: torch.Tensor,
     taps_NCL: torch.Tensor,
@@ -32,11 +41,6 @@ def convolve(
     """
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     stop = samples + tail if samples_out is None else start + samples_out
-    if compiled.fits(x_RCT):
-        if which_R is None and taps_NCL.shape[1] == 1 and tail < FEW_TAPS:
-            return _directly(x_RCT, taps_NCL[:, 0], start, stop)
-        if plans.library():
-            return _by_plan(x_RCT, taps_NCL, which_R, start, stop)
     n = block_length(samples, tail, TAPS_WEIGHT, stop)
     response_RCF = torch.fft.rfft(taps_NCL, n)
     if which_R is not None:
@@ -44,26 +48,40 @@ def convolve(
     return apply_response(x_RCT, lambda each: each.mul_(response_RCF[:, :, None]), n, tail, stop)[..., start:]
 
 
-def _directly(x_RCT: torch.Tensor, taps_RL: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    from audioaug.dsp.loops.convolving import TAPS, convolve_directly
+def _taps_are_few(
+    x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor | None = None, *_: Any, **__: Any
+) -> bool:
+    return which_R is None and taps_NCL.shape[1] == 1 and taps_NCL.shape[-1] <= FEW_TAPS
 
-    taps_RN = torch.nn.functional.pad(taps_RL, (0, -taps_RL.shape[1] % TAPS))
-    return compiled.of_rows(convolve_directly, x_RCT, taps_RN, start, samples_out=stop - start)
 
-
-def _by_plan(
-    x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor | None, start: int, stop: int
+@convolve.loop(when=_taps_are_few)
+def _convolve_directly(
+    x_RCT: torch.Tensor,
+    taps_NCL: torch.Tensor,
+    which_R: torch.Tensor | None = None,
+    start: int = 0,
+    samples_out: int | None = None,
 ) -> torch.Tensor:
-    from audioaug.dsp.loops.spectra import convolve_by_spectra, transform
+    samples_out = x_RCT.shape[-1] + taps_NCL.shape[-1] - 1 - start if samples_out is None else samples_out
+    taps_RN = torch.nn.functional.pad(taps_NCL[:, 0], (0, -taps_NCL.shape[-1] % TAPS))
+    return run_rows(_add_taps, x_RCT, taps_RN, start, samples_out=samples_out)
 
+
+@convolve.loop(when=has_mkl)
+def _convolve_by_blocks(
+    x_RCT: torch.Tensor,
+    taps_NCL: torch.Tensor,
+    which_R: torch.Tensor | None = None,
+    start: int = 0,
+    samples_out: int | None = None,
+) -> torch.Tensor:
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     n = cached_length(samples, tail)
-    plan, response_NCF = plans.plan(n), taps_NCL.new_empty(*taps_NCL.shape[:2], n // 2 + 1, dtype=torch.complex64)
-    compiled.run(transform, taps_NCL[..., 0].numel(), taps_NCL.flatten(0, 1), plan, n, response_NCF.flatten(0, 1))
+    plan, response_NCF = mkl_plan(n), taps_NCL.new_empty(*taps_NCL.shape[:2], n // 2 + 1, dtype=torch.complex64)
+    run(_find_responses, taps_NCL[..., 0].numel(), taps_NCL.flatten(0, 1), plan, n, response_NCF.flatten(0, 1))
     which_R = torch.arange(len(x_RCT)) if which_R is None else which_R
-    return compiled.of_rows(
-        convolve_by_spectra, x_RCT, response_NCF, which_R, plan, n - tail, start, samples_out=stop - start
-    )
+    samples_out = samples + tail - start if samples_out is None else samples_out
+    return run_rows(_filter_blocks, x_RCT, response_NCF, which_R, plan, n - tail, start, samples_out=samples_out)
 
 
 def cached_length(samples: int, tail: int) -> int:
@@ -71,3 +89,76 @@ def cached_length(samples: int, tail: int) -> int:
     whole, block = (max(samples, 1) + tail - 1).bit_length(), (2 * tail - 1).bit_length()
     sizes = [1 << bits for bits in range(max(1, min(whole, block)), max(1, whole) + 1)]
     return min(sizes, key=lambda n: n * n.bit_length() * (-(-samples // (n - tail)) + TAPS_WEIGHT))
+
+
+@loop
+def _add_taps(x_RT: Floats, taps_BN: Floats, start: int, channels: int, y_RT: Floats, first: int, last: int) -> None:
+    """Convolve rows, as it is written down, with taps for each example of ``channels`` rows; N is a multiple of 16."""
+    samples, count = x_RT.shape[1], taps_BN.shape[1]
+    around, some = np.zeros(samples + 2 * count, dtype=np.float32), np.empty(BLOCK, dtype=np.float32)
+    for row in range(first, last):
+        taps_N, x_T, inside = taps_BN[row // channels], x_RT[row], around[count : count + samples]
+        for t in range(samples):
+            inside[t] = x_T[t]
+        for begin in range(0, y_RT.shape[1], BLOCK):
+            y_T = y_RT[row, begin : begin + BLOCK]
+            some[:] = 0.0
+            for since in range(0, count, TAPS):
+                few, earlier = taps_N[since : since + TAPS], around[start + begin + count - since - TAPS + 1 :]
+                for t in range(len(y_T)):
+                    total = some[t]
+                    for tap in range(TAPS):
+                        total += few[tap] * earlier[t + TAPS - 1 - tap]
+                    some[t] = total
+            for t in range(len(y_T)):
+                y_T[t] = some[t]
+
+
+@loop
+def _find_responses(taps_RL: Floats, plan: int, n: int, y_RF: Complex, first: int, last: int) -> None:
+    """Write the spectra of rows of at most n taps, divided by n."""
+    for row in range(first, last):
+        some = y_RF[row].view(np.float32)
+        for tap in range(taps_RL.shape[1]):
+            some[tap] = taps_RL[row, tap] * np.float32(1 / n)
+        some[taps_RL.shape[1] :] = 0.0
+        if to_spectrum(plan, some.ctypes.data):
+            raise RuntimeError("MKL refuses an FFT.")
+
+
+@loop
+def _filter_blocks(
+    x_RT: Floats,
+    response_NCF: Complex,
+    which_B: Integers,
+    plan: int,
+    step: int,
+    start: int,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Convolve rows with one of the responses for each example of ``channels`` rows, in blocks that stay in the cache.
+
+    A response rings on for at most n - ``step`` samples after a block of ``step`` samples.
+    """
+    block_F = np.empty(response_NCF.shape[2], dtype=np.complex64)
+    some = block_F.view(np.float32)
+    for row in range(first, last):
+        response_F = response_NCF[which_B[row // channels], min(row % channels, response_NCF.shape[1] - 1)]
+        y_T = y_RT[row]
+        y_T[:] = 0.0
+        for begin in range(0, min(x_RT.shape[1], start + len(y_T)), step):
+            x_T = x_RT[row, begin : begin + step]
+            for t in range(len(x_T)):
+                some[t] = x_T[t]
+            some[len(x_T) :] = 0.0
+            wrong = to_spectrum(plan, some.ctypes.data)
+            for f in range(len(block_F)):
+                block_F[f] *= response_F[f]
+            if wrong or from_spectrum(plan, some.ctypes.data):
+                raise RuntimeError("MKL refuses an FFT.")
+            into_T, found = y_T[max(begin - start, 0) :], some[max(start - begin, 0) : len(some) - 2]
+            for t in range(min(len(into_T), len(found))):
+                into_T[t] += found[t]

@@ -1,12 +1,25 @@
-"""FFT passes: their sizes, and a response applied to a batch.
+"""FFTs: their sizes, a response applied to a batch, and FFTs that loops call.
+
+Those are MKL's, which torch's own library holds on Linux with an x86 processor. Their plans last; torch plans anew for
+every call. Reference: oneMKL's developer reference for C, "FFT functions" (DFTI).
 
 Shapes: R rows, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of an FFT of n samples.
 """
 
+import ctypes
 import functools
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
+
+from audioaug.dsp.loops import Loop
+
+SINGLE_PRECISION_REAL = 33
+COMPLEX_STORAGE, THREAD_LIMIT = (10, 39), (27, 1)
+"""Settings of a plan and their values: spectra as complex numbers; the calling thread does all by itself."""
+FORWARD, BACKWARD = "DftiComputeForward", "DftiComputeBackward"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -52,7 +65,7 @@ def apply_response(
 
     Args:
         x_RCT: the rows.
-        multiply: returns spectra, (R, C, K, F), times the response, in their own memory if it likes.
+        multiply: returns spectra, (R, C, K, F), times the response, perhaps in their own memory.
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
@@ -69,9 +82,10 @@ def apply_response(
 
 
 def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:
-    """Return blocks of n samples, (R, C, K, n), each ``n - tail`` behind the last; the first holds ``tail`` before.
+    """Return blocks of n samples, (R, C, K, n), each ``n - tail`` after the last; the first holds ``tail`` before.
 
-    In one pass, where padding the rows first takes two. A step is no shorter than ``tail``, and no longer than a row.
+    One pass over memory, where padding the rows first takes two. A step is no shorter than ``tail``, and no longer than
+    a row.
     """
     step, samples = n - tail, x_RCT.shape[-1]
     inside = min(samples // step, count)  # blocks that end within the row, the first one included
@@ -83,3 +97,88 @@ def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, co
         missing = (count - inside) * step + tail - rest.shape[-1]
         parts.append(torch.nn.functional.pad(rest, (0, missing)).unfold(-1, n, step))
     return torch.cat(parts, dim=2)
+
+
+@functools.cache
+def mkl() -> ctypes.CDLL | None:
+    """Return the library whose FFTs loops call; ``None`` where it is missing."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    found = ctypes.CDLL(str(path)) if path.exists() else None
+    return found if hasattr(found, "DftiCreateDescriptor_s_1d") else None
+
+
+def has_mkl(*_: object, **__: object) -> bool:
+    """Return whether loops may call FFTs: a condition of those that do."""
+    return mkl() is not None
+
+
+@functools.cache
+def mkl_plan(n: int) -> int:
+    """Return the address of a plan for ``to_spectrum`` and ``from_spectrum``; it lasts as long as the process.
+
+    In place, these make n // 2 + 1 complex64 of n float32 at their start, and of these n times what was there. Any
+    number of threads may use it at the same time.
+
+    Raises:
+        RuntimeError: the library refuses.
+    """
+    dfti, address = mkl(), ctypes.c_void_p()
+    assert dfti is not None
+    wrong = dfti.DftiCreateDescriptor_s_1d(ctypes.byref(address), SINGLE_PRECISION_REAL, ctypes.c_long(n))
+    for setting, value in (COMPLEX_STORAGE, THREAD_LIMIT):
+        wrong = wrong or dfti.DftiSetValue(address, setting, ctypes.c_long(value))
+    wrong = wrong or dfti.DftiCommitDescriptor(address)
+    if wrong:
+        raise RuntimeError(f"MKL refuses to plan an FFT of {n} numbers: status {wrong}.")
+    assert address.value is not None
+    _link_mkl()
+    return address.value
+
+
+@functools.cache
+def _link_mkl() -> None:
+    """Let compiled loops find MKL's functions, also those that numba reads from its cache."""
+    import llvmlite.binding
+
+    for name in (FORWARD, BACKWARD):
+        llvmlite.binding.add_symbol(name, ctypes.cast(getattr(mkl(), name), ctypes.c_void_p).value)
+
+
+class MklFunction(Loop[[int, int], int]):
+    """A function of MKL that loops call with a plan and the address of the numbers, which it transforms in place.
+
+    It returns 0, or what is wrong. numba keeps what it compiled until the file of the calling loop changes: after a
+    change here, change those files too.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @functools.cached_property
+    def compiled(self) -> Any:
+        """A function for numba.
+
+        In C it takes two pointers and ``...``, and has to be called as such: a call that leaves ``...`` out does not
+        set the register that counts arguments in vector registers, and crashes with the MKL of torch 2.4.
+        """
+        import numba
+        from llvmlite import ir
+        from numba import types
+        from numba.extending import intrinsic
+
+        word = ir.IntType(64)
+        kind = ir.FunctionType(word, [word, word], var_arg=True)
+
+        def call(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            function = builder.module.globals.get(self.name) or ir.Function(builder.module, kind, self.name)
+            return builder.call(function, arguments)
+
+        @intrinsic
+        def transform(context: Any, plan: Any, address: Any) -> Any:
+            return types.int64(types.int64, types.uintp), call
+
+        inside: Any = transform
+        return numba.njit(nogil=True)(lambda plan, address: inside(plan, address))
+
+
+to_spectrum, from_spectrum = MklFunction(FORWARD), MklFunction(BACKWARD)

@@ -1,4 +1,4 @@
-"""Butterworth filters of any order, a row each, as cascades of second order: the twin of ``scipy.signal.butter``.
+"""Butterworth filters of any order, a row each, as cascades of second order: those of ``scipy.signal.butter``.
 
 A digital Butterworth filter is an analog prototype with poles on the unit circle, its frequency axis mapped: X = u/v,
 with s = sin(w/2), c = cos(w/2), t = tan(w_edge/2) of each band edge, is
@@ -50,7 +50,7 @@ def zero_phase(
 
 
 def _odd_extension(x_RCT: torch.Tensor, place_RN: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
-    """Read x at places before its start and behind its end, mirrored and turned about the end points."""
+    """Read x at places before its start and past its end, mirrored and inverted about the end points."""
     last_R1 = length_R[:, None] - 1
     folded_RN = torch.where(place_RN < 0, -place_RN, torch.where(place_RN > last_R1, 2 * last_R1 - place_RN, place_RN))
     folded_RN = torch.minimum(folded_RN, last_R1)  # of a clip shorter than the extension, the end again

@@ -1,6 +1,6 @@
 """Levels: peaks, order statistics and decibels of rows.
 
-Shapes: R rows, N values.
+Shapes: R rows, N values, B examples, C channels, T samples, D digits.
 """
 
 import math
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.dsp import compiled
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_as_written, loop_of_sums, run, run_rows
 
 NORM_BLOCK = 1024
 
@@ -26,28 +27,40 @@ def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
     return torch.exp(decibels * (math.log(10.0) / 20.0))
 
 
+@primitive
 def norm(x_RN: torch.Tensor) -> torch.Tensor:
     """Return the root of the sum of each row's squares, whatever the dimensions before the last; silence: gradient 0.
 
     Block by block: the plain norm adds up in float32, and of a million squares that loses digits.
     """
-    if compiled.fits(x_RN):
-        samples, rows = x_RN.shape[-1], x_RN.shape[:-1]
-        place_R = torch.arange(rows.numel()) * samples
-        return norm_of_stretches(x_RN.flatten(), place_R, torch.full_like(place_R, samples)).view(rows)
     whole = x_RN.shape[-1] // NORM_BLOCK * NORM_BLOCK
     blocks = x_RN[..., :whole].unflatten(-1, (whole // NORM_BLOCK, NORM_BLOCK))
     rest = torch.linalg.vector_norm(x_RN[..., whole:], dim=-1, keepdim=True)
     return torch.linalg.vector_norm(torch.cat([torch.linalg.vector_norm(blocks, dim=-1), rest], dim=-1), dim=-1)
 
 
-def norm_of_stretches(x_S: torch.Tensor, place_N: torch.Tensor, count_N: torch.Tensor) -> torch.Tensor:
-    """Return the root of the sum of squares of each stretch of the samples, where a loop may run."""
-    from audioaug.dsp.loops.levels import add_squares
+@norm.loop()
+def _norm_by_loop(x_RN: torch.Tensor) -> torch.Tensor:
+    samples, rows = x_RN.shape[-1], x_RN.shape[:-1]
+    place_R = torch.arange(rows.numel()) * samples
+    return norm_of_segments(x_RN.flatten(), place_R, torch.full_like(place_R, samples)).view(rows)
 
+
+def norm_of_segments(x_S: torch.Tensor, place_N: torch.Tensor, count_N: torch.Tensor) -> torch.Tensor:
+    """Return the root of the sum of squares of each segment of samples, by a loop: for use in a primitive's loop."""
     sum_N = torch.empty(len(place_N), dtype=torch.float64)
-    compiled.run(add_squares, len(place_N), x_S, place_N, count_N, sum_N)
+    run(_add_squares, len(place_N), x_S, place_N, count_N, sum_N)
     return sum_N.sqrt_().float()
+
+
+@loop_of_sums
+def _add_squares(x_S: Floats, place_N: Integers, count_N: Integers, sum_N: Doubles, first: int, last: int) -> None:
+    """Find the sum of the squares of each segment: from ``place`` on, ``count`` samples."""
+    for n in range(first, last):
+        segment, total = x_S[place_N[n] : place_N[n] + count_N[n]], 0.0
+        for t in range(len(segment)):
+            total += np.float64(segment[t]) * np.float64(segment[t])
+        sum_N[n] = total
 
 
 def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
@@ -59,13 +72,27 @@ def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -
     return torch.addcmul(x_BCT, other_BCT, gain_BC[..., None], out=out)
 
 
+@primitive
 def with_others(x_BCT: torch.Tensor, other_B: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
     """Return ``x + gain * x[other]``, with a gain for each channel."""
-    if compiled.fits(x_BCT):
-        from audioaug.dsp.loops.levels import add_others
-
-        return compiled.of_rows(add_others, x_BCT, other_B, gain_BC)
     return added(x_BCT, x_BCT.index_select(0, other_B), gain_BC)
+
+
+@with_others.loop()
+def _with_others_by_loop(x_BCT: torch.Tensor, other_B: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
+    return run_rows(_add_others, x_BCT, other_B, gain_BC)
+
+
+@loop
+def _add_others(
+    x_RT: Floats, other_B: Integers, gain_BC: Floats, channels: int, y_RT: Floats, first: int, last: int
+) -> None:
+    for row in range(first, last):
+        example, channel = row // channels, row % channels
+        x_T, other_T, y_T = x_RT[row], x_RT[other_B[example] * channels + channel], y_RT[row]
+        gain = gain_BC[example, channel]
+        for t in range(len(x_T)):
+            y_T[t] = x_T[t] + gain * other_T[t]
 
 
 def peak(x_BCT: torch.Tensor) -> torch.Tensor:
@@ -74,7 +101,7 @@ def peak(x_BCT: torch.Tensor) -> torch.Tensor:
 
 
 def level(x_BCT: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:
-    """Return the level of each clip, silent behind its end: the mean over channels of each channel's RMS, (B,)."""
+    """Return the level of each clip, silent past its end: the mean over channels of each channel's RMS, (B,)."""
     return rms(x_BCT, length_B[:, None]).mean(dim=1)
 
 
@@ -86,7 +113,7 @@ def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
 def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) -> torch.Tensor:
     """Return the root mean square of those windows that are at most 28 dB (a factor of 25) softer than the loudest.
 
-    Only windows that end before the row's first ``count`` values do are looked at; the values behind these must be 0.
+    Only windows that end before the row's first ``count`` values do are looked at; the values after these must be 0.
     Where there is no such window, or all are silent, it is that of the whole.
 
     Reference: ``audiomentations.core.utils.calculate_rms_without_silence``.
@@ -100,7 +127,7 @@ def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) 
 
 
 def ranked(share_R: NDArray[np.float64], count_R: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the arguments of ``at_rank`` for these shares of the way up, 0 to 1, of rows of so many values.
+    """Return the arguments of ``at_rank`` for these shares of the way up, 0 to 1, of rows of ``count`` values.
 
     There are few bounds, since shapes follow from them.
     """
@@ -112,6 +139,7 @@ def ranked(share_R: NDArray[np.float64], count_R: NDArray[np.int64]) -> dict[str
     return {"rank": rank_R.astype(np.int64), "fraction": rank_R % 1, "lowest": lowest, "highest": highest}
 
 
+@primitive
 def at_rank(
     x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
 ) -> torch.Tensor:
@@ -126,12 +154,6 @@ def at_rank(
         lowest: no rank is lower.
         highest: no rank is higher, up to N - 1.
     """
-    if compiled.fits(x_RN):
-        from audioaug.dsp.loops.ranking import find_at_rank
-
-        found_R = torch.empty_like(fraction_R)
-        compiled.run(find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
-        return found_R
     # One row's rank after the other is the same rank of all, the highest, once each has enough below its values.
     # Selecting takes a quarter of the time of sorting.
     count = x_RN.shape[1]
@@ -146,3 +168,55 @@ def at_rank(
     next_R = torch.where(above_RN, x_RN, torch.inf).amin(dim=1)
     high_R = torch.where(count - above_RN.sum(dim=1) > rank_R + 1, low_R, next_R)
     return torch.where(fraction_R > 0, low_R + (high_R - low_R) * fraction_R, low_R)
+
+
+@at_rank.loop()
+def _at_rank_by_loop(
+    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+) -> torch.Tensor:
+    found_R = torch.empty_like(fraction_R)
+    run(_find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
+    return found_R
+
+
+u32 = np.uint32
+DIGITS = ((21, 0x7FF), (10, 0x7FF), (0, 0x3FF))
+"""From the most significant one on: where each begins, and its bits."""
+MOST_DIGITS = 0x800
+SIGN, ALL = u32(0x80000000), u32(0xFFFFFFFF)
+
+
+@loop_as_written
+def _find_at_rank(x_RN: Floats, rank_R: Integers, fraction_R: Floats, y_R: Floats, first: int, last: int) -> None:
+    """Sort numbers by their bits, digit after digit, and keep those that matter."""
+    kept_N, count_D = np.empty(x_RN.shape[1], dtype=np.uint32), np.empty(MOST_DIGITS, dtype=np.int64)
+    for row in range(first, last):
+        bits_N, rank, kept, above = x_RN[row].view(np.uint32), rank_R[row], x_RN.shape[1], ALL
+        for n in range(kept):
+            bits = bits_N[n]
+            kept_N[n] = bits ^ (ALL if bits & SIGN else SIGN)  # in the order of the values
+        for shift, mask in DIGITS:
+            count_D[:] = 0
+            for n in range(kept):
+                count_D[(kept_N[n] >> u32(shift)) & u32(mask)] += 1
+            digit = 0
+            while rank >= count_D[digit]:
+                rank -= count_D[digit]
+                digit += 1
+            those, kept = kept, 0
+            for n in range(those):
+                value = kept_N[n]
+                own = np.int64((value >> u32(shift)) & u32(mask))
+                above = min(above, value if own > digit else ALL)
+                kept_N[kept] = value
+                kept += own == digit
+        low = _value(kept_N[0])
+        high = low if rank + 1 < kept or above == ALL else _value(above)
+        y_R[row] = low if fraction_R[row] == 0 else low + (high - low) * fraction_R[row]
+
+
+@loop_as_written
+def _value(ordered: np.uint32) -> np.float32:
+    bits = np.empty(1, dtype=np.uint32)
+    bits[0] = ordered ^ (SIGN if ordered & SIGN else ALL)
+    return bits.view(np.float32)[0]

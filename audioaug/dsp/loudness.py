@@ -2,7 +2,7 @@
 
 A clip is weighted for the ear (a treble shelf, a high-pass: "K") and cut into blocks of 0.4 s, a new one every 0.1 s.
 The energy is averaged of those blocks that lie above -70 LUFS and, of these, above a tenth of their mean. The package
-sorts blocks by level into bins of 0.1 dB and reckons with the middles of the bins, and so must its twin: a block at the
+sorts blocks by level into bins of 0.1 dB and computes with the middles of the bins, and so does this: a block at the
 edge of a bin makes a difference of 0.1 dB. Therefore everything here is float64, which lets no rounding decide.
 
 Shapes: B examples, C channels, T samples, N steps, F frequencies, K blocks.
@@ -10,10 +10,15 @@ Shapes: B examples, C channels, T samples, N steps, F frequencies, K blocks.
 
 import math
 
+import numpy as np
 import torch
 
-from audioaug.dsp import compiled
+from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.fft import fast_length
+from audioaug.dsp.loops import Doubles, Floats, loop, run
+
+Section = tuple[float, float, float, float, float]
+"""b0, b1, b2, a1 and a2."""
 
 OFFSET_DB = 0.691
 GATE_LUFS = -70.0
@@ -28,12 +33,15 @@ CHANNEL_WEIGHTS = {4: (1.0, 1.0, SURROUND, SURROUND), 5: (1.0, 1.0, 1.0, SURROUN
 CHANNEL_ORDER = (1.0, 1.0, 1.0, 0.0, SURROUND, SURROUND)
 """Left, right, centre, bass (which does not count), two surround channels; all others do not count either."""
 
+TINY = 1e-200
+"""A state below it is 0: processors are slow with denormal numbers."""
+
 
 def k_weighting(sample_rate: int) -> tuple[tuple[float, ...], ...]:
     """Return the two sections of the K weighting: b0, b1, b2, a1 and a2 of each.
 
     Reference: ITU-R BS.1770-4, annex 1, whose coefficients are for 48 kHz; at other rates the bilinear transform of the
-    analog filters behind them, with the corner frequencies, gain and qualities of libebur128.
+    analog filters that they come from, with the corner frequencies, gain and qualities of libebur128.
     """
     high, quality = 10 ** (3.999843853973347 / 20), 0.7071752369554196
     k = math.tan(math.pi * 1681.974450955533 / sample_rate)
@@ -51,7 +59,7 @@ def integrated_loudness(x_BCT: torch.Tensor, lengths_B: torch.Tensor, sample_rat
     It is made of the middles of bins, so its gradient is 0 and none is computed: for silence that would be NaN.
 
     Args:
-        x_BCT: the samples; what lies behind the end of a clip does not matter if it is finite.
+        x_BCT: the samples; what lies past the end of a clip does not matter if it is finite.
         lengths_B: in samples.
         sample_rate: in Hz.
     """
@@ -83,19 +91,21 @@ def _energy(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
     return torch.stack(heard).sum(dim=0)
 
 
+@primitive
 def _energy_of_channels(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
+    """Return the sum of the squares of each step after K weighting, (B, C, N); ``step`` divides T."""
     samples, sections = x_BCT.shape[-1], k_weighting(sample_rate)
-    if compiled.fits(x_BCT):
-        from audioaug.dsp.loops.loudness import add_weighted_squares
-
-        sum_BCN = x_BCT.new_empty(*x_BCT.shape[:2], samples // step, dtype=torch.float64)
-        compiled.run(
-            add_weighted_squares, sum_BCN[..., 0].numel(), x_BCT.flatten(0, 1), sections, sum_BCN.flatten(0, 1)
-        )
-        return sum_BCN
     n = fast_length(samples + int(RINGING_S * sample_rate))
     spectrum_BCF = torch.fft.rfft(x_BCT.double(), n) * _response(sections, n, x_BCT.device)
     return torch.fft.irfft(spectrum_BCF, n)[..., :samples].square().unflatten(-1, (-1, step)).sum(dim=-1)
+
+
+@_energy_of_channels.loop()
+def _energy_by_loop(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
+    rows_RT, steps = x_BCT.flatten(0, 1), x_BCT.shape[-1] // step
+    sum_BCN = x_BCT.new_empty(*x_BCT.shape[:2], steps, dtype=torch.float64)
+    run(_add_weighted_squares, len(rows_RT), rows_RT, k_weighting(sample_rate), sum_BCN.flatten(0, 1))
+    return sum_BCN
 
 
 def _response(sections: tuple[tuple[float, ...], ...], n: int, device: torch.device) -> torch.Tensor:
@@ -111,3 +121,26 @@ def _response(sections: tuple[tuple[float, ...], ...], n: int, device: torch.dev
 def _mean(value_BK: torch.Tensor, chosen_BK: torch.Tensor) -> torch.Tensor:
     """Return the mean of the chosen values of each row, 0 if none are."""
     return torch.where(chosen_BK, value_BK, 0.0).sum(dim=1) / chosen_BK.sum(dim=1).clamp(min=1)
+
+
+@loop
+def _add_weighted_squares(
+    x_RT: Floats, sections: tuple[Section, Section], sum_RN: Doubles, first: int, last: int
+) -> None:
+    """Add up the squares of each row's steps after two sections. N divides T."""
+    (b0, b1, b2, a1, a2), (d0, d1, d2, c1, c2) = sections
+    step = x_RT.shape[1] // sum_RN.shape[1]
+    for row in range(first, last):
+        p1, p2, q1, q2 = 0.0, 0.0, 0.0, 0.0
+        for n in range(sum_RN.shape[1]):
+            x_T, total = x_RT[row, n * step : (n + 1) * step], 0.0
+            for t in range(step):
+                x = np.float64(x_T[t])
+                y = b0 * x + p1
+                p1, p2 = b1 * x + p2 - a1 * y, b2 * x - a2 * y
+                z = d0 * y + q1
+                q1, q2 = d1 * y + q2 - c1 * z, d2 * y - c2 * z
+                total += z * z
+            p1, p2 = 0.0 if abs(p1) < TINY else p1, 0.0 if abs(p2) < TINY else p2
+            q1, q2 = 0.0 if abs(q1) < TINY else q1, 0.0 if abs(q2) < TINY else q2
+            sum_RN[row, n] = total

@@ -1,28 +1,31 @@
-"""Short-time spectra, rows made of them, and a mask: the exact twin of librosa's ``istft(stft(x) * mask)``.
+"""Short-time spectra, rows made of them, and a mask, as librosa's ``istft(stft(x) * mask)``.
 
 Shapes: R rows, C channels, T samples, S samples out, N frames, W = n_fft samples of a frame, F = n_fft // 2 + 1
-frequencies.
+frequencies; for loops, B examples whose channels are a row each.
 """
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from audioaug.dsp import compiled, plans
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.fft import from_spectrum, has_mkl, mkl_plan, to_spectrum
+from audioaug.dsp.loops import Complex, Floats, Integers, loop, run_rows
 from audioaug.dsp.windows import windows
 
+f32 = np.float32
 
+
+@primitive
 def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.Tensor, n_fft: int) -> torch.Tensor:
     """Multiply each frame's spectrum by its row's mask and add the frames up again.
 
     Frames are centred on every quarter of ``n_fft`` samples (a power of two, at least 4) up to the row's end, under a
-    Hann window before and after; around a clip is silence. Samples behind the end of a row are ignored and come out
+    Hann window before and after; around a clip is silence. Samples past the end of a row are ignored and come out
     undefined.
     """
     hop, samples = n_fft // 4, x_RCT.shape[-1]
     window_W = torch.hann_window(n_fft, device=x_RCT.device)
-    if compiled.fits(x_RCT) and plans.library():
-        from audioaug.dsp.loops.frames import mask_frames
-
-        return compiled.of_rows(mask_frames, x_RCT, length_R, mask_RF, window_W, plans.plan(n_fft))
     inside_R1T = torch.arange(samples, device=x_RCT.device) < length_R[:, None, None]
     ahead_RCP = torch.nn.functional.pad(torch.where(inside_R1T, x_RCT, 0.0), (n_fft // 2, n_fft))
     spectra_RCNF = torch.fft.rfft(ahead_RCP.unfold(-1, n_fft, hop)[:, :, : samples // hop + 1] * window_W)
@@ -30,14 +33,15 @@ def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.
     return added_up(spectra_RCNF * mask_RF[:, None, None], window_W, samples, there_RN)
 
 
+@masked_spectrum.loop(when=has_mkl)
+def _mask_by_loop(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.Tensor, n_fft: int) -> torch.Tensor:
+    return run_rows(_mask_frames, x_RCT, length_R, mask_RF, torch.hann_window(n_fft), mkl_plan(n_fft))
+
+
+@primitive
 def spectra_at(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
     """Return the spectra of the frames around these samples, (R, C, N, F); around the clips is silence."""
-    frame, (rows, channels, samples), count = len(window_W), x_RCT.shape, centre_RN.shape[1]
-    if compiled.fits(x_RCT) and plans.library():
-        from audioaug.dsp.loops.frames import find_spectra
-
-        y_RCNF = x_RCT.new_empty(rows, channels, count, frame // 2 + 1, dtype=torch.complex64)
-        return compiled.of_rows(find_spectra, x_RCT, centre_RN, window_W, plans.plan(frame), out=y_RCNF)
+    frame, (rows, channels, samples) = len(window_W), x_RCT.shape
     padded = torch.nn.functional.pad(x_RCT, (frame, frame)).view(rows * channels, samples + 2 * frame)
     start_RN = (centre_RN + frame // 2).clamp(min=0, max=samples + frame)
     first_RC1 = torch.arange(rows * channels, device=x_RCT.device).view(rows, channels, 1) * padded.shape[-1]
@@ -45,6 +49,14 @@ def spectra_at(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Ten
     return torch.fft.rfft(frames.view(rows, channels, -1, frame) * window_W)
 
 
+@spectra_at.loop(when=has_mkl)
+def _spectra_by_loop(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
+    frame = len(window_W)
+    y_RCNF = x_RCT.new_empty(*x_RCT.shape[:2], centre_RN.shape[1], frame // 2 + 1, dtype=torch.complex64)
+    return run_rows(_find_spectra, x_RCT, centre_RN, window_W, mkl_plan(frame), out=y_RCNF)
+
+
+@primitive
 def added_up(
     spectra_RCNF: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -53,12 +65,6 @@ def added_up(
     Where ``there`` is false, there is no frame. Returns (R, C, S).
     """
     frame, count = len(window_W), spectra_RCNF.shape[2]
-    if compiled.fits(spectra_RCNF) and plans.library():
-        from audioaug.dsp.loops.frames import add_frames
-
-        there_RN = torch.ones(len(spectra_RCNF), count, dtype=torch.bool) if there_RN is None else there_RN
-        y_RCS = window_W.new_empty(*spectra_RCNF.shape[:2], samples_out)
-        return compiled.of_rows(add_frames, spectra_RCNF, there_RN, window_W, plans.plan(frame), out=y_RCS)
     frames_RCNW, square_NW = torch.fft.irfft(spectra_RCNF, frame), window_W.square().expand(count, -1)
     if there_RN is not None:
         there = there_RN[:, None, :, None]
@@ -67,7 +73,130 @@ def added_up(
     return _overlapped(frames_RCNW * window_W)[..., frame // 2 :][..., :samples_out] / weight
 
 
+@added_up.loop(when=has_mkl)
+def _add_up_by_loop(
+    spectra_RCNF: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
+) -> torch.Tensor:
+    if there_RN is None:
+        there_RN = torch.ones(len(spectra_RCNF), spectra_RCNF.shape[2], dtype=torch.bool)
+    y_RCS = window_W.new_empty(*spectra_RCNF.shape[:2], samples_out)
+    return run_rows(_add_frames, spectra_RCNF, there_RN, window_W, mkl_plan(len(window_W)), out=y_RCS)
+
+
 def _overlapped(frames: torch.Tensor) -> torch.Tensor:
     """Add up frames (..., N, W) that start a quarter of W after each other; (..., (N + 3) W / 4)."""
     quarters, pad = frames.unflatten(-1, (4, -1)), torch.nn.functional.pad
     return sum(pad(quarters[..., k, :], (0, 0, k, 3 - k)) for k in range(4)).flatten(-2)  # type: ignore[union-attr]
+
+
+@loop
+def _find_spectra(
+    x_RT: Floats,
+    centre_BN: Integers,
+    window_W: Floats,
+    plan: int,
+    channels: int,
+    y_RNF: Complex,
+    first: int,
+    last: int,
+) -> None:
+    """Find the spectra of the frames around these samples of each row."""
+    frame = len(window_W)
+    for row in range(first, last):
+        centre_N = centre_BN[row // channels]
+        for n in range(len(centre_N)):
+            some = y_RNF[row, n].view(f32)[:frame]
+            _read(x_RT[row], centre_N[n] - frame // 2, window_W, some)
+            if to_spectrum(plan, some.ctypes.data):
+                raise RuntimeError("MKL refuses an FFT.")
+
+
+@loop
+def _add_frames(
+    spectra_RNF: Complex,
+    there_BN: NDArray[np.bool_],
+    window_W: Floats,
+    plan: int,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Add up frames, of their spectra, where they are there: each centred on a multiple of a quarter frame."""
+    frame, samples = len(window_W), y_RT.shape[1]
+    some_F, weight_T = np.empty(frame // 2 + 1, dtype=np.complex64), np.empty(samples, dtype=f32)
+    some = some_F.view(f32)[:frame]
+    for row in range(first, last):
+        y_T = y_RT[row]
+        y_T[:] = 0.0
+        weight_T[:] = 0.0
+        for n in range(spectra_RNF.shape[1]):
+            if there_BN[row // channels, n]:
+                spectrum_F = spectra_RNF[row, n]
+                for f in range(len(some_F)):
+                    some_F[f] = spectrum_F[f]
+                if from_spectrum(plan, some.ctypes.data):
+                    raise RuntimeError("MKL refuses an FFT.")
+                _add(some, n * (frame // 4) - frame // 2, window_W, y_T, weight_T)
+        _divide(y_T, weight_T, f32(frame))
+
+
+@loop
+def _mask_frames(
+    x_RT: Floats,
+    length_B: Integers,
+    mask_BF: Floats,
+    window_W: Floats,
+    plan: int,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Multiply each frame's spectrum by its example's mask and add the frames up again."""
+    frame = len(window_W)
+    some_F, weight_T = np.empty(frame // 2 + 1, dtype=np.complex64), np.empty(y_RT.shape[1], dtype=f32)
+    some = some_F.view(f32)[:frame]
+    for row in range(first, last):
+        x_T, mask_F, y_T = x_RT[row, : length_B[row // channels]], mask_BF[row // channels], y_RT[row]
+        y_T[:] = 0.0
+        weight_T[:] = 0.0
+        for start in range(-(frame // 2), len(x_T) - frame // 2 + 1, frame // 4):
+            _read(x_T, start, window_W, some)
+            wrong = to_spectrum(plan, some.ctypes.data)
+            for f in range(len(some_F)):
+                some_F[f] *= mask_F[f]
+            if wrong or from_spectrum(plan, some.ctypes.data):
+                raise RuntimeError("MKL refuses an FFT.")
+            _add(some, start, window_W, y_T, weight_T)
+        _divide(y_T, weight_T, f32(frame))
+
+
+@loop
+def _read(x_T: Floats, start: int, window_W: Floats, y_W: Floats) -> None:
+    """Read a frame; around the row is silence."""
+    begin = min(max(-start, 0), len(window_W))
+    end = max(min(len(x_T) - start, len(window_W)), begin)
+    inside = x_T[start + begin : start + end]
+    y_W[:begin] = 0.0
+    for w in range(begin, end):
+        y_W[w] = inside[w - begin] * window_W[w]
+    y_W[end:] = 0.0
+
+
+@loop
+def _add(frame_W: Floats, start: int, window_W: Floats, y_T: Floats, weight_T: Floats) -> None:
+    """Add what of a frame is inside of the row, and to the weights its window's squares."""
+    begin, end = max(-start, 0), min(len(y_T) - start, len(window_W))
+    if begin < end:
+        into_W, weight_W = y_T[start + begin : start + end], weight_T[start + begin : start + end]
+        for w in range(begin, end):
+            into_W[w - begin] += frame_W[w] * window_W[w]
+            weight_W[w - begin] += window_W[w] * window_W[w]
+
+
+@loop
+def _divide(y_T: Floats, weight_T: Floats, times: np.float32) -> None:
+    """Divide by the sum of the windows' squares, and by how many times too large it is besides."""
+    for t in range(len(y_T)):
+        y_T[t] /= max(weight_T[t], f32(1e-6)) * times

@@ -1,7 +1,7 @@
 """Time stretching of whole batches, each row by a real rate of its own: two phase vocoders.
 
 Both cut the clip into overlapping frames, lay the frames out at another distance, and turn the phase of each frequency
-of each frame so that partials go on unbroken where frames overlap. They differ in how: ``phase_vocoder`` is the twin of
+of each frame so that partials continue unbroken where frames overlap. They differ in how: ``phase_vocoder`` equals
 librosa's, which turns each frequency for itself and so loses what belongs together; ``stretch`` keeps it together, in
 the way Laroche and Dolson (1999, phases locked to spectral peaks) and Roebel (2003, phases taken anew at attacks) have
 found.
@@ -14,32 +14,39 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from audioaug.dsp import compiled
+from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.fft import fast_length
+from audioaug.dsp.loops import Complex, Floats, Integers, loop, loop_as_written, run
 from audioaug.dsp.stft import added_up, spectra_at
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+f32, i32, ONE = np.float32, np.int32, np.complex64(1)
 
 FRAME_SECONDS = 0.09
 """Long enough to tell the partials of a deep voice apart. The hop is a quarter of it."""
 
 LOCK_BINS = 2
-"""A peak is the loudest of so many neighbours on either side: the main lobe of a Hann window."""
+"""A peak is the loudest of this many neighbours on either side: the main lobe of a Hann window."""
 
 PLACE = 7
 """The bits that tell a frequency's neighbours from each other."""
 
 BLOCKS, PAST, APART = 24, 6, 4
-"""Attacks are looked for in blocks, so many to a frame (4 ms each), each compared with so many before it; two attacks
-are farther apart than so many."""
+"""Attacks are looked for in ``BLOCKS`` blocks a frame (4 ms each), each compared with the ``PAST`` before it; two
+attacks are more than ``APART`` blocks apart."""
 
 ATTACK_RISE = 6.0
-"""An attack is a block with more than so many times the mean power of those before it."""
+"""An attack is a block with more than this many times the mean power of those before it."""
 
 NEW_SHARE = 0.9
 """Where more than this share of a frequency's power came with an attack, its phase is taken anew."""
+
+OLD_SHARE = f32(1 - NEW_SHARE)
+"""... of its power, which was there before the attack."""
 
 NEAR = 0.4
 """... in frames whose centre is not farther off than that part of a frame. More would delay what follows the attack."""
@@ -65,9 +72,9 @@ def stretch(
     """Play each row faster by its rate, at the same pitch: result sample k is what sounds at input time ``k * rate``.
 
     Args:
-        x_RCT: the clips, silent behind their ends.
+        x_RCT: the clips, silent past their ends.
         rate_R: above 1 is faster and shorter.
-        samples_out: S, for all rows; behind ``T / rate`` follows silence.
+        samples_out: S, for all rows; silence follows ``T / rate``.
         frame: W, from ``frame_size``.
         kept_R: which part of the band to keep, from below; all of it if ``None``.
 
@@ -88,7 +95,7 @@ def stretch(
 def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
     """Play each row faster by its rate, at the same pitch, as ``librosa.effects.time_stretch`` does.
 
-    It is a twin to a few thousandths: librosa adds phases up in float32, hundreds of thousands of radians in a few
+    It agrees to a few thousandths: librosa adds phases up in float32, hundreds of thousands of radians in a few
     seconds, and loses that much. See ``stretch`` for the rest; S must reach to the end of the longest result.
     """
     hop, window_W = CLASSIC_FRAME // 4, torch.hann_window(CLASSIC_FRAME, device=x_RCT.device)
@@ -96,7 +103,7 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     number_R1 = 1 + torch.div(lengths_R, hop, rounding_mode="floor")[:, None]
     centre_N = torch.arange(count, device=x_RCT.device)
     spectra = spectra_at(x_RCT, (centre_N * hop).expand(len(x_RCT), -1), window_W)
-    spectra = torch.where((centre_N < number_R1)[:, None, :, None], spectra, 0.0)  # behind its frames a clip has none
+    spectra = torch.where((centre_N < number_R1)[:, None, :, None], spectra, 0.0)  # past its frames a clip has none
     time_RN = torch.arange(steps, device=x_RCT.device) * rate_R[:, None]
     place_RN = time_RN.long().clamp(max=count - 2)
     here, after = (_taken(spectra, place_RN + k) for k in (0, 1))
@@ -109,19 +116,21 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     return added_up(_polar(size, phase), window_W, samples_out, time_RN < number_R1)
 
 
+@primitive
 def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", heard_R: torch.Tensor) -> torch.Tensor:
     """Return the frames' spectra with each of the first ``heard`` frequencies turned as it must be, (R, C, N, F)."""
-    if compiled.fits(here):
-        from audioaug.dsp.loops.turns import turn_spectra
-
-        compiled.run(turn_spectra, len(here), before, *anchors, heard_R, here)
-        return here
     with torch.no_grad():
         power_RNF = (here.real.square() + here.imag.square()).sum(1)
         turn_RNF = _turns(here, before, power_RNF, anchors)
         is_heard_RF = torch.arange(here.shape[-1], device=here.device) < heard_R[:, None]
         turn_RNF = torch.where(is_heard_RF[:, None], turn_RNF, 0.0)
     return here * turn_RNF[:, None]
+
+
+@_turned.loop()
+def _turn_by_loop(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", heard_R: torch.Tensor) -> torch.Tensor:
+    run(_turn_spectra, len(here), before, *anchors, heard_R, here)
+    return here
 
 
 def _turns(here: torch.Tensor, before: torch.Tensor, power_RNF: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
@@ -249,3 +258,115 @@ def _taken(spectra: torch.Tensor, frame_RN: torch.Tensor) -> torch.Tensor:
 def _polar(size: torch.Tensor | float, angle: torch.Tensor) -> torch.Tensor:
     """Return complex numbers of this size and angle: on a CPU in half of the time that ``torch.polar`` takes."""
     return torch.complex(angle.cos() * size, angle.sin() * size)
+
+
+@loop
+def _turn_spectra(
+    before_RCNF: Complex,
+    frame_RN: Integers,
+    old_RN: Integers,
+    late_RN: Integers,
+    near_RN: NDArray[np.bool_],
+    heard_R: Integers,
+    here_RCNF: Complex,
+    first: int,
+    last: int,
+) -> None:
+    """Turn the spectra in place. The numbers of each frame are its ``_Anchors``."""
+    _, channels, frames, bins = here_RCNF.shape
+    missing_NF, total_NF = np.empty((frames, bins), dtype=np.complex64), np.empty((frames, bins), dtype=np.complex64)
+    power_NF, around_NF = np.empty((frames, bins), dtype=f32), np.empty((frames, bins), dtype=f32)
+    turn_F, on_F = np.empty(bins, dtype=np.complex64), np.empty(bins, dtype=np.complex64)
+    marked_E, place_3F = np.empty(bins + 2 * LOCK_BINS, dtype=i32), np.empty((3, bins), dtype=np.int64)
+    for row in range(first, last):
+        _find_missing(here_RCNF[row], before_RCNF[row], missing_NF, total_NF)
+        _find_power(here_RCNF[row], power_NF)
+        for n in range(frames):
+            _add_neighbours(power_NF[n], around_NF[n])
+        here_RCNF[row, :, 0, heard_R[row] :] = 0
+        turn_F[:] = ONE
+        for n in range(1, frames):
+            _find_peaks(power_NF[n], marked_E, place_3F)
+            for f in range(bins):
+                on_F[f] = turn_F[f] * missing_NF[n, f]
+            for f in range(bins):
+                turn_F[f] = on_F[place_3F[2, f]]
+            if near_RN[row, n]:
+                anchor, old, late = frame_RN[row, n], old_RN[row, n], late_RN[row, n]
+                step = np.exp(-1j * math.pi * late / ((bins - 1) << LATE_BITS))
+                delay = np.complex128(1)
+                for f in range(bins):
+                    power = around_NF[old, f] if old >= 0 else f32(0)
+                    if power < OLD_SHARE * around_NF[anchor, f]:
+                        turn_F[f] = total_NF[n, f] * np.conj(total_NF[anchor, f]) * np.complex64(delay)
+                    delay *= step
+            for channel in range(channels):
+                here_F = here_RCNF[row, channel, n]
+                for f in range(heard_R[row]):
+                    here_F[f] *= turn_F[f]
+                here_F[heard_R[row] :] = 0
+
+
+@loop
+def _find_missing(here_CNF: Complex, before_CNF: Complex, missing_NF: Complex, total_NF: Complex) -> None:
+    """Find how much further each frequency must be turned than in the frame before; and in all frames up to there."""
+    channels, frames, bins = here_CNF.shape
+    missing_NF[0] = ONE
+    total_NF[0] = ONE
+    for n in range(1, frames):
+        missing_F, earlier_F, total_F = missing_NF[n], total_NF[n - 1], total_NF[n]
+        missing_F[:] = 0
+        for channel in range(channels):
+            here_F, before_F = here_CNF[channel, n - 1], before_CNF[channel, n]
+            for f in range(bins):
+                missing_F[f] += here_F[f] * np.conj(before_F[f])
+        for f in range(bins):
+            z = missing_F[f]
+            square = z.real * z.real + z.imag * z.imag
+            one = z * (f32(1) / np.sqrt(square)) if square > 0 else ONE
+            missing_F[f] = one
+            total_F[f] = earlier_F[f] * one
+
+
+@loop_as_written
+def _find_power(here_CNF: Complex, power_NF: Floats) -> None:
+    """Find the power of each frequency of each frame, of all channels together."""
+    channels, frames, bins = here_CNF.shape
+    power_NF[:] = 0
+    for channel in range(channels):
+        for n in range(frames):
+            here_F, power_F = here_CNF[channel, n], power_NF[n]
+            for f in range(bins):
+                power_F[f] += here_F[f].real * here_F[f].real + here_F[f].imag * here_F[f].imag
+
+
+@loop
+def _add_neighbours(x_F: Floats, y_F: Floats) -> None:
+    """Add to each frequency's value those of two on either side, in the order of the torch definition."""
+    bins = len(x_F)
+    for f in range(bins):
+        a = x_F[f - 2] if f >= 2 else f32(0)
+        b = x_F[f - 1] if f >= 1 else f32(0)
+        d = x_F[f + 1] if f + 1 < bins else f32(0)
+        e = x_F[f + 2] if f + 2 < bins else f32(0)
+        y_F[f] = ((a + b) + (x_F[f] + d)) + e
+
+
+@loop
+def _find_peaks(power_F: Floats, marked_E: NDArray[np.int32], place_3F: Integers) -> None:
+    """Find for each frequency the peak that it belongs to, up to eight away: the last of three places."""
+    bins = len(power_F)
+    uphill_F, farther_F, peak_F = place_3F[0], place_3F[1], place_3F[2]
+    bits_F = power_F.view(i32)
+    marked_E[:LOCK_BINS] = -1
+    marked_E[LOCK_BINS + bins :] = -1
+    for f in range(bins):
+        marked_E[LOCK_BINS + f] = (bits_F[f] & ~PLACE) | (f & PLACE)
+    for f in range(bins):
+        loudest = max(max(max(marked_E[f], marked_E[f + 1]), max(marked_E[f + 2], marked_E[f + 3])), marked_E[f + 4])
+        uphill = f - LOCK_BINS + ((loudest - (f - LOCK_BINS)) & PLACE)
+        uphill_F[f] = min(max(uphill, 0), bins - 1)  # of what is not a number anything may be said
+    for f in range(bins):
+        farther_F[f] = uphill_F[uphill_F[f]]
+    for f in range(bins):
+        peak_F[f] = farther_F[farther_F[f]]

@@ -1,14 +1,19 @@
-"""Windows: stretches of equal length that begin anywhere, read at the speed of a copy, and rows put together of them.
+"""Windows: segments of equal length that begin anywhere, read at the speed of a copy; rows joined of segments, padding.
 
-Shapes: S samples in memory, N windows of W samples, R rows, C channels, T samples, K pieces.
+Shapes: S samples in memory, N windows of W samples, R rows, B examples, C channels, T samples, K segments.
 """
+
+from typing import Literal, TypeAlias
 
 import torch
 
-from audioaug.dsp import compiled
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 
 BLOCK = 512
-"""What is put together is read in windows of so many samples."""
+"""Joined rows are read in windows of this many samples."""
+
+PadMode: TypeAlias = Literal["silence", "wrap", "reflect"]
 
 
 def windows(x_S: torch.Tensor, start_N: torch.Tensor, width: int) -> torch.Tensor:
@@ -37,7 +42,7 @@ def read_around(x_RCT: torch.Tensor, start_RN: torch.Tensor, width: int) -> torc
 
 
 def _in_silence(x_RCT: torch.Tensor, width: int) -> torch.Tensor:
-    """Put silence before and behind each row: in one pass, where ``pad`` takes two."""
+    """Put silence before and after each row: one pass over memory, where ``pad`` takes two."""
     silence_RCW = x_RCT.new_zeros((*x_RCT.shape[:2], width))
     return torch.cat([silence_RCW, x_RCT, silence_RCW], dim=-1)
 
@@ -58,16 +63,13 @@ def without(x_RCT: torch.Tensor, start_R: torch.Tensor, count_R: torch.Tensor) -
     return read(x_RCT, from_RN.clamp_(max=x_RCT.shape[-1] - BLOCK), BLOCK).flatten(-2)
 
 
+@primitive
 def rolled(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
     """Return rows whose first ``length`` samples are rolled ``by`` later, from 0 to ``length``; the rest is undefined.
 
-    Read from the rows themselves, in one pass: what the blocks at the seam and at the end lack is mended afterwards.
+    Read once, from the rows themselves: what the blocks at the seam and at the end lack is mended afterwards.
     """
     samples = x_RCT.shape[-1]
-    if compiled.fits(x_RCT):
-        from audioaug.dsp.loops.pieces import roll
-
-        return compiled.of_rows(roll, x_RCT, by_R, length_R)
     width = min(BLOCK, samples)
     time_N, by_R1, length_R1 = torch.arange(0, samples, width, device=x_RCT.device), by_R[:, None], length_R[:, None]
 
@@ -85,39 +87,157 @@ def rolled(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> t
     return y_RCT.scatter_(-1, place_RCW, x_RCT.gather(-1, source_RCW))
 
 
+@rolled.loop()
+def _roll_by_loop(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+    return run_rows(_roll_rows, x_RCT, by_R, length_R)
+
+
 def moved(x_RCT: torch.Tensor, by_R: torch.Tensor, samples_out: int | None = None) -> torch.Tensor:
     """Return rows of ``samples_out`` samples (T by default) in which each begins ``by`` later; around it is silence."""
-    return pieced(x_RCT, torch.zeros_like(by_R)[:, None], by_R[:, None], samples_out)
+    return join_segments(x_RCT, torch.zeros_like(by_R)[:, None], by_R[:, None], samples_out)
 
 
-def pieced(
+@primitive
+def join_segments(
     x_RCT: torch.Tensor, begin_RK: torch.Tensor, by_RK: torch.Tensor, samples_out: int | None = None
 ) -> torch.Tensor:
-    """Put rows together of pieces of themselves: from sample ``begin`` on, what lies ``by`` samples before.
+    """Join segments of each row: from sample ``begin`` on, what lies ``by`` samples before.
 
     Args:
         x_RCT: the rows; around them is silence.
-        begin_RK: where each piece begins in the result: the first at 0, no other before the one before it. One that
-            begins behind the end is none.
+        begin_RK: where each segment begins in the result: the first at 0, no other before the one before it. One that
+            begins past the end is left out.
         by_RK: how much later it is than in the row.
         samples_out: of the result; T by default.
     """
     samples = x_RCT.shape[-1]
     wanted = samples if samples_out is None else samples_out
-    if compiled.fits(x_RCT):
-        from audioaug.dsp.loops.pieces import copy_pieces
-
-        return compiled.of_rows(copy_pieces, x_RCT, begin_RK, by_RK, samples_out=wanted)
     around = _in_silence(x_RCT, BLOCK)
 
     def blocks(start_RN: torch.Tensor) -> torch.Tensor:
         return read(around, start_RN.clamp(-BLOCK, samples) + BLOCK, BLOCK)
 
     time_N = torch.arange(0, wanted + BLOCK * (begin_RK.shape[1] > 1), BLOCK, device=x_RCT.device)
-    piece_RN = (time_N[:, None] >= begin_RK[:, None]).sum(dim=-1) - 1
-    y_RCT = blocks(time_N - by_RK.gather(1, piece_RN)).flatten(-2)
-    # The block in which a piece begins is the one before's up to its end: one more from where it begins mends that.
+    segment_RN = (time_N[:, None] >= begin_RK[:, None]).sum(dim=-1) - 1
+    y_RCT = blocks(time_N - by_RK.gather(1, segment_RN)).flatten(-2)
+    # The block in which a segment begins is the one before's up to its end: one more from where it begins mends that.
     begin_RK = begin_RK[:, 1:].clamp(max=wanted)
     for begin_R, mending_RCW in zip(begin_RK.unbind(1), blocks(begin_RK - by_RK[:, 1:]).unbind(2)):
         write(y_RCT, begin_R, mending_RCW)
     return y_RCT[..., :wanted]
+
+
+@join_segments.loop()
+def _join_by_loop(
+    x_RCT: torch.Tensor, begin_RK: torch.Tensor, by_RK: torch.Tensor, samples_out: int | None = None
+) -> torch.Tensor:
+    return run_rows(_join_rows, x_RCT, begin_RK, by_RK, samples_out=samples_out)
+
+
+@primitive
+def pad(
+    x_BCT: torch.Tensor,
+    start_B: torch.Tensor,
+    length_B: torch.Tensor,
+    place_B: torch.Tensor,
+    samples_out: int,
+    mode: PadMode,
+) -> torch.Tensor:
+    """Cut a segment out of each example, put it somewhere, and fill what is around it.
+
+    Args:
+        x_BCT: the examples.
+        start_B: where the segment begins in each example.
+        length_B: how long it is.
+        place_B: where it begins in the result.
+        samples_out: the length of the result.
+        mode: ``"silence"`` around the segment; or the segment again and again, as it is or every other time mirrored.
+
+    Reference: ``numpy.pad`` with ``constant``, ``wrap`` and ``reflect``.
+    """
+    within_BT = torch.arange(samples_out, device=x_BCT.device) - place_B[:, None]
+    length_B1 = length_B[:, None]
+    if mode == "silence":
+        inside_BT = (within_BT >= 0) & (within_BT < length_B1)
+        return torch.where(inside_BT[:, None], moved(x_BCT, place_B - start_B, samples_out), 0.0)
+    if mode == "reflect":
+        period_B1 = (2 * length_B1 - 2).clamp(min=1)
+        within_BT = within_BT % period_B1
+        source_BT = torch.minimum(within_BT, period_B1 - within_BT) * (length_B1 > 1)
+    else:
+        source_BT = within_BT % length_B1.clamp(min=1)
+    place_BT = (start_B[:, None] + source_BT).clamp(0, max(0, x_BCT.shape[-1] - 1))
+    return x_BCT.gather(-1, place_BT[:, None].expand(-1, x_BCT.shape[1], -1))
+
+
+@pad.loop(when=lambda x_BCT, start_B, length_B, place_B, samples_out, mode: mode == "silence")
+def _pad_by_loop(
+    x_BCT: torch.Tensor,
+    start_B: torch.Tensor,
+    length_B: torch.Tensor,
+    place_B: torch.Tensor,
+    samples_out: int,
+    mode: PadMode,
+) -> torch.Tensor:
+    return run_rows(_place_segments, x_BCT, start_B, length_B, place_B, samples_out=samples_out)
+
+
+@loop
+def _join_rows(
+    x_RT: Floats, begin_BK: Integers, by_BK: Integers, channels: int, y_RT: Floats, first: int, last: int
+) -> None:
+    segments, wanted = begin_BK.shape[1], y_RT.shape[1]
+    for row in range(first, last):
+        begin_K, by_K = begin_BK[row // channels], by_BK[row // channels]
+        for k in range(segments):
+            end = min(begin_K[k + 1], wanted) if k + 1 < segments else wanted
+            _copy_moved(x_RT[row], min(begin_K[k], wanted), end, by_K[k], y_RT[row])
+
+
+@loop
+def _roll_rows(
+    x_RT: Floats, by_B: Integers, length_B: Integers, channels: int, y_RT: Floats, first: int, last: int
+) -> None:
+    for row in range(first, last):
+        by, length = by_B[row // channels], length_B[row // channels]
+        x_T, y_T = x_RT[row], y_RT[row]
+        _copy(x_T[length - by : length], y_T[:by])
+        _copy(x_T[: length - by], y_T[by:length])
+        y_T[length:] = 0.0
+
+
+@loop
+def _place_segments(
+    x_RT: Floats,
+    start_B: Integers,
+    length_B: Integers,
+    place_B: Integers,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Copy ``length`` samples of each row, from ``start`` on, to ``place``, with silence around them."""
+    for row in range(first, last):
+        start, length, place = start_B[row // channels], length_B[row // channels], place_B[row // channels]
+        y_T, end = y_RT[row], min(place + length, y_RT.shape[1])
+        y_T[:place] = 0.0
+        _copy_moved(x_RT[row], place, end, place - start, y_T)
+        y_T[end:] = 0.0
+
+
+@loop
+def _copy_moved(x_T: Floats, begin: int, end: int, by: int, y_T: Floats) -> None:
+    """Copy what lies ``by`` samples before; around the row is silence."""
+    inside = min(max(begin, by), end)
+    outside = max(min(end, by + len(x_T)), inside)
+    y_T[begin:inside] = 0.0
+    _copy(x_T[inside - by : outside - by], y_T[inside:outside])
+    y_T[outside:end] = 0.0
+
+
+@loop
+def _copy(x_T: Floats, y_T: Floats) -> None:
+    """Copy; assigning slices takes twice as long."""
+    for t in range(len(y_T)):
+        y_T[t] = x_T[t]

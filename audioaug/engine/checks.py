@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Op
+from audioaug.core import Chain, Node
 from audioaug.core.chain import whole_hertz
 from audioaug.errors import DataError
 
@@ -50,11 +50,11 @@ def _check_layout(what: str, shape: tuple[int, ...], layout: str) -> None:
         raise DataError(f"A {what} has shape {shape}: channels come first, {layout}.", "Transpose it.")
 
 
-def check_channels(op: Op, channels: int) -> None:
+def check_channels(node: Node, channels: int) -> None:
     """Raise ``DataError`` if the op takes mono only and there are several channels."""
-    if channels > 1 and not op.multichannel:
+    if channels > 1 and not node.capabilities.multichannel:
         raise DataError(
-            f"{op.name} takes mono audio only, but this clip has {channels} channels.", "Mix it down first."
+            f"{node.op.name} takes mono audio only, but this clip has {channels} channels.", "Mix it down first."
         )
 
 

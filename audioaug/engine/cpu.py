@@ -1,37 +1,45 @@
 """The CPU build: audiomentations itself, clip by clip, fed with our draws."""
 
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Chain, DeviceBatchInfo, Draws, Node, Op, Params, Timeline, follow
-from audioaug.core.draws import seed_words
-from audioaug.core.op import of_one
+from audioaug.core import (
+    BatchInfo,
+    Chain,
+    DeviceBatchInfo,
+    Draws,
+    Node,
+    Op,
+    Params,
+    Timeline,
+    follow,
+    leaves,
+    why_not_on_device,
+)
+from audioaug.core.params import of_one
 from audioaug.engine.checks import check_channels, checked, rate_of
 from audioaug.engine.device import build_device
 from audioaug.engine.stream import DrawStream
-from audioaug.errors import DataError, UsageError
-from audioaug.ops._torch_reference import why_unavailable
+from audioaug.errors import ClipRefused, DataError, LibraryMissing, UsageError
+
+ROW_OF_ONE = np.zeros(1, np.int64)
+"""The only row of the draws of one example."""
 
 
 class WorkerChain:
     """The first ``cut`` ops of a chain as a callable on one clip. Made by ``build_cpu``.
 
     It can be pickled; the audiomentations transforms are built on first use, in the process that uses them. ``running``
-    is the op that it runs, or ran last, with its draw: who is to blame for an exception. ``seed`` is that of draws by
+    is the op that it runs, or ran last, with its draw: the one that raised an exception. ``seed`` is that of draws by
     index, ``stream`` makes the others. ``fallback``: a clip gets what the device build does where the reference refuses
     it, or is a transform of torch-audiomentations and that is not installed.
     """
 
-    fallback = True
-
-    def __init__(self, chain: Chain, cut: int, seed: int | None = None) -> None:
-        self.chain, self.cut = chain, cut
+    def __init__(self, chain: Chain, cut: int, seed: int | None = None, fallback: bool = True) -> None:
+        self.chain, self.cut, self.fallback = chain, cut, fallback
         self.stream = DrawStream(chain, seed)
         self.seed = self.stream.seed or 0
         self.running: tuple[Op, Params] | None = None
@@ -89,9 +97,9 @@ class WorkerChain:
                 must keep its own length: give the module the ``lengths`` of a padded batch.
 
         Raises:
-            PlanError: the device part has an op of which only the audio tells how it cuts (``Trim``).
+            PlanError: the device part has an op whose cuts depend on the audio (``Trim``).
             UsageError: the device part may move the time, and neither ``index`` nor ``draws`` says what it draws.
-            DataError: as for calling it; or code of yours made the clip longer or shorter.
+            DataError: as for calling it; or user code made the clip longer or shorter.
 
         Examples:
             >>> from audioaug import ops
@@ -114,7 +122,7 @@ class WorkerChain:
             self._measured = None
         if begun[0].length_out != wave.shape[-1]:
             raise DataError(
-                f"Code of yours has changed a clip's length (to {wave.shape[-1]} samples, where "
+                f"Your code has changed a clip's length (to {wave.shape[-1]} samples, where "
                 f"{begun[0].length_out} were expected), and targets cannot follow that.",
                 "Let your own transforms keep the length, or change it in the dataset, with its targets.",
             )
@@ -131,8 +139,8 @@ class WorkerChain:
 
     def _check_still(self, stop: int | None) -> None:
         """Raise ``UsageError`` if an op after the cut may move the time of a clip."""
-        for op in (leaf for top in self.chain.ops[self.cut : stop] for leaf in top.leaves()):
-            if op.changes_timing:
+        for op in (leaf for top in self.chain.ops[self.cut : stop] for leaf in leaves(top)):
+            if op.capabilities.changes_timing:
                 raise UsageError(
                     f"Labels cannot follow {op.name}, which runs on the device, without index: its draw is not known "
                     "here.",
@@ -144,8 +152,7 @@ class WorkerChain:
             return samples
         if not node.children:
             return self._replay(node, draws, samples, sample_rate)
-        slots = node.op.order({name: draws[f"{node.path}:{name}"] for name in ("apply", *node.distributions)})[0]
-        for child in slots:
+        for child in node.order(draws, ROW_OF_ONE)[0]:
             if child >= 0:
                 samples = self._run(node.children[child], draws, samples, sample_rate)
         return samples
@@ -153,34 +160,34 @@ class WorkerChain:
     def _replay(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
         samples = np.require(samples, requirements=["C", "W"])  # some references end the process over other views
         channels = 1 if samples.ndim == 1 else len(samples)
-        check_channels(node.op, channels)
-        draw = {name: draws[f"{node.path}:{name}"] for name in node.distributions}
-        self.running = node.op, draw
+        check_channels(node, channels)
+        self.running = node.op, node.drawn(draws, ROW_OF_ONE)
         reference = self._reference(node)
         if reference is None:
             return _by_device_build(node, draws, samples, sample_rate)
-        clips = BatchInfo(sample_rate, np.asarray([samples.shape[-1]]), channels)
-        params = of_one(node.op.resolve(draw, clips))
-        if self._measured is not None and node.op.length_depends_on_audio:
+        batch = BatchInfo(sample_rate, np.asarray([samples.shape[-1]]), channels)
+        params = of_one(node.resolve(draws, ROW_OF_ONE, batch))
+        if self._measured is not None and node.capabilities.length_depends_on_audio:
             self._measured[node.path] = _measured(node.op, params, samples, sample_rate)
-        with seeded(params):
-            try:
-                return np.asarray(node.op.apply_reference(reference, params, samples, sample_rate))
-            except ValueError as error:  # some references refuse clips shorter than their filter or shift
-                if "code_key" in params:  # your own code, which knows better what is wrong
-                    raise
-                if self.fallback and not node.op.why_not_on_device():
-                    return _by_device_build(node, draws, samples, sample_rate)
-                reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {str(error).rstrip('.')}."
-                raise DataError(f"{node.op.name}: {reason}", "Leave such clips out.") from None
+        try:
+            return np.asarray(node.op.apply_reference(reference, params, samples, sample_rate))
+        except ClipRefused as error:  # as some do with clips shorter than their filter or shift
+            if self.fallback and not why_not_on_device(node.op):
+                return _by_device_build(node, draws, samples, sample_rate)
+            reason = f"audiomentations refuses a clip of {samples.shape[-1]} samples: {error.message.rstrip('.')}."
+            raise DataError(f"{node.op.name}: {reason}", "Leave such clips out.") from None
 
     def _reference(self, node: Node) -> Any:
         """Return the transform that an op must equal; ``None`` where its library is missing and there is a fallback."""
         if node.path not in self._references:
-            missing = self.fallback and node.op.library == "torch_audiomentations" and why_unavailable()
-            reference = self._references[node.path] = None if missing else node.op.reference()
-            if reference is not None:
+            try:
+                reference = node.op.reference()
                 reference.freeze_parameters()
+            except LibraryMissing:
+                if not self.fallback:
+                    raise
+                reference = None
+            self._references[node.path] = reference
         return self._references[node.path]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -212,34 +219,8 @@ def build_cpu(chain: Chain, cut: int | None = None, seed: int | None = None) -> 
     return WorkerChain(chain, chain.checked_cut(cut), seed)
 
 
-@contextmanager
-def seeded(params: Params) -> Iterator[None]:
-    """Seed global generators for a while, if these parameters hold a key to do it with, and put them back as they were.
-
-    ``noise_key`` is for references that draw their noise from numpy's, ``code_key`` for code of yours, which may also
-    draw from Python's and from torch's. There is no other way to hand them a seed.
-    """
-    key = params.get("code_key", params.get("noise_key"))
-    if key is None:
-        yield
-        return
-    before = np.random.get_state()
-    others = (random.getstate(), torch.get_rng_state()) if "code_key" in params else None
-    np.random.seed(seed_words(key))
-    if others:
-        random.seed(int(key))
-        torch.default_generator.manual_seed(int(key))
-    try:
-        yield
-    finally:
-        np.random.set_state(before)
-        if others:
-            random.setstate(others[0])
-            torch.set_rng_state(others[1])
-
-
 def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Params:
-    """Return one clip's parameters with what only the audio itself tells."""
+    """Return one clip's parameters with those that depend on the audio itself."""
     x_1CT = torch.from_numpy(samples).reshape(1, -1, samples.shape[-1])
     measured = op.measure(x_1CT, params, DeviceBatchInfo(sample_rate, torch.tensor([samples.shape[-1]])))
     return {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in measured.items()}

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, DeviceBatchInfo, Draws, Op, Params
-from audioaug.core.op import inside
+from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Node, Params
+from audioaug.core.batch import inside
+from audioaug.core.params import Span
 from audioaug.engine.checks import as_batch, lengths_of
-from audioaug.engine.fuse import Fused
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
-from audioaug.engine.prepare import Prepared, Preparer, Span, Step
+from audioaug.engine.prepare import Prepared, Preparer, Step
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import DataError, UsageError
@@ -52,8 +52,8 @@ class DeviceChain(torch.nn.Module):
         self._is_restored = False
         self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
         by_library = engine == "torch-audiomentations"
-        self.prepare = Preparer(chain, start, stop, fused=not by_library, alike=engine in GRAPH_BACKENDS)
-        ops = [op for op in self.prepare.ops if isinstance(op, Op)]
+        self.prepare = Preparer(chain, start, stop, fused=not by_library, constant_rows=engine in GRAPH_BACKENDS)
+        ops = [node.op for node in self.prepare.leaves]
         self._library = TorchAudiomentationsEngine(ops, chain.sample_rate) if by_library else None
         self._graphs = GraphCache(GRAPH_BACKENDS[engine]) if engine in GRAPH_BACKENDS else None
 
@@ -85,8 +85,8 @@ class DeviceChain(torch.nn.Module):
             another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
 
         Raises:
-            DataError: x is no batch of audio, draws, lengths or index are not for B examples, lengths or index are not
-                integers, or the sample rate is not a positive one.
+            DataError: x is not a batch of audio; draws, lengths or index are not for B examples; lengths or index are
+                not integers; or the sample rate is not positive.
             UsageError: the epoch is not an integer.
         """
         if not self.training and not return_lengths:
@@ -132,15 +132,15 @@ class DeviceChain(torch.nn.Module):
             keep_some_freed_memory()
         numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
         if self._graphs is not None:
-            recorded = self._graphs.find(partial(self._work, prepared), x_BCT, numbers, prepared)
-            if recorded is not None:
+            graph = self._graphs.find(partial(self._work, prepared), x_BCT, numbers, prepared)
+            if graph is not None:
                 with torch.inference_mode(False), torch.no_grad():
-                    y_BCT = recorded(x_BCT, numbers)
+                    y_BCT = graph(x_BCT, numbers)
                 return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
         return self._run(prepared, x_BCT, numbers)
 
     def has_graph(self, x: torch.Tensor, prepared: Prepared) -> bool:
-        """Return whether work like that on this batch is recorded by now."""
+        """Return whether there is a graph for batches of this layout."""
         return self._graphs is not None and self._graphs.has(as_batch(x), prepared)
 
     def _work(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -154,8 +154,8 @@ class DeviceChain(torch.nn.Module):
             if prepared.lengths is not None:
                 y_BCT = torch.where(inside(length_B, y_BCT.shape[-1]), y_BCT, 0.0)
             for step in prepared.steps:
-                spare = _is_spare(y_BCT, x_BCT)
-                y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate, spare)
+                free = _is_overwritable(y_BCT, x_BCT)
+                y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate, free)
         return y_BCT.to(x_BCT.dtype), length_B
 
     def _run_step(
@@ -165,31 +165,33 @@ class DeviceChain(torch.nn.Module):
         length_B: torch.Tensor,
         buffers: dict[str, torch.Tensor],
         rate: int,
-        spare: bool,
+        is_overwritable: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        self.prepare.running = self.prepare.leaves[step.op]
+        node = self.prepare.leaves[step.op]
+        self.prepare.running = node.members
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = y_BCT, length_B
         if rows is not None:
             y_RCT, length_R = y_BCT.index_select(0, rows), length_B.index_select(0, rows)
         padded_to = y_RCT.shape[-1] if step.padded else None
-        clips = DeviceBatchInfo(rate, length_R, padded_to, spare if rows is None else _is_spare(y_RCT, y_BCT))
-        op = self.prepare.ops[step.op]
-        drawn: Params = {**{name: _view(buffers, span) for name, span in step.params.items()}, **step.static}
-        params = op.measure(y_RCT, drawn, clips)
-        batched = op.batched if self._library is None else self._library.get(step.op, op.batched)
-        y_RCT = batched(y_RCT, params, clips)
+        free = is_overwritable if rows is None else _is_overwritable(y_RCT, y_BCT)
+        batch = DeviceBatchInfo(rate, length_R, padded_to, free)
+        params = _params(node, step, partial(_view, buffers))
+        if node.capabilities.length_depends_on_audio:
+            params = node.op.measure(y_RCT, params, batch)
+        batched = node.op.batched if self._library is None else self._library.get(step.op, node.op.batched)
+        y_RCT = batched(y_RCT, params, batch)
         if step.width is not None:
-            length_R, y_BCT, y_RCT = params["length_out"], _fit(y_BCT, step.width), _fit(y_RCT, step.width)
+            length_R, y_BCT, y_RCT = _new_lengths(node, params), _fit(y_BCT, step.width), _fit(y_RCT, step.width)
             y_RCT = torch.where(inside(length_R, step.width), y_RCT, 0.0)
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
-        elif self._library is not None or not op.keeps_silence:
-            y_RCT = clips.masked(y_RCT)
+        elif self._library is not None or not node.capabilities.keeps_silence:
+            y_RCT = batch.masked(y_RCT)
         if rows is None:
             return y_RCT, length_B
         if y_RCT.requires_grad:  # a row that repeats another would count twice
             rows, y_RCT = rows[: step.examples], y_RCT[: step.examples]
-        return (y_BCT.index_copy_ if spare else y_BCT.index_copy)(0, rows, y_RCT), length_B
+        return (y_BCT.index_copy_ if is_overwritable else y_BCT.index_copy)(0, rows, y_RCT), length_B
 
     def get_extra_state(self) -> torch.Tensor:
         """Return where the stream of draws is."""
@@ -210,8 +212,8 @@ class DeviceChain(torch.nn.Module):
         self._is_restored = True
 
     def extra_repr(self) -> str:
-        """List the ops, for ``print(module)``; those that are one pass with a plus between them."""
-        names = [part.name if isinstance(part, Fused) else part.op.name for part in self.prepare.parts]
+        """List the ops, for ``print(module)``; those that are fused with a plus between them."""
+        names = [part.op.name for part in self.prepare.parts]
         return ", ".join([*names, f"engine={self.engine!r}"])
 
 
@@ -233,7 +235,7 @@ def build_device(
 
     ``module(batch)`` augments with new draws at every call, in every module, worker and process;
     ``module(batch, index=[7, 3], epoch=2)`` with the draws of these examples, as ``build_cpu`` does anywhere.
-    ``module.state_dict()`` holds how far the new draws are, so that a run goes on with the next ones.
+    ``module.state_dict()`` holds how far the new draws are, so that a resumed run continues with the next ones.
 
     Args:
         chain: the declaration.
@@ -272,16 +274,27 @@ def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.
 
 
 def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:
-    """Cut the batch, or put silence behind it, so that it has that many samples."""
-    spare = width - x_BCT.shape[-1]
-    return x_BCT if not spare else torch.nn.functional.pad(x_BCT, (0, spare))
+    """Cut the batch, or pad it with silence, so that it has that many samples."""
+    missing = width - x_BCT.shape[-1]
+    return x_BCT if not missing else torch.nn.functional.pad(x_BCT, (0, missing))
 
 
-def _is_spare(y_BCT: torch.Tensor, x_BCT: torch.Tensor) -> bool:
+def _is_overwritable(y_BCT: torch.Tensor, x_BCT: torch.Tensor) -> bool:
     """Return whether what became of x may be written over: it is not x itself, and no gradient is found from it."""
     if torch.compiler.is_compiling() or y_BCT.requires_grad:
         return False
     return y_BCT.untyped_storage().data_ptr() != x_BCT.untyped_storage().data_ptr()
+
+
+def _params(node: Node, step: Step, view: Callable[[Span], torch.Tensor]) -> Params:
+    types = node.param_types
+    return {name: types[name].unpack(packed, view) for name, packed in step.params}
+
+
+def _new_lengths(node: Node, params: Params) -> torch.Tensor:
+    found = next(name for name, kind in node.param_types.items() if kind in (LENGTHS, MEASURED_LENGTHS))
+    lengths: torch.Tensor = params[found]
+    return lengths
 
 
 def _view(buffers: dict[str, torch.Tensor], span: Span) -> torch.Tensor:

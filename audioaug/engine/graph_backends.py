@@ -1,4 +1,4 @@
-"""What ``GraphCache`` can keep of work: a CUDA graph, or what ``torch.compile`` makes of it.
+"""What ``GraphCache`` can keep: a CUDA graph, or what ``torch.compile`` makes of it.
 
 Either runs the same kernels again, without the Python code between them.
 
@@ -24,7 +24,7 @@ MOST_OF_PEAK = 1e-3
 class TorchCompile:
     """Traces the operators, which leaves no Python to break the graph or to recompile for, and compiles them.
 
-    That takes some 10 s for each layout, so few are worth it. On a CPU it takes the place of loops (``dsp.compiled``),
+    That takes some 10 s for each layout, so few are worth it. On a CPU it takes the place of loops (``dsp.loops``),
     which it cannot see: the light chain takes 1.3 times as long as with these (one thread, 32 clips of 1 s).
     """
 
@@ -116,8 +116,8 @@ class CudaGraphs:
 def _capturing(device: torch.device, pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
     """Capture on a stream of that device; the current stream is what it was afterwards, also where capturing fails.
 
-    ``torch.cuda.graph`` alone leaves its own stream behind then, and that is always one of the device it was first used
-    on. Other threads may allocate meanwhile, as the one that pins batches does: only this thread's work is captured.
+    ``torch.cuda.graph`` alone leaves its own stream as the current one then, always one of the device that it was first
+    used on. Other threads may allocate meanwhile, as the one that pins batches does: only this thread is captured.
     """
     with torch.cuda.device(device):
         graph, stream = torch.cuda.CUDAGraph(), _stream_of(device)

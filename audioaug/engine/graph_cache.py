@@ -1,11 +1,11 @@
 """GraphCache: the kernels that batches of one layout need are kept as a graph, which later batches replay in one call.
 
 The device part is a function of two tensors: the batch and its packed numbers. All else that Python decides by is in
-the batch's layout. So of each layout that comes back the kernels can be recorded.
+the batch's layout. So the kernels of each layout that returns can be captured.
 
 Of 200 batches of 32 clips (128), the demo chain has 200 layouts; with ``row_counts`` 12 (8), of which 4 make up 190
 (195). The speech chain has 147 (174): how its equaliser's cascades are grouped follows the draws. The most frequent 16
-are 50 (37) of its batches; the others run as ever.
+are 50 (37) of its batches; the others run without a graph.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -23,7 +23,7 @@ Work = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From a batch (B, C, T) and its packed numbers to a batch of the same shape."""
 
 CAPTURED_AT = 3
-"""The time a layout is seen at which it is recorded. Before, it runs as ever: FFT plans are made then, banks copied."""
+"""How often a layout is seen before it is captured: until then FFT plans are made and banks copied."""
 
 WATCHED = 256
 """Layouts that are counted, the last ones seen."""
@@ -32,19 +32,19 @@ log = logging.getLogger("audioaug")
 
 
 class GraphBackend(Protocol):
-    """Records work; ``most`` is how many layouts it is worth doing that for."""
+    """Captures work; ``most`` is how many layouts it is worth doing that for."""
 
     most: int
 
     def takes(self, x_BCT: torch.Tensor) -> bool:
-        """Return whether work on this batch can be recorded, and recordings be used, now."""
+        """Return whether work on this batch can be captured, and graphs be used, now."""
 
     def __call__(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
         """Return what does the same work, on tensors of these shapes."""
 
 
 class GraphCache:
-    """Does work, recorded where its layout came often enough. Copied or unpickled, it begins anew."""
+    """Keeps the graphs of layouts that came often enough. A copy starts empty."""
 
     def __init__(self, make_backend: Callable[[], GraphBackend]) -> None:
         self._make_backend = make_backend
@@ -56,13 +56,13 @@ class GraphCache:
         return GraphCache, (self._make_backend,)
 
     def __len__(self) -> int:
-        """How many layouts are recorded."""
+        """How many layouts have a graph."""
         return len(self._known)
 
     def find(self, work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor, prepared: Prepared) -> Work | None:
-        """Return what does the work on such a batch, if it is recorded by now.
+        """Return the graph that does the work on such a batch, if there is one.
 
-        What changes the clips' lengths, and what gradients go through, never is.
+        Work that changes lengths, or that gradients flow through, has none.
         """
         if self._backend is None or not prepared.steps or prepared.changes_length or not self._backend.takes(x_BCT):
             return None
@@ -70,11 +70,11 @@ class GraphCache:
             return None
         key = _key(x_BCT, prepared)
         if key not in self._known and len(self._known) < self._backend.most and self._count(key) >= CAPTURED_AT:
-            self._record(key, work, x_BCT, numbers)
+            self._capture(key, work, x_BCT, numbers)
         return self._known.get(key)
 
     def has(self, x_BCT: torch.Tensor, prepared: Prepared) -> bool:
-        """Return whether work on such a batch is recorded."""
+        """Return whether there is a graph for such a batch."""
         return _key(x_BCT, prepared) in self._known
 
     def _count(self, key: Hashable) -> int:
@@ -83,13 +83,15 @@ class GraphCache:
             self._seen.popitem(last=False)
         return self._seen[key]
 
-    def _record(self, key: Hashable, work: Work, *tensors: torch.Tensor) -> None:
+    def _capture(self, key: Hashable, work: Work, *tensors: torch.Tensor) -> None:
         assert self._backend is not None
         try:
             with torch.inference_mode(False), torch.no_grad():
                 self._known[key] = self._backend(work, *tensors)
-        except Exception as error:  # whatever a compiler raises: the work has run before, and goes on as ever
-            log.warning("The device part cannot be recorded and runs as ever: %s: %s", type(error).__name__, error)
+        except Exception as error:  # whatever a compiler raises: the work runs without
+            log.warning(
+                "The device part cannot be captured as a graph and runs without: %s: %s", type(error).__name__, error
+            )
             self._backend = None
             self._known.clear()
 

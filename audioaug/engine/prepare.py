@@ -3,9 +3,10 @@
 ``Preparer`` turns draws into steps (an op, the rows it touches, its parameters for these rows) and packs all their
 numbers into one small tensor. It can be pickled, so that DataLoader workers do this beside their other work.
 
-Shapes: B examples, C channels, T samples.
+Shapes: B examples, R rows that an op gets, C channels, T samples.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,30 +15,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Chain, Draws, Node, Op, Params
+from audioaug.core import LENGTHS, BatchInfo, Chain, Draws, Node, Params
+from audioaug.core.params import Buffer, Span
 from audioaug.engine.checks import check_channels, lengths_of, rate_of
-from audioaug.engine.fuse import Fused, grouped
-from audioaug.engine.row_counts import RowCounts
+from audioaug.engine.fuse import grouped
 from audioaug.errors import DataError
 
-Span = tuple[str, int, int]
-"""Where a packed parameter lies: which buffer ("floats" or "ints"), start, stop."""
+COUNTED_EXAMPLES = 4096
+"""Examples that are drawn to find out how often an op is applied."""
+
+DEVIATIONS = 2.0
+"""By how many standard deviations a step has more rows than on average: enough for 98 of 100 batches."""
 
 
 @dataclass(frozen=True)
 class Step:
     """An op on some rows. ``rows`` says where their numbers lie in the ints buffer; ``None`` is all rows.
 
-    ``examples``: how many of the rows are examples of their own; further ones repeat the last of them.
-    ``padded``: some of these clips do not fill the batch. ``width``: how many samples the batch has afterwards, if the
-    op changes lengths; else ``None``.
+    ``examples``: how many of the rows are distinct examples; further ones repeat the last of them. ``params``: the
+    packed parameters, in the order of their names. ``padded``: some of these clips do not fill the batch. ``width``:
+    how many samples the batch has afterwards, if the op changes lengths; else ``None``.
     """
 
     op: int
     rows: Span | None
     examples: int
-    params: dict[str, Span]
-    static: dict[str, int]
+    params: tuple[tuple[str, Any], ...]
     padded: bool
     width: int | None
 
@@ -73,10 +76,7 @@ class Prepared:
     @property
     def layout(self) -> tuple[Any, ...]:
         """All that is not in the tensor: batches of one shape with the same layout need the same kernels."""
-        steps = tuple(
-            (step.op, step.rows, *step.params.items(), *step.static.items(), step.padded, step.width)
-            for step in self.steps
-        )
+        steps = tuple((step.op, step.rows, step.params, step.padded, step.width) for step in self.steps)
         return self.sample_rate, self.lengths, len(self.numbers), self.whole, steps
 
     def pin_memory(self) -> "Prepared":
@@ -96,8 +96,8 @@ class _Work:
         self.lengths, self.width, self.measured = lengths, width, False
         self.short = self._some_are_short()
         self.steps: list[Step] = []
-        self.parts: dict[str, list[NDArray[Any]]] = {"floats": [], "ints": []}
-        self.sizes = {"floats": 0, "ints": 0}
+        self.parts: dict[Buffer, list[NDArray[Any]]] = {"floats": [], "ints": []}
+        self.sizes: dict[Buffer, int] = {"floats": 0, "ints": 0}
 
     def padded(self, rows: NDArray[np.int64]) -> bool:
         """Return whether any of these clips does not, or may not, fill the batch."""
@@ -106,40 +106,40 @@ class _Work:
     def _some_are_short(self) -> bool:
         return bool((self.lengths < self.width).any())
 
-    def add(self, values: NDArray[Any], whole: bool) -> Span:
-        buffer = "ints" if whole else "floats"
+    def add(self, values: NDArray[Any], buffer: Buffer) -> Span:
         start = self.sizes[buffer]
         self.parts[buffer].append(values)
         self.sizes[buffer] += len(values)
         return buffer, start, self.sizes[buffer]
 
-    def resize(self, op: Op | Fused, rows: NDArray[np.int64], lengths: NDArray[np.int64] | None) -> int | None:
+    def resize(self, node: Node, rows: NDArray[np.int64], params: Params) -> int | None:
         """Note what an op makes of the lengths; return the width of the batch afterwards if it may change any."""
-        if op.length_depends_on_audio:
+        if not node.capabilities.changes_length:
+            return None
+        if node.capabilities.length_depends_on_audio:
             self.measured = True
             return self.width
-        if lengths is None:
-            return None
-        self.lengths[rows] = lengths
+        self.lengths[rows] = next(params[name] for name, kind in node.param_types.items() if kind == LENGTHS)
         self.width = max(1, int(self.lengths.max()))
         self.short = self._some_are_short()
         return self.width
 
-    def step(self, place: int, op: Op | Fused, rows: NDArray[np.int64], examples: int, params: Params) -> Step:
+    def step(self, place: int, node: Node, rows: NDArray[np.int64], examples: int, params: Params) -> Step:
         """Pack what an op needs to know for these rows, and note what it makes of their lengths."""
         padded = self.padded(rows)
         return Step(
             op=place,
-            rows=None if examples == len(self.lengths) else self.add(rows, whole=True),
+            rows=None if examples == len(self.lengths) else self.add(rows, "ints"),
             examples=examples,
-            params={
-                name: self.add(value, whole=name.endswith("_key") or value.dtype.kind in "iu")
-                for name, value in params.items()
-                if isinstance(value, np.ndarray)
-            },
-            static={name: value for name, value in params.items() if isinstance(value, int)},
+            params=tuple(
+                [
+                    (name, kind.pack(params[name], self.add))
+                    for name, kind in node.param_types.items()
+                    if kind.on_device and name in params
+                ]
+            ),
             padded=padded,
-            width=self.resize(op, rows, params.get("length_out")),
+            width=self.resize(node, rows, params),
         )
 
     def numbers(self) -> torch.Tensor:
@@ -153,28 +153,22 @@ class _Work:
 class Preparer:
     """Decides on the host what the ops of a chain from ``start`` on, up to ``stop``, do to a batch.
 
-    ``parts`` are its ops in order, with neighbours that are ``fused`` as one. ``ops`` are those that do something
-    (containers excluded), in the order that ``Step.op`` counts; ``leaves`` are their nodes. ``running`` are the nodes
-    that are at work, here or on the device: who is to blame for an exception. ``alike``: steps get the same number of
-    rows in most batches.
+    ``parts`` are its nodes in order, with neighbours that are ``fused`` as one. ``leaves`` are those that change audio
+    (containers excluded), in the order that ``Step.op`` counts. ``running`` are the nodes that run, here or on the
+    device, or ran last: those that raised an exception. ``constant_rows``: steps get the same number of rows in most
+    batches.
     """
 
     def __init__(
-        self, chain: Chain, start: int, stop: int | None = None, fused: bool = True, alike: bool = False
+        self, chain: Chain, start: int, stop: int | None = None, fused: bool = True, constant_rows: bool = False
     ) -> None:
         self.chain, self.start, self.stop, self.fused = chain, start, stop, fused
         self.nodes = chain.nodes[start:stop]
-        self.parts: list[Node | Fused] = grouped(self.nodes) if fused else [*self.nodes]
-        self._row_counts = RowCounts(chain, self.parts) if alike else None
-        self.ops: list[Op | Fused] = []
-        self.leaves: list[tuple[Node, ...]] = []
+        self.parts: list[Node] = grouped(self.nodes) if fused else [*self.nodes]
+        self._row_counts = RowCounts(chain, self.parts) if constant_rows else None
+        self.leaves = [node for part in self.parts for node in part.walk() if not node.children]
         self.running: tuple[Node, ...] = ()
-        self._place: dict[str, int] = {}
-        for part in self.parts:
-            for each in [part] if isinstance(part, Fused) else [node for node in part.walk() if not node.children]:
-                self._place[each.path] = len(self.ops)
-                self.ops.append(each if isinstance(each, Fused) else each.op)
-                self.leaves.append(each.nodes if isinstance(each, Fused) else (each,))
+        self._place = {node.path: place for place, node in enumerate(self.leaves)}
 
     def __call__(
         self,
@@ -191,7 +185,7 @@ class Preparer:
         host_lengths = lengths_of(lengths, batch, samples)
         work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples)
         rows = np.arange(batch)
-        where = work.add(host_lengths.copy(), whole=True) if work.padded(rows) else None
+        where = work.add(host_lengths.copy(), "ints") if work.padded(rows) else None
         for part in self.parts:
             for each, touched in part.steps(draws, rows):
                 touched = touched[work.lengths[touched] > 0]  # no op changes an empty clip
@@ -206,19 +200,37 @@ class Preparer:
             work.measured or len(set(work.lengths.tolist())) > 1,
         )
 
-    def _step(self, part: Node | Fused, touched: NDArray[np.int64], draws: Draws, work: _Work) -> Step:
-        place = self._place[part.path]
-        op, self.running = self.ops[place], self.leaves[place]
-        rows = self._rows(part, touched, len(work.lengths))
-        clips = BatchInfo(work.sample_rate, work.lengths[rows], work.channels)
-        if isinstance(part, Fused):
-            params = part.resolve(draws, rows, clips)
-        else:
-            check_channels(part.op, work.channels)
-            params = part.op.resolve(part.drawn(draws, rows), clips)
-        return work.step(place, op, rows, len(touched), params)
+    def _step(self, node: Node, touched: NDArray[np.int64], draws: Draws, work: _Work) -> Step:
+        self.running = node.members
+        check_channels(node, work.channels)
+        rows = self._rows(node, touched, len(work.lengths))
+        params = node.resolve(draws, rows, BatchInfo(work.sample_rate, work.lengths[rows], work.channels))
+        return work.step(self._place[node.path], node, rows, len(touched), params)
 
-    def _rows(self, part: Node | Fused, touched: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
-        """Return the rows that a step gets; those it touches, unless steps are to be alike."""
-        mixes = not isinstance(part, Fused) and part.op.mixes_examples  # the examples that it touches among themselves
-        return touched if self._row_counts is None or mixes else self._row_counts.filled(part.path, touched, batch)
+    def _rows(self, node: Node, touched: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
+        """Return the rows that a step gets; those it touches, unless their number is to be constant."""
+        if self._row_counts is None or node.capabilities.mixes_examples:  # which mixes those that it touches
+            return touched
+        return self._row_counts.filled(node.path, touched, batch)
+
+
+class RowCounts:
+    """How many rows each part of a chain gets in every batch, so that the same kernels fit many batches.
+
+    How many examples an op touches differs from batch to batch. It gets as many rows as that is in most batches; those
+    that are not needed repeat the last one, and so does their result.
+    """
+
+    def __init__(self, chain: Chain, parts: Sequence[Node]) -> None:
+        draws, rows = chain.draw(np.arange(COUNTED_EXAMPLES)), np.arange(COUNTED_EXAMPLES)
+        self._share: dict[str, float] = {}
+        for part in parts:
+            for node, touched in part.steps(draws, rows):
+                self._share[node.path] = max(self._share.get(node.path, 0.0), len(touched) / COUNTED_EXAMPLES)
+
+    def filled(self, path: str, rows_R: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
+        """Return the rows, the last one repeated to the usual count; with more rows than that, to the whole batch."""
+        share = self._share.get(path, 1.0)
+        usual = math.ceil(batch * share + DEVIATIONS * math.sqrt(batch * share * (1 - share)))
+        count = usual if len(rows_R) <= usual < batch else batch
+        return np.concatenate([rows_R, np.full(count - len(rows_R), rows_R[-1])])

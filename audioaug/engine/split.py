@@ -21,15 +21,15 @@ def split(chain: Chain, plan: Plan, seed: int | None = None) -> tuple[WorkerChai
         seed: of the training run; 0 by default.
 
     Raises:
-        PlanError: the plan was made for another chain, the chain cannot be cut there, or the worker part is no callable
-            on a clip, since its engine runs on collated batches.
+        PlanError: the plan was made for another chain, the chain cannot be cut there, or the worker part cannot be
+            called on a clip, since its engine runs on collated batches.
     """
     check_plan(chain, plan)
     worker, on_batches = build_worker(chain, plan, seed)
     if on_batches is not None:
         call = f"audioaug.build_device(chain, start={worker.cut}, stop={plan.cut})"
         raise PlanError(
-            "With worker_engine='batched' the worker part runs on collated batches: it is no callable on a clip.",
+            "With worker_engine='batched' the worker part runs on collated batches: it cannot be called on a clip.",
             f"Use audioaug.Loader, or call {call} in your own collate_fn.",
         )
     return worker, build_device(chain, plan.cut, plan.device_engine, seed)

@@ -15,7 +15,7 @@ from audioaug.core import Chain, Draws
 from audioaug.core.chain import integer
 
 AHEAD = 8
-"""Calls that are drawn for at once: a hundred examples cost as much as one."""
+"""Calls that are drawn for together: a hundred examples cost as much as one."""
 
 _NUMBERS = itertools.count()
 
@@ -24,9 +24,9 @@ class DrawStream:
     """Draws for one example after the other. Global random state is read, never changed.
 
     Its seed follows from torch's initial seed, or from ``seed`` in its place; from the seed of the DataLoader worker
-    that it is used in, or the name of the process elsewhere; and from its number among the streams of this process that
+    that it is used in, or the name of the process; and from its number among the streams of this process that
     have no ``seed``. When one of them changes, the stream restarts. The rank is added at each call, so that all ranks
-    can go on from one checkpoint, each with its own draws.
+    can resume from one checkpoint, each with its own draws.
 
     Args:
         chain: the declaration.
@@ -57,7 +57,7 @@ class DrawStream:
         return self._ahead[first : first + count]
 
     def state(self) -> torch.Tensor:
-        """Return what ``load`` needs, in any process and with any seed, to go on with the next example.
+        """Return what ``load`` needs, in any process and with any seed, to continue with the next example.
 
         Two integers, as a tensor, which every format of checkpoints can hold: of the stream, and of the examples drawn.
         """
@@ -65,7 +65,7 @@ class DrawStream:
         return torch.tensor([self._base, self.drawn])
 
     def load(self, state: torch.Tensor) -> None:
-        """Go on where ``state`` was taken, until torch's initial seed changes from what it is now."""
+        """Continue where ``state`` was taken, until torch's initial seed changes from what it is now."""
         self._source, (self._base, self.drawn) = self._current_source(), state.tolist()
 
     def _restart_if_reseeded(self) -> None:

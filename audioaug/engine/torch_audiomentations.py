@@ -50,12 +50,13 @@ def _batched(op: Op, sample_rate: int) -> Batched:
         )
     transform.freeze_parameters()
 
-    def apply(x_RCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def apply(x_RCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         every = torch.ones(len(x_RCT), dtype=torch.bool, device=x_RCT.device)
-        transform.transform_parameters = {"should_apply": every, **counterpart.parameters(x_RCT, params, clips)}
-        with _seeded(x_RCT.device, params.get("noise_key")), warnings.catch_warnings():
+        transform.transform_parameters = {"should_apply": every, **counterpart.parameters(x_RCT, params, batch)}
+        key_R = None if counterpart.seed_from is None else params[counterpart.seed_from]
+        with _seeded(x_RCT.device, key_R), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of mono, where channels are shuffled
-            result: Any = transform(x_RCT, clips.sample_rate)
+            result: Any = transform(x_RCT, batch.sample_rate)
         return result.samples
 
     return apply

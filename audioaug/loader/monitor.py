@@ -19,14 +19,14 @@ from audioaug.loader.monitor_outputs import outputs_for
 from audioaug.loader.prefetch import as_device, tensors
 from audioaug.measure.clock import Clock, WallClock
 from audioaug.measure.host import host_facts
-from audioaug.measure.idle import idle_of
+from audioaug.measure.idle import idle_timer
 from audioaug.measure.usage import UsageSample, sample
 from audioaug.records import MonitoredRun, Window
 from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
 
-MOST_OVERHEAD = 1 / 250
+COST_SHARE = 1 / 250
 """The share of the time that measuring may take: after a measurement that took t, the next is due t * 250 later."""
 
 
@@ -89,7 +89,7 @@ class Monitor(Generic[Batch]):
         self.windows: list[Window] = []
         self._outputs = outputs_for(self.run, log, html, tensorboard, sys.stderr.isatty() if live is None else live)
         self.cost_seconds: Seconds = 0.0
-        self._idle = idle_of(self._device)
+        self._idle = idle_timer(self._device)
         self._bottlenecks, self._steps, self._done = Bottlenecks(), _Steps(), 0
         self._begin = self._due = self._measured = self._clock.now()
         self._usage: UsageSample | None = None
@@ -110,10 +110,10 @@ class Monitor(Generic[Batch]):
             self._measured, self._usage = self._clock.now(), sample(self._device)
             self._due = self._clock.now() + self._every
         start = self._clock.now()
-        self._idle.step_given(start)
+        self._idle.step_submitted(start)
         self._iterator = iterator = iter(self._batches)
         for batch in iterator:
-            self._idle.batch_came(self._clock.now())
+            self._idle.batch_arrived(self._clock.now())
             yield batch
             end = self._clock.now()
             self._steps.count(end - start, _clips(batch), self._ready(iterator))
@@ -122,7 +122,7 @@ class Monitor(Generic[Batch]):
                 if message:
                     warnings.warn(message, AudioaugWarning, stacklevel=2)  # at the user's loop
                 end = self._clock.now()
-            self._idle.step_given(end)
+            self._idle.step_submitted(end)
             start = end
 
     def close(self) -> None:
@@ -148,20 +148,20 @@ class Monitor(Generic[Batch]):
         start = self._clock.now()
         window = self._window(start)
         message = self._bottlenecks.follow(window)
-        window = replace(window, bottleneck=self._bottlenecks.settled, said=message)
+        window = replace(window, bottleneck=self._bottlenecks.settled, message=message)
         self.windows.append(window)
         for output in self._outputs:
             output.add(window)
         cost = self._clock.now() - start
         self.cost_seconds += cost
-        self._due = start + max(self._every, cost / MOST_OVERHEAD)
+        self._due = start + max(self._every, cost / COST_SHARE)
         return message
 
     def _window(self, now: Seconds) -> Window:
         """Return the window of the steps since the last one."""
         steps, host = self._steps, self.run.host
         step_ms = steps.seconds / steps.steps * 1e3
-        idle, idle_steps = self._idle.taken()
+        idle, idle_steps = self._idle.collect()
         before, self._usage = self._usage or sample(self._device), sample(self._device)
         cpu = _cpu_percent(before, self._usage, now - self._measured)
         self._done += steps.steps
@@ -173,7 +173,7 @@ class Monitor(Generic[Batch]):
             step_ms=step_ms,
             wait_ms=min(step_ms, idle / idle_steps * 1e3) if idle_steps else 0.0,
             clips_per_second=steps.clips / steps.seconds if steps.clips and steps.seconds > 0 else None,
-            of_ceiling=self.run.ceiling_ms / step_ms if self.run.ceiling_ms and step_ms > 0 else None,
+            ceiling_share=self.run.ceiling_ms / step_ms if self.run.ceiling_ms and step_ms > 0 else None,
             ready=sum(steps.ready) / len(steps.ready) if steps.ready else None,
             cpu_percent=sum(cpu.values()) / host.usable_cores,
             worker_percent=tuple(cpu[worker] for worker in self._workers() if worker in cpu),

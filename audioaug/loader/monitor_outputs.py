@@ -113,7 +113,7 @@ class Page:
 
     def close(self) -> None:
         """Write the page."""
-        from audioaug.report.monitor_html import render
+        from audioaug.report.monitor import render
 
         write_file(render(self._run, self._windows), self._path)
 
@@ -138,8 +138,8 @@ class Board:
         for name, value in values.items():
             if isinstance(value, int | float) and name not in ("step", "seconds"):
                 self._writer.add_scalar(f"audioaug/{name}", value, window.step)
-        if window.said:
-            self._writer.add_text("audioaug/bottleneck", window.said, window.step)
+        if window.message:
+            self._writer.add_text("audioaug/bottleneck", window.message, window.step)
 
     def close(self) -> None:
         """Write what has not been written yet."""
@@ -159,9 +159,9 @@ class View:
 
     def add(self, window: Window) -> None:
         """Show the window."""
-        from audioaug.report.monitor_text import drawn
+        from audioaug.report.monitor import renderable
 
-        self._live.update(drawn(self._run, window), refresh=True)
+        self._live.update(renderable(self._run, window), refresh=True)
 
     def close(self) -> None:
         """Leave the last window on the terminal."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, Origin, Timeline, follow
+from audioaug.core import Chain, Draws, Origin, Timeline, follow, leaves
 from audioaug.errors import DataError, PlanError, UsageError
 from audioaug.loader.examples import Field, item_of, with_item
 from audioaug.records import Plan
@@ -312,8 +312,8 @@ def check_targets(chain: Chain, plan: Plan) -> None:
     """Raise ``PlanError`` if labels cannot follow the audio with this plan."""
     chain.check_followed(plan.cut)
     if plan.device_engine == "torch-audiomentations":
-        for op in (leaf for top in chain.ops[plan.cut :] for leaf in top.leaves()):
-            if op.changes_timing and op.torch_audiomentations() is not None:
+        for op in (leaf for top in chain.ops[plan.cut :] for leaf in leaves(top)):
+            if op.capabilities.changes_timing and op.torch_audiomentations() is not None:
                 raise PlanError(
                     f"Targets cannot follow {op.name} of torch-audiomentations, which may change timing differently.",
                     "Use device_engine='batched'.",

@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from audioaug.core import Chain
-from audioaug.decide.race import hopeless, leader, paired_ratio, ties
+from audioaug.decide.race import clearly_slower, leader, paired_ratio, ties
 from audioaug.decide.shortlist import placement_of
 from audioaug.loader.processes import local_size, share_of
 from audioaug.measure.clock import Clock
-from audioaug.records import Cell, Measurement, Plan, Timing, WorkerEngine
+from audioaug.records import Candidate, Measurement, Plan, Timing, WorkerEngine
 from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
@@ -159,7 +159,7 @@ class Trial:
         candidate.seconds.append(step)
         if self._turn:
             return
-        eliminated = hopeless(self._measurements())
+        eliminated = clearly_slower(self._measurements())
         self._remaining = [candidate for candidate in self._remaining if candidate.name not in eliminated]
         rounds = len(self._remaining[0].seconds)
         enough = rounds >= FEWEST_ROUNDS and self._spent > LONGEST_TRIAL
@@ -194,7 +194,7 @@ class Trial:
 
 
 def _name(plan: Plan, ops: int) -> str:
-    cell = Cell(
+    candidate = Candidate(
         placement_of(plan.cut, ops),
         plan.cut,
         plan.worker_engine,
@@ -202,4 +202,4 @@ def _name(plan: Plan, ops: int) -> str:
         num_workers=plan.num_workers,
         threads=plan.threads,
     )
-    return cell.name
+    return candidate.name

@@ -1,42 +1,37 @@
-"""The room that measures. It times callables and looks at the machine; it has never heard of augmentation.
+"""Measuring: time callables and inspect the machine. Nothing here depends on augmentation.
 
-========== ===================================================================================================
-clock      ``WallClock``, ``CudaClock``, ``MpsClock``, ``FakeClock``: what time it is, and waiting for the device
-rounds     when to measure once more, and when to stop: the rule that all measurements follow
-repeat     ``repeat`` one thing many times; ``interleave`` several things
-step       ``measure_steps``: training steps on batches that are already on the device, the ceiling
-loader     ``measure_loader``: a loader alone, its first batch and its pace
-steal      ``measure_steal``: how much training and a loader slow each other down
-transfer   ``measure_transfer``: copying a batch to the device
-feeders    ``race``: one training loop that swaps feeders
-cgroup     ``cpu_quota``, ``memory_limit``: what control groups allow
-host       ``host_facts``, ``usable_cores``: what this machine is and what this process may use
-cores      ``effective_cores``: how much the usable cores really do together
-others     ``Watch``: what other programs, the hypervisor and a quota took of the cores meanwhile
-faults     ``page_faults``: how much of its time work spends on memory that is cleared for it again
-pauses     ``GcPauses``: how long Python's garbage collector runs
-usage      ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: what is being used now
-trace      ``trace``: how many kernels work consists of, and how often the host waits for the device in it
-========== ===================================================================================================
+============ =====================================================================================================
+clock        ``WallClock``, ``CudaClock``, ``MpsClock``, ``FakeClock``: the time, and synchronization with the device
+repeat       ``repeat`` one call, ``interleave`` several, ``measure_steps`` (the ceiling), ``measure_transfer`` (copies)
+loader       ``measure_loader``: a loader alone; ``measure_contention``: a loader beside training steps
+feeders      ``race``: one training loop that swaps feeders
+cgroup       ``cpu_quota``, ``memory_limit``: limits of control groups
+host         ``host_facts``, ``usable_cores``: the machine and what this process may use; ``effective_cores``
+interference ``Watch``: cores used by other programs, the hypervisor, a quota; ``page_faults``; ``GcPauses``
+usage        ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: resource usage
+trace        ``trace``: how many kernels a call launches, and how often the host waits for the device
+idle         ``idle_timer``: idle time of the device between training steps
+============ =====================================================================================================
 
-All times are in seconds. Every budget (``seconds``) includes the warm-up; ``at_least`` repetitions are made even when
-it is overrun. Nothing here reads the time but through a ``Clock``.
+All times are in seconds. Every budget (``seconds``) includes the warm-up; at least ``at_least`` repetitions are made
+even if they exceed it. Time is only read through a ``Clock``.
 """
 
 from audioaug.measure.cgroup import MemoryLimit, cpu_quota, memory_limit, throttled_seconds
 from audioaug.measure.clock import Clock, CudaClock, FakeClock, MpsClock, WallClock, clock_for
-from audioaug.measure.cores import effective_cores
-from audioaug.measure.faults import PageFaults, page_faults
 from audioaug.measure.feeders import RaceResult, race
-from audioaug.measure.host import allowed_cores, files_open, free_shared_memory, host_facts, usable_cores
-from audioaug.measure.loader import LoaderRate, measure_loader
-from audioaug.measure.others import Others, Watch, delayed_seconds
-from audioaug.measure.pauses import GcPauses
-from audioaug.measure.repeat import interleave, repeat
-from audioaug.measure.steal import Steal, measure_steal
-from audioaug.measure.step import measure_steps
+from audioaug.measure.host import (
+    allowed_cores,
+    effective_cores,
+    files_open,
+    free_shared_memory,
+    host_facts,
+    usable_cores,
+)
+from audioaug.measure.interference import GcPauses, Interference, PageFaults, Watch, delayed_seconds, page_faults
+from audioaug.measure.loader import Contention, LoaderRate, measure_contention, measure_loader
+from audioaug.measure.repeat import interleave, measure_steps, measure_transfer, repeat
 from audioaug.measure.trace import Trace, trace
-from audioaug.measure.transfer import measure_transfer
 from audioaug.measure.usage import UsageSample, cpu_seconds, peak_extra_bytes, peak_vram, sample
 
 __all__ = [
@@ -47,10 +42,10 @@ __all__ = [
     "LoaderRate",
     "MemoryLimit",
     "MpsClock",
-    "Others",
+    "Interference",
     "PageFaults",
     "RaceResult",
-    "Steal",
+    "Contention",
     "Trace",
     "UsageSample",
     "WallClock",
@@ -66,7 +61,7 @@ __all__ = [
     "host_facts",
     "interleave",
     "measure_loader",
-    "measure_steal",
+    "measure_contention",
     "measure_steps",
     "measure_transfer",
     "memory_limit",

@@ -1,7 +1,7 @@
-"""What control groups allow this process: a share of the cores, and memory. Version 2, version 1, or both at once.
+"""Limits of control groups (version 1, 2, or both): CPU quota and memory.
 
-A limit set anywhere between the process's own group and the top holds, so every folder on that way is read. Files that
-are missing, empty or say "no limit" are normal: inside a container the own path often exists only outside of it.
+A limit of any group between the process's own and the root applies, so all of their folders are read. Missing or empty
+files are normal: inside a container the process's own path often exists only outside of it.
 """
 
 from collections.abc import Iterator
@@ -11,26 +11,26 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Bytes that this process's control groups may use, and how many of them are not in use."""
+    """The memory limit of this process's control groups, and the free bytes below it."""
 
     limit_bytes: int
     free_bytes: int
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Return how many cores' worth of time the control groups allow, as a fraction; ``None`` without a limit."""
+    """Return the CPU quota in cores, as a fraction; ``None`` without a limit."""
     return min(filter(None, map(_quota, _folders(root, "cpu"))), default=None)
 
 
 def throttled_seconds(root: Path = Path("/")) -> float:
-    """Return for how many seconds so far a quota has stopped the processes of these control groups; 0 without one."""
+    """Return the seconds for which a CPU quota has throttled these control groups so far; 0 without a quota."""
     return max(map(_throttled, _folders(root, "cpu")), default=0.0)
 
 
 def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
-    """Return the tightest memory limit and the least memory left under any; ``None`` without a limit.
+    """Return the tightest memory limit and the least free memory under any limit; ``None`` without a limit.
 
-    Pages of files that were read once count as free: the kernel gives them back before it refuses anything.
+    Inactive file pages count as free: the kernel reclaims them first.
     """
     limits = [limit for folder in _folders(root, "memory") if (limit := _memory(folder)) is not None]
     if not limits:
@@ -39,7 +39,7 @@ def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's groups that may limit it, each followed by those above it."""
+    """Yield the folders of this process's control groups, each followed by its parents."""
     mount = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

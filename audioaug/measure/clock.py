@@ -1,7 +1,7 @@
-"""Clocks: what time it is, and how to wait until a device has done what it was asked to do.
+"""Clocks: the time, and synchronization with a device.
 
-A GPU is told what to do and works on its own, so a stopwatch that does not wait for it measures the telling. Every
-measurement in this room gets its clock as an argument and calls ``synchronize`` at both ends of what it times.
+GPU work is asynchronous, so a timer that does not synchronize measures only the launch. Every measurement gets its
+clock as an argument and calls ``synchronize`` at both ends.
 """
 
 import time
@@ -14,31 +14,31 @@ from audioaug.units import Seconds
 
 
 class Clock(Protocol):
-    """Seconds since some fixed moment, and a way to wait for the device."""
+    """A monotonic time in seconds, and a way to wait for the device."""
 
     def now(self) -> Seconds:
-        """Return the time in seconds; only differences mean something."""
+        """Return a time in seconds, for differences."""
         ...
 
     def synchronize(self) -> None:
-        """Return once the device has finished all work that it was given so far."""
+        """Wait until the device has finished all submitted work."""
         ...
 
 
 class WallClock:
-    """The clock for work that is finished when its function returns: everything on the CPU."""
+    """The clock for synchronous work, on the CPU."""
 
     def now(self) -> Seconds:
         """Return the time in seconds."""
         return time.perf_counter()
 
     def synchronize(self) -> None:
-        """Return at once: there is nothing to wait for."""
+        """Do nothing: CPU work is synchronous."""
 
 
 @dataclass(frozen=True)
 class CudaClock:
-    """The clock for work on one CUDA device (all its streams)."""
+    """The clock for a CUDA device, all streams."""
 
     device: torch.device
 
@@ -52,7 +52,7 @@ class CudaClock:
 
 
 class MpsClock:
-    """The clock for work on an Apple GPU."""
+    """The clock for an Apple GPU."""
 
     def now(self) -> Seconds:
         """Return the time in seconds."""
@@ -64,31 +64,31 @@ class MpsClock:
 
 
 class FakeClock:
-    """The clock of the tests: time passes only when it is told to, and a device can lag behind."""
+    """A clock for tests: time passes only by ``advance``, and a simulated device can lag behind."""
 
     def __init__(self) -> None:
         self._now = 0.0
         self._device_done = 0.0
 
     def now(self) -> Seconds:
-        """Return the seconds that have been advanced so far."""
+        """Return the simulated time in seconds."""
         return self._now
 
     def advance(self, seconds: Seconds) -> None:
-        """Let time pass, as work on the CPU does."""
+        """Advance the time, as work on the CPU does."""
         self._now += seconds
 
     def launch(self, seconds: Seconds) -> None:
-        """Give the device that much work and return at once; the device does one thing after the other."""
+        """Queue work of this duration on the simulated device, without waiting."""
         self._device_done = max(self._device_done, self._now) + seconds
 
     def synchronize(self) -> None:
-        """Let time pass until the device has done all that was launched."""
+        """Advance the time until the simulated device is idle."""
         self._now = max(self._now, self._device_done)
 
 
 def clock_for(device: torch.device) -> Clock:
-    """Return the clock that can time work on this device."""
+    """Return the clock for this device."""
     if device.type == "cuda":
         return CudaClock(device)
     return MpsClock() if device.type == "mps" else WallClock()

@@ -1,8 +1,8 @@
-"""The race: one uninterrupted training loop whose feeder is swapped, so that all feeders meet the same conditions.
+"""The race: one training loop whose feeder is swapped, so that all feeders run under the same conditions.
 
-In a round every arm that is still running feeds one block of training steps, in random order. What an arm had prepared
-while others ran is trained on but not timed (``discard``), and a block counts for as many steps as batches were made in
-it (``ready``), or a deep prefetch would sell its stock as speed.
+In a round every remaining candidate feeds one block of training steps, in random order. Batches prepared during the
+blocks of others are trained on but not timed (``discard``), and a block counts only the batches made within it
+(``ready``); otherwise a deep prefetch queue would count as speed.
 """
 
 import random
@@ -10,27 +10,28 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from audioaug.errors import first_line
 from audioaug.measure.clock import Clock
-from audioaug.measure.rounds import rounds as rounds_until
+from audioaug.measure.repeat import rounds as rounds_until
 from audioaug.records import Measurement, Timing
 from audioaug.units import Seconds
 
 Step = Callable[[Any], object]
 
-UNDER_WAY = 1
-"""Batches by which a stock may be smaller after a block than before it, and yet be what it was: one is being made."""
+IN_PROGRESS = 1
+"""Batches by which a queue may shrink during a block without being drained: one is in progress."""
 
 
 @dataclass(frozen=True)
 class RaceResult:
-    """All blocks that were made, also those of arms that were dropped, and why the arms that failed did."""
+    """All measured blocks, including those of dropped candidates, and the reasons of failures."""
 
     measurements: dict[str, Measurement]
     failures: dict[str, str]
 
 
 def race(
-    arms: Mapping[str, Iterator[Any]],
+    candidates: Mapping[str, Iterator[Any]],
     step: Step,
     clock: Clock,
     *,
@@ -42,52 +43,54 @@ def race(
     seed: int = 0,
     on_block: Callable[[Measurement], None] | None = None,
     drop: Callable[[Mapping[str, Measurement]], Collection[str]] | None = None,
-    void: Callable[[], bool] | None = None,
+    is_disturbed: Callable[[], bool] | None = None,
     ready: Callable[[str], int] = lambda name: 0,
 ) -> RaceResult:
-    """Train with several feeders in turn and time each of them, until one is left or the time is up.
+    """Train with several feeders in turn and time each, until one is left or the time is up.
 
-    An arm whose feeder or step raises is out of the race, which goes on. ``KeyboardInterrupt`` ends it, and what was
-    measured until then is what ``on_block`` was given. Entry i of a measurement is from round i, so arms can be
-    compared in pairs. A race of one arm runs as long as it may.
+    A candidate whose feeder or step raises leaves the race. ``KeyboardInterrupt`` ends it; ``on_block`` has received
+    what was measured until then. Entry i of a measurement is from round i, so candidates can be compared in pairs. A
+    race of one candidate uses all of its time.
 
     Args:
-        arms: endless feeders by name, started and warm. One feeder may race against itself under two names.
-        step: trains on one batch.
-        clock: says what time it is and waits for the device.
-        block_steps: steps in a block, for all or by name.
-        discard: batches by name that are trained on before each block without being timed.
-        rounds: rounds that are enough.
-        seconds: how long all this may take; a round that will not fit is not started.
-        at_least_rounds: rounds that are made however long they take, and even when only one arm is left.
-        seed: of the order within each round.
-        on_block: called after each block with all that was measured of that arm so far.
-        drop: called after each round with the measurements of the arms still running; names those to take out.
-        void: called after each round: whether something disturbed it. Then its blocks are taken back and it is made
-            again, where the time allows that and all rounds that are still due, and half as often as
-            ``at_least_rounds`` at most: what is always there belongs to what is measured.
-        ready: how many batches lie ready for that arm. Those that a block takes of them without their being made anew
-            do not count as its steps.
+        candidates: endless, warm feeders by name. One feeder may race against itself under two names.
+        step: a training step on one batch.
+        clock: the clock of the device.
+        block_steps: steps of a block, for all candidates or by name.
+        discard: untimed batches before each block, by name.
+        rounds: most rounds.
+        seconds: time budget; a round that would exceed it is not started.
+        at_least_rounds: fewest rounds, regardless of time and of how many candidates are left.
+        seed: seed of the order within each round.
+        on_block: called after each block with the candidate's measurement so far.
+        drop: called after each round with the measurements of the remaining candidates; returns the names to drop.
+        is_disturbed: called after each round; whether it was disturbed. It is repeated if there is time for it
+            and the remaining rounds, at most ``at_least_rounds // 2`` times: a permanent disturbance is part of the
+            measurement.
+        ready: number of a candidate's queued batches. Batches that a block takes from the queue without replacement do
+            not count as its steps.
     """
     deadline = clock.now() + seconds
     entered = {
-        name: _Arm(name, feeder, block_steps if isinstance(block_steps, int) else block_steps[name], discard[name])
-        for name, feeder in arms.items()
+        name: _Candidate(
+            name, feeder, block_steps if isinstance(block_steps, int) else block_steps[name], discard[name]
+        )
+        for name, feeder in candidates.items()
     }
     running, failures, draw = dict(entered), dict[str, str](), random.Random(seed)
-    again = at_least_rounds // 2
+    retries = at_least_rounds // 2
 
     def make_round() -> None:
         for name in draw.sample(list(running), len(running)):
-            arm = running[name]
+            candidate = running[name]
             try:
-                arm.run_block(step, clock, ready)
+                candidate.run_block(step, clock, ready)
             except Exception as error:
                 failures[name] = _reason(error)
                 del running[name]
             else:
                 if on_block is not None:
-                    on_block(arm.measurement)
+                    on_block(candidate.measurement)
 
     for index in rounds_until(clock, deadline, at_least=at_least_rounds, at_most=rounds):
         if not running or (len(running) == 1 < len(entered) and index >= at_least_rounds):
@@ -95,10 +98,10 @@ def race(
         due, began = max(1, at_least_rounds - index), clock.now()
         make_round()
         latest = deadline - due * (clock.now() - began)
-        while void is not None and void() and again and clock.now() <= latest:
-            again -= 1
-            for arm in running.values():
-                arm.forget_block()
+        while is_disturbed is not None and is_disturbed() and retries and clock.now() <= latest:
+            retries -= 1
+            for candidate in running.values():
+                candidate.forget_block()
             make_round()
         if drop is not None and running:
             for name in drop(_measurements(running)):
@@ -107,8 +110,8 @@ def race(
 
 
 @dataclass
-class _Arm:
-    """One feeder and what was measured of it."""
+class _Candidate:
+    """A feeder and its measured blocks."""
 
     name: str
     feeder: Iterator[Any]
@@ -118,23 +121,23 @@ class _Arm:
     wait_seconds: list[Seconds] = field(default_factory=list)
 
     def run_block(self, step: Step, clock: Clock, ready: Callable[[str], int]) -> None:
-        """Train on what lies ready, then train on one block more and time it; nothing is kept of half a block."""
+        """Train on the queued batches, then time one block; an incomplete block is not recorded."""
         self._train(self.discard, step, clock)
         clock.synchronize()
-        stock, start = ready(self.name), clock.now()
+        queued, start = ready(self.name), clock.now()
         waited = self._train(self.block_steps, step, clock)
         clock.synchronize()
         seconds = clock.now() - start
-        sold = max(0, stock - ready(self.name) - UNDER_WAY)
-        self.step_seconds.append(seconds / (self.block_steps - sold))
+        from_queue = max(0, queued - ready(self.name) - IN_PROGRESS)
+        self.step_seconds.append(seconds / (self.block_steps - from_queue))
         self.wait_seconds.append(self.step_seconds[-1] - (seconds - waited) / self.block_steps)
 
     def forget_block(self) -> None:
-        """Take the last block back."""
+        """Remove the last block."""
         del self.step_seconds[-1:], self.wait_seconds[-1:]
 
     def _train(self, steps: int, step: Step, clock: Clock) -> Seconds:
-        """Train that many steps and return the seconds spent inside the feeder."""
+        """Train for ``steps`` steps and return the seconds spent in the feeder."""
         waited = 0.0
         for _ in range(steps):
             start = clock.now()
@@ -145,19 +148,19 @@ class _Arm:
 
     @property
     def measurement(self) -> Measurement:
-        """What was measured so far."""
+        """The measurement so far."""
         step, wait = Timing(tuple(self.step_seconds)), Timing(tuple(self.wait_seconds))
         return Measurement(self.name, step, wait, self.block_steps)
 
 
-def _measurements(arms: Mapping[str, _Arm]) -> dict[str, Measurement]:
-    return {name: arm.measurement for name, arm in arms.items() if arm.step_seconds}
+def _measurements(candidates: Mapping[str, _Candidate]) -> dict[str, Measurement]:
+    return {name: candidate.measurement for name, candidate in candidates.items() if candidate.step_seconds}
 
 
 def _reason(error: Exception) -> str:
     """Say in one line what was raised; torch puts a worker's whole traceback into the message, its cause last."""
     if isinstance(error, StopIteration):
         return "Its data ended."
-    lines = str(error).strip().splitlines() or [""]
-    kind = type(error).__name__
-    return lines[-1] if "Original Traceback" in str(error) else f"{kind}: {lines[0]}".removesuffix(": ")
+    if "Original Traceback" in str(error):
+        return str(error).strip().splitlines()[-1]
+    return f"{type(error).__name__}: {first_line(error)}"

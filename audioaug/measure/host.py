@@ -1,9 +1,13 @@
-"""What this machine is, and what this process may use of it (which is often far less than ``os.cpu_count()``)."""
+"""What this machine is, what this process may use of it (often far less than ``os.cpu_count()``), and what its cores do
+together.
+"""
 
+import hashlib
 import multiprocessing
 import os
 import platform
 import shutil
+import threading
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -12,7 +16,9 @@ import psutil
 import torch
 
 from audioaug.measure.cgroup import cpu_quota, memory_limit
+from audioaug.measure.clock import Clock
 from audioaug.records import HostFacts
+from audioaug.units import Seconds
 
 DISTRIBUTIONS = (
     "audioaug",
@@ -27,12 +33,12 @@ DISTRIBUTIONS = (
 
 
 def host_facts(device: torch.device, root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> HostFacts:
-    """Look at the machine, without measuring anything.
+    """Collect facts of the machine, without measuring.
 
     Args:
-        device: where the model trains. Looking at a CUDA device initialises CUDA in this process.
-        root: where ``/proc``, ``/sys`` and ``/dev/shm`` are found.
-        environ: the environment variables to believe.
+        device: the training device. A CUDA device is initialized in this process.
+        root: parent of ``/proc``, ``/sys`` and ``/dev/shm``.
+        environ: environment variables.
     """
     memory, limit = psutil.virtual_memory(), memory_limit(root)
     return HostFacts(
@@ -55,24 +61,24 @@ def host_facts(device: torch.device, root: Path = Path("/"), environ: Mapping[st
 
 
 def usable_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> float:
-    """Return how many cores' worth of CPU time this process may use, as a fraction.
+    """Return the number of cores that this process may use, as a fraction.
 
-    That is the least of: the cores it may run on, the quota of its control groups, and what SLURM gave its task;
-    divided by the number of training processes on this machine (``LOCAL_WORLD_SIZE``).
+    It is the minimum of CPU affinity, control group quota and SLURM's allocation, divided by the number of training
+    processes on this machine (``LOCAL_WORLD_SIZE``).
     """
     limits = [len(allowed_cores()), cpu_quota(root), _positive(environ.get("SLURM_CPUS_PER_TASK"))]
     return min(float(limit) for limit in limits if limit is not None) / _local_ranks(environ)
 
 
 def allowed_cores() -> list[int]:
-    """Return the numbers of the cores that this process may run on."""
+    """Return the indices of the cores in this process's affinity."""
     if hasattr(os, "sched_getaffinity"):  # Linux only
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def free_shared_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that are free in ``/dev/shm``, through which workers send batches; ``None`` without one."""
+    """Return the free bytes of ``/dev/shm``, through which workers send batches; ``None`` if there is none."""
     try:
         return shutil.disk_usage(root / "dev/shm").free
     except OSError:
@@ -80,7 +86,7 @@ def free_shared_memory(root: Path = Path("/")) -> int | None:
 
 
 def files_open(root: Path = Path("/")) -> int | None:
-    """Return how many files this process has open; ``None`` where that cannot be known."""
+    """Return the number of open files of this process; ``None`` if unknown."""
     try:
         return len(os.listdir(root / "proc/self/fd"))
     except OSError:
@@ -144,5 +150,41 @@ def _driver_version() -> str:
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:  # not installed, no library, no permission: a name is missing, nothing else
+    except Exception:  # not installed, no library, no permission: only the version is missing
         return "unknown"
+
+
+BLOCK = bytes(2**20)
+"""Hashing this takes less than a millisecond and releases the GIL."""
+
+
+def effective_cores(cores: int, clock: Clock, *, seconds: Seconds = 0.6) -> float:
+    """Return the throughput of ``cores`` threads relative to one thread; at least 1.
+
+    Args:
+        cores: number of usable cores.
+        clock: the clock.
+        seconds: duration in all; one thread and all threads are timed in turn, three times.
+    """
+    if cores < 2:
+        return 1.0
+    turns = [(_rate(1, clock, seconds / 6), _rate(cores, clock, seconds / 6)) for _ in range(3)]
+    return max(1.0, sum(together for _, together in turns) / sum(alone for alone, _ in turns))
+
+
+def _rate(threads: int, clock: Clock, seconds: Seconds) -> float:
+    """Return the blocks hashed per second by this many threads."""
+    start = clock.now()
+    done = [0] * threads
+
+    def work(place: int) -> None:
+        while clock.now() - start < seconds:
+            hashlib.sha256(BLOCK).digest()
+            done[place] += 1
+
+    running = [threading.Thread(target=work, args=(place,)) for place in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return sum(done) / (clock.now() - start)

@@ -1,4 +1,4 @@
-"""How long the device had nothing to do between two training steps, as the device itself sees it, without waiting."""
+"""Device idle time between training steps, measured on the device without synchronization."""
 
 from collections import deque
 from typing import Protocol
@@ -8,48 +8,48 @@ import torch
 from audioaug.units import Seconds
 
 
-class Idle(Protocol):
-    """Told when a step has been given to the device and when the next batch is there; adds up what lay between."""
+class IdleTimer(Protocol):
+    """Accumulate the idle time between the submission of a step and the arrival of the next batch."""
 
-    def step_given(self, now: Seconds) -> None:
-        """Take note that all work of a step has been given to the device."""
+    def step_submitted(self, now: Seconds) -> None:
+        """Record that all work of a step was submitted."""
         ...
 
-    def batch_came(self, now: Seconds) -> None:
-        """Take note that the next step can begin."""
+    def batch_arrived(self, now: Seconds) -> None:
+        """Record that the next batch has arrived."""
         ...
 
-    def taken(self) -> tuple[Seconds, int]:
-        """Return the idle seconds since the last call and the number of steps they belong to."""
+    def collect(self) -> tuple[Seconds, int]:
+        """Return the idle seconds since the last call, and the number of steps."""
         ...
 
 
-class HostIdle:
-    """For a device that has finished its work when the call returns: the training process waits, so it does too."""
+class HostIdleTimer:
+    """The idle timer of a synchronous device, which is idle while the training process waits."""
 
     def __init__(self) -> None:
         self._since, self._seconds, self._steps = 0.0, 0.0, 0
 
-    def step_given(self, now: Seconds) -> None:
-        """Start to wait."""
+    def step_submitted(self, now: Seconds) -> None:
+        """Start waiting."""
         self._since = now
 
-    def batch_came(self, now: Seconds) -> None:
+    def batch_arrived(self, now: Seconds) -> None:
         """Stop waiting."""
         self._seconds += now - self._since
         self._steps += 1
 
-    def taken(self) -> tuple[Seconds, int]:
-        """Return what was waited since the last call."""
+    def collect(self) -> tuple[Seconds, int]:
+        """Return the waiting time since the last call."""
         found, self._seconds, self._steps = (self._seconds, self._steps), 0.0, 0
         return found
 
 
-class StreamIdle:
-    """For CUDA: an event behind each step and one before the next; what lies between them on the stream is idle time.
+class StreamIdleTimer:
+    """The idle timer of a CUDA device: the time between an event after each step and one before the next.
 
-    The host runs ahead of the device, so its own waiting says little. Events are read once they have passed, some
-    steps later; nothing here waits for the device.
+    The host runs ahead of the device, so its own waiting time says little. Events are read some steps later, without
+    synchronization.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -57,16 +57,16 @@ class StreamIdle:
         self._end = self._event()
         self._pairs: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
-    def step_given(self, now: Seconds) -> None:
-        """Put an event behind the step."""
+    def step_submitted(self, now: Seconds) -> None:
+        """Record an event after the step."""
         self._end = self._event()
 
-    def batch_came(self, now: Seconds) -> None:
-        """Put an event behind what the stream must wait for before it can use the batch."""
+    def batch_arrived(self, now: Seconds) -> None:
+        """Record an event after everything that the batch depends on."""
         self._pairs.append((self._end, self._event()))
 
-    def taken(self) -> tuple[Seconds, int]:
-        """Return the idle time of the steps that the device has come to."""
+    def collect(self) -> tuple[Seconds, int]:
+        """Return the idle time of the steps that the device has reached."""
         seconds, steps = 0.0, 0
         while self._pairs and self._pairs[0][1].query():
             end, start = self._pairs.popleft()
@@ -80,6 +80,6 @@ class StreamIdle:
         return event
 
 
-def idle_of(device: torch.device) -> Idle:
-    """Return what can tell how long this device is idle."""
-    return StreamIdle(device) if device.type == "cuda" else HostIdle()
+def idle_timer(device: torch.device) -> IdleTimer:
+    """Return an idle timer for this device."""
+    return StreamIdleTimer(device) if device.type == "cuda" else HostIdleTimer()

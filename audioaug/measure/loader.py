@@ -1,22 +1,23 @@
-"""How fast a loader is alone, with nobody training: the time to its first batch, and its pace from then on."""
+"""How fast a loader is alone, and how much it and training slow each other down."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from time import thread_time
 
 from audioaug.errors import MeasurementError
 from audioaug.measure.clock import Clock
-from audioaug.measure.repeat import seconds_per_call
-from audioaug.measure.rounds import rounds
+from audioaug.measure.repeat import rounds, seconds_per_call
 from audioaug.records import Timing
 from audioaug.units import Seconds
 
 
 @dataclass(frozen=True)
 class LoaderRate:
-    """Seconds until the first batch (once an epoch, or once a run), and seconds a batch in the steady state.
+    """Seconds to the first batch (once an epoch, or once a run), and seconds a batch in the steady state.
 
-    ``cpu_seconds``: a batch, of the thread that takes them: all that is done there, without what is waited for.
+    ``cpu_seconds``: CPU time a batch of the receiving thread, without waiting.
     """
 
     first_batch_seconds: Seconds
@@ -33,17 +34,17 @@ def measure_loader(
     block_batches: int = 4,
     at_least: int = 8,
 ) -> LoaderRate:
-    """Take batches from a loader as fast as it gives them.
+    """Time a loader whose batches are taken as fast as it delivers them.
 
-    Args:
-        batches: the loader. Its workers start when its iterator is made: give the loader itself, not
-            ``iter(loader)``, and their start counts towards the first batch.
-        clock: says what time it is and waits for the device.
-        seconds: how long all this may take, the start included.
-        discard: batches, the first included, that are taken before anything is timed: as many as can be prefetched.
-        block_batches: batches timed as one, since workers deliver in bursts: best a multiple of their number. The
-            timing has one entry a block, in seconds a batch.
-        at_least: batches that are timed however long they take (whole blocks).
+    Args: batches: the loader. Pass the loader itself, not ``iter(loader)``, to include the start of its workers in the
+        time to
+            the first batch.
+        clock: the clock of the device.
+        seconds: time budget in seconds, start included.
+        discard: untimed batches at the start, the first included: as many as can be prefetched.
+        block_batches: batches timed together, since workers deliver in bursts; preferably a multiple of their number.
+            The timing has one entry a block, in seconds a batch.
+        at_least: fewest timed batches (whole blocks), regardless of time.
 
     Raises:
         MeasurementError: the loader ended before one block was timed.
@@ -68,7 +69,7 @@ def measure_loader(
         begin = thread_time()
         for _ in rounds(clock, deadline, at_least=-(-at_least // block_batches)):
             times.append(seconds_per_call(take, clock, block_batches))
-    except StopIteration:  # an epoch is over: the blocks so far are good
+    except StopIteration:  # the epoch ended: keep the blocks so far
         if not times:
             raise _too_short(taken, discard, block_batches) from None
     return LoaderRate(first, Timing(tuple(times)), (thread_time() - begin) / (len(times) * block_batches))
@@ -78,5 +79,86 @@ def _too_short(taken: int, discard: int, block_batches: int) -> MeasurementError
     needed = max(1, discard) + block_batches
     return MeasurementError(
         f"The loader ended after {taken} batches, but {needed} are needed to time it.",
-        "Give it more examples, or let it start over without end.",
+        "Use more examples, or a loader that restarts.",
     )
+
+
+@dataclass(frozen=True)
+class Contention:
+    """Seconds a step beside the loader, and seconds between two of its batches at the same time."""
+
+    step: Timing
+    batch: Timing
+
+
+class Drain:
+    """Take batches from a feeder in a thread and drop them; ``arrivals`` are their times.
+
+    An exception of the feeder ends the thread and is raised at the end of the context.
+    """
+
+    def __init__(self, feeder: Iterator[object], clock: Clock) -> None:
+        self.arrivals: list[Seconds] = []
+        self._feeder, self._clock = feeder, clock
+        self._stop, self._error = threading.Event(), list[BaseException]()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Drain":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._error:
+            raise self._error[0]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the feeder has ended."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            for _ in self._feeder:
+                self.arrivals.append(self._clock.now())
+                if self._stop.is_set():
+                    return
+        except Exception as error:
+            self._error.append(error)
+
+
+def measure_contention(
+    step: Callable[[], object],
+    feeder: Iterator[object],
+    clock: Clock,
+    *,
+    seconds: Seconds,
+    discard: int,
+    block_steps: int = 1,
+    block_batches: int = 1,
+    at_least: int = 3,
+) -> Contention:
+    """Time training steps on cached batches while a loader runs at full speed.
+
+    Args:
+        step: a training step on a cached batch.
+        feeder: a loader's batches, warm and endless.
+        clock: the clock of the device.
+        seconds: time budget in seconds.
+        discard: queued batches, which are taken before anything is timed.
+        block_steps: steps timed together.
+        block_batches: batches timed together, since workers deliver in bursts; preferably a multiple of their number.
+        at_least: fewest blocks of both, regardless of time.
+    """
+    deadline = clock.now() + seconds
+    with Drain(feeder, clock) as drain:
+        while len(drain.arrivals) < discard and not drain.ended:
+            step()
+        first, times = len(drain.arrivals), list[Seconds]()
+        for _ in rounds(clock, deadline, at_least=at_least):
+            times.append(seconds_per_call(step, clock, block_steps))
+        while len(drain.arrivals) - first <= at_least * block_batches and not drain.ended:
+            times.append(seconds_per_call(step, clock, block_steps))
+        came = drain.arrivals[max(0, first - 1) :: block_batches]
+    return Contention(Timing(tuple(times)), Timing(tuple((b - a) / block_batches for a, b in pairwise(came))))

@@ -1,12 +1,37 @@
-"""Time one thing many times, or several things in turn so that drift is charged to none of them."""
+"""Time one thing many times, or several in turn: any callable, training steps, copies to the device."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
+from typing import TypeVar
 
+import torch
+
+from audioaug.errors import MeasurementError
 from audioaug.measure.clock import Clock
-from audioaug.measure.rounds import rounds
 from audioaug.records import Timing
 from audioaug.units import Seconds
+
+ENOUGH = 1000  # more repetitions do not improve a median
+
+
+def rounds(clock: Clock, deadline: Seconds, *, at_least: int = 1, at_most: int = ENOUGH) -> Iterator[int]:
+    """Yield 0, 1, 2, ... while there is time for one more round as long as the last.
+
+    Args:
+        clock: the clock of ``deadline``.
+        deadline: time on that clock by which the last round should end, in seconds.
+        at_least: fewest rounds, regardless of the deadline.
+        at_most: most rounds.
+    """
+    last: Seconds = 0.0
+    for index in range(at_most):
+        if index >= at_least and clock.now() + last > deadline:
+            return
+        start = clock.now()
+        yield index
+        last = clock.now() - start
+
 
 Work = Callable[[], object]
 
@@ -18,18 +43,18 @@ MOST_CALLS = 1024
 def repeat(
     work: Work, clock: Clock, *, seconds: Seconds, at_least: int = 5, at_most: int = 200, warm_up: int = 2
 ) -> Timing:
-    """Time one call of ``work``, warm, over and over; the clock is synchronised around each repetition.
+    """Time one warm call of ``work`` repeatedly; the clock is synchronized around each repetition.
 
-    A call that takes less than a millisecond is repeated within each repetition and its time divided, so what a
-    device needs to *finish* such calls is measured, not what one of them takes to come back.
+    A call of less than a millisecond is repeated within each repetition, so the time that a device needs to *finish*
+    such calls is measured, not their launch.
 
     Args:
-        work: what to time; what it returns is thrown away.
-        clock: says what time it is and waits for the device.
-        seconds: how long all this may take, the warm-up included.
-        at_least: repetitions that are made however long they take.
-        at_most: repetitions that are enough.
-        warm_up: calls before anything is timed.
+        work: callable to time; its result is ignored.
+        clock: the clock of the device.
+        seconds: time budget in seconds, warm-up included.
+        at_least: fewest repetitions, regardless of time.
+        at_most: most repetitions.
+        warm_up: untimed calls at the start.
     """
     deadline = clock.now() + seconds
     calls, first = _warm(work, clock, warm_up)
@@ -47,19 +72,19 @@ def interleave(
     seed: int = 0,
     on_round: Callable[[int], None] | None = None,
 ) -> dict[str, Timing]:
-    """Time several works under the same conditions: all of them once a round, in random order but in the first.
+    """Time several works under the same conditions: each once a round, in random order except in the first.
 
-    Whatever drifts (clock rates, heat, the neighbours) then falls on all alike. Entry i of every timing is from
-    round i, so they can be compared in pairs.
+    Drift (clock rates, temperature, other programs) then affects all of them equally. Entry i of every timing is from
+    round i, so works can be compared in pairs.
 
     Args:
-        works: what to time, by name. Each is warmed before the first round.
-        clock: says what time it is and waits for the device.
-        seconds: how long all this may take, the warm-up included.
-        at_least: rounds that are made however long they take.
-        warm_up: calls of each work before anything is timed.
-        seed: of the order within each round.
-        on_round: called after each round but the first with the number of rounds so far.
+        works: callables by name. Each is warmed up before the first round.
+        clock: the clock of the device.
+        seconds: time budget in seconds, warm-up included.
+        at_least: fewest rounds, regardless of time.
+        warm_up: untimed calls of each work at the start.
+        seed: seed of the order within each round.
+        on_round: called after each round except the first, with the number of rounds so far.
     """
     deadline = clock.now() + seconds
     warm = {name: _warm(work, clock, warm_up) for name, work in works.items()}
@@ -75,7 +100,7 @@ def interleave(
 
 
 def seconds_per_call(work: Work, clock: Clock, calls: int) -> Seconds:
-    """Time ``calls`` calls between two synchronisations and return the seconds that one of them took."""
+    """Time ``calls`` calls between two synchronizations and return the seconds per call."""
     clock.synchronize()
     start = clock.now()
     for _ in range(calls):
@@ -85,10 +110,75 @@ def seconds_per_call(work: Work, clock: Clock, calls: int) -> Seconds:
 
 
 def _warm(work: Work, clock: Clock, warm_up: int) -> tuple[int, Seconds]:
-    """Call ``work`` until it is warm; then find how many calls make a repetition long enough, and time a first one."""
+    """Warm up ``work``, find how many calls make a repetition long enough, and time the first repetition."""
     for _ in range(warm_up):
         work()
     calls = 1
     while (seconds := seconds_per_call(work, clock, calls)) * calls < SHORTEST_REPETITION and calls < MOST_CALLS:
         calls *= 2
     return calls, seconds
+
+
+Batch = TypeVar("Batch")
+
+
+def measure_steps(
+    step: Callable[[Batch], object],
+    batches: Sequence[Batch],
+    clock: Clock,
+    *,
+    seconds: Seconds,
+    block_steps: int = 10,
+    warm_up: int = 3,
+    at_least: int = 3,
+) -> Timing:
+    """Time training steps in blocks, synchronized only at the ends of a block, as in a training loop.
+
+    Args:
+        step: a training step on one batch.
+        batches: distinct batches on the device, used in turn.
+        clock: the clock of the device.
+        seconds: time budget in seconds, warm-up included.
+        block_steps: steps of a block; the timing has one entry a block, in seconds a step.
+        warm_up: untimed steps at the start; if the batches differ in shape, at least one for each.
+        at_least: fewest blocks, regardless of time.
+
+    Raises:
+        MeasurementError: there are no batches.
+    """
+    if not batches:
+        raise MeasurementError("Expected at least one batch to time the training step, got none.", "Pass at least one.")
+    deadline = clock.now() + seconds
+    endless = cycle(batches)
+
+    def next_step() -> None:
+        step(next(endless))
+
+    for _ in range(warm_up):
+        next_step()
+    return Timing(
+        tuple(seconds_per_call(next_step, clock, block_steps) for _ in rounds(clock, deadline, at_least=at_least))
+    )
+
+
+def measure_transfer(
+    example: torch.Tensor, device: torch.device, clock: Clock, *, seconds: Seconds
+) -> dict[str, Timing]:
+    """Time the copy of one batch to the device, without overlap.
+
+    Args:
+        example: a batch in pageable CPU memory.
+        device: the target of the copy.
+        clock: the clock of the device.
+        seconds: time budget in seconds.
+
+    Returns: Seconds a copy for ``"pageable"`` and, on CUDA, ``"pinned"`` memory (the cost of pinning is not included).
+        Empty for the CPU.
+    """
+    if device.type == "cpu":
+        return {}
+    works: dict[str, Work] = {"pageable": lambda: example.to(device)}
+    if device.type == "cuda":
+        pinned = example.pin_memory()
+        works["pinned"] = lambda: pinned.to(device, non_blocking=True)
+    return interleave(works, clock, seconds=seconds)

@@ -1,7 +1,7 @@
-"""What a piece of work asks of its device: how many kernels, and how often the host waits for an answer.
+"""Trace a call: how many kernels it launches, and how often the host waits for the device.
 
-On a CUDA device the profiler tells. On the CPU nothing ever waits, so calls are watched for those that would wait if
-the tensors were on a GPU: reading a value, a shape that depends on values, a copy of the host's numbers.
+On CUDA this uses the profiler. On the CPU nothing waits, so calls that would synchronize with a GPU are counted:
+reading a value, a shape that depends on values, a copy of host data.
 """
 
 from collections.abc import Callable
@@ -25,18 +25,18 @@ READS = {
     "unique_consecutive",
     "unique_dim",
 }
-"""Operators whose result, or its shape, the host must know before it can go on."""
+"""Operators whose result or shape the host must wait for."""
 
 ALLOCATES = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"}
-"""Operators that fill nothing, so that no kernel runs."""
+"""Operators that only allocate: no kernel runs."""
 
 CONVERTS = {"tolist", "numpy", "__array__", "cpu"}
-"""Methods that bring a tensor to the host. They never reach an operator where it is there already."""
+"""Methods that copy a tensor to the host. On the CPU they do not reach an operator."""
 
 FROM_HOST = {"tensor", "as_tensor", "new_tensor"}
-"""Functions that copy a number of Python's or numpy's to the device, and wait until that is done.
+"""Functions that copy a Python or numpy number to the device and wait.
 
-Where they copy several, an operator tells (``lift_fresh``), as it does of lists and arrays that are indices.
+Copies of several numbers, and indices from lists and arrays, reach an operator (``lift_fresh``).
 """
 
 CUDA_WAITS = {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy"}
@@ -44,18 +44,17 @@ CUDA_WAITS = {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy"}
 
 @dataclass(frozen=True)
 class Trace:
-    """What was asked of the device: the number of kernels, and what the host waited for, one name each time."""
+    """The number of kernels, and the names of the calls that the host waited for."""
 
     kernels: int
     waits: tuple[str, ...]
 
 
 def trace(work: Callable[[], object], device: torch.device) -> Trace:
-    """Run ``work`` once and return what it asked of the device that its tensors are on.
+    """Run ``work`` once and return its kernels and waits.
 
-    On the CPU, each operator that computes something counts as a kernel (views and bare allocations do not), and a wait
-    is what would be one on a GPU. Copies from the device that ``work`` makes itself, and what other threads do, are
-    not seen.
+    On the CPU, each operator that computes counts as a kernel (views and allocations do not), and calls that would wait
+    on a GPU count as waits. Copies from the device that ``work`` makes itself, and other threads, are not covered.
     """
     return _trace_cuda(work) if device.type == "cuda" else _trace_calls(work)
 
@@ -81,10 +80,10 @@ class _Methods(TorchFunctionMode):
 
 
 def _exchanges(name: str, args: Any, kwargs: dict[str, Any], result: Any) -> bool:
-    """Return whether a function copies a tensor to the host, or a single number from it."""
-    if name == "to":  # a device that is no string may be another tensor's, so be the GPU
+    """Return whether a function copies a tensor to the host, or a single number from the host."""
+    if name == "to":  # a torch.device may be another tensor's, thus a GPU
         return any(isinstance(each, str) and each == "cpu" for each in (*args[1:], *kwargs.values()))
-    if name == "__setitem__":  # of several samples it is a fill
+    if name == "__setitem__":  # several elements: a fill
         x, index, value = args
         places = index if isinstance(index, tuple) else (index,)
         return x.ndim == len(places) and all(type(each) is int for each in places) and not torch.is_tensor(value)
@@ -106,14 +105,14 @@ class _Operators(DispatchMode):
 
 
 def _reads(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Return whether the host must wait for what an operator computes, or for numbers of its own to be copied."""
+    """Return whether the host must wait for an operator's result, or for a copy of its own data."""
     if name == "lift_fresh":
         return bool(args[0].ndim)
     if name == "repeat_interleave":
         return kwargs.get("output_size") is None
     if name in ("index", "index_put", "index_put_"):
         masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
-        filled = name != "index" and args[2].numel() == 1  # which is done as masked_fill
+        filled = name != "index" and args[2].numel() == 1  # becomes masked_fill
         return bool(masks) and not filled
     return name in READS
 

@@ -1,4 +1,4 @@
-"""What is being used: CPU time, memory, shared memory, and the GPU. Looked at when asked, by no thread of its own."""
+"""Resource usage: CPU time, memory, shared memory, and the GPU; sampled on request, without a thread."""
 
 import itertools
 import shutil
@@ -16,12 +16,11 @@ from audioaug.units import Seconds
 
 @dataclass(frozen=True)
 class UsageSample:
-    """One look at the machine. ``None``: this machine has no such thing, or does not tell.
+    """One sample of the machine's usage. ``None``: not available.
 
-    ``cpu_seconds`` is what each live process has used so far, by process id, this one first and then its children.
-    ``ram_bytes`` is resident in all of them (memory they share counts for each); ``ram_percent`` is the part of the
-    machine's memory, or of what control groups allow, that is not free. ``shm_bytes`` is used of ``/dev/shm``, and
-    ``vram_bytes`` of the GPU, by everybody.
+    ``cpu_seconds``: CPU time so far by process id, this process first, then its children. ``ram_bytes``: resident
+    memory of all of them (shared memory counts for each). ``ram_percent``: used part of the machine's memory, or of the
+    control group's limit. ``shm_bytes`` and ``vram_bytes``: used by all processes of the machine.
     """
 
     cpu_seconds: dict[int, Seconds]
@@ -33,15 +32,14 @@ class UsageSample:
 
 
 def cpu_seconds(children: bool = True) -> Seconds:
-    """Return the CPU seconds, user and system, that this process and its live children have used so far."""
+    """Return the CPU seconds (user and system) of this process and its live children so far."""
     return sum(_cpu_seconds(_family() if children else [psutil.Process()]).values())
 
 
 def peak_vram(work: Callable[[], object], device: torch.device) -> int | None:
-    """Run ``work`` once and return the most bytes that torch had allocated on the device meanwhile.
+    """Run ``work`` once and return torch's peak allocation on the device in bytes; ``None`` if it is not CUDA.
 
-    What was allocated before counts too, and what CUDA libraries take behind torch's back does not. Not on CUDA there
-    is nothing to see: ``None`` is returned, and ``work`` is run all the same.
+    Earlier allocations count; allocations by CUDA libraries outside of torch do not.
     """
     if device.type != "cuda":
         work()
@@ -54,16 +52,16 @@ def peak_vram(work: Callable[[], object], device: torch.device) -> int | None:
 
 
 def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """Run ``work`` once and return the most bytes that torch had allocated for it at once, its result included.
+    """Run ``work`` once and return the peak of its own allocations in bytes, result included.
 
-    What was allocated before does not count; nor does what libraries take behind torch's back (FFT workspaces of the
-    CPU). On the CPU torch's profiler notes each allocation, on CUDA its caching allocator does.
+    Allocations by libraries outside of torch (FFT workspaces on the CPU) do not count. On the CPU torch's profiler
+    records allocations, on CUDA its caching allocator.
     """
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         return (peak_vram(work, device) or before) - before
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that its events are cleared at the end
+        warnings.simplefilter("ignore")  # the profiler warns that its events are cleared
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             result = work()
     del result
@@ -74,7 +72,7 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 
 def sample(device: torch.device) -> UsageSample:
-    """Look at the machine once."""
+    """Sample the machine's usage once."""
     family, ram = _family(), 0
     for process in family:
         with suppress(psutil.Error):
@@ -92,7 +90,7 @@ def sample(device: torch.device) -> UsageSample:
 def _cpu_seconds(processes: list[psutil.Process]) -> dict[int, Seconds]:
     used = {}
     for process in processes:
-        with suppress(psutil.Error):  # it ended just now
+        with suppress(psutil.Error):  # the process has ended
             times = process.cpu_times()
             used[process.pid] = times.user + times.system
     return used
@@ -122,7 +120,7 @@ def _gpu_percent(device: torch.device) -> float | None:
         return None
     try:
         return float(torch.cuda.utilization(device))
-    except Exception:  # needs nvidia-ml-py and a driver that tells
+    except Exception:  # needs nvidia-ml-py and driver support
         return None
 
 

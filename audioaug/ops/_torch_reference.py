@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.errors import UsageError
+from audioaug.errors import LibraryMissing
 
 
 @functools.cache
@@ -28,9 +28,9 @@ def why_unavailable() -> str:
 
 
 def transform_class(name: str) -> Any:
-    """Return torch-audiomentations' class of that name, exported or not; raise ``UsageError`` if it is not usable."""
+    """Return torch-audiomentations' class of that name, exported or not; raise ``LibraryMissing`` if it is missing."""
     if reason := why_unavailable():
-        raise UsageError(
+        raise LibraryMissing(
             f"{name} is a transform of torch-audiomentations, and {reason}",
             "Install torch 2.11.0 with torchaudio 2.11.0.",
         )
@@ -47,7 +47,7 @@ class TorchReference:
     Its ``parameters`` are plain numbers by name; entry k of a row of them is called ``name_k``.
 
     Raises:
-        UsageError: torch-audiomentations cannot be imported.
+        LibraryMissing: torch-audiomentations cannot be imported.
     """
 
     def __init__(self, name: str, arguments: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ class TorchReference:
         self.parameters: dict[str, Any] = {}
 
     def freeze_parameters(self) -> None:
-        """Do nothing: it is frozen, and draws only when told to."""
+        """Do nothing: it is frozen, and draws only in ``randomize_parameters``."""
 
     def randomize_parameters(self, samples: NDArray[np.float32], sample_rate: int) -> None:
         """Draw as the transform does for a batch of one."""

@@ -1,6 +1,6 @@
-"""AddBackgroundNoise: a stretch of a random recording, mixed in at a random level.
+"""AddBackgroundNoise: an excerpt of a random recording, mixed in at a random level.
 
-Shapes: B examples, C channels (1), T samples.
+Shapes: B examples, C channels (1), T samples, S samples of the bank; R rows, a channel of an example each.
 """
 
 import math
@@ -16,24 +16,34 @@ from numpy.typing import NDArray
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio, read_header
 from audioaug.core import (
+    FLOATS,
     FRACTION,
+    HOST_ONLY,
+    INTS,
+    STATIC,
     BatchInfo,
+    Capabilities,
     Contract,
     DeviceBatchInfo,
     Distribution,
     Op,
+    OptionalType,
     Params,
     TorchAudiomentationsOp,
     Uniform,
     UniformInt,
 )
-from audioaug.dsp import compiled
-from audioaug.dsp.levels import added, db_to_ratio, level, norm, norm_of_stretches, rms
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.levels import added, db_to_ratio, level, norm, norm_of_segments, rms
+from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
 
 SILENCE = 1e-9
 """Noise of a lower level than this is left out, as in the reference."""
+
+BLOCK = 1024
+"""Samples that stay in the cache while a loop works on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +78,17 @@ class AddBackgroundNoise(Op):
     lru_cache_size: None = None
 
     contract = Contract.exact(rtol=1e-5)
-    multichannel = False
-    needs_length = True
+    capabilities = Capabilities(multichannel=False, needs_length=True)
+    param_types = {
+        "snr_db": FLOATS,
+        "rms_db": FLOATS,
+        "file": HOST_ONLY,
+        "start": HOST_ONLY,
+        "span": INTS,
+        "repeats": STATIC,
+        "place": INTS,
+        "shard": OptionalType(FLOATS),
+    }
     limits = {"max_absolute_rms_db": (-float("inf"), 0.0)}
 
     def __post_init__(self) -> None:
@@ -89,20 +108,20 @@ class AddBackgroundNoise(Op):
             "start_share": FRACTION,
         }
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        where = layout(as_paths(self.sounds_path), clips.sample_rate)
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        where = layout(as_paths(self.sounds_path), batch.sample_rate)
         file_B = draw["file"].astype(np.int64)
-        spare_B = np.maximum(where.lengths_F[file_B] - clips.lengths, 0)
+        spare_B = np.maximum(where.lengths_F[file_B] - batch.lengths, 0)
         start_B = (draw["start_share"] * spare_B).astype(np.int64)
         start_B -= start_B % where.steps_F[file_B]  # the reference can only start on a sample of the file
-        span_B = np.minimum(where.lengths_F[file_B], np.maximum(clips.lengths, 1))
+        span_B = np.minimum(where.lengths_F[file_B], np.maximum(batch.lengths, 1))
         return {
             "snr_db": draw["snr_db"],
             "rms_db": draw["rms_db"],
             "file": file_B,
             "start": start_B,
             "span": span_B,
-            "repeats": int(span_B.min() < clips.lengths.max()),
+            "repeats": int(span_B.min() < batch.lengths.max()),
             **where.excerpts(file_B, start_B, span_B),
         }
 
@@ -119,40 +138,27 @@ class AddBackgroundNoise(Op):
             "duration": (frames + 0.5) / rate,
         }
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
-            level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
-        if compiled.fits(x_BCT):
-            return self._added_in_a_loop(x_BCT, level_B, params, clips)
-        noise_BT, rms_B = self._noise(x_BCT, params, clips)
-        return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
+            level_B = level(batch.masked(x_BCT), batch.lengths_B) / db_to_ratio(params["snr_db"])
+        return _with_noise(x_BCT, self, level_B, params, batch)
 
-    def _added_in_a_loop(
-        self, x_BCT: torch.Tensor, level_B: torch.Tensor, params: Params, clips: DeviceBatchInfo
-    ) -> torch.Tensor:
-        from audioaug.dsp.loops.excerpts import add_excerpts
-
-        bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
-        where = (bank, params["place"], params["span"])
-        gain_B = level_B * _inverse(norm_of_stretches(*where) / params["span"].sqrt())
-        return compiled.of_rows(add_excerpts, x_BCT, *where, gain_B, out=clips.out(x_BCT))
-
-    def _noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
+    def _noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
-        bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
+        bank = bank_of(params, as_paths(self.sounds_path), batch.sample_rate)
         samples, span_B1 = x_BCT.shape[-1], params["span"][:, None]
         noise_BT = windows(bank.on(x_BCT.device, samples), params["place"], samples)
-        if not params["repeats"] and clips.padded_to is None:
+        if not params["repeats"] and batch.padded_to is None:
             return noise_BT, norm(noise_BT) / math.sqrt(samples)
         time_T = torch.arange(samples, device=x_BCT.device, dtype=torch.int32)
         once_BT = torch.where(time_T < span_B1.int(), noise_BT, 0.0)
         rms_B = rms(once_BT, params["span"])
         return (once_BT.gather(1, time_T % span_B1) if params["repeats"] else once_BT), rms_B
 
-    def _unit_noise(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def _unit_noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return the excerpts at level 1."""
-        noise_BT, rms_B = self._noise(x_BCT, params, clips)
+        noise_BT, rms_B = self._noise(x_BCT, params, batch)
         return noise_BT * _inverse(rms_B)[:, None]
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp | None:
@@ -160,8 +166,8 @@ class AddBackgroundNoise(Op):
             return None
         return TorchAudiomentationsOp(
             "AddBackgroundNoise",
-            lambda x_BCT, params, clips: {
-                "background": self._unit_noise(x_BCT, params, clips),
+            lambda x_BCT, params, batch: {
+                "background": self._unit_noise(x_BCT, params, batch),
                 "snr_in_db": params["snr_db"],
             },
             {"background_paths": ["never-read.wav"]},
@@ -170,5 +176,53 @@ class AddBackgroundNoise(Op):
 
 
 def _inverse(rms_B: torch.Tensor) -> torch.Tensor:
-    """Return what brings noise to level 1, or, if it is as good as silent, to 0."""
+    """Return what brings noise to level 1, or, if it is silent, to 0."""
     return torch.where(rms_B < SILENCE, 0.0, 1 / rms_B)
+
+
+@primitive
+def _with_noise(
+    x_BCT: torch.Tensor, op: AddBackgroundNoise, level_B: torch.Tensor, params: Params, batch: DeviceBatchInfo
+) -> torch.Tensor:
+    """Add the excerpts at these levels."""
+    noise_BT, rms_B = op._noise(x_BCT, params, batch)
+    return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
+
+
+@_with_noise.loop()
+def _with_noise_by_loop(
+    x_BCT: torch.Tensor, op: AddBackgroundNoise, level_B: torch.Tensor, params: Params, batch: DeviceBatchInfo
+) -> torch.Tensor:
+    bank = bank_of(params, as_paths(op.sounds_path), batch.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
+    where = (bank, params["place"], params["span"])
+    gain_B = level_B * _inverse(norm_of_segments(*where) / params["span"].sqrt())
+    return run_rows(_add_excerpts, x_BCT, *where, gain_B, out=batch.out(x_BCT))
+
+
+@loop
+def _add_excerpts(
+    x_RT: Floats,
+    bank_S: Floats,
+    place_B: Integers,
+    span_B: Integers,
+    gain_B: Floats,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Add an excerpt, with a gain, to each row, ``channels`` of them an example. The result may be where x is."""
+    some = np.empty(BLOCK, dtype=np.float32)
+    for row in range(first, last):
+        example, begin = row // channels, 0
+        place, span, gain = place_B[example], span_B[example], gain_B[example]
+        while begin < x_RT.shape[1]:
+            since = begin % span
+            count = min(BLOCK, span - since, x_RT.shape[1] - begin)
+            x_T, y_T = x_RT[row, begin : begin + count], y_RT[row, begin : begin + count]
+            noise_T = bank_S[place + since : place + since + count]
+            for t in range(count):
+                some[t] = x_T[t] + gain * noise_T[t]
+            for t in range(count):
+                y_T[t] = some[t]
+            begin += count

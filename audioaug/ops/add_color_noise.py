@@ -4,6 +4,7 @@ Shapes: B examples, C channels, T samples, F frequencies, L = 2 * F - 2 taps.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import (
+    DRAWN_INTS,
+    FLOATS,
     FRACTION,
+    INTS,
     NOISE_KEY,
+    STATIC,
     BatchInfo,
     Contract,
     DeviceBatchInfo,
@@ -23,6 +28,7 @@ from audioaug.core import (
     TorchAudiomentationsOp,
     Uniform,
 )
+from audioaug.core.draws import numpy_seeded
 from audioaug.dsp.convolution import convolve
 from audioaug.dsp.levels import added, db_to_ratio, level, rms
 from audioaug.dsp.noise import a_weighting, gaussian, taps_of, uniform
@@ -60,7 +66,16 @@ class AddColorNoise(Op):
     p_apply_a_weighting: float = 0.0
     n_fft: int = 128
 
-    contract = Contract.statistical(level_db=0.3, given=2e-6)
+    contract = Contract.statistical(
+        level_db=0.3, noise_rtol=2e-6, numpy_draws=lambda op, params, shape: op._numpy_draws(params, shape)
+    )
+    param_types = {
+        "snr_db": FLOATS,
+        "f_decay": FLOATS,
+        "noise_key": DRAWN_INTS,
+        "weighted": INTS,
+        "some_plain": STATIC,
+    }
     limits = {"p_apply_a_weighting": (0.0, 1.0), "n_fft": (2, 2**24)}
 
     def distributions(self) -> dict[str, Distribution]:
@@ -71,7 +86,7 @@ class AddColorNoise(Op):
             "noise_key": NOISE_KEY,
         }
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         weighted = (draw["weighting_share"] < self.p_apply_a_weighting).astype(np.int64)
         plain = (draw["f_decay"] == 0) & (weighted == 0)
         numbers = {name: draw[name] for name in ("snr_db", "f_decay", "noise_key")}
@@ -85,19 +100,30 @@ class AddColorNoise(Op):
             "apply_a_weighting": bool(params["weighted"]),
         }
 
-    def numpy_draws(self, params: Params, shape: tuple[int, ...]) -> dict[str, NDArray[np.float32]]:
+    def _numpy_draws(self, params: Params, shape: tuple[int, ...]) -> dict[str, NDArray[np.float32]]:
         key_B = torch.tensor([int(params["noise_key"])])
         white = gaussian(key_B, int(np.prod(shape[:-1])), shape[-1]).reshape(shape)
         return {"normal": white.numpy(), "uniform": self._phases(key_B)[0].numpy()}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
+        with numpy_seeded(params["noise_key"]):
+            return super().apply_reference(reference, params, samples, sample_rate)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         channels, samples = x_BCT.shape[1:]
-        white_BCT = clips.masked(gaussian(params["noise_key"], channels, samples))
-        taps_BL = self._taps(params, clips.sample_rate)
+        white_BCT = batch.masked(gaussian(params["noise_key"], channels, samples))
+        taps_BL = self._taps(params, batch.sample_rate)
         first = (taps_BL.shape[-1] - 1) // 2
-        noise_BCT = clips.masked(convolve(white_BCT, taps_BL[:, None], start=first, samples_out=samples))
-        rms_B = torch.linalg.vector_norm(rms(noise_BCT, clips.lengths_B[:, None]), dim=1) / math.sqrt(channels)
-        level_B = level(clips.masked(x_BCT), clips.lengths_B) / db_to_ratio(params["snr_db"])
+        noise_BCT = batch.masked(convolve(white_BCT, taps_BL[:, None], start=first, samples_out=samples))
+        rms_B = torch.linalg.vector_norm(rms(noise_BCT, batch.lengths_B[:, None]), dim=1) / math.sqrt(channels)
+        level_B = level(batch.masked(x_BCT), batch.lengths_B) / db_to_ratio(params["snr_db"])
         scale_B = level_B / rms_B.masked_fill(rms_B == 0, 1.0)
         if params["some_plain"]:
             plain_B = (params["f_decay"] == 0) & (params["weighted"] == 0)
@@ -125,9 +151,10 @@ class AddColorNoise(Op):
         # Its exponent is meant for power, but acts on amplitude: halved, the slope is the one that was drawn.
         return TorchAudiomentationsOp(
             "AddColoredNoise",
-            lambda x_BCT, params, clips: {
+            lambda x_BCT, params, batch: {
                 "snr_in_db": params["snr_db"],
                 "f_decay": params["f_decay"] / (-2 * DB_PER_OCTAVE),
             },
             differs="one second of noise repeated, the same on all channels; a smooth slope; each channel's own level",
+            seed_from="noise_key",
         )

@@ -15,7 +15,21 @@ from numpy.typing import NDArray
 
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
-from audioaug.core import NOISE_KEY, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params
+from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    INTS,
+    NOISE_KEY,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    OptionalType,
+    Params,
+)
 from audioaug.dsp.levels import db_to_ratio, rms, rms_without_silence
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
@@ -52,12 +66,12 @@ class AddShortNoises(Op):
         min_time_between_sounds: shortest pause, in seconds, at least 0.
         max_time_between_sounds: longest pause, in seconds; the first sound starts at most that long before or after
             the example does.
-        noise_rms: the level of a sound is ``"absolute"``, ``"relative"`` to the stretch of the example that it falls
+        noise_rms: the level of a sound is ``"absolute"``, ``"relative"`` to the segment of the example that it falls
             on, or ``"relative_to_whole_input"``.
         min_absolute_noise_rms_db: lowest level, in dB of full scale; only for ``noise_rms="absolute"``.
         max_absolute_noise_rms_db: highest level, in dB, below 0.
         add_all_noises_with_same_level: draw the level once for an example, not for each sound.
-        include_silence_in_noise_rms_estimation: with ``False``, stretches of 25 ms of a sound do not count for its
+        include_silence_in_noise_rms_estimation: with ``False``, segments of 25 ms of a sound do not count for its
             level if they are more than 28 dB softer than its loudest.
         burst_probability: that the next sound starts during a sound and not after a pause; above 0, at most 1.
         min_pause_factor_during_burst: when it then starts at the earliest, as a share of the sound; above 0, at most 1.
@@ -102,8 +116,14 @@ class AddShortNoises(Op):
     lru_cache_size: int | None = 64
 
     contract = Contract.exact(rtol=1e-5)
-    multichannel = False
-    needs_length = True
+    capabilities = Capabilities(multichannel=False, needs_length=True)
+    param_types = {
+        "schedule_key": HOST_ONLY,
+        **dict.fromkeys(("row", "begin", "count", "played", "left", "fade_in", "fade_out", "place"), INTS),
+        "level_db": FLOATS,
+        "longest": STATIC,
+        "shard": OptionalType(FLOATS),
+    }
     limits = {
         **{f"min_{name}": (0.0, float("inf")) for name in ("time_between_sounds", "fade_in_time", "fade_out_time")},
         "min_pause_factor_during_burst": (0.0, 1.0),
@@ -135,11 +155,11 @@ class AddShortNoises(Op):
         find_audio(as_paths(self.sounds_path))
         return {"schedule_key": NOISE_KEY}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        sounds = self._heard(draw["schedule_key"], clips)
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        sounds = self._heard(draw["schedule_key"], batch)
         silent = max(1, -(-len(sounds["row"]) // SOUND_STEP)) * SOUND_STEP - len(sounds["row"])
         longest = -(-int(sounds["count"].max(initial=1)) // SAMPLE_STEP) * SAMPLE_STEP
-        where = layout(as_paths(self.sounds_path), clips.sample_rate)
+        where = layout(as_paths(self.sounds_path), batch.sample_rate)
         excerpts = where.excerpts(sounds.pop("file"), sounds["played"], sounds["count"])
         sounds["place"] = excerpts.pop("place")
         padded = {name: np.pad(values_S, (0, silent)) for name, values_S in sounds.items()}
@@ -152,17 +172,17 @@ class AddShortNoises(Op):
         files, named = find_audio(paths), [sound._asdict() for sound in sounds]
         return {"sounds": [{"file_path": files[sound.pop("file")], **sound} for sound in named]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         time_N, count_S1 = torch.arange(params["longest"], device=x_BCT.device), params["count"][:, None]
         inside_SN = time_N < count_S1
         within_SN = torch.minimum(time_N, (count_S1 - 1).clamp(min=0))
         fade_SN = torch.where(inside_SN, _fades(within_SN, params), 0.0)
-        bank = bank_of(params, as_paths(self.sounds_path), clips.sample_rate)
+        bank = bank_of(params, as_paths(self.sounds_path), batch.sample_rate)
         noise_SN = windows(bank.on(x_BCT.device, len(time_N)), params["place"], len(time_N)) * fade_SN
-        x_P = x_BCT.reshape(-1)  # all examples behind each other
+        x_P = x_BCT.reshape(-1)  # all examples one after the other
         place_SN = (params["row"] * x_BCT.shape[-1] + params["begin"])[:, None] + within_SN
-        rms_S1 = self._rms(noise_SN, params, clips)[:, None]
-        level_S1 = self._level(x_BCT, place_SN, inside_SN, params, clips)[:, None]
+        rms_S1 = self._rms(noise_SN, params, batch)[:, None]
+        level_S1 = self._level(x_BCT, place_SN, inside_SN, params, batch)[:, None]
         heard_SN = inside_SN & (rms_S1 > 0)
         noise_SN = torch.where(heard_SN, noise_SN / rms_S1.masked_fill(rms_S1 == 0, 1.0) * level_S1, 0.0)
         if gain_db := self.signal_gain_db_during_noise or self.signal_gain_in_db_during_noise:
@@ -171,11 +191,11 @@ class AddShortNoises(Op):
             x_P = x_P * db_to_ratio(fade_P * gain_db)
         return x_P.index_add(0, place_SN.flatten(), noise_SN.flatten()).view_as(x_BCT)
 
-    def _rms(self, noise_SN: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def _rms(self, noise_SN: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return the level of the sounds as they are."""
         if self.include_silence_in_noise_rms_estimation:
             return rms(noise_SN, params["count"])
-        return rms_without_silence(noise_SN, params["count"], max(1, int(0.025 * clips.sample_rate)))
+        return rms_without_silence(noise_SN, params["count"], max(1, int(0.025 * batch.sample_rate)))
 
     def _level(
         self,
@@ -183,23 +203,23 @@ class AddShortNoises(Op):
         place_SN: torch.Tensor,
         inside_SN: torch.Tensor,
         params: Params,
-        clips: DeviceBatchInfo,
+        batch: DeviceBatchInfo,
     ) -> torch.Tensor:
         """Return the level that the sounds are to have, which fall on these places."""
         ratio_S = db_to_ratio(params["level_db"])
         if self.noise_rms == "relative":
             return ratio_S * rms(torch.where(inside_SN, x_BCT.reshape(-1)[place_SN], 0.0), params["count"])
         if self.noise_rms == "relative_to_whole_input":
-            return ratio_S * rms(clips.masked(x_BCT)[:, 0], clips.lengths_B)[params["row"]]
+            return ratio_S * rms(batch.masked(x_BCT)[:, 0], batch.lengths_B)[params["row"]]
         return ratio_S
 
-    def _heard(self, keys: NDArray[np.float64], clips: BatchInfo) -> dict[str, NDArray[Any]]:
+    def _heard(self, keys: NDArray[np.float64], batch: BatchInfo) -> dict[str, NDArray[Any]]:
         """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""
-        where, rate = layout(as_paths(self.sounds_path), clips.sample_rate), clips.sample_rate
+        where, rate = layout(as_paths(self.sounds_path), batch.sample_rate), batch.sample_rate
         seconds_F = (where.lengths_F / rate).tolist()
         schedules = [
             self._schedule(key, seconds, seconds_F)
-            for key, seconds in zip(keys.tolist(), (clips.lengths / rate).tolist())
+            for key, seconds in zip(keys.tolist(), (batch.lengths / rate).tolist())
         ]
         row = np.repeat(np.arange(len(schedules)), [len(sounds) for sounds in schedules])
         flat = np.asarray([sound for sounds in schedules for sound in sounds], dtype=np.float64)
@@ -209,7 +229,7 @@ class AddShortNoises(Op):
             (table[name] * rate).astype(np.int64) for name in ("start", "fade_in_time", "fade_out_time")
         )
         begin, played = np.maximum(start, 0), np.maximum(-start, 0)
-        count = np.minimum(start + where.lengths_F[file], clips.lengths[row]) - begin
+        count = np.minimum(start + where.lengths_F[file], batch.lengths[row]) - begin
         columns = {
             "row": row,
             "begin": begin,
@@ -254,9 +274,9 @@ class AddShortNoises(Op):
         return Sound(fade_in, start, start + seconds_F[file], fade_out, file, *levels)
 
     @classmethod
-    def arguments_of(cls, reference: Any) -> dict[str, Any]:
+    def from_reference(cls, reference: Any) -> dict[str, Any]:
         """Read the arguments back; the reference keeps the gain under both names, and no gain as 0."""
-        arguments = super().arguments_of(reference)
+        arguments = super().from_reference(reference)
         if arguments["signal_gain_in_db_during_noise"] is not None or not arguments["signal_gain_db_during_noise"]:
             arguments["signal_gain_db_during_noise"] = None
         return arguments

@@ -3,6 +3,7 @@
 Shapes: B examples, C channels, T samples.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,9 +11,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import NOISE_KEY, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
-from audioaug.core.draws import legacy_generators
-from audioaug.dsp.pad import PadMode, pad
+from audioaug.core import (
+    HOST_ONLY,
+    INTS,
+    LENGTHS,
+    NOISE_KEY,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Timeline,
+)
+from audioaug.core.draws import legacy_generators, numpy_seeded
+from audioaug.dsp.windows import PadMode, pad
 from audioaug.errors import ChainError
 
 
@@ -36,22 +51,22 @@ class AdjustDuration(Op):
     padding_position: Literal["start", "end"] = "end"
 
     contract = Contract.exact(rtol=0.0)
-    needs_length = True
-    changes_length = True
+    capabilities = Capabilities(needs_length=True, changes_length=True, changes_timing=True)
+    param_types = {"noise_key": HOST_ONLY, "start": INTS, "length_out": LENGTHS, "target": STATIC}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.duration_samples is None) == (self.duration_seconds is None):
             raise ChainError("AdjustDuration takes either duration_samples or duration_seconds, and one of them.")
         if (self.duration_samples or self.duration_seconds or 0) <= 0:
-            raise ChainError(f"AdjustDuration: {self.duration_samples or self.duration_seconds} is no duration.")
+            raise ChainError(f"AdjustDuration: {self.duration_samples or self.duration_seconds} is not a duration.")
 
     def distributions(self) -> dict[str, Distribution]:
         return {"noise_key": NOISE_KEY}  # the reference draws from numpy's global generator, which takes a seed
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        target = self.duration_samples or int((self.duration_seconds or 0.0) * clips.sample_rate)
-        spare = clips.lengths - target
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        target = self.duration_samples or int((self.duration_seconds or 0.0) * batch.sample_rate)
+        spare = batch.lengths - target
         start = [
             int(generator.randint(0, count)) if count > 0 else 0
             for generator, count in zip(legacy_generators(draw["noise_key"]), spare.tolist(), strict=True)
@@ -59,15 +74,26 @@ class AdjustDuration(Op):
         return {
             **draw,
             "start": np.asarray(start, dtype=np.int64),
-            "length_out": np.full_like(clips.lengths, target),
+            "length_out": np.full_like(batch.lengths, target),
             "target": target,
         }
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        target, length_B = params["target"], clips.lengths_B
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
+        with numpy_seeded(params["noise_key"]):
+            return super().apply_reference(reference, params, samples, sample_rate)
+
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        target, length_B = params["target"], batch.lengths_B
         kept_B = length_B.clamp(max=target)
         place_B = target - kept_B if self.padding_position == "start" else torch.zeros_like(kept_B)
         return pad(x_BCT, params["start"], kept_B, place_B, target, self.padding_mode)
@@ -79,7 +105,7 @@ class AdjustDuration(Op):
         return Timeline.padded(length, target, params["start"], kept, place, self.padding_mode)
 
     @classmethod
-    def arguments_of(cls, reference: Any) -> dict[str, Any]:
-        arguments = super().arguments_of(reference)
+    def from_reference(cls, reference: Any) -> dict[str, Any]:
+        arguments = super().from_reference(reference)
         mode = arguments["padding_mode"]
         return {**arguments, "padding_mode": "silence" if mode == "constant" else mode}

@@ -10,7 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform, UniformInt
+from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    STATIC,
+    BatchInfo,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Uniform,
+    UniformInt,
+)
 from audioaug.dsp.stft import masked_spectrum
 from audioaug.errors import ChainError
 
@@ -58,6 +70,13 @@ class AirAbsorption(Op):
     max_distance: float = 100.0
 
     contract = Contract.exact(rtol=1e-5)
+    param_types = {
+        "tens_of_degrees": HOST_ONLY,
+        "humidity": HOST_ONLY,
+        "distance": HOST_ONLY,
+        "mask": FLOATS,
+        "n_fft": STATIC,
+    }
     limits = {
         "min_humidity": (30.0, 90.0),
         "max_humidity": (30.0, 90.0),
@@ -78,12 +97,12 @@ class AirAbsorption(Op):
             "distance": Uniform(self.min_distance, self.max_distance),
         }
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         """Add each row's mask, all in one flat array, and the FFT size that leaves the lowest band one bin."""
-        n_fft = 1 << (int(clips.sample_rate / 2 / (CENTRES_HZ[0] / 2**0.5)) - 1).bit_length()
+        n_fft = 1 << (int(batch.sample_rate / 2 / (CENTRES_HZ[0] / 2**0.5)) - 1).bit_length()
         dampness = np.searchsorted((50, 70), draw["humidity"])
         per_km_B9 = PER_KILOMETRE[draw["tens_of_degrees"].astype(np.int64) - 1, dampness]
-        frequencies = np.arange(n_fft // 2 + 1) * clips.sample_rate / n_fft
+        frequencies = np.arange(n_fft // 2 + 1) * batch.sample_rate / n_fft
         per_km_BF = np.stack([np.interp(frequencies, CENTRES_HZ, row) for row in per_km_B9])
         mask_BF = np.exp(-1e-3 * draw["distance"][:, None] * per_km_BF)
         return {**draw, "mask": mask_BF.reshape(-1), "n_fft": n_fft}
@@ -92,6 +111,6 @@ class AirAbsorption(Op):
         whole = {"temperature": 10 * int(params["tens_of_degrees"]), "humidity": int(params["humidity"])}
         return {**whole, "distance": params["distance"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         mask_BF = params["mask"].reshape(len(x_BCT), -1)
-        return masked_spectrum(x_BCT, clips.lengths_B, mask_BF, params["n_fft"])
+        return masked_spectrum(x_BCT, batch.lengths_B, mask_BF, params["n_fft"])

@@ -15,12 +15,20 @@ from numpy.typing import NDArray
 from audioaug.audio.bank import bank_of, layout
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    INTS,
+    LENGTHS,
+    STATIC,
     BatchInfo,
+    Capabilities,
     Contract,
     DeviceBatchInfo,
     Distribution,
     Op,
+    OptionalType,
     Params,
+    ParamType,
     Timeline,
     TorchAudiomentationsOp,
     UniformInt,
@@ -62,17 +70,24 @@ class ApplyImpulseResponse(Op):
         return {"file": UniformInt(0, len(find_audio(as_paths(self.ir_path))) - 1)}
 
     @property
-    def changes_length(self) -> bool:
-        return not self.leave_length_unchanged
+    def capabilities(self) -> Capabilities:
+        longer = not self.leave_length_unchanged
+        return Capabilities(needs_length=longer, changes_length=longer, changes_timing=longer)
 
     @property
-    def needs_length(self) -> bool:
-        return self.changes_length
+    def param_types(self) -> dict[str, ParamType]:
+        return {
+            "file": HOST_ONLY,
+            **dict.fromkeys(("which", "place", "length", "channels"), INTS),
+            "longest": STATIC,
+            "shard": OptionalType(FLOATS),
+            **({} if self.leave_length_unchanged else {"length_out": LENGTHS}),
+        }
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        where = layout(as_paths(self.ir_path), clips.sample_rate, mono=clips.channels == 1)
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        where = layout(as_paths(self.ir_path), batch.sample_rate, mono=batch.channels == 1)
         file_B = draw["file"].astype(np.int64)
-        tail = {"length_out": clips.lengths + where.lengths_F[file_B] - 1} if self.changes_length else {}
+        tail = {"length_out": batch.lengths + where.lengths_F[file_B] - 1} if not self.leave_length_unchanged else {}
         # Of few files all responses are transformed, of many those that were drawn.
         few = len(where.files) <= len(file_B)
         file_N, which_B = (np.arange(len(where.files)), file_B) if few else (file_B, np.arange(len(file_B)))
@@ -90,17 +105,17 @@ class ApplyImpulseResponse(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"ir_file_path": find_audio(as_paths(self.ir_path))[int(params["file"])]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        full = convolve(clips.masked(x_BCT), self._taps(x_BCT, params, clips), params["which"])
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        full = convolve(batch.masked(x_BCT), self._taps(x_BCT, params, batch), params["which"])
         peak_B11 = peak(full)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
         gain_B11 = torch.where(peak_B11 > 0, 0.5 / peak_B11.masked_fill(peak_B11 == 0, 1.0), 1.0)
-        return torch.mul(kept, gain_B11, out=None if self.changes_length else clips.out(x_BCT))
+        return torch.mul(kept, gain_B11, out=batch.out(x_BCT) if self.leave_length_unchanged else None)
 
-    def _taps(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def _taps(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return N responses for each channel, zero-padded; (N, C, L)."""
         channels = x_BCT.shape[1]
-        bank = bank_of(params, as_paths(self.ir_path), clips.sample_rate, mono=channels == 1)
+        bank = bank_of(params, as_paths(self.ir_path), batch.sample_rate, mono=channels == 1)
         time_L = torch.arange(params["longest"], device=x_BCT.device)
         length_N1, place_N1 = params["length"][:, None], params["place"][:, None]
         channel_NC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]
@@ -108,17 +123,13 @@ class ApplyImpulseResponse(Op):
         taps_NCL = windows(bank.on(x_BCT.device, longest), place_NC.flatten(), longest).view(*place_NC.shape, longest)
         return torch.where((time_L < length_N1)[:, None], taps_NCL, 0.0)
 
-    @property
-    def changes_timing(self) -> bool:
-        return self.changes_length
-
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
             "ApplyImpulseResponse",
-            lambda x_BCT, params, clips: {"ir": self._taps(x_BCT, params, clips)[params["which"], :1]},
+            lambda x_BCT, params, batch: {"ir": self._taps(x_BCT, params, batch)[params["which"], :1]},
             {"ir_paths": ["never-read.wav"]},
             differs="fed with clips in memory, since it cannot read files any more; the peak is not scaled to 0.5",
         )

@@ -10,7 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, UniformInt
+from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    UniformInt,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +40,20 @@ class BitCrush(Op):
     max_bit_depth: int = 10
 
     contract = Contract.exact(rtol=1e-6)
-    keeps_silence = True
+    capabilities = Capabilities(keeps_silence=True)
+    param_types = {"bit_depth": HOST_ONLY, "steps": FLOATS}
     limits = {"min_bit_depth": (1, 32), "max_bit_depth": (1, 32)}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"bit_depth": UniformInt(self.min_bit_depth, self.max_bit_depth)}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         return {**draw, "steps": 2.0 ** (draw["bit_depth"] - 1) + 1}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"bit_depth": int(params["bit_depth"])}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         # A true division, here and there: a sample that lies half-way must not be moved before it is rounded.
         steps_B11 = params["steps"][:, None, None]
         return (x_BCT * steps_B11).round() / steps_B11

@@ -33,5 +33,5 @@ class Clip(Op):
         if self.a_min >= self.a_max:
             raise ChainError(f"Clip: a_min is {self.a_min}, but it must be below a_max ({self.a_max}).")
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        return torch.clamp(x_BCT, self.a_min, self.a_max, out=clips.out(x_BCT))
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        return torch.clamp(x_BCT, self.a_min, self.a_max, out=batch.out(x_BCT))

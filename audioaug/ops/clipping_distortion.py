@@ -10,8 +10,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, UniformInt
+from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    INTS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    UniformInt,
+)
 from audioaug.dsp.levels import RANKED, at_rank, ranked
+
+RANK_TYPES = dict(zip(RANKED, (INTS, FLOATS, STATIC, STATIC)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +48,18 @@ class ClippingDistortion(Op):
     max_percentile_threshold: int = 40
 
     contract = Contract.exact(rtol=1e-6)
-    needs_length = True
+    capabilities = Capabilities(needs_length=True)
+    param_types = {
+        "percentile_threshold": HOST_ONLY,
+        **{f"{side}_{name}": kind for side in ("low", "high") for name, kind in RANK_TYPES.items()},
+    }
     limits = {"min_percentile_threshold": (0, 100), "max_percentile_threshold": (0, 100)}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"percentile_threshold": UniformInt(self.min_percentile_threshold, self.max_percentile_threshold)}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        count, side = clips.lengths * clips.channels, draw["percentile_threshold"] // 2
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        count, side = batch.lengths * batch.channels, draw["percentile_threshold"] // 2
         params = dict(draw)
         for name, percentage in (("low", side), ("high", 100 - side)):
             params |= {f"{name}_{key}": value for key, value in ranked(percentage / 100, count).items()}
@@ -49,7 +68,7 @@ class ClippingDistortion(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"percentile_threshold": int(params["percentile_threshold"])}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        x_BN = clips.masked(x_BCT, value=torch.inf).flatten(1)
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        x_BN = batch.masked(x_BCT, value=torch.inf).flatten(1)
         low_B, high_B = (at_rank(x_BN, *(params[f"{name}_{key}"] for key in RANKED)) for name in ("low", "high"))
         return x_BCT.clamp(low_B[:, None, None], high_B[:, None, None])

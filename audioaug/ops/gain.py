@@ -10,7 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Contract, DeviceBatchInfo, Distribution, Op, Params, TorchAudiomentationsOp, Uniform
+from audioaug.core import (
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Linear,
+    Op,
+    Params,
+    TorchAudiomentationsOp,
+    Uniform,
+)
 from audioaug.dsp.levels import db_to_ratio
 
 
@@ -30,7 +41,7 @@ class Gain(Op):
     max_gain_db: float = 12.0
 
     contract = Contract.exact(rtol=1e-6)
-    keeps_silence = True
+    capabilities = Capabilities(keeps_silence=True, linear=True)
 
     def distributions(self) -> dict[str, Distribution]:
         return {"gain_db": Uniform(self.min_gain_db, self.max_gain_db)}
@@ -38,13 +49,13 @@ class Gain(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"amplitude_ratio": 10 ** (params["gain_db"] / 20)}
 
-    def factor(self, draw: Params) -> NDArray[np.float64]:
-        return np.power(10.0, draw["gain_db"] / 20)
+    def linear(self, draw: Params, batch: BatchInfo) -> Linear:
+        return Linear(factor=np.power(10.0, draw["gain_db"] / 20))
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        return torch.mul(x_BCT, db_to_ratio(params["gain_db"])[:, None, None], out=clips.out(x_BCT))
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        return torch.mul(x_BCT, db_to_ratio(params["gain_db"])[:, None, None], out=batch.out(x_BCT))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
-            "Gain", lambda x_BCT, params, clips: {"gain_factors": db_to_ratio(params["gain_db"])[:, None, None]}
+            "Gain", lambda x_BCT, params, batch: {"gain_factors": db_to_ratio(params["gain_db"])[:, None, None]}
         )

@@ -8,7 +8,17 @@ from typing import Any
 
 import torch
 
-from audioaug.core import Contract, DeviceBatchInfo, Op, Params, TorchAudiomentationsOp
+from audioaug.core import (
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Linear,
+    Op,
+    Params,
+    TorchAudiomentationsOp,
+    arguments,
+)
 from audioaug.ops._torch_reference import TorchReference
 
 
@@ -23,17 +33,16 @@ class Identity(Op):
     """
 
     contract = Contract.exact(rtol=0.0)
-    keeps_silence = True
-    library = "torch_audiomentations"
+    capabilities = Capabilities(keeps_silence=True, linear=True, library="torch_audiomentations")
 
     def reference(self) -> Any:
-        return TorchReference(self.name, self.arguments())
+        return TorchReference(self.name, arguments(self))
 
-    def factor(self, draw: Params) -> float:
-        return 1.0
+    def linear(self, draw: Params, batch: BatchInfo) -> Linear:
+        return Linear()
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         return x_BCT
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
-        return TorchAudiomentationsOp("Identity", lambda x_BCT, params, clips: {})
+        return TorchAudiomentationsOp("Identity", lambda x_BCT, params, batch: {})

@@ -5,7 +5,7 @@ Shapes: B examples, C channels, T samples.
 
 import importlib
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def on_device(twin: Callable[..., torch.Tensor]) -> Callable[[Function], Function]:
-    """Declare a function's twin on the device: ``twin(x_BCT, sample_rate, **kwargs)``, for a whole batch at once.
+    """Declare a function's twin on the device: ``twin(x_BCT, sample_rate, **kwargs)``, for a whole batch.
 
     It must do to each example what the function does to that clip, whatever the others are, draw nothing, and leave
     shape and input as they are. Behind the end of a shorter clip is silence.
@@ -31,8 +31,8 @@ def on_device(twin: Callable[..., torch.Tensor]) -> Callable[[Function], Functio
         >>> @on_device(lambda x_BCT, sample_rate, ratio: x_BCT * ratio)
         ... def scaled(samples, sample_rate, ratio):
         ...     return samples * ratio
-        >>> Lambda(transform=scaled, kwargs={"ratio": 0.5}).why_not_on_device()
-        ''
+        >>> Lambda(transform=scaled, kwargs={"ratio": 0.5}).contract.kind
+        'exact'
     """
 
     def declare(function: Function) -> Function:
@@ -43,7 +43,7 @@ def on_device(twin: Callable[..., torch.Tensor]) -> Callable[[Function], Functio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lambda(Op):
+class Lambda(Op, imports_code=True):
     """Call your function with a clip.
 
     Whatever it draws from the global generators of Python, numpy and torch depends on seed, epoch and index only.
@@ -57,17 +57,16 @@ class Lambda(Op):
 
     Raises:
         ChainError: there is no such function. Also if a chain is to be written to a file, and the function cannot be
-            imported, or an argument is no plain value.
+            imported, or an argument is not a plain value.
 
     Reference: ``audiomentations.Lambda``, which takes the items of ``kwargs`` as keyword arguments. What the function
-    does is no part of a chain's hash; its name is.
+    does is not part of a chain's hash; its name is.
     """
 
     transform: Callable[..., Any] | str
     kwargs: Mapping[str, Any] | None = None
 
     contract = Contract.exact(rtol=1e-5)
-    imports_code = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,6 +79,9 @@ class Lambda(Op):
                 f"Lambda: kwargs is {self.kwargs!r}, but it must be a mapping of names, other than transform and p."
             )
         object.__setattr__(self, "kwargs", dict(self.kwargs) if self.kwargs else None)
+        if not callable(getattr(self.transform, "on_device", None)):
+            reason = f"{_name(self.transform)} has no twin on the device (see {__name__}.on_device)."
+            object.__setattr__(self, "contract", Contract.cpu_only(reason))
 
     def distributions(self) -> dict[str, Distribution]:
         return {"code_key": NOISE_KEY}
@@ -90,26 +92,31 @@ class Lambda(Op):
         return audiomentations.Lambda(self.transform, p=self.p, **(self.kwargs or {}))
 
     @classmethod
-    def arguments_of(cls, reference: Any) -> dict[str, Any]:
+    def from_reference(cls, reference: Any) -> dict[str, Any]:
         return {"transform": reference.transform, "kwargs": reference.kwargs, "p": reference.p}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {}
 
-    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
         reference.parameters = {"should_apply": True}
-        return _code.run(reference, f"Lambda: {_name(self.transform)}", samples, sample_rate)
+        return _code.run(reference, f"Lambda: {_name(self.transform)}", samples, sample_rate, params["code_key"])
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        result: torch.Tensor = self.transform.on_device(x_BCT, clips.sample_rate, **(self.kwargs or {}))  # type: ignore[union-attr]
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        result: torch.Tensor = self.transform.on_device(x_BCT, batch.sample_rate, **(self.kwargs or {}))  # type: ignore[union-attr]
         return result.clone()  # the next op may write over it, and the function may have kept it
 
-    def why_not_on_device(self) -> str:
-        if callable(getattr(self.transform, "on_device", None)):
-            return ""
-        return f"Lambda: {_name(self.transform)} has no twin on the device (see audioaug.ops.lambda_.on_device)."
-
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, for_file: bool = True) -> dict[str, Any]:
+        if not for_file:
+            kwargs = {name: _code.described(value) for name, value in (self.kwargs or {}).items()}
+            return self._declared(_name(self.transform), kwargs)
         module, name = getattr(self.transform, "__module__", None), _name(self.transform)
         if module == "__main__" or not _is(self.transform, module, name):
             raise ChainError(
@@ -121,14 +128,11 @@ class Lambda(Op):
                 f"Lambda: kwargs is {self.kwargs!r}, of which a file cannot hold everything.",
                 "Use numbers, text and lists, or keep the chain in Python.",
             )
-        return {self.name: self._told(f"{module}:{name}", self.kwargs)}
+        return self._declared(f"{module}:{name}", self.kwargs)
 
-    def describe(self) -> dict[str, Any]:
-        kwargs = {name: _code.described(value) for name, value in (self.kwargs or {}).items()}
-        return {self.name: self._told(_name(self.transform), kwargs)}
-
-    def _told(self, transform: str, kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {**super()._declared("to_dict"), "transform": transform, **({"kwargs": plain(kwargs)} if kwargs else {})}
+    def _declared(self, transform: str, kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+        [(name, declared)] = super().to_dict().items()
+        return {name: {**declared, "transform": transform, **({"kwargs": plain(kwargs)} if kwargs else {})}}
 
 
 def _imported(place: str) -> Any:

@@ -47,7 +47,7 @@ class LoudnessNormalization(Op):
         lufs = loudness.integrated_loudness(samples.transpose(), sample_rate) if measurable else -np.inf
         return {"loudness": lufs, "lufs": params["lufs"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        loudness_B = integrated_loudness(x_BCT, clips.lengths_B, clips.sample_rate)
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        loudness_B = integrated_loudness(x_BCT, batch.lengths_B, batch.sample_rate)
         gain_B = torch.pow(10.0, (params["lufs"] - loudness_B) / 20)
         return x_BCT * torch.where(loudness_B > -torch.inf, gain_B, 1.0).float()[:, None, None]

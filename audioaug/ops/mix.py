@@ -12,8 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import (
+    FLOATS,
     FRACTION,
+    INTS,
     BatchInfo,
+    Capabilities,
     Contract,
     DeviceBatchInfo,
     Distribution,
@@ -21,6 +24,7 @@ from audioaug.core import (
     Params,
     TorchAudiomentationsOp,
     Uniform,
+    arguments,
 )
 from audioaug.dsp.levels import added, db_to_ratio, rms, with_others
 from audioaug.ops._torch_reference import TorchReference
@@ -54,53 +58,54 @@ class Mix(Op):
     mix_target: Literal["original", "union"] = "union"
 
     contract = Contract.exact(rtol=2e-6)
-    library = "torch_audiomentations"
+    capabilities = Capabilities(mixes_examples=True, library="torch_audiomentations")
+    param_types = {"snr_in_db": FLOATS, "partner": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"snr_in_db": Uniform(self.min_snr_in_db, self.max_snr_in_db), "partner_share": FRACTION}
 
-    def why_not_in_worker(self) -> str:
-        return f"{self.name}: it mixes examples of one batch, and a worker sees one example at a time."
-
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        partner_B = (draw["partner_share"] * len(clips.lengths)).astype(np.int64)
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        partner_B = (draw["partner_share"] * len(batch.lengths)).astype(np.int64)
         return {"snr_in_db": draw["snr_in_db"], "partner": partner_B}
 
-    def mixing(self, draw: Params, clips: BatchInfo) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        partner_B = self.resolve(draw, clips)["partner"]
+    def mixing(self, draw: Params, batch: BatchInfo) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        partner_B = self.resolve(draw, batch)["partner"]
         if self.mix_target == "original":
             return np.arange(len(partner_B)), np.ones(len(partner_B))
         return partner_B, 1.0 / (1.0 + 10.0 ** (-draw["snr_in_db"] / 10.0))
 
     def reference(self) -> Any:
-        return TorchReference(self.name, self.arguments())
+        return TorchReference(self.name, arguments(self))
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"snr_in_db": params["snr_in_db"], "sample_idx": 0}  # the only example of a batch of one
 
-    def apply_reference_batch(
-        self, reference: Any, params: Params, clips: Sequence[NDArray[np.float32]], sample_rate: int
-    ) -> list[NDArray[np.float32]]:
-        mixed = []
-        for x_CT, partner, snr_in_db in zip(clips, params["partner"], params["snr_in_db"]):
-            other_CT = clips[partner][:, : x_CT.shape[1]]
-            other_CT = np.pad(other_CT, ((0, 0), (0, x_CT.shape[1] - other_CT.shape[1])))
-            parameters = {"snr_in_db": torch.tensor([snr_in_db] * 2).float(), "sample_idx": torch.tensor([1, 0])}
-            pair_2CT = torch.from_numpy(np.stack([x_CT, other_CT]))
-            mixed.append(reference.on_batch(pair_2CT, parameters, sample_rate)[0].numpy())
-        return mixed
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
+        x_CT = np.atleast_2d(samples)
+        other_CT = others[params["partner"]][:, : x_CT.shape[1]]
+        other_CT = np.pad(other_CT, ((0, 0), (0, x_CT.shape[1] - other_CT.shape[1])))
+        parameters = {"snr_in_db": torch.tensor([params["snr_in_db"]] * 2).float(), "sample_idx": torch.tensor([1, 0])}
+        pair_2CT = torch.from_numpy(np.stack([x_CT, other_CT]))
+        return reference.on_batch(pair_2CT, parameters, sample_rate)[0].numpy()
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        dry_BCT, partner_B, length_B1 = clips.masked(x_BCT), params["partner"], clips.lengths_B[:, None]
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        dry_BCT, partner_B, length_B1 = batch.masked(x_BCT), params["partner"], batch.lengths_B[:, None]
         level_BC = rms(dry_BCT, length_B1)
         wanted_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None]
-        if clips.padded_to is None:
+        if batch.padded_to is None:
             return with_others(dry_BCT, partner_B, wanted_BC / (level_BC.index_select(0, partner_B) + SILENCE))
-        partner_BCT = clips.masked(dry_BCT.index_select(0, partner_B))  # its level is that of as much as is heard
+        partner_BCT = batch.masked(dry_BCT.index_select(0, partner_B))  # its level is that of as much as is heard
         return added(dry_BCT, partner_BCT, wanted_BC / (rms(partner_BCT, length_B1) + SILENCE))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
             "Mix",
-            lambda x_BCT, params, clips: {"snr_in_db": params["snr_in_db"], "sample_idx": params["partner"]},
+            lambda x_BCT, params, batch: {"snr_in_db": params["snr_in_db"], "sample_idx": params["partner"]},
         )

@@ -32,10 +32,10 @@ class Normalize(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"max_amplitude": float(np.abs(samples).max(initial=0.0))}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         peak_B11 = peak(x_BCT)
         changes = peak_B11 > 0 if self.apply_to == "all" else peak_B11 >= 1.0
-        return torch.div(x_BCT, torch.where(changes, peak_B11, 1.0), out=clips.out(x_BCT))
+        return torch.div(x_BCT, torch.where(changes, peak_B11, 1.0), out=batch.out(x_BCT))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
@@ -44,7 +44,7 @@ class Normalize(Op):
 
 
 def _library_parameters(apply_to: str) -> Any:
-    def parameters(x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> dict[str, torch.Tensor]:
+    def parameters(x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> dict[str, torch.Tensor]:
         peak_B = x_BCT.abs().amax(dim=(1, 2))
         selector_B = peak_B > (0.0 if apply_to == "all" else 1.0)
         return {"selector": selector_B, "divisors": peak_B[selector_B][:, None, None]}

@@ -10,10 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
-from audioaug.core.op import inside
-from audioaug.dsp import compiled
-from audioaug.dsp.pad import PadMode, pad
+from audioaug.core import (
+    FRACTION,
+    INTS,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Timeline,
+)
+from audioaug.core.batch import inside
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.windows import PadMode, pad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,26 +49,37 @@ class Padding(Op):
 
     contract = Contract.exact(rtol=0.0)
     limits = {"min_fraction": (0.0, 1.0), "max_fraction": (0.0, 1.0)}
-    needs_length = True
+    capabilities = Capabilities(needs_length=True, changes_timing=True)
+    param_types = {"padding_length": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"share": FRACTION}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        low, high = (np.rint(share * clips.lengths) for share in (self.min_fraction, self.max_fraction))
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        low, high = (np.rint(share * batch.lengths) for share in (self.min_fraction, self.max_fraction))
         length = (low + np.floor(draw["share"] * (high - low + 1))).astype(np.int64)
-        most: NDArray[np.int64] = clips.lengths if self.mode == "silence" else np.maximum(clips.lengths - 1, 0)
+        most: NDArray[np.int64] = batch.lengths if self.mode == "silence" else np.maximum(batch.lengths - 1, 0)
         return {"padding_length": np.minimum(length, most)}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        missing_B, samples = params["padding_length"], x_BCT.shape[-1]
-        left_B = clips.lengths_B - missing_B
-        if self.mode == "silence" and not compiled.fits(x_BCT):
-            kept_B1T = inside(left_B, samples) if self.pad_section == "end" else ~inside(missing_B, samples)
-            return torch.where(kept_B1T, x_BCT, 0.0)
-        start_B = torch.zeros_like(left_B) if self.pad_section == "end" else missing_B
-        return pad(x_BCT, start_B, left_B, start_B, samples, self.mode)
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        return _padded(x_BCT, self, params["padding_length"], batch.lengths_B - params["padding_length"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         place = params["padding_length"] if self.pad_section == "start" else 0
         return Timeline.padded(length, length, place, length - params["padding_length"], place, self.mode)
+
+
+@primitive
+def _padded(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
+    """Replace ``missing`` samples of each example; silence needs no copy of the ``left`` ones."""
+    if op.mode != "silence":
+        return _pad_around(x_BCT, op, missing_B, left_B)
+    samples = x_BCT.shape[-1]
+    kept_B1T = inside(left_B, samples) if op.pad_section == "end" else ~inside(missing_B, samples)
+    return torch.where(kept_B1T, x_BCT, 0.0)
+
+
+@_padded.loop()
+def _pad_around(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
+    start_B = torch.zeros_like(left_B) if op.pad_section == "end" else missing_B
+    return pad(x_BCT, start_B, left_B, start_B, x_BCT.shape[-1], op.mode)

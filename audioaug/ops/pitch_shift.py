@@ -10,9 +10,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
+from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    INTS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Uniform,
+)
+from audioaug.dsp.dispatch import map_chunks
 from audioaug.dsp.resample import fixed_ratio, resample
-from audioaug.dsp.rows import in_turn
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.ops.time_stretch import SAMPLES_STEP, Method, check_channels
 
@@ -41,17 +54,24 @@ class PitchShift(Op):
     method: Method = "signalsmith_stretch"
 
     contract = Contract.perceptual(spectrum_db=4.0)
-    needs_length = True
+    capabilities = Capabilities(needs_length=True)
+    param_types = {
+        "num_semitones": HOST_ONLY,
+        "rate": FLOATS,
+        "step": INTS,
+        "stretched": INTS,
+        "samples": STATIC,
+    }
     limits = {"min_semitones": (-24.0, float("inf")), "max_semitones": (-float("inf"), 24.0)}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"num_semitones": Uniform(self.min_semitones, self.max_semitones)}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        check_channels(self.name, self.method, clips.channels)
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        check_channels(self.name, self.method, batch.channels)
         rate = 2.0 ** (-draw["num_semitones"] / 12)
         librosa = self.method == "librosa_phase_vocoder"
-        long_B = (np.rint if librosa else np.ceil)(clips.lengths / rate).astype(np.int64)
+        long_B = (np.rint if librosa else np.ceil)(batch.lengths / rate).astype(np.int64)
         samples = -(-int(long_B.max()) // SAMPLES_STEP) * SAMPLES_STEP
         step = fixed_ratio(np.ones_like(rate), rate)
         return {**draw, "rate": rate, "step": step, "stretched": long_B, "samples": samples}
@@ -59,15 +79,15 @@ class PitchShift(Op):
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"num_semitones": params["num_semitones"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         def shifted(some: slice) -> torch.Tensor:
             rate_R, samples = params["rate"][some], params["samples"]
             classic = self.method == "librosa_phase_vocoder"
             if classic:
-                y_RCT = phase_vocoder(x_BCT[some], rate_R, samples, clips.lengths_B[some])
+                y_RCT = phase_vocoder(x_BCT[some], rate_R, samples, batch.lengths_B[some])
             else:  # what would land above the Nyquist frequency is left out where that costs nothing
-                y_RCT = stretch(x_BCT[some], rate_R, samples, frame_size(clips.sample_rate), rate_R.clamp(max=1.0))
+                y_RCT = stretch(x_BCT[some], rate_R, samples, frame_size(batch.sample_rate), rate_R.clamp(max=1.0))
             step_R, stretched_R = params["step"][some], params["stretched"][some]
             return resample(y_RCT, step_R, x_BCT.shape[-1], stretched_R, band_limit=classic)
 
-        return in_turn(shifted, x_BCT, params["samples"] * x_BCT.shape[1])
+        return map_chunks(shifted, x_BCT, params["samples"] * x_BCT.shape[1])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from audioaug.core import Contract, DeviceBatchInfo, Op, Params, TorchAudiomentationsOp
+from audioaug.core import BatchInfo, Capabilities, Contract, DeviceBatchInfo, Linear, Op, Params, TorchAudiomentationsOp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +21,13 @@ class PolarityInversion(Op):
     """
 
     contract = Contract.exact(rtol=0.0)
-    keeps_silence = True
+    capabilities = Capabilities(keeps_silence=True, linear=True)
 
-    def factor(self, draw: Params) -> float:
-        return -1.0
+    def linear(self, draw: Params, batch: BatchInfo) -> Linear:
+        return Linear(factor=-1.0)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        return torch.neg(x_BCT, out=clips.out(x_BCT))
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        return torch.neg(x_BCT, out=batch.out(x_BCT))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
-        return TorchAudiomentationsOp("PolarityInversion", lambda x_BCT, params, clips: {})
+        return TorchAudiomentationsOp("PolarityInversion", lambda x_BCT, params, batch: {})

@@ -11,9 +11,25 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, UniformInt
+from audioaug.core import (
+    FRACTION,
+    HOST_ONLY,
+    INTS,
+    LENGTHS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    ParamType,
+    Timeline,
+    UniformInt,
+)
 from audioaug.dsp.fades import crossfade
-from audioaug.dsp.windows import pieced, read_around, write
+from audioaug.dsp.windows import join_segments, read_around, write
 from audioaug.errors import ChainError
 
 SHORTEST = 0.00025
@@ -50,7 +66,6 @@ class RepeatPart(Op):
     part_transform: None = None
 
     contract = Contract.exact(rtol=1e-6)
-    needs_length = True
     limits = {
         "min_repeats": (1, float("inf")),
         "min_part_duration": (SHORTEST, float("inf")),
@@ -78,20 +93,29 @@ class RepeatPart(Op):
         }
 
     @property
-    def changes_length(self) -> bool:
-        return self.mode == "insert"
+    def capabilities(self) -> Capabilities:
+        return Capabilities(needs_length=True, changes_length=self.mode == "insert", changes_timing=True)
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        low, high = (int(part * clips.sample_rate) for part in (self.min_part_duration, self.max_part_duration))
+    @property
+    def param_types(self) -> dict[str, ParamType]:
+        return {
+            **dict.fromkeys(("start", "drawn_repeats"), HOST_ONLY),
+            **dict.fromkeys(("part", "first", "repeats"), INTS),
+            **dict.fromkeys(("fade", "most_repeats", "longest"), STATIC),
+            **({"length_out": LENGTHS} if self.mode == "insert" else {}),
+        }
+
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        low, high = (int(part * batch.sample_rate) for part in (self.min_part_duration, self.max_part_duration))
         part = low + np.floor(draw["part_share"] * (high - low + 1)).astype(np.int64)
-        fade = self._fade(clips.sample_rate)
-        spare = clips.lengths - part - fade // 2 - (self.mode == "insert")  # the latest start
+        fade = self._fade(batch.sample_rate)
+        spare = batch.lengths - part - fade // 2 - (self.mode == "insert")  # the latest start
         fits = spare >= fade // 2
         start = fade // 2 + np.floor(draw["start_share"] * (spare - fade // 2 + 1)).astype(np.int64)
         first = start + part - fade // 2  # where the first repeat begins to fade in
         repeats = draw["repeats"].astype(np.int64)
         if self.mode == "replace":  # the last repeat is the first that reaches beyond the end
-            repeats = np.clip((clips.lengths - fade - first) // part + 1, 1, repeats)
+            repeats = np.clip((batch.lengths - fade - first) // part + 1, 1, repeats)
         longer = np.where(fits, repeats * part, 0) if self.mode == "insert" else 0
         return {
             "part": part,
@@ -101,8 +125,8 @@ class RepeatPart(Op):
             "drawn_repeats": draw["repeats"].astype(np.int64),
             "fade": fade,
             "most_repeats": int(repeats.max(initial=0)),
-            "longest": int((clips.lengths + longer).max()),
-            **({"length_out": clips.lengths + longer} if self.changes_length else {}),
+            "longest": int((batch.lengths + longer).max()),
+            **({"length_out": batch.lengths + longer} if self.mode == "insert" else {}),
         }
 
     def _fade(self, sample_rate: int) -> int:
@@ -119,7 +143,7 @@ class RepeatPart(Op):
             "repeats": params["drawn_repeats"],
         }
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         # From sample `first` on, pieces follow each other, each `part` samples after the one before: the repeats, then
         # the rest of the clip. Where one begins, it fades in over the one before.
         samples = params["longest"] if self.mode == "insert" else x_BCT.shape[-1]
@@ -129,7 +153,7 @@ class RepeatPart(Op):
         begin_BK, rest_BK = F.pad(begin_BK.clamp(max=samples), (1, 0)), F.pad(piece_K == repeats_B1, (1, 0))
         rest_B1 = repeats_B1 if self.mode == "insert" else torch.zeros_like(repeats_B1)
         by_BK = F.pad(part_B1 * torch.where(piece_K == repeats_B1, rest_B1, piece_K + 1), (1, 0))
-        y_BCT = pieced(x_BCT, begin_BK, by_BK, samples)
+        y_BCT = join_segments(x_BCT, begin_BK, by_BK, samples)
         return self._faded(x_BCT, y_BCT, begin_BK, by_BK, rest_BK, fade) if fade else y_BCT
 
     def _faded(

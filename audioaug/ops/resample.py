@@ -11,7 +11,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, UniformInt
+from audioaug.core import (
+    HOST_ONLY,
+    INTS,
+    LENGTHS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Timeline,
+    UniformInt,
+)
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
 
 LENGTH_STEP = 1024
@@ -20,7 +34,7 @@ LENGTH_STEP = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Resample(Op):
-    """Convert an example to a random sample rate. The length changes; who plays it at the old rate hears another pitch.
+    """Convert an example to a random sample rate. The length changes; played at the old rate it has another pitch.
 
     Args:
         min_sample_rate: lowest rate, in Hz, at least 1.
@@ -36,32 +50,39 @@ class Resample(Op):
     min_sample_rate: int = 8000
     max_sample_rate: int = 44100
 
-    contract = Contract.spectral(rtol=5e-4, band=0.9, rest=5e-2)
+    contract = Contract.spectral(rtol=5e-4, band=0.9, band_rtol=5e-2)
     limits = {"min_sample_rate": (1, float("inf"))}
-    needs_length = True
-    changes_length = True
+    capabilities = Capabilities(needs_length=True, changes_length=True, changes_timing=True)
+    param_types = {
+        "target_sample_rate": HOST_ONLY,
+        "ratio": INTS,
+        "sounding": INTS,
+        "length_out": LENGTHS,
+        "samples_out": STATIC,
+        "reach": STATIC,
+    }
 
     def distributions(self) -> dict[str, Distribution]:
         return {"target_sample_rate": UniformInt(self.min_sample_rate, self.max_sample_rate)}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         target = draw["target_sample_rate"]
         # librosa promises the exact length rounded up, soxr returns it rounded: then the last sample is a zero.
-        length = np.ceil(clips.lengths * (target / clips.sample_rate)).astype(np.int64)
+        length = np.ceil(batch.lengths * (target / batch.sample_rate)).astype(np.int64)
         return {
             "target_sample_rate": target.astype(np.int64),
-            "ratio": fixed_ratio(np.full_like(target, clips.sample_rate), target),
-            "sounding": np.floor(clips.lengths * target / clips.sample_rate + 0.5).astype(np.int64),
+            "ratio": fixed_ratio(np.full_like(target, batch.sample_rate), target),
+            "sounding": np.floor(batch.lengths * target / batch.sample_rate + 0.5).astype(np.int64),
             "length_out": length,
             "samples_out": math.ceil(int(length.max(initial=1)) / LENGTH_STEP) * LENGTH_STEP,
-            "reach": reach_of(float(target.min(initial=clips.sample_rate)) / clips.sample_rate),
+            "reach": reach_of(float(target.min(initial=batch.sample_rate)) / batch.sample_rate),
         }
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"target_sample_rate": params["target_sample_rate"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        y_BCT = resample(x_BCT, params["ratio"], params["samples_out"], clips.lengths_B, params["reach"])
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        y_BCT = resample(x_BCT, params["ratio"], params["samples_out"], batch.lengths_B, params["reach"])
         sounding_BT = torch.arange(y_BCT.shape[-1], device=y_BCT.device) < params["sounding"][:, None]
         return torch.where(sounding_BT[:, None], y_BCT, 0.0)
 

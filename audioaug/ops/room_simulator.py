@@ -7,7 +7,7 @@ import functools
 import importlib.metadata
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, SimpleNamespace
@@ -17,8 +17,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import FRACTION, NOISE_KEY, BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline
-from audioaug.core.params import FloatArray
+from audioaug.core import (
+    FLOATS,
+    FRACTION,
+    HOST_ONLY,
+    LENGTHS,
+    NOISE_KEY,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    ParamType,
+    Timeline,
+    arguments,
+)
+from audioaug.core.distributions import FloatArray
 from audioaug.dsp.convolution import convolve
 from audioaug.errors import ChainError, did_you_mean
 from audioaug.internals import keep_room_generator
@@ -125,51 +142,61 @@ class RoomSimulator(Op):
         return {**{f"{name}_share": FRACTION for name in SHARES}, "rays_key": NOISE_KEY}
 
     @property
-    def changes_length(self) -> bool:
-        return not self.leave_length_unchanged
+    def capabilities(self) -> Capabilities:
+        longer = not self.leave_length_unchanged
+        return Capabilities(needs_length=longer, changes_length=longer, changes_timing=longer)
 
     @property
-    def needs_length(self) -> bool:
-        return self.changes_length
+    def param_types(self) -> dict[str, ParamType]:
+        return {
+            **{f"{name}_share": HOST_ONLY for name in SHARES},
+            "rays_key": HOST_ONLY,
+            "taps": FLOATS,
+            "longest": STATIC,
+            **({} if self.leave_length_unchanged else {"length_out": LENGTHS}),
+        }
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        rows = range(len(clips.lengths))
-        responses = [self._room({name: draw[name][row] for name in draw}, clips.sample_rate).response for row in rows]
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        rows = range(len(batch.lengths))
+        responses = [self._room({name: draw[name][row] for name in draw}, batch.sample_rate).response for row in rows]
         length_B = np.asarray([len(response) for response in responses])
         longest = -(-int(length_B.max()) // TAP_STEP) * TAP_STEP
         taps_BL = np.stack([np.pad(response, (0, longest - len(response))) for response in responses])
         params = {**draw, "taps": taps_BL.ravel(), "longest": longest}
-        if self.changes_length:
-            params["length_out"] = np.where(clips.lengths > 0, clips.lengths + length_B - 1, 0)
+        if not self.leave_length_unchanged:
+            params["length_out"] = np.where(batch.lengths > 0, batch.lengths + length_B - 1, 0)
         return params
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return self._room(params, sample_rate).parameters
 
-    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
         reference.room = SimpleNamespace(rir=[[self._room(params, sample_rate).response]])
         return super().apply_reference(reference, params, samples, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         samples_out = x_BCT.shape[-1] if self.leave_length_unchanged else None
         taps_B1L = params["taps"].view(len(x_BCT), 1, params["longest"])
-        return convolve(clips.masked(x_BCT), taps_B1L, samples_out=samples_out)
-
-    @property
-    def changes_timing(self) -> bool:
-        return self.changes_length
+        return convolve(batch.masked(x_BCT), taps_B1L, samples_out=samples_out)
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])
 
     def _room(self, params: Params, sample_rate: int) -> Room:
-        arguments = {name: value for name, value in self.arguments().items() if name not in ("p", UNUSED)}
+        given = {name: value for name, value in arguments(self).items() if name not in ("p", UNUSED)}
         shares = tuple(float(params[f"{name}_share"]) for name in SHARES)
-        return simulated(json.dumps(arguments), sample_rate, shares, int(params["rays_key"]))
+        return simulated(json.dumps(given), sample_rate, shares, int(params["rays_key"]))
 
     @classmethod
-    def arguments_of(cls, reference: Any) -> dict[str, Any]:
-        given = super().arguments_of(reference)
+    def from_reference(cls, reference: Any) -> dict[str, Any]:
+        given = super().from_reference(reference)
         default = cls().reference().ray_tracing_options
         return given if given["ray_tracing_options"] != default else {**given, "ray_tracing_options": None}
 

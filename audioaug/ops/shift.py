@@ -3,6 +3,7 @@
 Shapes: B examples, C channels, T samples.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import (
+    HOST_ONLY,
+    INTS,
     BatchInfo,
+    Capabilities,
     Contract,
     DeviceBatchInfo,
     Distribution,
@@ -24,7 +28,7 @@ from audioaug.core import (
 )
 from audioaug.dsp.fades import fade_around
 from audioaug.dsp.windows import moved, rolled
-from audioaug.errors import ChainError
+from audioaug.errors import ChainError, ClipRefused
 
 SHORTEST_FADE = 0.00025
 
@@ -52,13 +56,16 @@ class Shift(Op):
     fade_duration: float = 0.005
 
     contract = Contract.exact(rtol=1e-6)
-    needs_length = True
+    capabilities = Capabilities(needs_length=True, changes_timing=True)
+    param_types = {"shift_amount": HOST_ONLY, "places": INTS, "offset": INTS}
     limits = {"fade_duration": (0.0, float("inf"))}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shift_unit == "fraction" and (self.min_shift < -1 or self.max_shift > 1):
-            raise ChainError(f"Shift: {self.min_shift} .. {self.max_shift} is no fraction: it must lie within -1 .. 1.")
+            raise ChainError(
+                f"Shift: {self.min_shift} .. {self.max_shift} is not a fraction: it must lie within -1 .. 1."
+            )
         if 0 < self.fade_duration < SHORTEST_FADE:
             raise ChainError(
                 f"Shift: fade_duration is {self.fade_duration}, but it must be 0 or at least {SHORTEST_FADE}."
@@ -69,28 +76,35 @@ class Shift(Op):
             return {"shift_amount": UniformInt(int(self.min_shift), int(self.max_shift))}
         return {"shift_amount": Uniform(self.min_shift, self.max_shift)}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        unit = {"fraction": clips.lengths, "seconds": clips.sample_rate, "samples": 1}[self.shift_unit]
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        unit = {"fraction": batch.lengths, "seconds": batch.sample_rate, "samples": 1}[self.shift_unit]
         places = np.rint(draw["shift_amount"] * unit).astype(np.int64)
-        return {**draw, "places": places, "offset": places % np.maximum(clips.lengths, 1)}
+        return {**draw, "places": places, "offset": places % np.maximum(batch.lengths, 1)}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         amount = params["shift_amount"]
         return {"shift_amount": int(amount) if self.shift_unit == "samples" else amount}
 
-    def apply_reference(self, reference: Any, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Any:
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
         if self.rollover and abs(params["places"]) >= samples.shape[-1]:  # where its fades raise, or go astray
-            raise ValueError(f"it is shifted by {params['places']}")
+            raise ClipRefused(f"it is shifted by {params['places']}")
         return super().apply_reference(reference, params, samples, sample_rate)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         if self.rollover:
-            y_BCT = rolled(x_BCT, params["offset"], clips.lengths_B)
+            y_BCT = rolled(x_BCT, params["offset"], batch.lengths_B)
         else:
             y_BCT = moved(x_BCT, params["places"])
-        if fade := int(clips.sample_rate * self.fade_duration):
+        if fade := int(batch.sample_rate * self.fade_duration):
             places_B, nowhere = params["places"], y_BCT.shape[-1] + fade
-            stitch_B = torch.where(places_B < 0, clips.lengths_B + places_B, places_B)  # maybe outside
+            stitch_B = torch.where(places_B < 0, batch.lengths_B + places_B, places_B)  # maybe outside
             y_BCT = fade_around(y_BCT, stitch_B.masked_fill(places_B == 0, nowhere), fade)
         return y_BCT
 
@@ -102,7 +116,7 @@ class Shift(Op):
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
             "Shift",
-            lambda x_BCT, params, clips: {"num_samples_to_shift": params["places"]},
+            lambda x_BCT, params, batch: {"num_samples_to_shift": params["places"]},
             {"rollover": self.rollover},
             differs="no fade at the stitch",
         )

@@ -11,14 +11,18 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import (
+    HOST_ONLY,
+    INTS,
     NOISE_KEY,
     BatchInfo,
+    Capabilities,
     Contract,
     DeviceBatchInfo,
     Distribution,
     Op,
     Params,
     TorchAudiomentationsOp,
+    arguments,
 )
 from audioaug.core.draws import uniforms
 from audioaug.ops._torch_reference import TorchReference
@@ -35,23 +39,23 @@ class ShuffleChannels(Op):
     """
 
     contract = Contract.exact(rtol=0.0)
-    keeps_silence = True
-    library = "torch_audiomentations"
+    capabilities = Capabilities(keeps_silence=True, library="torch_audiomentations")
+    param_types = {"order_key": HOST_ONLY, "orders": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"order_key": NOISE_KEY}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        return {**draw, "orders": _orders(draw["order_key"], clips.channels).ravel()}
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        return {**draw, "orders": _orders(draw["order_key"], batch.channels).ravel()}
 
     def reference(self) -> Any:
-        return TorchReference(self.name, self.arguments())
+        return TorchReference(self.name, arguments(self))
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         order_1C = _orders(np.asarray([params["order_key"]]), len(np.atleast_2d(samples)))
         return {f"permutations_{place}": int(channel) for place, channel in enumerate(order_1C[0])}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         channels = x_BCT.shape[1]
         first_B1 = torch.arange(len(x_BCT), device=x_BCT.device)[:, None] * channels
         place_N = (first_B1 + params["orders"].view(-1, channels)).flatten()
@@ -60,7 +64,7 @@ class ShuffleChannels(Op):
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
             "ShuffleChannels",
-            lambda x_BCT, params, clips: {"permutations": params["orders"].view(x_BCT.shape[:2])},
+            lambda x_BCT, params, batch: {"permutations": params["orders"].view(x_BCT.shape[:2])},
         )
 
 

@@ -10,7 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
+from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    INTS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    Uniform,
+)
 from audioaug.dsp.levels import RANKED, at_rank, level, ranked
 
 
@@ -33,23 +46,24 @@ class TanhDistortion(Op):
 
     # The reference adds up squares in float32: the level of one second of a constant is off by 2e-5 there, not here.
     contract = Contract.exact(rtol=1e-4)
-    needs_length = True
+    capabilities = Capabilities(needs_length=True)
+    param_types = {"distortion_amount": HOST_ONLY, **dict(zip(RANKED, (INTS, FLOATS, STATIC, STATIC)))}
     limits = {"min_distortion": (0.0, 1.0), "max_distortion": (0.0, 1.0)}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"distortion_amount": Uniform(self.min_distortion, self.max_distortion)}
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         share = 1 - 0.99 * draw["distortion_amount"]
-        return {**draw, **ranked(share, clips.lengths * clips.channels)}
+        return {**draw, **ranked(share, batch.lengths * batch.channels)}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"distortion_amount": params["distortion_amount"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
-        size_BN = clips.masked(x_BCT.abs(), value=torch.inf).flatten(1)
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        size_BN = batch.masked(x_BCT.abs(), value=torch.inf).flatten(1)
         threshold_B = at_rank(size_BN, *(params[key] for key in RANKED))
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
-        before_B, after_B = (level(clips.masked(y_BCT), clips.lengths_B) for y_BCT in (x_BCT, bent))
+        before_B, after_B = (level(batch.masked(y_BCT), batch.lengths_B) for y_BCT in (x_BCT, bent))
         heard_B = before_B > 1e-9
         return bent * torch.where(heard_B, before_B / after_B.masked_fill(~heard_B, 1.0), 1.0)[:, None, None]

@@ -10,8 +10,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import BatchInfo, Contract, DeviceBatchInfo, Distribution, Op, Params, Timeline, Uniform
-from audioaug.dsp.rows import in_turn
+from audioaug.core import (
+    FLOATS,
+    INTS,
+    LENGTHS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    DeviceBatchInfo,
+    Distribution,
+    Op,
+    Params,
+    ParamType,
+    Timeline,
+    Uniform,
+)
+from audioaug.dsp.dispatch import map_chunks
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
 from audioaug.errors import DataError
 
@@ -48,37 +63,41 @@ class TimeStretch(Op):
     method: Method = "signalsmith_stretch"
 
     contract = Contract.perceptual(spectrum_db=4.0)
-    needs_length = True
     limits = {"min_rate": (0.1, float("inf")), "max_rate": (-float("inf"), 10.0)}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"rate": Uniform(self.min_rate, self.max_rate)}
 
     @property
-    def changes_length(self) -> bool:
-        return not self.leave_length_unchanged
+    def capabilities(self) -> Capabilities:
+        return Capabilities(needs_length=True, changes_length=not self.leave_length_unchanged, changes_timing=True)
 
-    def resolve(self, draw: Params, clips: BatchInfo) -> Params:
-        check_channels(self.name, self.method, clips.channels)
-        long_B = stretched_lengths(self.method, clips.lengths, draw["rate"])
-        wanted_B = np.minimum(long_B, clips.lengths) if self.leave_length_unchanged else long_B
+    @property
+    def param_types(self) -> dict[str, ParamType]:
+        lengths = {"stretched": INTS} if self.leave_length_unchanged else {"length_out": LENGTHS}
+        return {"rate": FLOATS, "samples": STATIC, **lengths}
+
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        check_channels(self.name, self.method, batch.channels)
+        long_B = stretched_lengths(self.method, batch.lengths, draw["rate"])
+        wanted_B = np.minimum(long_B, batch.lengths) if self.leave_length_unchanged else long_B
         samples = -(-int(wanted_B.max()) // SAMPLES_STEP) * SAMPLES_STEP
-        kept = "length_out" if self.changes_length else "stretched"
+        kept = "stretched" if self.leave_length_unchanged else "length_out"
         return {"rate": draw["rate"], kept: long_B, "samples": samples}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"rate": params["rate"]}
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         samples = params["samples"]
 
         def stretched(some: slice) -> torch.Tensor:
             rate_R = params["rate"][some]
             if self.method == "librosa_phase_vocoder":
-                return phase_vocoder(x_BCT[some], rate_R, samples, clips.lengths_B[some])
-            return stretch(x_BCT[some], rate_R, samples, frame_size(clips.sample_rate))
+                return phase_vocoder(x_BCT[some], rate_R, samples, batch.lengths_B[some])
+            return stretch(x_BCT[some], rate_R, samples, frame_size(batch.sample_rate))
 
-        y_BCT = in_turn(stretched, x_BCT, max(samples, x_BCT.shape[-1]) * x_BCT.shape[1])
+        y_BCT = map_chunks(stretched, x_BCT, max(samples, x_BCT.shape[-1]) * x_BCT.shape[1])
         if not self.leave_length_unchanged:
             return y_BCT
         y_BCT = torch.nn.functional.pad(y_BCT, (0, x_BCT.shape[-1] - y_BCT.shape[-1]))

@@ -1,4 +1,4 @@
-"""Trim: the silence before and behind a sound cut off.
+"""Trim: the silence before and after a sound cut off.
 
 Shapes: B examples, C channels, T samples, F frames.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from audioaug.core import Contract, DeviceBatchInfo, Op, Params, Timeline
+from audioaug.core import MEASURED, MEASURED_LENGTHS, Capabilities, Contract, DeviceBatchInfo, Op, Params, Timeline
 from audioaug.dsp.windows import moved
 
 HOP = 512
@@ -23,7 +23,7 @@ SMALLEST_POWER = 1e-10
 class Trim(Op):
     """Cut off what is quieter than the loudest frame by ``top_db`` or more, at both ends. The length changes.
 
-    On the device the new lengths are found there: an op behind it that needs lengths on the host has to be cut off.
+    On the device the new lengths are found there: an op after it that needs lengths on the host has to be cut off.
 
     Args:
         top_db: how far below the loudest frame silence begins, in dB.
@@ -35,13 +35,15 @@ class Trim(Op):
     top_db: float = 30.0
 
     contract = Contract.exact(rtol=0.0)
+    capabilities = Capabilities(changes_length=True, length_depends_on_audio=True, changes_timing=True)
+    param_types = {"start": MEASURED, "length_out": MEASURED_LENGTHS}
 
-    def measure(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> Params:
-        sounding_BF = self._sounding(clips.masked(x_BCT), clips.lengths_B)
+    def measure(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> Params:
+        sounding_BF = self._sounding(batch.masked(x_BCT), batch.lengths_B)
         frame_F = torch.arange(sounding_BF.shape[1], device=x_BCT.device)
         last_B = torch.where(sounding_BF, frame_F, -1).amax(dim=1)
         first_B = torch.where(sounding_BF, frame_F, last_B[:, None]).amin(dim=1)
-        end_B = torch.minimum((last_B + 1) * HOP, clips.lengths_B)
+        end_B = torch.minimum((last_B + 1) * HOP, batch.lengths_B)
         start_B = first_B.clamp(min=0) * HOP
         return {**params, "start": start_B, "length_out": end_B - torch.minimum(start_B, end_B)}
 
@@ -57,7 +59,7 @@ class Trim(Op):
         loudest_B1 = power_BF.amax(dim=1, keepdim=True).clamp(min=SMALLEST_POWER)
         return real_BF & (10 * (power_BF.clamp(min=SMALLEST_POWER) / loudest_B1).log10() > -self.top_db)
 
-    def batched(self, x_BCT: torch.Tensor, params: Params, clips: DeviceBatchInfo) -> torch.Tensor:
+    def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         return moved(x_BCT, -params["start"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:

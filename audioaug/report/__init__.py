@@ -1,28 +1,25 @@
-"""Showing what the advisor found: pure functions from a ``Report`` record to a string.
+"""Renderers: pure functions from a ``Report`` record to a string.
 
-Renderers, each ``render(report) -> str``:
+Renderers, each with ``render(report) -> str``:
 
     to_text.py      for a terminal: a given width, with or without colour
     to_markdown.py  for a pull request: GitHub tables
-    to_html.py      one self-contained page: no network, no script but ours
-    to_json.py      the record itself, for machines and for ``--load``
+    to_html.py      one self-contained page: no network, only our script
 
-A monitored run (``MonitoredRun`` and its ``Window`` records) has two of its own: ``monitor_text.py`` draws one window,
-``monitor_html.py`` the page; ``meters.py`` is what both show.
+JSON is ``records.to_json``. A monitored run (``MonitoredRun`` and its ``Window`` records) has ``monitor.py``: one window
+for a terminal, and the page.
 
-What the pages are made of:
+Shared by the pages:
 
-    templating.py   a template filled in, escaped, with its style, script and security policy
-    charts.py       the geometry of the charts
+    templating.py   templates, escaping, and the content security policy
+    charts.py       bars of characters, and the geometry of charts
     sounds.py       players and spectrograms
 
-What the renderers of a report agree on:
+Shared by the renderers of a report:
 
-    page.py         the report as sections of parts, in reading order
-    parts.py        what a page is made of: Line, Table, Facts, Bars, Code
-    cells.py        the table of cells; measured and predicted never share a column
-    costs.py        the tables of what each transform and each other stage costs
-    bars.py         where a step's time goes, before and after, to one scale
+    page.py         the report as sections of parts, in reading order; its sentences
+    parts.py        the parts of a page: Line, Table, Facts, Bars, Code
+    candidates.py   the table of candidates; measured and predicted times never share a column
+    costs.py        the tables of stage costs
     snippet.py      the code to paste
-    sentences.py    verdict, cause, evidence, price, machine, in words
 """

@@ -1,13 +1,68 @@
-"""The geometry of the charts; templates draw them as SVG. Lengths are in pixels, x to the right, y down."""
+"""Bars and charts: where a step's time goes, as characters, and the geometry of what templates draw as SVG.
+
+Lengths of drawings are in pixels, x to the right, y down.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from audioaug.records import Ceiling, Cell, Interval
-from audioaug.report.bars import Share, caption, longest_ms, shares
+from audioaug.records import Allocation, Candidate, Ceiling, Interval, Report
 from audioaug.report.costs import OpCost
-from audioaug.report.parts import Bars
+from audioaug.report.parts import Bars, Part
+from audioaug.units import format_ms
+
+Share = Literal["model", "augment", "wait"]
+
+CHARACTERS: dict[Share, str] = {"model": "#", "augment": "=", "wait": "."}
+WORDS: dict[Share, str] = {"model": "model", "augment": "augmentation", "wait": "waiting"}
+LEGEND = "# model   = augmentation on the device   . waiting for data"
+
+
+def bar_parts(report: Report) -> tuple[Part, ...]:
+    """Return the bars of today and of the recommendation, if known."""
+    items = (("today", report.before), ("advised", report.after))
+    known = tuple((name, allocation) for name, allocation in items if allocation is not None)
+    return (Bars(known),) if known else ()
+
+
+def shares(allocation: Allocation) -> dict[Share, float]:
+    """Return the milliseconds of each share, in drawing order."""
+    return {"model": allocation.model_ms, "augment": allocation.augment_ms, "wait": allocation.wait_ms}
+
+
+def runs(allocation: Allocation, longest_ms: float, width: int) -> list[tuple[Share, str]]:
+    """Return the bar as runs of one character each, ``width`` characters for ``longest_ms``; ends are rounded, not
+    lengths.
+    """
+    found, end_ms, end = [], 0.0, 0
+    for share, ms in shares(allocation).items():
+        end_ms += max(0.0, ms)
+        start, end = end, round(end_ms / longest_ms * width) if longest_ms > 0 else 0
+        found.append((share, CHARACTERS[share] * (end - start)))
+    return found
+
+
+def longest_ms(bars: Bars) -> float:
+    """Return the step time that fills the width."""
+    return max(sum(max(0.0, ms) for ms in shares(allocation).values()) for _, allocation in bars.items)
+
+
+def caption(allocation: Allocation) -> str:
+    """Return the numbers of a bar without zero shares: ``284 ms = model 38.0 ms + waiting 246 ms``."""
+    named = [f"{WORDS[share]} {format_ms(ms)}" for share, ms in shares(allocation).items() if ms > 0]
+    return " = ".join(filter(None, (format_ms(allocation.total_ms), " + ".join(named))))
+
+
+def plain(bars: Bars, width: int) -> str:
+    """Return the legend, and each bar below its label and numbers, as plain text."""
+    lines = [LEGEND]
+    for label, allocation in bars.items:
+        bar = "".join(characters for _, characters in runs(allocation, longest_ms(bars), width))
+        lines += ["", f"{label}: {caption(allocation)}", bar]
+    return "\n".join(lines)
+
 
 WIDTH, HEIGHT = 480.0, 72.0
 SEEN = 1.5
@@ -15,7 +70,7 @@ SEEN = 1.5
 
 @dataclass(frozen=True)
 class TimeChart:
-    """A share of its full scale over time: lines (broken where nothing is known), the band of its target, moves."""
+    """A meter over time: lines (broken where unknown), the target band, and changes of the bottleneck."""
 
     name: str
     now: str
@@ -36,7 +91,7 @@ def time_chart(
     words: str,
     target: Interval | None,
 ) -> TimeChart:
-    """Return the chart of shares at those times; what is outside 0 .. 1 is drawn at the edge."""
+    """Return the chart of shares over time; values outside 0 .. 1 are clipped."""
     band = None if target is None else (HEIGHT * (1 - target[1]), HEIGHT * (target[1] - target[0]))
     runs: list[list[str]] = [[]]
     for place, share in zip(places_in_time(times, times), shares, strict=True):
@@ -50,7 +105,7 @@ def time_chart(
 
 
 def places_in_time(moments: Sequence[float], times: Sequence[float]) -> list[float]:
-    """Return how far to the right each moment is: the first of the times at the left edge, the last at the right."""
+    """Return the x coordinates of moments; the times span the width."""
     if not times:
         return []
     begin, span = times[0], times[-1] - times[0]
@@ -58,10 +113,10 @@ def places_in_time(moments: Sequence[float], times: Sequence[float]) -> list[flo
 
 
 @dataclass(frozen=True)
-class CellMarks:
-    """A cell on the axis: where its predicted and measured times and their intervals are; ``None`` where unknown."""
+class CandidateMarks:
+    """Positions of a candidate's predicted and measured times and intervals on the axis; ``None`` if unknown."""
 
-    axis: "CellAxis"
+    axis: "CandidateAxis"
     predicted: float | None
     predicted_span: Interval | None
     measured: float | None
@@ -69,8 +124,8 @@ class CellMarks:
 
 
 @dataclass(frozen=True)
-class CellAxis:
-    """The common axis of all cells, milliseconds on a logarithmic scale."""
+class CandidateAxis:
+    """The common axis of all candidates: milliseconds, logarithmic."""
 
     low_ms: float
     high_ms: float
@@ -78,49 +133,51 @@ class CellAxis:
     width: float = 230.0
 
     def place(self, ms: float) -> float:
-        """Return how far to the right a time is."""
+        """Return the x coordinate of a time."""
         share = math.log(ms / self.low_ms) / math.log(self.high_ms / self.low_ms) if ms > 0 else 0.0
         return round(self.width * min(1.0, max(0.0, share)), 1)
 
     @property
     def ceiling(self) -> float | None:
-        """Where the ceiling is."""
+        """The x coordinate of the ceiling."""
         return None if self.ceiling_ms is None else self.place(self.ceiling_ms)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Round numbers with their places, so few that they do not touch."""
+        """Round numbers with their x coordinates, few enough not to overlap."""
         decades = range(math.floor(math.log10(self.low_ms)), math.ceil(math.log10(self.high_ms)) + 1)
         values = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
         inside = [value for value in values if self.low_ms <= value <= self.high_ms]
         return [(self.place(value), f"{value:g}") for value in inside[:: -(-len(inside) // 6) or 1]]
 
-    def marks(self, cell: Cell) -> CellMarks:
-        """Return where a cell's times are."""
-        return CellMarks(
+    def marks(self, candidate: Candidate) -> CandidateMarks:
+        """Return the positions of a candidate's times."""
+        return CandidateMarks(
             self,
-            None if cell.predicted_ms is None else self.place(cell.predicted_ms),
-            self._span(cell.predicted_ci_ms),
-            None if cell.measured_ms is None else self.place(cell.measured_ms),
-            self._span(cell.measured_ci_ms),
+            None if candidate.predicted_ms is None else self.place(candidate.predicted_ms),
+            self._span(candidate.predicted_ci_ms),
+            None if candidate.measured_ms is None else self.place(candidate.measured_ms),
+            self._span(candidate.measured_ci_ms),
         )
 
     def _span(self, interval: Interval | None) -> Interval | None:
         return None if interval is None else (self.place(interval[0]), self.place(interval[1]))
 
 
-def cell_axis(ceiling: Ceiling | None, cells: Sequence[Cell]) -> CellAxis:
-    """Return the axis that holds all these cells and the ceiling."""
-    intervals = [it for cell in cells for it in (cell.predicted_ci_ms, cell.measured_ci_ms) if it is not None]
-    times = [ms for cell in cells for ms in (cell.predicted_ms, cell.measured_ms) if ms is not None]
+def candidate_axis(ceiling: Ceiling | None, candidates: Sequence[Candidate]) -> CandidateAxis:
+    """Return an axis that spans all candidates and the ceiling."""
+    intervals = [
+        it for candidate in candidates for it in (candidate.predicted_ci_ms, candidate.measured_ci_ms) if it is not None
+    ]
+    times = [ms for candidate in candidates for ms in (candidate.predicted_ms, candidate.measured_ms) if ms is not None]
     times += [ms for interval in intervals for ms in interval] + ([ceiling.step_ms] if ceiling else [])
     known = [ms for ms in times if ms > 0] or [1.0]
-    return CellAxis(min(known) * 0.93, max(known) * 1.07, ceiling.step_ms if ceiling else None)
+    return CandidateAxis(min(known) * 0.93, max(known) * 1.07, ceiling.step_ms if ceiling else None)
 
 
 @dataclass(frozen=True)
 class OpBar:
-    """What a transform costs in a worker and on the device, as lengths to one scale; ``None`` where unknown."""
+    """A transform's costs in a worker and on the device as lengths, to one scale; ``None`` if unknown."""
 
     worker: float | None
     device: float | None
@@ -129,7 +186,9 @@ class OpBar:
 
 
 def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
-    """Return the bars of all transforms, the dearest as long as its half of the drawing, none too short to be seen."""
+    """Return the bars of all transforms; the slowest fills its half of the drawing, and none is shorter than
+    visible.
+    """
     longest = max((ms for cost in costs for ms in (cost.worker_ms, cost.device_ms) if ms is not None), default=0.0)
     scale = OpBar.half / longest if longest > 0 else 0.0
 
@@ -141,7 +200,7 @@ def op_bars(costs: Sequence[OpCost]) -> list[OpBar]:
 
 @dataclass(frozen=True)
 class StepBar:
-    """One step's time as pieces side by side: what it is, where it begins, how wide it is."""
+    """One step's time as adjacent pieces: share, start and width."""
 
     label: str
     caption: str
@@ -149,14 +208,14 @@ class StepBar:
 
 
 def step_bars(bars: Bars, width: float) -> list[StepBar]:
-    """Return all bars to one scale, ``width`` for the longest."""
+    """Return all bars to one scale, the longest ``width`` wide."""
     scale = width / (longest_ms(bars) or 1.0)
-    drawn = []
+    found = []
     for label, allocation in bars.items:
         pieces, begin = [], 0.0
         for share, ms in shares(allocation).items():
             size = max(0.0, ms) * scale
             pieces += [(share, round(begin, 1), round(size, 1))] if size else []
             begin += size
-        drawn.append(StepBar(label, caption(allocation), tuple(pieces)))
-    return drawn
+        found.append(StepBar(label, caption(allocation), tuple(pieces)))
+    return found

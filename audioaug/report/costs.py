@@ -1,4 +1,4 @@
-"""What each stage costs alone: the transforms on both sides of the cut, and everything else."""
+"""Tables of stage costs: the transforms in workers and on the device, and all other stages."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ Side = tuple[str, str]
 
 @dataclass(frozen=True)
 class OpCost:
-    """What an op costs on either side with the engines that the recommendation has there, and on which it then is."""
+    """An op's cost in a worker and on the device with the recommended engines, and where it runs."""
 
     worker_ms: float | None
     device_ms: float | None
@@ -19,7 +19,7 @@ class OpCost:
 
 
 def op_costs(report: Report) -> list[OpCost]:
-    """The costs of the ops that have a row in ``op_parts``, in the same order."""
+    """Return the costs of the ops in ``op_parts``, in the same order."""
     stages = [stage for stage in report.stages if stage.op is not None]
     engines = advised_engines(report)
 
@@ -33,20 +33,22 @@ def op_costs(report: Report) -> list[OpCost]:
 
 
 def advised_engines(report: Report) -> dict[str, str]:
-    """The engines that the recommendation has in the workers and on the device."""
+    """Return the recommended engines of the workers and of the device."""
     advice = report.recommendation
     return {"worker": advice.worker_engine, "device": advice.device_engine} if advice else {}
 
 
 def op_names(report: Report) -> list[str]:
-    """The names of all ops that are in the chain or were measured, in order."""
+    """Return the names of all ops of the chain or of the stages, in order."""
     measured = {stage.op: stage.name for stage in report.stages if stage.op is not None}
     named = measured | dict(enumerate(report.chain.ops))
     return [named[op] for op in sorted(named)]
 
 
 def op_parts(report: Report) -> tuple[Part, ...]:
-    """One row a transform, a column for each place and engine it was measured on; what is one pass; reasons."""
+    """Return a table with a row for each transform and a column for each location and engine, fused ops, and
+    reasons.
+    """
     stages = [stage for stage in report.stages if stage.op is not None]
     if not stages:
         return ()
@@ -59,33 +61,33 @@ def op_parts(report: Report) -> tuple[Part, ...]:
         Row((str(op + 1), name, *(cost(costs.get((op, it))) for it in sides), runs_in(report, op)))
         for op, name in enumerate(op_names(report))
     )
-    return Table(columns, rows).without_empty(), *pass_lines(report), *reasons(stages)
+    return Table(columns, rows).without_empty(), *fused_lines(report), *reasons(stages)
 
 
 def side(stage: StageCost) -> Side:
-    """Where a stage ran, and with which engine."""
+    """Return the location and the engine of a stage."""
     return stage.where, stage.engine
 
 
 def side_column(it: Side, is_main: bool) -> Column:
-    """The column of one side: ``worker / audiomentations``."""
+    """Return the column of a location and engine: ``worker / audiomentations``."""
     return Column("\n".join(filter(None, it)), number=True, use="main" if is_main else "minor")
 
 
 def cost(stage: StageCost | None) -> str:
-    """A stage's time with its interval."""
+    """Return a stage's time with its interval."""
     return NOTHING if stage is None else spread(stage.ms_per_batch, stage.ci_ms)
 
 
 def runs_in(report: Report, op: int) -> str:
-    """The side of the recommended cut that an op is on."""
+    """Return the side of the recommended cut that an op is on."""
     if report.recommendation is None:
         return NOTHING
     return "worker" if op < report.recommendation.cut else "device"
 
 
-def pass_lines(report: Report) -> tuple[Line, ...]:
-    """Which neighbours are one pass where our engine runs them under the recommendation, a line each."""
+def fused_lines(report: Report) -> tuple[Line, ...]:
+    """Return a line for each group of fused ops in the recommended plan."""
     advice, names = report.recommendation, op_names(report)
     if advice is None:
         return ()
@@ -98,36 +100,36 @@ def pass_lines(report: Report) -> tuple[Line, ...]:
         for start, stop in report.chain.fused
     )
     return tuple(
-        Line(f"{where}, {' + '.join(ops)} are one pass: their times alone do not add up.")
+        Line(f"{where}, {' + '.join(ops)} are fused: their separate times do not add up.")
         for where, ops in found
         if len(ops) > 1
     )
 
 
 def reasons(stages: list[StageCost]) -> tuple[Part, ...]:
-    """Why some transforms have no time on some side."""
+    """Return the reasons why some transforms have no time on some side."""
     missing = [stage for stage in stages if stage.ms_per_batch is None and stage.reason]
     items = tuple((stage.name, f"{', '.join(filter(None, side(stage)))}: {stage.reason}") for stage in missing)
     return (Facts(items),) if items else ()
 
 
 def stage_parts(report: Report) -> tuple[Part, ...]:
-    """One row for each stage that is not a transform: decoding, collating, the copy, the model."""
+    """Return a row for each stage that is not a transform: decoding, collating, the copy, the model."""
     stages = [stage for stage in report.stages if stage.op is None]
     words, ms = [Column("stage"), Column("runs in"), Column("engine")], Column("ms per batch", number=True)
     rows = tuple(Row((stage.name, stage.where, stage.engine, cost(stage), stage.reason)) for stage in stages)
     table = (Table((*words, ms, Column("note")), rows).without_empty(),) if rows else ()
-    return *table, *crowd_lines(report)
+    return *table, *contention_lines(report)
 
 
-def crowd_lines(report: Report) -> tuple[Line, ...]:
-    """How much workers and training slow each other down, a line for each number of workers."""
+def contention_lines(report: Report) -> tuple[Line, ...]:
+    """Return a line for each number of workers: how much they and training slow each other down."""
     alone = {(it.cut, it.worker_engine, it.num_workers): it.ms_per_batch for it in report.loader_costs}
-    found = ((it, alone.get((it.cut, it.worker_engine, it.num_workers))) for it in report.steals)
+    found = ((it, alone.get((it.cut, it.worker_engine, it.num_workers))) for it in report.contention)
     return tuple(
         Line(
             f"Beside {plural(it.num_workers, 'worker')} at full speed, a step on {plural(it.threads, 'thread')} "
-            f"takes {format_ms(it.step_ms)} instead of {format_ms(it.alone_ms)}, and a batch of theirs "
+            f"takes {format_ms(it.step_ms)} instead of {format_ms(it.alone_ms)}, and a batch of these workers "
             f"{format_ms(it.batch_ms)} instead of {format_ms(batch_ms)}."
         )
         for it, batch_ms in found

@@ -1,4 +1,4 @@
-"""What a page is made of. Parts hold plain strings: each renderer escapes them in its own way."""
+"""Parts of a page. They hold plain strings; each renderer escapes them."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ RowKind = Literal["plain", "best", "guess"]
 
 @dataclass(frozen=True)
 class Line:
-    """One paragraph; ``aside`` is set apart at its end."""
+    """One paragraph, with an optional aside at the end."""
 
     text: str
     kind: LineKind = "plain"
@@ -24,7 +24,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Column:
-    """A column's header. A narrow page leaves out ``spare`` columns, which repeat others, then the ``minor`` ones."""
+    """A column. A narrow page drops ``spare`` columns, which repeat others, then the ``minor`` ones."""
 
     header: str
     number: bool = False
@@ -47,20 +47,20 @@ class Table:
     rows: tuple[Row, ...]
 
     def without(self, left_out: set[int]) -> "Table":
-        """The same table less the columns at those places."""
+        """Return the table without the columns at these positions."""
         keep = [place for place in range(len(self.columns)) if place not in left_out]
         rows = tuple(Row(tuple(row.values[place] for place in keep), row.kind) for row in self.rows)
         return Table(tuple(self.columns[place] for place in keep), rows)
 
     def without_empty(self) -> "Table":
-        """The same table less the columns that say nothing in any row."""
+        """Return the table without columns that are empty in every row."""
         places = range(len(self.columns))
         return self.without({p for p in places if all(row.values[p] in ("", NOTHING) for row in self.rows)})
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Labels, each with what there is to say about it."""
+    """Labels with texts."""
 
     items: tuple[tuple[str, str], ...]
 
@@ -74,7 +74,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to paste."""
+    """Code to paste."""
 
     text: str
 
@@ -91,10 +91,10 @@ class Section:
 
 
 def spread(value: float | None, interval: Interval | None) -> str:
-    """Format a value with its interval: ``40.1 (39.8 .. 40.3)``. Times, which are never below 0.
+    """Format a non-negative value with its interval: ``40.1 (39.8 .. 40.3)``.
 
-    All have as many decimals as how far the interval reaches on its wider side has with one significant digit, or two
-    where it starts with a 1. The interval is rounded outwards.
+    The decimals show the wider half of the interval with one significant digit (two if it starts with a 1). The
+    interval is rounded outwards.
     """
     if value is None:
         return NOTHING

@@ -1,4 +1,4 @@
-"""The code to paste: the recommended plan and the Loader that runs it."""
+"""The code to paste: the recommended plan and its Loader."""
 
 import dataclasses
 import json
@@ -11,14 +11,14 @@ from audioaug.report.parts import Code, Part
 LINE_LENGTH = 80
 
 ALWAYS = ("cut", "num_workers")
-"""The fields of a plan that are shown although they have their default."""
+"""Fields of a plan that are always shown, also with default values."""
 
 FOUND = (None, 0, "audio")
-"""Where Loader looks for the audio anyway."""
+"""Audio keys that Loader detects without an argument."""
 
 
 def snippet_parts(report: Report) -> tuple[Part, ...]:
-    """The snippet, where there is something to change."""
+    """Return the snippet, if there is something to change."""
     advice, today = report.recommendation, report.current
     if advice is None or (today is not None and advice.name == today.name):
         return ()
@@ -26,7 +26,7 @@ def snippet_parts(report: Report) -> tuple[Part, ...]:
 
 
 def snippet(report: Report, advice: Recommendation) -> str:
-    """Some ten lines that make the Loader that was raced, of what the model file defines; short where they can be."""
+    """Return about ten lines that build the raced Loader from the names of the model file."""
     work = report.workload
     return "\n".join(
         (
@@ -45,7 +45,7 @@ def snippet(report: Report, advice: Recommendation) -> str:
 
 
 def chain_lines(work: Workload) -> tuple[str, ...]:
-    """The line that makes the chain of what the user declared; none for the demo's chain."""
+    """Return the line that builds the chain from the user's declaration; none for the demo chain."""
     form, name = work.setup.augment, work.setup.augment_name
     if form == "demo" or not (form == "yaml" or name.isidentifier()):
         return ()
@@ -62,7 +62,7 @@ def chain_lines(work: Workload) -> tuple[str, ...]:
 
 
 def dataset_lines(work: Workload) -> tuple[str, ...]:
-    """The line that makes the dataset, where it is a folder or a manifest."""
+    """Return the line that builds the dataset, if it is a folder or a manifest."""
     path = work.setup.dataset_path
     if not path:
         return ()
@@ -71,7 +71,7 @@ def dataset_lines(work: Workload) -> tuple[str, ...]:
 
 
 def plan_arguments(report: Report, advice: Recommendation) -> list[str]:
-    """The arguments of ``Plan`` for this cell: where and how many always, the rest where it is not the default."""
+    """Return the arguments of ``Plan``: those in ``ALWAYS``, and those without default values."""
     chain_hash = "" if report.workload.setup.augment == "demo" else report.chain.hash
     plan, usual = plan_of(advice, chain_hash, report.workload.precision), Plan()
     chosen = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}
@@ -81,7 +81,7 @@ def plan_arguments(report: Report, advice: Recommendation) -> list[str]:
 
 
 def loader_arguments(report: Report) -> list[str]:
-    """The arguments of ``Loader`` behind the plan: those that it was raced with."""
+    """Return the further arguments of ``Loader``: those that it was raced with."""
     work, setup = report.workload, report.workload.setup
     arguments = {
         f"batch_size={work.batch_size}": True,
@@ -92,17 +92,18 @@ def loader_arguments(report: Report) -> list[str]:
         f"lengths={literal(setup.lengths)}": setup.lengths is not None,
         "targets=targets": setup.targets,
         "collate_fn=collate_fn": setup.collate_fn,
+        f"on_error={literal(setup.on_error)}": setup.on_error != "raise",
     }
     return [argument for argument, holds in arguments.items() if holds]
 
 
 def literal(value: Any) -> str:
-    """A plain value as Python code."""
+    """Return a plain value as Python code."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def call(function: str, arguments: Iterable[str]) -> str:
-    """A call on one line, or with its arguments indented below where one line is too short for them."""
+    """Return a call on one line, or with indented arguments if it is too long."""
     arguments = tuple(arguments)
     line = f"{function}({', '.join(arguments)})"
     if len(line) <= LINE_LENGTH:

@@ -1,4 +1,4 @@
-"""Sounds on a page: a player and a spectrogram each, inside the page as ``data:`` addresses.
+"""Sounds on a page: a player and a spectrogram each, embedded as ``data:`` URLs.
 
 Shapes: C channels, T samples; a picture has H rows and W columns.
 """
@@ -18,19 +18,19 @@ from audioaug.report.parts import Line, Table
 Sound = NDArray[np.float32]
 
 RANGE_DB = 80.0
-"""What is this far below the loudest is drawn as nothing."""
+"""Dynamic range of spectrograms, below the loudest."""
 
 LEVELS = 32
 WIDTH = 240
 WINDOW_SECONDS = 0.016
 
 SHADES = ((0, 0, 4), (60, 15, 110), (160, 45, 125), (240, 95, 90), (252, 180, 110), (252, 250, 190))
-"""From quiet to loud; between them colours change evenly."""
+"""Colours from quiet to loud, interpolated linearly."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One sound: what it is, its FLAC and its spectrogram as ``data:`` addresses, and that in words."""
+class RenderedSound:
+    """One sound: label, FLAC and spectrogram as ``data:`` URLs, and a description."""
 
     label: str
     audio: str
@@ -40,28 +40,28 @@ class Heard:
 
 @dataclass(frozen=True)
 class Example:
-    """One clip before and after augmentation, with what was done to it."""
+    """One clip before and after augmentation, with a description."""
 
     name: str
     words: str
-    sounds: tuple[Heard, ...]
+    sounds: tuple[RenderedSound, ...]
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Examples to listen to, what they are, and how equal the two builds of each transform are on them."""
+    """Examples to listen to, with an introduction and the verdict of each transform's contract."""
 
     lines: tuple[Line, ...]
     examples: tuple[Example, ...] = ()
     verdicts: Table | None = None
 
 
-def heard(sounds: dict[str, Sound], sample_rate: int) -> tuple[Heard, ...]:
-    """Make sounds (C, T), by their labels, playable and visible: at one volume, and to one scale of levels."""
+def rendered_sounds(sounds: dict[str, Sound], sample_rate: int) -> tuple[RenderedSound, ...]:
+    """Render sounds (C, T) by label as audio and spectrograms, with common volume and level scale."""
     softer = 1 / max(1.0, *(float(np.abs(x_CT).max(initial=0.0)) for x_CT in sounds.values()))
     pictures = spectrograms(list(sounds.values()), sample_rate)
     return tuple(
-        Heard(
+        RenderedSound(
             label,
             _data("audio/flac", flac(softer * x_CT, sample_rate)),
             _data("image/png", png(picture_HW)),
@@ -72,7 +72,7 @@ def heard(sounds: dict[str, Sound], sample_rate: int) -> tuple[Heard, ...]:
 
 
 def flac(x_CT: Sound, sample_rate: int) -> bytes:
-    """Write the first two channels as 16-bit FLAC, which every browser plays and which loses nothing that is heard."""
+    """Encode the first two channels as 16-bit FLAC, which every browser plays."""
     import soundfile
 
     file = io.BytesIO()
@@ -81,7 +81,7 @@ def flac(x_CT: Sound, sample_rate: int) -> bytes:
 
 
 def spectrograms(sounds: Sequence[Sound], sample_rate: int) -> list[NDArray[np.uint8]]:
-    """Return the levels of the mean of the channels, (H, W) in steps from 0 to ``LEVELS`` - 1, high pitches on top."""
+    """Return the levels of the channel mean, (H, W), from 0 to ``LEVELS`` - 1, high frequencies on top."""
     powers = [_power(x_CT.mean(axis=0), sample_rate) for x_CT in sounds]
     loudest = max(float(power_HW.max(initial=0.0)) for power_HW in powers) or 1.0
     quietest = 10 ** (-RANGE_DB / 10)
@@ -99,12 +99,12 @@ def _power(x_T: Sound, sample_rate: int) -> NDArray[np.float64]:
 
 
 def png(picture_HW: NDArray[np.uint8]) -> bytes:
-    """Write levels as a PNG with a palette of ``SHADES``."""
+    """Encode levels as a PNG with a palette of ``SHADES``."""
     height, width = picture_HW.shape
     places = np.linspace(0, len(SHADES) - 1, LEVELS)
     palette = np.stack([np.interp(places, range(len(SHADES)), shade) for shade in zip(*SHADES, strict=True)], axis=1)
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits a pixel, places in the palette
-    rows = np.pad(picture_HW, ((0, 0), (1, 0)))  # before each row its filter: none
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits a pixel, palette indices
+    rows = np.pad(picture_HW, ((0, 0), (1, 0)))  # each row starts with its filter: none
     chunks = {b"IHDR": header, b"PLTE": palette.astype(np.uint8).tobytes(), b"IDAT": zlib.compress(rows.tobytes(), 9)}
     parts = [_chunk(kind, content) for kind, content in {**chunks, b"IEND": b""}.items()]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

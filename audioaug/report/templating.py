@@ -1,8 +1,7 @@
-"""Templates made into self-contained pages: nothing from the network, and no script or style but our own runs.
+"""Render templates into self-contained pages: no network, no other scripts or styles.
 
-Every string is escaped, and so is what could steer a terminal or reverse its text (``errors.printable``).
-A content security policy that names our script and our style by their hashes makes the browser refuse any other, so
-even a mistake in a template would not run what is in a name.
+Every string is escaped, including control characters (``errors.printable``). The content security policy allows only
+our script and style, by hash, so even a mistake in a template cannot run injected code.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def page_from(template: str, **values: Any) -> str:
-    """Fill in a template of ``templates/``; it gets the style, the script and their hashes besides."""
+    """Render a template of ``templates/`` with these values, the style, the script and their hashes."""
     style, script = _source("style.css"), _source("page.js")
     known = {"style": style, "script": script, "style_hash": _hash(style), "script_hash": _hash(script)}
     return _environment().get_template(template).render(**known, **values)
@@ -43,19 +42,19 @@ def _environment() -> Environment:
 
 @cache
 def _source(name: str) -> str:
-    """Return a file that goes into the page as it is."""
+    """Return the text of a file in ``templates/``."""
     from importlib.resources import files
 
     return files("audioaug.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _shown(value: Any) -> Any:
-    """Make a plain string printable; what is marked as safe stays."""
+    """Make a plain string printable; markup stays as it is."""
     return printable(value) if type(value) is str else value
 
 
 def _lines(text: str) -> Any:
-    """Keep the line feeds of a text, with all else made printable and escaped."""
+    """Escape a text line by line, keeping line feeds."""
     from markupsafe import Markup, escape
 
     return Markup("\n").join(escape(printable(line)) for line in text.splitlines())

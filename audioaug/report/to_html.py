@@ -1,27 +1,26 @@
-"""The report as one self-contained page: what a person reads in a minute, with everything behind it to sort and filter.
+"""The report as one self-contained HTML page.
 
-Without a script the page says the same; the script sorts, filters, copies and moves the sliders of the what-if panel.
+The page is complete without a script; the script sorts, filters, copies and runs the sliders of the what-if panel.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audioaug.records import Cell, Report
-from audioaug.report.bars import WORDS, bar_parts
-from audioaug.report.cells import (
+from audioaug.records import Candidate, Report
+from audioaug.report.candidates import (
     COLUMNS,
     best_known_ms,
+    candidate_row,
     ceiling_rows,
-    cell_row,
     infeasible_parts,
     legend,
-    runnable_cells,
+    runnable_candidates,
 )
-from audioaug.report.charts import CellAxis, cell_axis, op_bars, step_bars
+from audioaug.report.charts import WORDS, CandidateAxis, bar_parts, candidate_axis, op_bars, step_bars
 from audioaug.report.costs import op_costs, op_parts, stage_parts
+from audioaug.report.page import headline_parts, setting_parts, trust_parts, what_if_parts
 from audioaug.report.parts import NOTHING, Bars, Column, Row, Table
-from audioaug.report.sentences import headline_parts, setting_parts, trust_parts, what_if_parts
 from audioaug.report.snippet import snippet_parts
 from audioaug.report.sounds import Listening
 from audioaug.report.templating import page_from
@@ -29,15 +28,16 @@ from audioaug.report.templating import page_from
 BAR_WIDTH = 1000.0
 
 REPEATED = ("engines", "status")
-"""Columns that the page leaves out: a cell's name tells its engines, and its measured time whether it was raced."""
+"""Columns that the page leaves out: a candidate's name includes its engines, and its measured time shows its status.
+"""
 
 CHART = Column("step time, ms\n(logarithmic)")
 CHART_AT = 2
 
 
 @dataclass(frozen=True)
-class DrawnRow:
-    """A row with a drawing among its texts, and a key for each to sort by; one without keys stays where it is."""
+class ChartRow:
+    """A row with a chart among its texts, and sort keys; a row without keys is not sorted."""
 
     values: tuple[Any, ...]
     kind: str = "plain"
@@ -46,15 +46,17 @@ class DrawnRow:
 
 
 def render(report: Report, what_if: Mapping[str, Any] | None = None, listening: Listening | None = None) -> str:
-    """The page, with all it needs inside.
+    """Render the page.
 
     Args:
-        report: what the advisor found.
-        what_if: what the panel's sliders look up, as ``decide.what_if.grid`` makes it; no panel without one.
+        report: the report.
+        what_if: predictions for the sliders, from ``decide.what_if.grid``; no panel if ``None``.
         listening: examples to listen to.
     """
-    cells = sorted(runnable_cells(report), key=lambda cell: (cell.measured_ms is None, best_known_ms(cell)))
-    axis, places = cell_axis(report.ceiling, cells), shown_places(report, cells)
+    candidates = sorted(
+        runnable_candidates(report), key=lambda candidate: (candidate.measured_ms is None, best_known_ms(candidate))
+    )
+    axis, places = candidate_axis(report.ceiling, candidates), shown_places(report, candidates)
     return page_from(
         "report.html",
         report=report,
@@ -63,8 +65,10 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None, listening: 
         bar_width=BAR_WIDTH,
         words=WORDS,
         columns=with_chart([COLUMNS[place] for place in places], CHART),
-        cells=[axis_row(report, axis, places), *(drawn_row(report, it, axis, places) for it in cells)] if cells else [],
-        cell_notes=legend(report, cells, 0),
+        candidates=[axis_row(report, axis, places), *(chart_row(report, it, axis, places) for it in candidates)]
+        if candidates
+        else [],
+        candidate_notes=legend(report, candidates, 0),
         infeasible=infeasible_parts(report),
         chain=chain_table(report),
         chain_notes=[part for part in op_parts(report) if not isinstance(part, Table)],
@@ -80,50 +84,50 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None, listening: 
 
 
 def with_chart(values: Sequence[Any], drawing: Any) -> tuple[Any, ...]:
-    """The values with the drawing, or its column, in its place."""
+    """Insert the chart, or its column, into the values."""
     return (*values[:CHART_AT], drawing, *values[CHART_AT:])
 
 
-def shown_places(report: Report, cells: Sequence[Cell]) -> list[int]:
-    """The places of the columns to show: none that repeats others, no number that is unknown of every cell."""
-    rows = [cell_row(report, cell).values for cell in cells]
+def shown_places(report: Report, candidates: Sequence[Candidate]) -> list[int]:
+    """Return the indices of the columns to show: no repeated ones, no numbers that are unknown for every candidate."""
+    rows = [candidate_row(report, candidate).values for candidate in candidates]
     known = [not column.number or any(row[at] != NOTHING for row in rows) for at, column in enumerate(COLUMNS)]
     return [at for at, column in enumerate(COLUMNS) if known[at] and column.header not in REPEATED]
 
 
-def axis_row(report: Report, axis: CellAxis, places: Sequence[int]) -> DrawnRow:
-    """The axis of the drawings, beside the ceiling if that is known."""
+def axis_row(report: Report, axis: CandidateAxis, places: Sequence[int]) -> ChartRow:
+    """Return the row of the axis, with the ceiling if known."""
     (row,) = ceiling_rows(report) or [Row(("",) * len(COLUMNS))]
-    return DrawnRow(with_chart([row.values[place] for place in places], axis))
+    return ChartRow(with_chart([row.values[place] for place in places], axis))
 
 
-def drawn_row(report: Report, cell: Cell, axis: CellAxis, places: Sequence[int]) -> DrawnRow:
-    """One cell; what is unknown sorts behind all that is known."""
-    row, unknown = cell_row(report, cell), float("inf")
+def chart_row(report: Report, candidate: Candidate, axis: CandidateAxis, places: Sequence[int]) -> ChartRow:
+    """Return the row of a candidate; unknown numbers sort last."""
+    row, unknown = candidate_row(report, candidate), float("inf")
     numbers = {
-        "cut": cell.cut,
-        "workers": cell.num_workers,
-        "predicted\nms": cell.predicted_ms,
-        "measured\nms": cell.measured_ms,
-        "clips/s": cell.clips_per_second,
-        "stall": cell.stall,
-        "CPU s\n/step": cell.cpu_seconds_per_step,
-        "VRAM": cell.vram_bytes,
+        "cut": candidate.cut,
+        "workers": candidate.num_workers,
+        "predicted\nms": candidate.predicted_ms,
+        "measured\nms": candidate.measured_ms,
+        "clips/s": candidate.clips_per_second,
+        "stall": candidate.stall,
+        "CPU s\n/step": candidate.cpu_seconds_per_step,
+        "VRAM": candidate.vram_bytes,
     }
     keys: list[str | float] = []
     for place in places:
         number = numbers.get(COLUMNS[place].header)
         keys.append(row.values[place] if not COLUMNS[place].number else unknown if number is None else number)
-    return DrawnRow(
-        with_chart([row.values[place] for place in places], axis.marks(cell)),
+    return ChartRow(
+        with_chart([row.values[place] for place in places], axis.marks(candidate)),
         row.kind,
-        with_chart(keys, best_known_ms(cell)),
-        cell.measured_ms is not None,
+        with_chart(keys, best_known_ms(candidate)),
+        candidate.measured_ms is not None,
     )
 
 
 def chain_table(report: Report) -> Table | None:
-    """The chain's transforms with what they cost on both sides, as numbers and drawn."""
+    """Return the chain's transforms with their costs on both sides, as numbers and bars."""
     found = next((part for part in op_parts(report) if isinstance(part, Table)), None)
     if found is None:
         return None

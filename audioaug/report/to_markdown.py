@@ -4,14 +4,14 @@ import re
 
 from audioaug.errors import printable
 from audioaug.records import Report
-from audioaug.report import bars, parts
+from audioaug.report import charts, parts
 from audioaug.report.page import page
 
 BAR_WIDTH = 72
 
 
 def render(report: Report) -> str:
-    """The page with tables and fenced code, every name escaped."""
+    """Render the page with tables and fenced code, every name escaped."""
     blocks = []
     for section in page(report):
         blocks += [f"### {escape(section.title)}"] if section.title else []
@@ -20,13 +20,13 @@ def render(report: Report) -> str:
 
 
 def escape(text: str) -> str:
-    """Keep what Markdown or HTML would read as markup from being read so."""
+    """Escape Markdown and HTML markup."""
     text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
 
 
 def block(part: parts.Part) -> str:
-    """One part of the page as one Markdown block."""
+    """Return one part of the page as a Markdown block."""
     match part:
         case parts.Line():
             return line(part)
@@ -35,19 +35,19 @@ def block(part: parts.Part) -> str:
         case parts.Facts():
             return "\n".join(f"- **{escape(label)}**: {escape(content)}" for label, content in part.items)
         case parts.Bars():
-            return fenced(bars.plain(part, BAR_WIDTH))
+            return fenced(charts.plain(part, BAR_WIDTH))
         case parts.Code():
             return fenced(part.text, "python")
 
 
 def line(part: parts.Line) -> str:
-    """A paragraph; the verdict and warnings in bold, the aside in italics."""
+    """Return a paragraph; the verdict and warnings in bold, the aside in italics."""
     text = f"**{escape(part.text)}**" if part.kind in ("verdict", "warning") else escape(part.text)
     return f"{text} *({escape(part.aside)})*".strip() if part.aside else text
 
 
 def table(part: parts.Table) -> str:
-    """A table; the recommended row in bold."""
+    """Return a table; the recommended row in bold."""
     header = [escape(column.header) for column in part.columns]
     rule = ["---:" if column.number else ":---" for column in part.columns]
     rows = [[emphasised(escape(value), row.kind) for value in row.values] for row in part.rows]
@@ -55,11 +55,11 @@ def table(part: parts.Table) -> str:
 
 
 def emphasised(cell: str, kind: parts.RowKind) -> str:
-    """Bold in the best row, italics in a predicted one."""
+    """Return a table cell: bold in the best row, italics in a predicted one."""
     stars = {"plain": "", "best": "**", "guess": "*"}[kind]
     return f"{stars}{cell}{stars}" if cell else ""
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A code block."""
+    """Return a code block."""
     return f"```{language}\n{text}\n```"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from audioaug.errors import printable
 from audioaug.records import Report
-from audioaug.report import bars, parts
+from audioaug.report import charts, parts
 from audioaug.report.page import page
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 LINE_STYLES: dict[parts.LineKind, str] = {"verdict": "bold", "plain": "", "warning": "bold yellow", "note": "dim"}
 ROW_STYLES: dict[parts.RowKind, str] = {"plain": "", "best": "bold green", "guess": "dim"}
-BAR_STYLES: dict[bars.Share, str] = {"model": "green", "augment": "yellow", "wait": "red"}
+BAR_STYLES: dict[charts.Share, str] = {"model": "green", "augment": "yellow", "wait": "red"}
 
 
 LEAST_WORDS = 22
-"""Characters of a column of words before it is wrapped: minor columns are left out first."""
+"""Narrowest column of text before minor columns are left out."""
 
 
 def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
-    """Lay the report out in lines of at most ``width`` characters; escape codes only if ``colour`` is asked for."""
+    """Render the report in lines of at most ``width`` characters, with escape codes if ``colour`` is set."""
     console = page_console(width, colour)
     with console.capture() as capture:
         for number, section in enumerate(page(report)):
@@ -35,12 +35,12 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
             if section.title:
                 console.print(text(section.title, "bold underline"))
             for part, before in zip(section.parts, (None, *section.parts)):
-                console.print(*([""] if isinstance(before, parts.Table) else []), drawn(part, console), sep="\n")
+                console.print(*([""] if isinstance(before, parts.Table) else []), renderable(part, console), sep="\n")
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
 def page_console(width: int, colour: bool) -> Console:
-    """A console that looks at nothing but its arguments: neither at the terminal nor at the environment."""
+    """Return a console that ignores the terminal and the environment."""
     from rich.console import Console
 
     return Console(
@@ -56,14 +56,14 @@ def page_console(width: int, colour: bool) -> Console:
 
 
 def text(content: str, style: str = "", overflow: OverflowMethod = "fold") -> Text:
-    """Words as they are: no markup, no emoji, no control characters."""
+    """Return a rich text without markup, emoji and control characters."""
     from rich.text import Text
 
     return Text(printable(content), style=style, overflow=overflow)
 
 
-def drawn(part: parts.Part, console: Console) -> RenderableType:
-    """One part of the page as something that rich prints."""
+def renderable(part: parts.Part, console: Console) -> RenderableType:
+    """Return one part of the page as a rich renderable."""
     match part:
         case parts.Line():
             return line(part)
@@ -78,7 +78,7 @@ def drawn(part: parts.Part, console: Console) -> RenderableType:
 
 
 def line(part: parts.Line) -> Text:
-    """A paragraph with its aside dimmed at the end."""
+    """Return a paragraph with its aside dimmed at the end."""
     paragraph = text(part.text, LINE_STYLES[part.kind])
     if part.aside:
         paragraph.append_text(text(f"{' ' if part.text else ''}[{part.aside}]", "dim"))
@@ -86,7 +86,7 @@ def line(part: parts.Line) -> Text:
 
 
 def fitted(part: parts.Table, console: Console) -> RenderableType:
-    """The first layout of the table that fits the width, else the last."""
+    """Return the first layout of the table that fits the width, else the last."""
     unbounded = console.options.update(width=10_000)
     for left_out, gap in layouts(part):
         attempt = table(part.without(left_out), gap)
@@ -97,7 +97,7 @@ def fitted(part: parts.Table, console: Console) -> RenderableType:
 
 
 def layouts(part: parts.Table) -> Iterator[tuple[set[int], int]]:
-    """Which columns to leave out and how far apart to set the others, from roomy to narrow; only the narrow wrap."""
+    """Yield the columns to leave out and the gap between the others, from wide to narrow; only narrow layouts wrap."""
     places = range(len(part.columns))
     spare = [place for place in places if part.columns[place].use == "spare"]
     minor = [place for place in reversed(places) if part.columns[place].use == "minor"]
@@ -106,7 +106,7 @@ def layouts(part: parts.Table) -> Iterator[tuple[set[int], int]]:
 
 
 def table(part: parts.Table, gap: int) -> RenderableType:
-    """Columns under a rule; numbers to the right, never wrapped, and visibly cut where all else fails."""
+    """Return a table; numbers are right-aligned, never wrapped, and truncated with an ellipsis at worst."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -126,7 +126,7 @@ def table(part: parts.Table, gap: int) -> RenderableType:
 
 
 def facts(part: parts.Facts, width: int) -> RenderableType:
-    """Two columns: a dim label of at most a third of the width, and what there is to say."""
+    """Return two columns: a dim label of at most a third of the width, and its text."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -138,20 +138,20 @@ def facts(part: parts.Facts, width: int) -> RenderableType:
 
 
 def bar_lines(part: parts.Bars, width: int) -> Text:
-    """The legend, then for each bar its label, the bar, and its numbers below."""
+    """Return the legend, then each bar with its label, and its numbers below."""
     indent = max(len(label) for label, _ in part.items) + 2
-    longest = bars.longest_ms(part)
-    lines = [text(f"{'':{indent}}{bars.LEGEND}", "dim")]
+    longest = charts.longest_ms(part)
+    lines = [text(f"{'':{indent}}{charts.LEGEND}", "dim")]
     for label, allocation in part.items:
         bar = text(f"{label:{indent}}")
-        for share, characters in bars.runs(allocation, longest, width - indent):
+        for share, characters in charts.runs(allocation, longest, width - indent):
             bar.append(characters, BAR_STYLES[share])
-        lines += [bar, text(f"{'':{indent}}{bars.caption(allocation)}")]
+        lines += [bar, text(f"{'':{indent}}{charts.caption(allocation)}")]
     return text_lines(lines)
 
 
 def text_lines(lines: list[Text]) -> Text:
-    """Lines below each other."""
+    """Join lines with line feeds."""
     from rich.text import Text
 
     return Text("\n", overflow="fold").join(lines)

@@ -85,7 +85,8 @@ def check(
     elif contract.kind == "perceptual":
         finding = perceptual.compare(reference, built, contract.tolerance, sample_rate)
     else:
-        finding = noise.compare(dry, reference, built, contract.tolerance, intended, again, coloured=contract.given > 0)
+        coloured = contract.noise_tolerance > 0
+        finding = noise.compare(dry, reference, built, contract.tolerance, intended, again, coloured=coloured)
     reason = f"{finding.what} ({finding.error:.2g} {finding.unit}, limit {finding.limit:.2g})"
     judged = dataclasses.replace(
         verdict,
@@ -95,14 +96,14 @@ def check(
         status="passed" if finding.passed else "failed",
         reason="" if finding.passed else reason,
     )
-    return judged if fed is None else worst([judged, _given(verdict, contract, dry, fed, built)])
+    return judged if fed is None else worst([judged, _same_noise(verdict, contract, dry, fed, built)])
 
 
-def _given(verdict: Verdict, contract: Contract, dry: Clips, fed: Clips, built: Clips) -> Verdict:
+def _same_noise(verdict: Verdict, contract: Contract, dry: Clips, fed: Clips, built: Clips) -> Verdict:
     """Compare coloured noise with what the reference makes of the same random numbers, sample for sample."""
-    alike = check(Contract.exact(contract.given), dry, fed, built)
-    reason = alike.reason and f"given the same random numbers, {alike.reason}"
-    return dataclasses.replace(alike, op=verdict.op, engine=verdict.engine, contract=verdict.contract, reason=reason)
+    found = check(Contract.exact(contract.noise_tolerance), dry, fed, built)
+    reason = found.reason and f"given the same random numbers, {found.reason}"
+    return dataclasses.replace(found, op=verdict.op, engine=verdict.engine, contract=verdict.contract, reason=reason)
 
 
 def misfit(dry: Clips, reference: Clips, built: Clips) -> str:

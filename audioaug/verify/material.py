@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from audioaug import ops
 from audioaug.audio import demo
 from audioaug.audio.files import find_audio, read_audio
-from audioaug.core import Op
+from audioaug.core import Op, why_not_on_device
 from audioaug.errors import ChainError
 from audioaug.ops.lambda_ import on_device
 
@@ -154,5 +154,5 @@ def variants(kind: type[Op], sample_rate: int = demo.SAMPLE_RATE) -> Iterator[Op
                     variant = kind(**arguments, **{field.name: option}, **GOES_WITH.get((field.name, option), {}))
                 except ChainError:
                     continue
-                if not variant.why_not_on_device():
+                if not why_not_on_device(variant):
                     yield variant

@@ -1,6 +1,6 @@
 """Comparing sounds that need not agree in a single sample, only to the ear.
 
-Time stretching and pitch shifting have no one right answer: two good methods differ in every sample and sound alike.
+Time stretching and pitch shifting have no one right answer: two good methods differ in every sample and sound the same.
 Here the reference and the build are compared clip by clip by what is heard: level, spectrum over time, timing, attacks,
 pitch and stereo image. ``Contract.perceptual`` says in words what is promised; the limits are below. Nothing is random,
 so there are no false alarms: a build that passes once passes always.
@@ -23,7 +23,7 @@ image             0.15     0.00           0.04          0.04 (worst: 0.19)
 ================  =======  =============  ============  ======================
 
 Timing is known no better than that where envelopes have no edges: so the median of a batch is judged as well. Behind
-random chains of other ops (``make verify-long``) five second halves were 5.9 ms off, and a clip of 0.1 s by 3.4 dB.
+random chains of other ops (``make test-slow``) five second halves were 5.9 ms off, and a clip of 0.1 s by 3.4 dB.
 
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T; N frames, F frequencies or bands, M milliseconds.
 """
@@ -46,7 +46,7 @@ LEVEL_DB, LAG_MS, ATTACK_SHARE, PITCH_CENTS, IMAGE = 0.75, 10.0, 0.4, 5.0, 0.15
 """Limits for each clip; the spectrum's is the contract's."""
 
 ROUGH_LEVEL_DB, ROUGH_SPECTRUM, ROUGH_IMAGE, UNHEARD_LEVEL_DB = 4.0, 2.0, 0.3, 6.0
-"""Limits for clicks and for brief clips, the spectrum's as a multiple; and for what nobody hears."""
+"""Limits for clicks and for brief clips, the spectrum's as a multiple; and for inaudible signals."""
 
 TYPICAL_LAG_MS, TYPICAL_LATER_LAG_MS = 2.0, 7.0
 """Limits for the median of all clips, and of all second halves: an envelope without edges says little about timing."""

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import BatchInfo, Chain, Contract, Draws, Op, Params
-from audioaug.engine import build_cpu, build_device
+from audioaug.core.params import of_one
+from audioaug.engine import WorkerChain, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart, why_unavailable
 from audioaug.errors import ContractError, DataError, UsageError, first_line
 from audioaug.records import DeviceEngine
@@ -74,23 +75,20 @@ def by_reference(chain: Chain, clips: Clips, sample_rate: int, draws: Draws) -> 
     """Return what the references make of the clips; together, for an op alone that no worker can run."""
     if len(chain) != 1 or chain.worker_until == 1:
         return on_cpu(chain, clips, sample_rate, draws)
-    node, results = chain.nodes[0], list(clips)
+    node, results, reference = chain.nodes[0], list(clips), chain.ops[0].reference()
     rows = np.flatnonzero(draws["0:apply"] > 0)
-    draw = {name: draws[f"0:{name}"][rows] for name in node.distributions}
     touched = [clips[row] for row in rows.tolist()]
-    host = BatchInfo(sample_rate, np.asarray([x_CT.shape[1] for x_CT in touched]), len(clips[0]))
-    params = node.op.resolve(draw, host)
-    for row, y_CT in zip(
-        rows.tolist(), node.op.apply_reference_batch(node.op.reference(), params, touched, sample_rate)
-    ):
-        results[row] = y_CT
+    batch = BatchInfo(sample_rate, np.asarray([x_CT.shape[1] for x_CT in touched]), len(clips[0]))
+    params = node.resolve(draws, rows, batch)
+    for place, row in enumerate(rows.tolist()):
+        own = of_one({name: value[place : place + 1] for name, value in params.items()})
+        results[row] = node.op.apply_reference(reference, own, clips[row], sample_rate, touched)
     return results
 
 
 def on_cpu(chain: Chain, clips: Clips, sample_rate: int, draws: Draws, cut: int | None = None) -> Clips:
     """Run the first ``cut`` ops, or all, clip by clip; mono clips go in as (T,), the way audiomentations has them."""
-    worker = build_cpu(chain, cut)
-    worker.fallback = False  # or the device build would be compared with itself
+    worker = WorkerChain(chain, chain.checked_cut(cut), fallback=False)  # or the device build is compared with itself
     inputs = [x_CT[0] if len(x_CT) == 1 else x_CT for x_CT in clips]
     with warnings.catch_warnings():  # audiomentations warns of silent noise and of rates that it converts
         warnings.simplefilter("ignore")
@@ -121,7 +119,7 @@ def on_device(
 
 
 def padded(clips: Clips) -> NDArray[np.float32]:
-    """Return the clips as one batch (B, C, T), silence behind the shorter ones."""
+    """Return the clips as one batch (B, C, T), silence after the shorter ones."""
     longest = max(x_CT.shape[1] for x_CT in clips)
     return np.stack([np.pad(x_CT, ((0, 0), (0, longest - x_CT.shape[1]))) for x_CT in clips])
 
@@ -152,7 +150,8 @@ class Case:
 
 def cases(kind: type[Op], sample_rates: Sequence[int] = SAMPLE_RATES, repeats: int = REPEATS) -> Iterator[Case]:
     """Yield the batches for an op: at p=1 all rates, mono and stereo, padded and not; then its defaults and options."""
-    shapes = [(channels, ragged) for channels in ((1, 2) if kind.multichannel else (1,)) for ragged in (True, False)]
+    multichannel = next(material.variants(kind)).capabilities.multichannel
+    shapes = [(channels, ragged) for channels in ((1, 2) if multichannel else (1,)) for ragged in (True, False)]
     for rate in sample_rates:
         op = next(material.variants(kind, rate))
         always = dataclasses.replace(op, p=1.0)
@@ -220,8 +219,8 @@ def judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
         reason = f"raises {type(error).__name__}: {' '.join(str(error).split())[:80]}"
         return Verdict(op.name, engine, op.contract.kind, float("inf"), op.contract.tolerance, "failed", reason)
     intended = intended_levels(op, clips, case.sample_rate, case.seed) if noisy else None
-    given = engine == "batched" and op.contract.given > 0
-    fed, numbers = fed_reference(op, clips, case.sample_rate, case.seed) if given else (None, ())
+    same_noise = engine == "batched" and op.contract.numpy_draws is not None
+    fed, numbers = fed_reference(op, clips, case.sample_rate, case.seed) if same_noise else (None, ())
     verdict = check(
         op.contract,
         dry,
@@ -234,7 +233,7 @@ def judge(case: Case, engine: DeviceEngine, device: str) -> Verdict:
         fed=fed,
         sample_rate=case.sample_rate,
     )
-    return worst([verdict, _judge_numbers(op, numbers, case.seed)]) if given else verdict
+    return worst([verdict, _judge_numbers(op, numbers, case.seed)]) if same_noise else verdict
 
 
 def intended_levels(op: Op, clips: Clips, sample_rate: int, seed: int) -> list[float | None]:
@@ -248,16 +247,16 @@ def intended_levels(op: Op, clips: Clips, sample_rate: int, seed: int) -> list[f
 
 def fed_reference(op: Op, clips: Clips, sample_rate: int, seed: int) -> tuple[Clips, Clips]:
     """Return what the reference makes of the clips if numpy's random functions give it the op's own noise, and that."""
-    worker = build_cpu(Chain([op], sample_rate))
-    worker.fallback = False
+    worker = WorkerChain(Chain([op], sample_rate), 1, fallback=False)
     outputs, white = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
     for x_CT, draw, params in _drawn(op, clips, sample_rate, seed):
         x = x_CT[0] if len(x_CT) == 1 else x_CT
-        numbers = op.numpy_draws(params, x.shape)
+        assert op.contract.numpy_draws is not None
+        numbers = op.contract.numpy_draws(op, params, x.shape)
         with contextlib.ExitStack() as stack:
-            for name, given in numbers.items():
-                given = given.astype(np.float64)
-                stack.enter_context(mock.patch.object(np.random, name, lambda *_, given=given, **__: given))
+            for name, values in numbers.items():
+                values = values.astype(np.float64)
+                stack.enter_context(mock.patch.object(np.random, name, lambda *_, values=values, **__: values))
             outputs.append(np.atleast_2d(worker(x, sample_rate, draws=draw)))
         white.append(np.atleast_2d(numbers["normal"]))
     return outputs, white
@@ -276,10 +275,8 @@ def _drawn(op: Op, clips: Clips, sample_rate: int, seed: int) -> Iterator[tuple[
     chain = Chain([op], sample_rate)
     node = chain.nodes[0]
     for x_CT, draw in zip(clips, chain.draw(np.arange(len(clips)), seed=seed)):
-        host = BatchInfo(sample_rate, np.asarray([x_CT.shape[1]]), len(x_CT))
-        params = op.resolve({name: draw[f"0:{name}"] for name in node.distributions}, host)
-        single = {name: value[0].item() if isinstance(value, np.ndarray) else value for name, value in params.items()}
-        yield x_CT, draw, single
+        batch = BatchInfo(sample_rate, np.asarray([x_CT.shape[1]]), len(x_CT))
+        yield x_CT, draw, of_one(node.resolve(draw, np.zeros(1, np.int64), batch))
 
 
 def _freshness(op: Op) -> Verdict:

@@ -20,8 +20,8 @@ from audioaug.verify.noise import Finding
 Clips: TypeAlias = Sequence[NDArray[np.float32]]
 
 START_SAMPLES, START_LIMIT = 12, 0.1
-"""soxr, between its stages, forgets what lies before time 0: up to 0.07 of a jump there, gone after so many samples of
-the lower rate."""
+"""soxr, between its stages, forgets what lies before time 0: up to 0.07 of a jump there, gone after this
+many samples of the lower rate."""
 
 FADE_SAMPLES = 64
 """The difference is faded in and out, so that its edges do not spread what lies next to the Nyquist frequency over all
@@ -55,7 +55,7 @@ def _clip(
     for what, part_CT, limit in (
         ("at its start", difference_CT[:, :start], START_LIMIT),
         ("away from the lower Nyquist frequency", _without(faded_CT, *edges), contract.tolerance),
-        ("next to the lower Nyquist frequency", rest_CT, contract.rest),
+        ("next to the lower Nyquist frequency", rest_CT, contract.band_tolerance),
     ):
         error = float(np.abs(part_CT).max(initial=0.0))
         share = 0.0 if error == 0 else error / peak if peak else math.inf

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.cli import main
+from audioaug.advise.__main__ import main
+from audioaug.advise.model_file import MODULE_NAME
 from audioaug.advise.racing import Racer
 from audioaug.advise.survey import Survey
-from audioaug.advise.target import MODULE_NAME
 from audioaug.decide.recommend import recommend
 from audioaug.measure import Clock, Watch
 from audioaug.records import Report, write_record
@@ -94,17 +94,17 @@ def planted_time(monkeypatch) -> None:
     monkeypatch.setattr(CLOCK, "_now", 0.0)
     monkeypatch.setattr("audioaug.advise.survey.clock_for", lambda device: CLOCK)
     monkeypatch.setattr("audioaug.advise.survey.effective_cores", lambda cores, clock: float(cores))
-    monkeypatch.setattr("audioaug.advise.example_probe.delayed_seconds", lambda: 0.0)
-    monkeypatch.setattr("audioaug.advise.arms.Loader", PlantedLoader)
+    monkeypatch.setattr("audioaug.advise.today.delayed_seconds", lambda: 0.0)
+    monkeypatch.setattr("audioaug.advise.candidates.Loader", PlantedLoader)
     monkeypatch.setattr(Watch, "_look", lambda self: (CLOCK.now(), *[0.0] * 6))
 
 
 @pytest.fixture
 def racer_with():
-    """Return a racer whose target trains by this step, on a chain of one gain and eight short clips."""
+    """Return a racer whose job trains by this step, on a chain of one gain and eight short clips."""
 
     def make(step, notice=lambda *_: None, clock: Clock | None = None) -> Racer:
-        target = SimpleNamespace(
+        job = SimpleNamespace(
             dataset=[torch.ones(400)] * 8,
             chain=Chain([ops.Gain()], 16000),
             batch_size=2,
@@ -119,7 +119,7 @@ def racer_with():
             path="m.py",
             step=step,
         )
-        return Racer(target, clock or CLOCK, 1.0, notice=notice)
+        return Racer(job, clock or CLOCK, 1.0, notice=notice)
 
     return make
 
@@ -138,8 +138,10 @@ def nothing_measured(monkeypatch) -> None:
 def report() -> Report:
     """A finished report with planted numbers."""
     today = raced(3, 0, 40.0, stall=0.75, clips_per_second=800.0)
-    found = replace(planted_report(), cells=(today, raced(1, 2, 20.0)), current=today, cost_seconds=9.0, complete=True)
-    measurements = steady(found.cells)
+    found = replace(
+        planted_report(), candidates=(today, raced(1, 2, 20.0)), current=today, cost_seconds=9.0, complete=True
+    )
+    measurements = steady(found.candidates)
     return replace(recommend(found, measurements), measurements=tuple(measurements.values()))
 
 

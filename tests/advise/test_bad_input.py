@@ -28,30 +28,36 @@ def check(ran, *words) -> None:
 
 
 def test_no_model(advise) -> None:
-    check(advise(), "There is no --model.", "--model FILE.py")
+    check(advise(), "Missing option --model.", "--model FILE.py")
 
 
 def test_a_missing_file_is_compared_with_those_there(advise, model, here) -> None:
     model()
-    check(advise("--model", "mymodle.py"), "no model file mymodle.py", "Did you mean mymodel.py?")
-    check(advise("--model", "nowhere/mymodel.py"), "no model file nowhere/mymodel.py")
+    check(advise("--model", "mymodle.py"), "No such model file: mymodle.py", "Did you mean mymodel.py?")
+    check(advise("--model", "nowhere/mymodel.py"), "No such model file: nowhere/mymodel.py")
     check(advise("--model", here), f"no model file {here}")
 
 
 def test_a_file_that_is_not_python(advise, model) -> None:
-    check(advise("--model", model(name="model.txt")), "model.txt is not a Python file. Name one that ends in .py.")
+    check(advise("--model", model(name="model.txt")), "model.txt is not a Python file. Give a file that ends in .py.")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1\n\nraise ValueError('boom')\n", "mymodel.py cannot be run: ValueError: boom (line 3 of mymodel.py)."),
+        (
+            "x = 1\n\nraise ValueError('boom')\n",
+            "mymodel.py cannot be imported: ValueError: boom (line 3 of mymodel.py).",
+        ),
         ("import nothing_like_it\n", "No module named 'nothing_like_it' (line 1 of mymodel.py)."),
         ("x = 1\ndef broken(:\n", "SyntaxError: invalid syntax (line 2 of mymodel.py)."),
         ("\0", "Error: source code string cannot contain null bytes."),  # a ValueError before Python 3.12
         ("raise SystemExit(3)\n", "SystemExit: 3 (line 1 of mymodel.py)."),
         ("from audioaug import ops\nops.Gain(p=2.0)\n", "mymodel.py: Gain: p is 2, but it must be between 0 and 1."),
-        ("x = 1\n", "mymodel.py defines no model. Define `model`, `build_model()`, or one torch.nn.Module class"),
+        (
+            "x = 1\n",
+            "mymodel.py does not define a model. Define `model`, `build_model()`, or one torch.nn.Module class",
+        ),
         ("model = 'a name'\n", "the model is 'a name', but it must be a torch.nn.Module."),
         ("def build_model():\n    return None\n", "the model is None, but it must be a torch.nn.Module."),
         (
@@ -59,10 +65,10 @@ def test_a_file_that_is_not_python(advise, model) -> None:
             "cannot be built: KeyError: 'weights' (line 3 of mymodel.py).",
         ),
         ("import torch\nmodel = torch.nn.ReLU()\n", "mymodel.py: the model has no parameters to train."),
-        ("import torch\nmodel = torch.nn.LazyLinear(12)\n", "mymodel.py: the model has lazy layers, which do not know"),
+        ("import torch\nmodel = torch.nn.LazyLinear(12)\n", "mymodel.py: the model has uninitialized lazy layers"),
         (
             HEAD + "class A(nn.Module): ...\nclass B(nn.Module): ...\n",
-            "several models (A, B). Name one: --model mymodel.py:A.",
+            "several models (A, B). Choose one: --model mymodel.py:A.",
         ),
     ],
 )
@@ -82,7 +88,7 @@ def test_an_optimizer_that_cannot_be_built(advise, model) -> None:
 
 
 def test_a_number_in_the_model_file_that_is_none(advise, model) -> None:
-    check(advise("--model", model("batch_size = 0\n")), "batch_size is 0, but it must be a whole number of at least 1.")
+    check(advise("--model", model("batch_size = 0\n")), "batch_size is 0, but must be an integer of at least 1.")
 
 
 @pytest.mark.parametrize("text", ["'a name'", "3", "[3]"])
@@ -139,9 +145,9 @@ def test_a_file_that_is_no_chain(augmented, whole, words) -> None:
     ("option", "words"),
     [
         ("nowhere.yaml", "Cannot read the chain nowhere.yaml: No such file or directory."),
-        ("chain.json", "--augment chain.json is neither FILE.yaml nor FILE.py:NAME."),
-        ("mymodel.py", "--augment mymodel.py is neither FILE.yaml nor FILE.py:NAME."),
-        ("mymodle.py:chain", "There is no model file mymodle.py. Did you mean mymodel.py?"),
+        ("chain.json", "--augment chain.json must be FILE.yaml or FILE.py:NAME."),
+        ("mymodel.py", "--augment mymodel.py must be FILE.yaml or FILE.py:NAME."),
+        ("mymodle.py:chain", "No such model file: mymodle.py. Did you mean mymodel.py?"),
         ("mymodel.py:batchsize", "mymodel.py defines no 'batchsize'. Did you mean batch_size?"),
     ],
 )
@@ -229,7 +235,7 @@ def test_a_device_that_there_is_not(advise, model, device) -> None:
 
 @pytest.mark.parametrize("workers", ["x", "-1", "0,-2", "", "1.5", "2,"])
 def test_workers_that_are_no_numbers(advise, model, workers) -> None:
-    check(advise("--model", model(), "--workers", workers), f"--workers is {workers!r}", "whole numbers such as 0,2,4")
+    check(advise("--model", model(), "--workers", workers), f"--workers is {workers!r}", "integers such as 0,2,4")
 
 
 @pytest.mark.parametrize(
@@ -284,7 +290,7 @@ def test_a_report_that_cannot_be_loaded(advise, here, text, words) -> None:
 def test_a_report_of_a_newer_version(advise, here, saved) -> None:
     content = json.loads(saved.read_text()) | {"schema_version": 99}
     (here / "new.json").write_text(json.dumps(content))
-    check(advise("--load", "new.json"), "schema version 99, but this audioaug reads up to 1. Update audioaug.")
+    check(advise("--load", "new.json"), "schema version 99, but this audioaug reads version 2. Update audioaug.")
 
 
 def test_a_plan_of_another_chain_is_refused(advise, model, here) -> None:

@@ -6,7 +6,7 @@ import sys
 import click
 import pytest
 
-from audioaug.advise.cli import advise as command
+from audioaug.advise.__main__ import advise as command
 from audioaug.records import Plan, Report, from_json, read_record
 
 OPTIONS = {

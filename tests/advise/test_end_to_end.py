@@ -27,14 +27,14 @@ KEYS = {
     "chain",
     "ceiling",
     "stages",
-    "cells",
+    "candidates",
     "current",
     "recommendation",
     "cost_seconds",
     "break_even_steps",
     "notices",
 }
-CELL_KEYS = {
+CANDIDATE_KEYS = {
     "placement",
     "cut",
     "worker_engine",
@@ -63,26 +63,31 @@ def has_the_keys_of_the_contract(content) -> None:
     assert KEYS <= content.keys() and next(iter(content)) == "schema_version"
     assert {"step_ms", "clips_per_second"} <= content["ceiling"].keys()
     assert all({"name", "where", "ms_per_batch", "ci_ms"} <= stage.keys() for stage in content["stages"])
-    assert content["cells"] and all(content["cells"][i].keys() >= CELL_KEYS for i in range(len(content["cells"])))
-    assert content["current"].keys() >= CELL_KEYS
-    assert content["recommendation"].keys() >= CELL_KEYS | {"tie_with", "because"}
+    assert content["candidates"] and all(
+        content["candidates"][i].keys() >= CANDIDATE_KEYS for i in range(len(content["candidates"]))
+    )
+    assert content["current"].keys() >= CANDIDATE_KEYS
+    assert content["recommendation"].keys() >= CANDIDATE_KEYS | {"tie_with", "because"}
 
 
 def makes_sense(report: Report) -> None:
     """What must hold of every finished report."""
     assert report.complete and report.verdict.endswith((".", ")")) and report.cause
-    raced = {cell.name: cell for cell in report.cells if cell.status == "raced"}
+    raced = {candidate.name: candidate for candidate in report.candidates if candidate.status == "raced"}
     assert report.recommendation.name in raced and report.current.name in raced
     assert set(report.recommendation.tie_with) <= raced.keys()
-    assert {arm.cell for arm in report.measurements} == raced.keys()
-    for arm in report.measurements:
-        assert len(arm.step.seconds) == len(arm.wait.seconds) >= 1 and min(arm.step.seconds) > 0
-        share = raced[arm.cell].measured_ms / arm.step.ms  # in a round like the middle one
-        assert raced[arm.cell].measured_ci_ms == pytest.approx([share * ms for ms in arm.step.ci_ms])
-    for cell in report.cells:
-        assert (cell.measured_ms is not None) == (cell.status == "raced")
-        assert bool(cell.reason) == (cell.status == "infeasible")
-        for ms, ci in ((cell.predicted_ms, cell.predicted_ci_ms), (cell.measured_ms, cell.measured_ci_ms)):
+    assert {candidate.candidate for candidate in report.measurements} == raced.keys()
+    for candidate in report.measurements:
+        assert len(candidate.step.seconds) == len(candidate.wait.seconds) >= 1 and min(candidate.step.seconds) > 0
+        share = raced[candidate.candidate].measured_ms / candidate.step.ms  # in a round like the middle one
+        assert raced[candidate.candidate].measured_ci_ms == pytest.approx([share * ms for ms in candidate.step.ci_ms])
+    for candidate in report.candidates:
+        assert (candidate.measured_ms is not None) == (candidate.status == "raced")
+        assert bool(candidate.reason) == (candidate.status == "infeasible")
+        for ms, ci in (
+            (candidate.predicted_ms, candidate.predicted_ci_ms),
+            (candidate.measured_ms, candidate.measured_ci_ms),
+        ):
             assert (ms is None) == (ci is None)
             assert ms is None or 0 < ci[0] <= ms * (1 + 1e-9) <= ci[1] * (1 + 2e-9)  # rounded
     for part in (report.before, report.after):
@@ -96,10 +101,10 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     ran = advise("--model", model(), *BRIEF, *files, "--what-if", "cores=16")
     assert ran.code == 0
     assert ran.err.splitlines()[:4] == [
-        "ceiling, and what you do today ...",
+        "ceiling and current configuration ...",
         "each transform in a worker ...",
         "each transform on the device ...",
-        "the loader alone, and beside training ...",
+        "the loader alone and beside training ...",
     ]
     report = read_record(here / "report.json", Report)
     assert ran.out.startswith(report.verdict[:60]) and " ..." not in ran.out.splitlines()[0]
@@ -129,10 +134,10 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     assert wave.shape == (4, 1, 4000) and bool(wave.isfinite().all())
 
     ran = advise("--model", "mymodel.py", *BRIEF, "--verify", "plan.json", "--json", "-")
-    assert ran.code == 0 and ran.err.splitlines() == ["ceiling, what you do today, and the plan ..."]
+    assert ran.code == 0 and ran.err.splitlines() == ["ceiling, current configuration, and the plan ..."]
     verified = from_json(ran.out, Report)  # nothing else on stdout
     makes_sense(verified)
-    raced = {(cell.cut, cell.num_workers) for cell in verified.cells}
+    raced = {(candidate.cut, candidate.num_workers) for candidate in verified.candidates}
     assert raced == {(6, 0), (plan.cut, plan.num_workers)}
 
 
@@ -141,10 +146,14 @@ def test_every_cut_and_all_engines_get_training_steps(advise, model, here) -> No
     chain = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.LowPassFilter(p=1.0), ops.Reverse(p=1.0)]\n"
     path = model(PLANTED + "dataset = Clips(0.001)\n" + chain + PLANTED_STEP.format(0.004))
     ran = advise("--model", path, "--budget", "30", "--workers", "0,1", "--json", "report.json")
-    assert ran.code == 0 and "heats of " in ran.err
+    assert ran.code == 0 and "screening " in ran.err
     report = read_record(here / "report.json", Report)
     makes_sense(report)
-    ways = {(cell.cut, cell.worker_engine, cell.device_engine) for cell in report.cells if cell.status == "raced"}
+    ways = {
+        (candidate.cut, candidate.worker_engine, candidate.device_engine)
+        for candidate in report.candidates
+        if candidate.status == "raced"
+    }
     assert ways == {(cut, worker, "batched") for cut in range(4) for worker in worker_engines(report, cut)}
     timed = {(stage.engine, stage.op) for stage in report.stages if stage.where == "worker" and stage.op is not None}
     assert timed == {(engine, op) for engine in ("audiomentations", "batched") for op in range(3)}
@@ -156,7 +165,7 @@ def test_where_next_to_nothing_is_waiting_one_look_is_enough(advise, model, here
     drifting = "from itertools import cycle\ntimes = cycle((0.15, 0.25, 0.2))\n" + PLANTED_STEP.format("next(times)")
     path = model(PLANTED + IN_MEMORY + CHEAP + drifting)
     ran = advise("--model", path, "--budget", "20", "--json", "report.json")
-    assert ran.code == 0 and ran.err.splitlines() == ["ceiling, and what you do today ..."]
+    assert ran.code == 0 and ran.err.splitlines() == ["ceiling and current configuration ..."]
     report = read_record(here / "report.json", Report)
     makes_sense(report)
     assert report.cause == "model_bound" and "the most you could gain is" in report.verdict
@@ -184,7 +193,9 @@ def test_workers_race_beside_as_many_threads_as_they_leave_cores(advise, model, 
     makes_sense(report)
     beside = threads_beside(report, 1)
     assert beside is not None
-    raced = {(cell.num_workers, cell.threads) for cell in report.cells if cell.status == "raced"}
+    raced = {
+        (candidate.num_workers, candidate.threads) for candidate in report.candidates if candidate.status == "raced"
+    }
     assert (0, None) in raced and (1, beside) in raced
     assert {int(line) for line in (here / "threads").read_text().split()} == {threads, beside}
     steps = {stage.engine for stage in report.stages if stage.where == "model"}
@@ -211,7 +222,7 @@ def test_a_corrupt_file_among_others_of_all_kinds(advise, model, mixed, here) ->
     told = [notice.text for notice in report.notices if "broken.wav" in notice.text]
     assert told and len(told) == len(set(told)) and "cannot be decoded" in told[0]
     assert "broken.wav" in ran.out.replace("\n", "")
-    assert report.workload.clips == 5
+    assert report.workload.clips == 5 and report.workload.setup.on_error == "skip"
 
 
 def test_only_corrupt_files(advise, model, here) -> None:
@@ -227,7 +238,7 @@ def test_only_corrupt_files(advise, model, here) -> None:
 def test_a_cheap_chain_beside_a_planted_slow_step_is_left_as_it_is(advise, model, here, share) -> None:
     step = PLANTED_STEP.format(0.2) + f"batch_size = 1\ndataset = Clips({share * 0.2})\n"
     ran = advise("--model", model(PLANTED + CHEAP + step), *BRIEF, "--json", "report.json", "--plan", "p.json")
-    assert ran.code == 0 and ("race of" in ran.err) is (share > 0.02)
+    assert ran.code == 0 and ("racing" in ran.err) is (share > 0.02)
     assert ran.out.startswith("Leave it as it is")
     report = read_record(here / "report.json", Report)
     makes_sense(report)
@@ -261,9 +272,13 @@ def test_a_codec_keeps_the_start_of_the_chain_in_the_workers(advise, model, here
     report = read_record(here / "report.json", Report)
     makes_sense(report)
     assert report.chain.device_from == 2
-    impossible = {cell.cut: cell.reason for cell in report.cells if cell.status == "infeasible" and cell.cut < 2}
+    impossible = {
+        candidate.cut: candidate.reason
+        for candidate in report.candidates
+        if candidate.status == "infeasible" and candidate.cut < 2
+    }
     assert impossible.keys() == {0, 1} and all("Mp3Compression" in reason for reason in impossible.values())
-    assert min(cell.cut for cell in report.cells if cell.status != "infeasible") == 2
+    assert min(candidate.cut for candidate in report.candidates if candidate.status != "infeasible") == 2
 
 
 RAGGED = f"""
@@ -284,9 +299,11 @@ def test_a_collate_fn_comes_behind_what_changes_lengths(advise, model, here) -> 
     assert ran.code == 0 and "fail" not in ran.err
     report = read_record(here / "report.json", Report)
     makes_sense(report)
-    told = "AdjustDuration changes the lengths of clips, which collate_fn has to see."
-    assert {(cell.cut, cell.reason) for cell in report.cells if cell.status == "infeasible"} >= {(0, told), (1, told)}
-    assert {cell.cut for cell in report.cells if cell.status != "infeasible"} == {2, 3}
+    told = "AdjustDuration changes the length of clips, and collate_fn must see the final lengths."
+    assert {
+        (candidate.cut, candidate.reason) for candidate in report.candidates if candidate.status == "infeasible"
+    } >= {(0, told), (1, told)}
+    assert {candidate.cut for candidate in report.candidates if candidate.status != "infeasible"} == {2, 3}
 
 
 @pytest.mark.parametrize(
@@ -302,7 +319,7 @@ def test_a_model_that_rejects_the_batch(advise, model, more, words) -> None:
     ran = advise("--model", model(CHEAP + IN_MEMORY + more), *BRIEF)
     assert (ran.code, ran.out) == (2, "") and "Traceback" not in ran.err
     assert "mymodel.py: the first step, on a batch of shape (4, 1, 4000), torch.float32, fails: " in ran.err
-    assert words in ran.err and "time last" in ran.err
+    assert words in ran.err and "(batch, channels, time)" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import torch
 
 from audioaug import ops
 from audioaug.advise import listen as listening
-from audioaug.advise.listen import AUDIO_BYTES, apart, listen, own_draws, telling_first, that_fit
-from audioaug.advise.target import Target, load_target
+from audioaug.advise.listen import AUDIO_BYTES, apart, by_new_transforms, listen, own_draws, size_that_fits
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain, Op
 from audioaug.verify.contracts import Clips
 from audioaug.verify.replay import on_cpu
@@ -20,11 +21,11 @@ RATE = 16000
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Target:
-    return load_target(str(Path("scripts/models/keyword_cnn.py")), torch.device("cpu"))
+def loaded() -> TrainingJob:
+    return load_training_job(str(Path("scripts/models/keyword_cnn.py")), torch.device("cpu"))
 
 
-def target_of(loaded: Target, *chain: Op, dataset: Any = None) -> Target:
+def target_of(loaded: TrainingJob, *chain: Op, dataset: Any = None) -> TrainingJob:
     return replace(loaded, chain=Chain(chain, RATE), dataset=loaded.dataset if dataset is None else dataset)
 
 
@@ -33,7 +34,7 @@ def verdicts(found: listening.Listening) -> dict[str, str]:
     return {row.values[0]: row.values[-1] for row in found.verdicts.rows}
 
 
-def test_both_builds_are_heard_and_keep_their_contracts(loaded: Target) -> None:
+def test_both_builds_are_heard_and_keep_their_contracts(loaded: TrainingJob) -> None:
     found = listen(target_of(loaded, ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0), ops.LowPassFilter(p=0.5)))
     assert verdicts(found) == {"Gain": "kept", "AddGaussianNoise": "kept", "LowPassFilter": "kept"}
     assert len(found.examples) == 4 and "Gain, AddGaussianNoise, LowPassFilter." in found.examples[0].words
@@ -43,7 +44,7 @@ def test_both_builds_are_heard_and_keep_their_contracts(loaded: Target) -> None:
     assert sum(len(sound.audio) for example in found.examples for sound in example.sounds) < AUDIO_BYTES
 
 
-def test_a_fault_would_be_told(loaded: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_would_be_told(loaded: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     right = listening.on_device
     wrong = lambda *given, **more: [x_CT * 1.01 for x_CT in right(*given, **more)]  # noqa: E731
     monkeypatch.setattr(listening, "on_device", wrong)
@@ -51,7 +52,7 @@ def test_a_fault_would_be_told(loaded: Target, monkeypatch: pytest.MonkeyPatch) 
     assert verdicts(found)["Gain"].startswith("broken: clip ") and "40 dB below the peak" in found.examples[0].words
 
 
-def test_containers_and_what_was_not_applied(loaded: Target) -> None:
+def test_containers_and_what_was_not_applied(loaded: TrainingJob) -> None:
     exact = ops.OneOf([ops.Gain(p=1.0), ops.PolarityInversion(p=1.0)])
     mixed = ops.SomeOf(1, [ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0)])
     found = verdicts(listen(target_of(loaded, exact, mixed, ops.Reverse(p=0.0))))
@@ -59,7 +60,7 @@ def test_containers_and_what_was_not_applied(loaded: Target) -> None:
     assert found["Reverse"] == "not applied in these examples"
 
 
-def test_what_only_workers_can_run_is_left_to_them(loaded: Target) -> None:
+def test_what_only_workers_can_run_is_left_to_them(loaded: TrainingJob) -> None:
     found = listen(target_of(loaded, ops.Mp3Compression(p=1.0), ops.Gain(p=1.0)))
     assert verdicts(found) == {"Gain": "kept"} and "Mp3Compression, Gain" in found.examples[0].words
     alone = listen(target_of(loaded, ops.Mp3Compression(p=1.0)))
@@ -89,36 +90,40 @@ class Partly:
         return np.full((1, 800), 0.1, np.float32)
 
 
-def test_broken_examples_are_passed_over(loaded: Target) -> None:
+def test_broken_examples_are_passed_over(loaded: TrainingJob) -> None:
     found = listen(target_of(loaded, ops.Gain(p=1.0), dataset=Partly()))
     assert {int(example.name.removeprefix("example ")) % 8 for example in found.examples} == {0}
 
 
-def test_a_failure_is_a_sentence(loaded: Target) -> None:
+def test_a_failure_is_a_sentence(loaded: TrainingJob) -> None:
     nothing = listen(target_of(loaded, ops.Gain(p=1.0), dataset=[None] * 5))
-    assert nothing.lines[0].text == "Nothing to listen to: none of the first examples could be read."
+    assert nothing.lines[0].text == "No examples to listen to: none of the sampled examples could be read."
     unlike = [np.zeros((channels, 800), np.float32) for channels in (1, 2, 3)]
-    assert listen(target_of(loaded, ops.Gain(p=1.0), dataset=unlike)).lines[0].text.startswith("Nothing to listen to: ")
+    assert (
+        listen(target_of(loaded, ops.Gain(p=1.0), dataset=unlike))
+        .lines[0]
+        .text.startswith("No examples to listen to: ")
+    )
 
 
 def test_each_example_adds_what_was_not_heard_before() -> None:
     sets = [frozenset(names) for names in ("a", "ab", "c", "abd")]
-    assert telling_first(sets) == [3, 2, 1, 0]
+    assert by_new_transforms(sets) == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 44100, 96000])
 @pytest.mark.parametrize("channels", [1, 2, 6])
 def test_what_is_played_fits(rate: int, channels: int) -> None:
     clips = [np.zeros((channels, 10 * rate), np.float32)] * 4
-    count, samples = that_fit(clips, rate)
+    count, samples = size_that_fits(clips, rate)
     assert 1 <= count <= 4 and 0.7 * rate <= samples <= 4 * rate
     assert count * 3 * min(2, channels) * samples * 2 * 0.7 * 4 / 3 <= AUDIO_BYTES
-    assert that_fit([clip[:, :100] for clip in clips], rate)[0] == 4
+    assert size_that_fits([clip[:, :100] for clip in clips], rate)[0] == 4
 
 
 def test_how_far_apart() -> None:
     one = np.asarray([[0.5, -1.0]], np.float32)
-    assert apart(one, one) == "The two results are the same to the last bit."
+    assert apart(one, one) == "The two results are bit-identical."
     assert "20 dB below the peak" in apart(one, one * np.float32(1.1))
     assert apart(one, one[:, :1]) == "The two results differ in length."
     assert apart(0 * one, one) == "The reference is silent, the device build is not."

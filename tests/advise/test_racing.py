@@ -8,16 +8,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from audioaug.advise.arms import EndlessBatches, RaceBatches
-from audioaug.advise.cells import _on_other_batches
-from audioaug.advise.drawn import Reader
-from audioaug.advise.pieces import CLIPS, readable
-from audioaug.advise.progress import told_once
-from audioaug.advise.racing import AGAIN, CEILING, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer
+from audioaug.advise.candidates import EndlessBatches, RaceBatches, _on_other_batches
+from audioaug.advise.clips import Reader
+from audioaug.advise.progress import warnings_once
+from audioaug.advise.racing import CEILING, DUPLICATE, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer
+from audioaug.advise.stages import CLIPS, readable
 from audioaug.decide.race import MARGIN
 from audioaug.errors import AudioaugWarning
-from audioaug.measure import FakeClock, Others
-from audioaug.records import Cell
+from audioaug.measure import FakeClock, Interference
+from audioaug.records import Candidate
 from tests.decide.planted import blocks, planted_report, raced
 
 
@@ -39,12 +38,12 @@ def test_blocks_of_long_steps_are_shorter_under_a_small_budget() -> None:
     assert [usual.block_steps(0.2, workers, 0.5) for workers in (0, 1, 2, 3)] == [3, 3, 4, 3]
 
 
-def test_each_arm_trains_on_its_own_threads_and_then_they_are_put_back(racer_with) -> None:
+def test_each_candidate_trains_on_its_own_threads_and_then_they_are_put_back(racer_with) -> None:
     usual, seen = torch.get_num_threads(), Counter[int]()
-    arms = [Cell("cpu", 1), Cell("cpu", 1, threads=usual + 1)]
+    candidates = [Candidate("cpu", 1), Candidate("cpu", 1, threads=usual + 1)]
     racer = racer_with(lambda batch: seen.update([torch.get_num_threads()]))
-    found = racer.heat(arms, {cell.name: 0.01 for cell in arms}, tick=lambda: None)
-    assert set(found) == {cell.name for cell in arms}
+    found = racer.screening(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda: None)
+    assert set(found) == {candidate.name for candidate in candidates}
     assert seen[usual] == seen[usual + 1] == seen.total() / 2 > 6
     assert torch.get_num_threads() == usual
 
@@ -60,54 +59,59 @@ def test_only_the_first_and_the_fastest_go_on_in_the_second_half_of_a_race() -> 
     assert racer._leaving("a", 5.0, {name: close[name] for name in "adef"}) == []
 
 
-def test_an_arm_that_races_against_itself_is_no_rival_of_its_own() -> None:
+def test_an_candidate_that_races_against_itself_is_no_rival_of_its_own() -> None:
     clock = FakeClock()
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
     clock.advance(5.1)
-    names = ("today", "a", "b", "c", "d", f"a{AGAIN}", f"d{AGAIN}")
+    names = ("today", "a", "b", "c", "d", f"a{DUPLICATE}", f"d{DUPLICATE}")
     running = {name: blocks(name, [ms, 20, ms]) for name, ms in zip(names, (15, 10, 11, 12, 13, 10, 13), strict=True)}
-    assert racer._leaving("today", 5.0, running) == ["d", f"d{AGAIN}"]
+    assert racer._leaving("today", 5.0, running) == ["d", f"d{DUPLICATE}"]
 
 
-def test_how_far_an_arm_is_from_itself_is_the_margin_thereafter(racer_with) -> None:
+def test_how_far_an_candidate_is_from_itself_is_the_margin_thereafter(racer_with) -> None:
     clock, draw = FakeClock(), random.Random(0)
     racer = racer_with(lambda batch: clock.advance(draw.choice((0.001, 0.004))), clock=clock)
-    arms = [Cell("cpu", 1), Cell("gpu", 0)]
-    expected = {cell.name: 0.003 for cell in arms}
-    assert set(racer.run(arms, expected, 0.0, lambda: None)) == set(expected) and racer.margin == MARGIN
-    assert set(racer.run([*arms, arms[1]], expected, 0.0, lambda: None)) == set(expected) and racer.margin > MARGIN
+    candidates = [Candidate("cpu", 1), Candidate("gpu", 0)]
+    expected = {candidate.name: 0.003 for candidate in candidates}
+    assert set(racer.run(candidates, expected, 0.0, lambda: None)) == set(expected) and racer.margin == MARGIN
+    assert (
+        set(racer.run([*candidates, candidates[1]], expected, 0.0, lambda: None)) == set(expected)
+        and racer.margin > MARGIN
+    )
 
 
-def test_an_arm_that_fails_where_it_races_against_itself_is_out_of_the_race_all_the_same(racer_with) -> None:
+def test_an_candidate_that_fails_where_it_races_against_itself_is_out_of_the_race_all_the_same(racer_with) -> None:
     calls = itertools.count()
 
     def step(batch: object) -> None:
-        if next(calls) == 1:  # the first batch of the second arm
+        if next(calls) == 1:  # the first batch of the second candidate
             raise ValueError("planted")
 
-    racer, arms = racer_with(step), [Cell("cpu", 1), Cell("gpu", 0)]
-    found = racer.run([*arms, arms[1]], {cell.name: 0.003 for cell in arms}, 0.0, lambda: None)
-    assert (set(found), set(racer.failed), racer.margin) == ({arms[0].name}, {arms[1].name}, MARGIN)
+    racer, candidates = racer_with(step), [Candidate("cpu", 1), Candidate("gpu", 0)]
+    found = racer.run(
+        [*candidates, candidates[1]], {candidate.name: 0.003 for candidate in candidates}, 0.0, lambda: None
+    )
+    assert (set(found), set(racer.failed), racer.margin) == ({candidates[0].name}, {candidates[1].name}, MARGIN)
 
 
 @pytest.mark.parametrize(
     ("others", "void"),
     [
-        (Others(2, 0.15, 0.15, 0.0, 0.0, 0.0), True),
-        (Others(2, 0.1, 0.05, 0.5, 0.1, 1e5), False),
-        (Others(2, 0.0, 0.0, 0.0, 0.2, 0.0), True),
-        (Others(2, 0.0, 0.0, 0.0, 0.0, 1e7), True),
+        (Interference(2, 0.15, 0.15, 0.0, 0.0, 0.0), True),
+        (Interference(2, 0.1, 0.05, 0.5, 0.1, 1e5), False),
+        (Interference(2, 0.0, 0.0, 0.0, 0.2, 0.0), True),
+        (Interference(2, 0.0, 0.0, 0.0, 0.0, 1e7), True),
     ],
 )
 def test_a_round_beside_others_is_made_again(racer_with, monkeypatch, others, void) -> None:
-    quiet = Others(2, 0.0, 0.0, 0.0, 0.0, 0.0)
+    quiet = Interference(2, 0.0, 0.0, 0.0, 0.0, 0.0)
     seen = itertools.chain([quiet, others], itertools.repeat(quiet))
     monkeypatch.setattr("audioaug.advise.racing.Watch", lambda clock: SimpleNamespace(lap=lambda: next(seen)))
     made, clock = [], FakeClock()
     racer = racer_with(lambda batch: clock.advance(0.001), clock=clock)
-    cell = Cell("cpu", 1)
-    found = racer.run([cell], {cell.name: 0.001}, 0.2, lambda: made.append(1))
-    assert len(made) - len(found[cell.name].step.seconds) == void
+    candidate = Candidate("cpu", 1)
+    found = racer.run([candidate], {candidate.name: 0.001}, 0.2, lambda: made.append(1))
+    assert len(made) - len(found[candidate.name].step.seconds) == void
 
 
 def test_what_you_do_today_stays_until_it_is_seen_how_steady_it_is() -> None:
@@ -126,13 +130,20 @@ def test_what_you_do_today_stays_until_it_is_seen_how_steady_it_is() -> None:
 
 
 def test_of_clips_of_many_lengths_all_blocks_are_the_same_batches() -> None:
-    arms = [Cell("cpu", 1), Cell("cpu", 1, num_workers=2), Cell("cpu", 1, num_workers=4), Cell("gpu", 0)]
-    expected = dict(zip([*(cell.name for cell in arms), CEILING], (0.17, 0.17, 0.1, 1.0, 0.17), strict=True))
+    candidates = [
+        Candidate("cpu", 1),
+        Candidate("cpu", 1, num_workers=2),
+        Candidate("cpu", 1, num_workers=4),
+        Candidate("gpu", 0),
+    ]
+    expected = dict(
+        zip([*(candidate.name for candidate in candidates), CEILING], (0.17, 0.17, 0.1, 1.0, 0.17), strict=True)
+    )
 
     def steps(pad, cached=0):
-        target = SimpleNamespace(device=torch.device("cpu"), pad=pad)
-        racer = Racer(target, FakeClock(), 120.0, notice=lambda *_: None)
-        return [*racer._blocks({it.name: it for it in arms}, expected, 0.5, cached).values()]
+        job = SimpleNamespace(device=torch.device("cpu"), pad=pad)
+        racer = Racer(job, FakeClock(), 120.0, notice=lambda *_: None)
+        return [*racer._blocks({it.name: it for it in candidates}, expected, 0.5, cached).values()]
 
     assert steps(pad=False) == [3, 4, 8, 3] and steps(pad=False, cached=5) == [3, 4, 8, 3, 3]
     assert steps(pad=True) == [4] * 4 and steps(pad=True, cached=5) == [5] * 5
@@ -142,16 +153,16 @@ def test_nobody_trains_beside_workers_that_refill_their_stock_but_nobody_waits_f
     clock = FakeClock()
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None)
     found = iter([0, None, 3, 4])
-    racer._let_refill(Stocked(capacity=4, ready=lambda: next(found)), step_seconds=10.0)
+    racer._wait_for_refill(Stocked(capacity=4, ready=lambda: next(found)), step_seconds=10.0)
     assert list(found) == []
-    racer._let_refill(Stocked(capacity=2, ready=lambda: clock.advance(1.0) or 1), step_seconds=2.5)
+    racer._wait_for_refill(Stocked(capacity=2, ready=lambda: clock.advance(1.0) or 1), step_seconds=2.5)
     assert clock.now() == REFILL * 2 * 2.5
-    racer._let_refill(Stocked(capacity=None, ready=lambda: None), step_seconds=1e9)  # without workers
-    racer._let_refill(None, step_seconds=1e9)  # batches on the device
+    racer._wait_for_refill(Stocked(capacity=None, ready=lambda: None), step_seconds=1e9)  # without workers
+    racer._wait_for_refill(None, step_seconds=1e9)  # batches on the device
 
 
-def test_an_arm_meets_batches_before_it_races_but_nobody_waits_for_ever() -> None:
-    clock, trained, told = FakeClock(), [], []
+def test_an_candidate_meets_batches_before_it_races_but_nobody_waits_for_ever() -> None:
+    clock, trained, reported = FakeClock(), [], []
     racer = Racer(SimpleNamespace(step=trained.append, device=None), clock, 120.0, notice=lambda *_: None)
 
     def batches():
@@ -159,8 +170,8 @@ def test_an_arm_meets_batches_before_it_races_but_nobody_waits_for_ever() -> Non
             clock.advance(1.0)
             yield number
 
-    assert racer._warm(batches(), 3, 60.0, lambda: told.append(clock.now())) == ""
-    assert trained == [3] and len(told) == 2
+    assert racer._warm(batches(), 3, 60.0, lambda: reported.append(clock.now())) == ""
+    assert trained == [3] and len(reported) == 2
     racer._warm(batches(), 100, 10.0, lambda: None)
     assert trained == [3, 10]
 
@@ -183,19 +194,19 @@ def test_batches_without_end_go_through_the_dataset_in_turn() -> None:
     assert len(next(iter(EndlessBatches(2, 7)))) == 7
 
 
-def test_arms_of_a_race_train_on_the_same_batches_whatever_they_discard() -> None:
-    def blocks(discard, block, met=1):
-        batches = iter(RaceBatches(1000, 4, discard, block, met=met))
-        assert len(list(itertools.islice(batches, met))) == met
+def test_candidates_of_a_race_train_on_the_same_batches_whatever_they_discard() -> None:
+    def blocks(discard, block, warm_up=1):
+        batches = iter(RaceBatches(1000, 4, discard, block, warm_up=warm_up))
+        assert len(list(itertools.islice(batches, warm_up))) == warm_up
         return [list(itertools.islice(batches, discard + block))[discard:] for _ in range(3)]
 
     one, other = blocks(2, 5), blocks(10, 3)
-    assert [block[:3] for block in one] == other == blocks(10, 3, met=7)
+    assert [block[:3] for block in one] == other == blocks(10, 3, warm_up=7)
     assert one[0] != one[1] and one != [*map(list, blocks(2, 5)[::-1])]
     assert all(len(batch) == 4 for block in one for batch in block)
 
 
-def test_beside_the_ceiling_an_arm_trains_on_what_lies_on_the_device() -> None:
+def test_beside_the_ceiling_an_candidate_trains_on_what_lies_on_the_device() -> None:
     lying = list(itertools.islice(iter(EndlessBatches(1000, 4)), 3))
     batches = iter(RaceBatches(1000, 4, discard=2, block=6, cached=3))
     next(batches)
@@ -227,10 +238,10 @@ def test_examples_that_cannot_be_read_are_passed_over() -> None:
 
 
 def test_our_warnings_are_told_once_and_others_shown() -> None:
-    told: list[str] = []
-    with pytest.warns(UserWarning, match="another's") as seen, told_once(told.append):
+    reported: list[str] = []
+    with pytest.warns(UserWarning, match="another's") as seen, warnings_once(reported.append):
         for text in ("one", "two", "one"):
             warnings.warn(text, AudioaugWarning, stacklevel=1)
         warnings.warn("another's", UserWarning, stacklevel=1)
-    assert told == ["one", "two"]
+    assert reported == ["one", "two"]
     assert len(seen) == 1

@@ -7,22 +7,21 @@ import pytest
 import torch
 
 from audioaug import Chain, ops
-from audioaug.advise.budget import RESERVE, SHARES, Budget
+from audioaug.advise.candidates import WorkerCounts
 from audioaug.advise.racing import Racer
-from audioaug.advise.schedule import FEWEST_RACED, Schedule
-from audioaug.advise.worker_counts import WorkerCounts
+from audioaug.advise.schedule import FEWEST_RACED, RESERVE, SHARES, Budget, Schedule
 from audioaug.decide.limits import Needs
 from audioaug.errors import MeasurementError
 from audioaug.measure import FakeClock
-from audioaug.records import Cell
+from audioaug.records import Candidate
 from tests.decide.planted import planted_report, raced
 
 
 @pytest.fixture
 def schedule() -> Schedule:
-    """Of cells that were measured, 0 to 6 workers in each, of which 8 may be alive at once."""
+    """Of candidates that were measured, 0 to 6 workers in each, of which 8 may be alive at once."""
     today = raced(3, 0, 40.0)
-    cells = (
+    candidates = (
         today,
         *(
             replace(raced(cut, workers, 20.0 + workers), predicted_ms=20.0)
@@ -31,20 +30,20 @@ def schedule() -> Schedule:
         ),
     )
     racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 100.0, notice=lambda *_: None)
-    return Schedule(replace(planted_report(), cells=cells, current=today), racer, most_workers=8)
+    return Schedule(replace(planted_report(), candidates=candidates, current=today), racer, most_workers=8)
 
 
-def test_a_heat_has_as_many_as_time_and_processes_allow(schedule) -> None:
-    waiting = [cell for cell in schedule.report.cells if cell.num_workers in (2, 4)]
-    assert [cell.num_workers for cell in schedule.heat(waiting, 1e6)] == [2, 4, 2]
-    assert schedule.heat(waiting, 0.1) == []
+def test_a_screening_has_as_many_as_time_and_processes_allow(schedule) -> None:
+    waiting = [candidate for candidate in schedule.report.candidates if candidate.num_workers in (2, 4)]
+    assert [candidate.num_workers for candidate in schedule.screening(waiting, 1e6)] == [2, 4, 2]
+    assert schedule.screening(waiting, 0.1) == []
     schedule.most_workers = 1
-    assert [cell.num_workers for cell in schedule.heat(waiting, 1e6)] == [2]  # one at a time, at least
+    assert [candidate.num_workers for candidate in schedule.screening(waiting, 1e6)] == [2]  # one at a time, at least
 
 
-def test_a_heat_has_more_rounds_where_there_is_time(schedule) -> None:
-    arms = [schedule.today, *schedule.report.cells[1:3]]
-    assert [schedule.heat_rounds(arms, seconds) for seconds in (0.0, 5.0, 1e6)] == [2, 2, 3]
+def test_a_screening_has_more_rounds_where_there_is_time(schedule) -> None:
+    candidates = [schedule.today, *schedule.report.candidates[1:3]]
+    assert [schedule.screening_rounds(candidates, seconds) for seconds in (0.0, 5.0, 1e6)] == [2, 2, 3]
 
 
 def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
@@ -53,17 +52,19 @@ def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
 
 
 def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> None:
-    assert len({cell.name for cell in schedule.race(0.0)}) == FEWEST_RACED
+    assert len({candidate.name for candidate in schedule.race(0.0)}) == FEWEST_RACED
     schedule.most_workers = 100
     several = schedule.race(1e6)
-    assert several[FEWEST_RACED] == several[1] and len(several) == len({cell.name for cell in several}) + 1
+    assert several[FEWEST_RACED] == several[1] and len(several) == len({candidate.name for candidate in several}) + 1
 
 
 def test_an_engine_that_was_asked_for_is_raced_however_short_the_time_is(schedule) -> None:
     schedule.most_workers = 20
     *few, asked = schedule.race(0.0, ["cuda_graph"])
-    assert few == schedule.race(0.0) and asked == replace(Cell("gpu", 0, num_workers=2), device_engine="cuda_graph")
-    names = [cell.name for cell in schedule.race(1e6, ["cuda_graph"])]
+    assert few == schedule.race(0.0) and asked == replace(
+        Candidate("gpu", 0, num_workers=2), device_engine="cuda_graph"
+    )
+    names = [candidate.name for candidate in schedule.race(1e6, ["cuda_graph"])]
     assert names.count(asked.name) == 1 and len(names) == len(set(names)) + 1  # the favourite against itself
     schedule.most_workers = 4
     assert schedule.race(1e6, ["cuda_graph"]) == few
@@ -71,9 +72,9 @@ def test_an_engine_that_was_asked_for_is_raced_however_short_the_time_is(schedul
 
 def test_what_is_not_measured_takes_as_much_more_than_predicted_as_today_does(schedule) -> None:
     schedule.today = replace(schedule.today, predicted_ms=20.0)
-    cell = replace(schedule.report.cells[1], predicted_ms=10.0, measured_ms=None)
-    assert schedule.expected([cell]) == {cell.name: pytest.approx(0.02)}
-    assert schedule.expected([replace(cell, measured_ms=5.0)]) == {cell.name: pytest.approx(0.005)}
+    candidate = replace(schedule.report.candidates[1], predicted_ms=10.0, measured_ms=None)
+    assert schedule.expected([candidate]) == {candidate.name: pytest.approx(0.02)}
+    assert schedule.expected([replace(candidate, measured_ms=5.0)]) == {candidate.name: pytest.approx(0.005)}
 
 
 def test_counts_without_room_have_their_reason() -> None:
@@ -83,13 +84,13 @@ def test_counts_without_room_have_their_reason() -> None:
     assert counts.wanted == counts.possible == (0, 1, 2, 3, 4) and not list(counts.impossible(chain, range(2)))
     counts = replace(counts, needs=Needs(worker_bytes=1_000)).with_memory(4_000).with_memory(100)
     assert (counts.most, counts.possible) == (2, (0, 1, 2))
-    assert {(cell.cut, cell.num_workers) for cell in counts.impossible(chain, range(2))} == {
+    assert {(candidate.cut, candidate.num_workers) for candidate in counts.impossible(chain, range(2))} == {
         (0, 3),
         (1, 3),
         (0, 4),
         (1, 4),
     }
-    assert all("in memory for itself" in cell.reason for cell in counts.impossible(chain, range(2)))
+    assert all("in memory for itself" in candidate.reason for candidate in counts.impossible(chain, range(2)))
     counts.check(2)
     with pytest.raises(MeasurementError, match=r"3 workers cannot be run.*in memory for itself"):
         counts.check(3)

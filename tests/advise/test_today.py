@@ -1,13 +1,37 @@
+"""What the user does now: the pilot and its end, examples and workers."""
+
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from audioaug.advise.bench import Bench
+from audioaug import Chain, ops
+from audioaug.advise import today
+from audioaug.advise.candidates import open_loader, queued_batches
 from audioaug.advise.racing import CEILING
-from audioaug.advise.today import FEWEST_STEPS, TELLING_STEPS, _is_over, _raced
+from audioaug.advise.stages import Bench
+from audioaug.advise.today import (
+    ENOUGH_STEPS,
+    FEWEST_EXAMPLES,
+    FEWEST_STEPS,
+    Memory,
+    Ready,
+    _is_over,
+    _raced,
+    receive_ms,
+    start_and_gap,
+    time_examples,
+)
 from audioaug.errors import MeasurementError
-from audioaug.records import Cell, Measurement, Timing
+from audioaug.loader.prefetch import tensors
+from audioaug.measure import FakeClock
+from audioaug.records import Candidate, Measurement, Timing
+from tests.advise.planted import CLOCK, LOOK
 from tests.decide.planted import blocks
 
 
@@ -22,7 +46,7 @@ def waiting(steps: int, ms: float, share: float):
         (True, 0, 0.5, 50, FEWEST_STEPS),  # there is waiting: the race is to measure it
         (False, 0, 0.0, 50, FEWEST_STEPS),  # another plan is to race too
         (False, 4, 0.0, 50, 8),
-        (True, 0, 0.01, 50, TELLING_STEPS),
+        (True, 0, 0.01, 50, ENOUGH_STEPS),
         (True, 0, 0.01, 10, 100),  # a second of them
     ],
 )
@@ -41,31 +65,31 @@ def test_a_pilot_goes_on_where_it_may_be_all_there_is(alone, workers, share, ms,
     ],
 )
 def test_hardly_any_waiting_gets_a_second_look_where_one_step_of_the_first_hides_it(racer_with, waits, did) -> None:
-    cell, seen, racer = Cell("cpu", 1), [], racer_with(lambda batch: None)
+    candidate, seen, racer = Candidate("cpu", 1), [], racer_with(lambda batch: None)
 
-    def pilot(cell, seconds, is_over):
+    def pilot(candidate, seconds, is_over):
         shares = waits[len(seen)]
         seen.append(seconds)
-        return Measurement(cell.name, Timing((0.05,) * len(shares)), Timing(tuple(0.05 * it for it in shares)), 1)
+        return Measurement(candidate.name, Timing((0.05,) * len(shares)), Timing(tuple(0.05 * it for it in shares)), 1)
 
-    def run(arms, expected, seconds, tick, cached):
+    def run(candidates, expected, seconds, tick, cached):
         seen.append("race")
         return {}
 
     racer.pilot, racer.run = pilot, run
-    found = _raced(Bench(racer.target, racer.clock), [cell], racer, 8.0, tick=lambda: None)
+    found = _raced(Bench(racer.job, racer.clock), [candidate], racer, 8.0, tick=lambda: None)
     assert seen == did
-    assert set(found) == (set() if "race" in did else {cell.name, CEILING})
+    assert set(found) == (set() if "race" in did else {candidate.name, CEILING})
 
 
 def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(racer_with) -> None:
-    cell, seen = Cell("cpu", 1), []
+    candidate, seen = Candidate("cpu", 1), []
     racer = racer_with(seen.append)
-    found = racer.pilot(cell, 60.0, lambda found: len(found.step.seconds) == 5)
-    assert found.cell == cell.name and found.steps_per_block == 1
+    found = racer.pilot(candidate, 60.0, lambda found: len(found.step.seconds) == 5)
+    assert found.candidate == candidate.name and found.steps_per_block == 1
     assert len(found.step.seconds) == len(found.wait.seconds) == 5
     assert len(seen) == 6  # a first one, which is not timed
-    assert racer.usage.cpu_per_step(cell.name) is not None
+    assert racer.usage.cpu_per_step(candidate.name) is not None
 
     def fails_the_third_time(batch) -> None:
         seen.append(batch)
@@ -73,4 +97,94 @@ def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(r
             raise ValueError("no more")
 
     with pytest.raises(MeasurementError, match=r"Training failed .*ValueError: no more"):
-        racer_with(fails_the_third_time).pilot(cell, 60.0, lambda _: False)
+        racer_with(fails_the_third_time).pilot(candidate, 60.0, lambda _: False)
+
+
+class Data:
+    """Clips of two lengths; reading one calls ``read`` with its index and keeps ``keeps`` bytes for good."""
+
+    def __init__(self, read: Callable[[int], object] = lambda index: None, keeps: int = 0) -> None:
+        self.read, self.keeps, self.kept = read, keeps, []
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, index):
+        self.read(index)
+        self.kept.append(b"." * self.keeps)
+        return torch.full((1, 400 + index % 2), 0.1)
+
+
+def trained(**planted):
+    """A job of such data."""
+    return SimpleNamespace(
+        dataset=Data(**planted),
+        chain=Chain([ops.Gain(p=1.0)], 16000),
+        batch_size=4,
+        device=torch.device("cpu"),
+        precision="fp32",
+        collate_fn=None,
+        pad=True,
+        lengths=None,
+        targets=None,
+        audio_key=None,
+        is_stream=False,
+        clip_of=torch.Tensor.numpy,
+    )
+
+
+def test_the_start_and_the_gap_are_the_first_batches_of_two_epochs(monkeypatch) -> None:
+    clock = FakeClock()
+
+    def messages(epoch):
+        for seconds in ((3.0, 0.5)[epoch], 9.0):
+            clock.advance(seconds)
+            yield "batch"
+
+    monkeypatch.setattr(today, "open_brief_loader", lambda *_: SimpleNamespace(worker_batches=messages))
+    assert start_and_gap(trained(), Candidate("cpu", 1, num_workers=2), clock) == (3.0, 0.5)
+
+
+def test_the_same_workers_serve_both_epochs(tmp_path: Path) -> None:
+    job = trained(read=lambda index: (tmp_path / str(os.getpid())).touch())
+    assert min(start_and_gap(job, Candidate("cpu", 1, num_workers=2), CLOCK)) > 0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_message_is_sent_anew_for_every_batch_that_is_timed() -> None:
+    message = [torch.ones(100), 3]
+    sent, number = Ready(message)[7]
+    assert sent is not message[0] and torch.equal(sent, message[0]) and number == 3
+    assert receive_ms(message, 1, CLOCK, 0.1) == pytest.approx(1e3 * LOOK / 2)  # a block is two batches
+
+
+def test_workers_that_keep_what_they_read_grow() -> None:
+    candidate = Candidate("cpu", 1, num_workers=1)
+    found = {}
+    for keeps in (0, 1_000_000):
+        loader, memory = open_loader(trained(keeps=keeps), candidate), Memory()
+        memory.watch(loader.worker_batches(), queued_batches(candidate), FakeClock(), 1.0)  # the deadline never passes
+        found[keeps] = memory.growth_bytes
+        assert memory.worker_bytes > 1_000_000
+    assert found[1_000_000] == pytest.approx(4 * 1_000_000, rel=0.5) and found[0] < 1_000_000
+
+
+def test_examples_are_looked_at_one_by_one(monkeypatch) -> None:
+    clock, core, delay = FakeClock(), FakeClock(), FakeClock()
+
+    def read(index: int) -> None:
+        clock.advance(0.008 * (1 + index % 2))  # of which 1 ms is on a core, and for 4 ms there is none
+        core.advance(0.001)
+        delay.advance(0.004)
+
+    monkeypatch.setattr(today, "delayed_seconds", delay.now)
+    monkeypatch.setattr(today, "time", SimpleNamespace(thread_time=core.now))
+    found = time_examples(trained(read=read), clock, 0.05)
+    assert len(found.samples) == FEWEST_EXAMPLES and set(found.samples) == {400, 401}
+    read_ms = pytest.approx([4 if samples == 400 else 12 for samples in found.samples])
+    assert found.first_ms == read_ms == found.again_ms and found.cpu_ms == pytest.approx([1] * FEWEST_EXAMPLES)
+    assert found.augment_ms == pytest.approx([0] * FEWEST_EXAMPLES)
+
+
+def test_tensors_are_found_wherever_they_are() -> None:
+    assert len(list(tensors({"audio": torch.zeros(2), "more": [torch.zeros(1), "text", (torch.ones(1), 3)]}))) == 3

@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from audioaug.advise.model_file import load_training_job
 from audioaug.advise.racing import Racer
-from audioaug.advise.start_methods import race_starts
-from audioaug.advise.target import load_target
-from audioaug.advise.variants import Wanted, parse_also, raced_engines
+from audioaug.advise.variants import Wanted, parse_also, race_starts, raced_engines
 from audioaug.decide.shortlist import with_engines
-from audioaug.decide.variants import variant_sentences
+from audioaug.decide.what_if import variant_sentences
 from audioaug.errors import UsageError
 from audioaug.measure import clock_for
-from audioaug.records import Cell, Recommendation, Report, Variant, read_record
+from audioaug.records import Candidate, Recommendation, Report, Variant, read_record
 from tests.decide.planted import planted_report, raced
 
 pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
@@ -82,7 +81,7 @@ NO_GPU = torch.device("cpu")
 def test_an_engine_that_records_is_raced(advise, model, here, monkeypatch) -> None:
     monkeypatch.setattr("audioaug.advise.variants.why_no_graph", lambda engine, device: "")
     monkeypatch.setattr("audioaug.advise.survey.why_no_graph", lambda engine, device: "")
-    monkeypatch.setattr("audioaug.advise.racing.MET", 4)
+    monkeypatch.setattr("audioaug.advise.racing.GRAPH_WARM_UP", 4)
     options = ("--budget", "2", "--workers", "0", "--also", "cuda_graph", "--json", "report.json")
     ran = advise("--model", model(SLOW + IN_MEMORY), *options)
     assert ran.code == 0, ran.err
@@ -90,8 +89,8 @@ def test_an_engine_that_records_is_raced(advise, model, here, monkeypatch) -> No
     (found,) = report.variants
     assert found.name == "device_engine='cuda_graph'" and not found.changes_training and found.step_ms is not None
     assert "device_engine='cuda_graph': a step takes" in ran.out and "changes training" not in ran.out
-    (twin,) = (cell for cell in report.cells if cell.device_engine == "cuda_graph")
-    assert twin.status == "raced" and twin.name in {it.cell for it in report.measurements}
+    (twin,) = (candidate for candidate in report.candidates if candidate.device_engine == "cuda_graph")
+    assert twin.status == "raced" and twin.name in {it.candidate for it in report.measurements}
 
 
 def test_an_engine_that_cannot_record_here_is_not_raced(advise, model, here) -> None:
@@ -99,7 +98,7 @@ def test_an_engine_that_cannot_record_here_is_not_raced(advise, model, here) -> 
     assert advise("--model", model(SLOW + IN_MEMORY), *options).code == 0
     report = read_record(here / "report.json", Report)
     assert [it.reason for it in report.variants] == ["CUDA graphs need an NVIDIA GPU."]
-    assert not [cell for cell in report.cells if cell.device_engine == "cuda_graph"]
+    assert not [candidate for candidate in report.candidates if candidate.device_engine == "cuda_graph"]
 
 
 def test_an_engine_that_fails_in_the_race_says_why() -> None:
@@ -107,16 +106,16 @@ def test_an_engine_that_fails_in_the_race_says_why() -> None:
     (found,) = raced_engines(planted_report(), NO_GPU, ["torch_compile"], failed)
     assert (found.step_ms, found.reason) == (None, "no compiler")
     (found,) = raced_engines(planted_report(), NO_GPU, ["torch_compile"], {})
-    assert found.reason == "nothing was raced that has our ops on the device."
+    assert found.reason == "no candidate with our ops on the device was raced."
 
 
 def test_a_race_has_the_best_with_our_ops_on_the_device_and_its_twins() -> None:
     slower, best = raced(0, 2, 12.0, predicted_ms=12.0), raced(1, 4, 10.0, predicted_ms=10.0)
-    cells = [slower, best, raced(3, 4, 9.0, predicted_ms=9.0)]
-    ours, twin = with_engines(cells, ["cuda_graph"])
+    candidates = [slower, best, raced(3, 4, 9.0, predicted_ms=9.0)]
+    ours, twin = with_engines(candidates, ["cuda_graph"])
     assert ours == best
     assert twin.name == replace(best, device_engine="cuda_graph").name and twin.measured_ms is None
-    assert with_engines(cells, []) == [] == with_engines(cells[2:], ["cuda_graph"])
+    assert with_engines(candidates, []) == [] == with_engines(candidates[2:], ["cuda_graph"])
 
 
 def test_an_engine_is_in_the_plan_where_it_wins() -> None:
@@ -130,24 +129,24 @@ def test_an_engine_is_in_the_plan_where_it_wins() -> None:
 def test_workers_are_raced_as_they_start_in_other_ways(model, monkeypatch) -> None:
     starts = {None: (0.1, 0.01), "spawn": (4.0, 0.02)}  # planted: how long is the machine's
     monkeypatch.setattr(
-        "audioaug.advise.start_methods.start_and_gap", lambda target, arm, clock: starts[arm.start_method]
+        "audioaug.advise.variants.start_and_gap", lambda job, candidate, clock: starts[candidate.start_method]
     )
-    target = load_target(model(CHEAP + IN_MEMORY), torch.device("cpu"))
-    racer = Racer(target, clock_for(target.device), 1.0, notice=lambda *_: None)
-    plan = Cell("cpu", 1, num_workers=1, measured_ms=10.0)
+    job = load_training_job(model(CHEAP + IN_MEMORY), torch.device("cpu"))
+    racer = Racer(job, clock_for(job.device), 1.0, notice=lambda *_: None)
+    plan = Candidate("cpu", 1, num_workers=1, measured_ms=10.0)
     spawned, forked = race_starts(racer, plan, "fork", ("spawn", "fork"), 0.0, tick=lambda *_: None)
     assert spawned.reason == "" and spawned.ci_ms[0] < spawned.step_ms < spawned.ci_ms[1]
     assert (spawned.start_seconds, spawned.now_start_seconds) == (4.0, 0.1)
     assert "workers by spawn: a step takes" in variant_sentences(replace(planted_report(), variants=(spawned,)))[0]
-    assert (forked.step_ms, forked.reason) == (None, "that is how they are started anyway.")
+    assert (forked.step_ms, forked.reason) == (None, "it is the default.")
 
 
 def test_workers_that_cannot_start_in_another_way_say_why(model) -> None:
-    target = load_target(model(CHEAP + IN_MEMORY + "collate_fn = lambda batch: batch\n"), torch.device("cpu"))
-    racer = Racer(target, clock_for(target.device), 1.0, notice=lambda *_: None)
+    job = load_training_job(model(CHEAP + IN_MEMORY + "collate_fn = lambda batch: batch\n"), torch.device("cpu"))
+    racer = Racer(job, clock_for(job.device), 1.0, notice=lambda *_: None)
 
     def why(workers: int) -> str:
-        plan = Cell("cpu", 1, num_workers=workers, measured_ms=10.0)
+        plan = Candidate("cpu", 1, num_workers=workers, measured_ms=10.0)
         return race_starts(racer, plan, "fork", ["spawn"], 1.0, tick=lambda *_: None)[0].reason
 
     assert "`collate_fn` (<lambda>) does not pickle" in why(2)
@@ -161,14 +160,14 @@ def test_a_train_step_of_your_own_chooses_its_precision(advise, model, here) -> 
         advise("--model", path, "--budget", "1", "--workers", "0", "--also", "bf16", "--json", "report.json").code == 0
     )
     (found,) = read_record(here / "report.json", Report).variants
-    assert found.step_ms is None and "`train_step` chooses the precision itself" in found.reason
+    assert found.step_ms is None and "`train_step` sets the precision itself" in found.reason
 
 
 def test_the_sentence_says_what_loading_would_need() -> None:
     faster = Variant("bf16", 32, 10.0, 32, 2.0, (1.9, 2.1))
     report = replace(planted_report(), variants=(faster,), current=raced(3, 4, 10.0))
     (text,) = variant_sentences(report)
-    assert "takes 2.00 ms (1.90 .. 2.10) instead of 10.0 ms" in text and "5.00 times as many (measured)" in text
+    assert "takes 2.00 ms (1.90 .. 2.10) instead of 10.0 ms" in text and "5.00x (measured)" in text
     assert text.endswith("would then be the bottleneck, with 4.60 ms a batch (predicted).")
     slower = replace(faster, step_ms=8.0, ci_ms=(7.0, 9.0))
     assert "bottleneck" not in variant_sentences(replace(report, variants=(slower,)))[0]

@@ -17,6 +17,11 @@ DEMO = Path(__file__).parents[2] / "datasets" / "demo"
 OPS = [kind for _, kind in sorted(REGISTRY.items())]
 
 
+def library(kind: type[Op]) -> str:
+    """Return where the reference of an op comes from."""
+    return example(kind).capabilities.library
+
+
 def quieter(samples: Any, sample_rate: int) -> Any:
     """Be another function for Lambda, without a twin on the device."""
     return samples * 0.5

@@ -1,84 +1,192 @@
-"""Distributions: their range, their shape, and what happens at the edges of the uniform number."""
+"""Declarations of an op that do not hold are refused when it is defined or first used, never worked around."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
+import torch
 
-from audioaug.core import FRACTION, NOISE_KEY, Choice, MelUniform, Uniform, UniformInt
+import audioaug.core
+from audioaug import Chain, build_cpu, build_device
+from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
+    INTS,
+    LENGTHS,
+    MEASURED_LENGTHS,
+    STATIC,
+    BatchInfo,
+    Capabilities,
+    Contract,
+    Distribution,
+    ListType,
+    Op,
+    OptionalType,
+    Params,
+    ParamType,
+    Uniform,
+    UniformInt,
+)
+from audioaug.core.params import of_one
+from audioaug.errors import ParamError
 
-LOWEST, HIGHEST = 0.0, 1.0 - 2.0**-53
-EDGES = np.asarray([LOWEST, HIGHEST])
-EVENLY = (np.arange(10_000) + 0.5) / 10_000
+RATE = 16000
+AS_DECLARED: dict[str, Any] = {
+    "gain": np.ones(3),
+    "start": np.arange(3),
+    "steps": 4,
+    "cuts": (1, 2),
+    "note": {"any": "thing"},
+}
+TYPES = {"gain": FLOATS, "start": INTS, "steps": STATIC, "cuts": STATIC, "note": HOST_ONLY}
+
+
+def op_that(returns: Params, types: Mapping[str, ParamType], can: Capabilities | None = None) -> Op:
+    """Return an op whose ``resolve`` returns these parameters and that declares these types."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Planted(Op, registry=None):
+        contract = Contract.exact(rtol=0.0)
+        capabilities = can or Capabilities()
+        param_types = types
+
+        def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+            return returns
+
+        def batched(self, x_BCT: torch.Tensor, params: Params, batch: Any) -> torch.Tensor:
+            seen.append(params)
+            return x_BCT
+
+        def reference(self) -> Any:
+            return type("Reference", (), {"freeze_parameters": lambda self: None, "__call__": lambda *a: a[1]})()
+
+    seen = list[Params]()
+    op = Planted(p=1.0)
+    object.__setattr__(op, "seen", seen)
+    return op
+
+
+def run(op: Op) -> Params:
+    """Run the device build and return the parameters that reach ``batched``."""
+    build_device(Chain([op], RATE))(torch.ones(3, 1, 8))
+    return op.seen[-1]  # type: ignore[attr-defined,no-any-return]
+
+
+def test_parameters_reach_the_device_with_their_declared_types() -> None:
+    params = run(op_that(AS_DECLARED, TYPES))
+    assert params["gain"].dtype == torch.float32 and params["gain"].tolist() == [1.0, 1.0, 1.0]
+    assert params["start"].dtype == torch.int64 and params["start"].tolist() == [0, 1, 2]
+    assert (params["steps"], params["cuts"]) == (4, (1, 2)) and "note" not in params
+
+
+@pytest.mark.parametrize("name", ["gain_key", "length_out", "rows_0", "code_key", "noise_key"])
+def test_the_spelling_of_a_name_decides_nothing(name: str) -> None:
+    params = run(op_that({name: np.full(3, 0.5)}, {name: FLOATS}))
+    assert params[name].dtype == torch.float32 and params[name].tolist() == [0.5] * 3
+
+
+WRONG = {
+    "an integer array for floats": ({"gain": np.arange(3)}, r"'gain' as ndarray of int64, shape \(3,\), .* FLOATS"),
+    "a float array for integers": ({"start": np.ones(3)}, r"'start' as ndarray of float64, .* INTS"),
+    "a float for an integer": ({"steps": 4.0}, r"'steps' as float 4.0, .* STATIC"),
+    "a float for an array": ({"gain": 1.0}, r"'gain' as float 1.0, .* FLOATS"),
+    "a tensor for an array": ({"gain": torch.ones(3)}, r"'gain' as Tensor of torch.float32, .* FLOATS"),
+    "two dimensions": ({"gain": np.ones((3, 2))}, r"'gain' as ndarray of float64, shape \(3, 2\), .* FLOATS"),
+    "floats in a tuple": ({"cuts": (1, 2.0)}, r"'cuts' as tuple \(1, 2.0\), .* STATIC"),
+    "numpy's integer": ({"steps": np.int64(4)}, r"'steps' as int64 .*, .* STATIC"),
+    "undeclared": ({"extra": np.ones(3)}, r"'extra', ndarray .* does not declare"),
+    "an undeclared number": ({"extra": 2.0}, r"'extra', float 2.0, .* does not declare"),
+}
+
+
+@pytest.mark.parametrize("build", [run, lambda op: build_cpu(Chain([op], RATE))(np.ones(8, np.float32))])
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_parameter_other_than_declared_is_refused_by_both_builds(fault: str, build: Any) -> None:
+    change, sentence = WRONG[fault]
+    with pytest.raises(ParamError, match=f"Planted: resolve returns {sentence}"):
+        build(op_that({**AS_DECLARED, **change}, TYPES))
+
+
+def test_a_missing_parameter_is_refused_unless_it_is_optional() -> None:
+    without = {name: value for name, value in AS_DECLARED.items() if name != "gain"}
+    with pytest.raises(ParamError, match=r"Planted: resolve returns no 'gain', which param_types declares as FLOATS"):
+        run(op_that(without, TYPES))
+    assert "gain" not in run(op_that(without, {**TYPES, "gain": OptionalType(FLOATS)}))
+    with pytest.raises(ParamError, match="declares it as optional FLOATS"):
+        run(op_that({**without, "gain": np.arange(3)}, {**TYPES, "gain": OptionalType(FLOATS)}))
+
+
+@dataclass
+class Item:
+    rows: Any
+    cut: int
+
+
+def test_dataclasses_are_packed_field_by_field() -> None:
+    items = ListType(Item, (("rows", INTS), ("cut", STATIC)))
+    params = run(op_that({"items": [Item(np.arange(2), 3), Item(np.arange(3), 0)]}, {"items": items}))
+    assert [(each.rows.tolist(), each.cut) for each in params["items"]] == [([0, 1], 3), ([0, 1, 2], 0)]
+    for wrong in ([Item(np.ones(2), 3)], [Item(np.arange(2), 0.5)], [3], Item(np.arange(2), 3)):  # type: ignore[arg-type]
+        with pytest.raises(ParamError, match="declares it as list of Item"):
+            run(op_that({"items": wrong}, {"items": items}))
+
+
+def test_resolve_without_types_is_refused_when_the_op_is_defined() -> None:
+    with pytest.raises(ParamError, match="Undeclared has resolve, but no param_types"):
+
+        class Undeclared(Op, registry=None):
+            def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+                return draw
+
+    with pytest.raises(ParamError, match="Misdeclared: param_types declares 'gain' as <class 'float'>"):
+
+        class Misdeclared(Op, registry=None):
+            param_types = {"gain": float}  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
-    ("distribution", "low", "high"),
+    ("can", "types", "sentence"),
     [
-        (Uniform(-3.0, 5.0), -3.0, 5.0),
-        (UniformInt(-2, 2), -2, 2),
-        (UniformInt(0, 2**52 - 1), 0, 2**52 - 1),
-        (MelUniform(20.0, 7500.0), 20.0, 7500.0),
-        (Choice((8.0, 16.0, 320.0)), 8.0, 320.0),
-        (FRACTION, 0.0, 1.0),
-        (NOISE_KEY, 0, 2**52 - 1),
+        (Capabilities(changes_timing=True), {}, "state changes_timing, but it has no method timeline"),
+        (Capabilities(mixes_examples=True), {}, "state mixes_examples, but it has no method mixing"),
+        (Capabilities(linear=True), {}, "state linear, but it has no method linear"),
+        (Capabilities(length_depends_on_audio=True), {}, "but it has no method measure"),
+        (Capabilities(changes_length=True), {}, "changes_length=True, .* declares no LENGTHS"),
+        (Capabilities(), {"lengths": LENGTHS}, "changes_length=False, .* declares LENGTHS"),
+        (Capabilities(changes_length=True), {"lengths": MEASURED_LENGTHS}, "length_depends_on_audio=False"),
     ],
 )
-def test_both_ends_of_the_range_are_reached_and_not_left(distribution, low, high):
-    assert distribution.from_uniform(EDGES) == pytest.approx([low, high])
-    values = distribution.from_uniform(EVENLY)
-    assert values.dtype == np.float64 and values.min() >= low and values.max() <= high
-    assert (np.diff(values) >= 0).all()
+def test_capabilities_that_contradict_the_methods_are_refused(
+    can: Capabilities, types: Mapping[str, ParamType], sentence: str
+) -> None:
+    with pytest.raises(ParamError, match=sentence):
+        run(op_that(dict.fromkeys(types, np.full(3, 8)), types, can))
 
 
-@pytest.mark.parametrize("kind", [Uniform, UniformInt, MelUniform])
-@pytest.mark.parametrize("value", [0, 7, 440])
-def test_low_may_equal_high(kind, value):
-    assert kind(value, value).from_uniform(EVENLY) == pytest.approx(np.full(len(EVENLY), value), abs=1e-9)
+def test_without_resolve_draws_arrive_by_the_types_of_their_distributions() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Drawn(Op, registry=None):
+        contract = Contract.exact(rtol=0.0)
+
+        def distributions(self) -> dict[str, Distribution]:
+            return {"real": Uniform(0.0, 1.0), "whole": UniformInt(2**52 - 1, 2**52 - 1)}
+
+        def batched(self, x_BCT: torch.Tensor, params: Params, batch: Any) -> torch.Tensor:
+            seen.append(params)
+            return x_BCT
+
+    seen = list[Params]()
+    build_device(Chain([Drawn(p=1.0)], RATE))(torch.ones(3, 1, 8))
+    assert seen[0]["real"].dtype == torch.float32 and seen[0]["whole"].tolist() == [2**52 - 1] * 3
 
 
-def test_shape_is_kept():
-    assert Uniform(0, 1).from_uniform(np.zeros((2, 3))).shape == (2, 3)
-    assert Choice((1.0, 2.0)).from_uniform(np.zeros((2, 3))).shape == (2, 3)
+def test_one_clip_gets_its_own_numbers() -> None:
+    assert of_one({"gain": np.asarray([0.5]), "steps": 3}) == {"gain": 0.5, "steps": 3}
 
 
-def test_uniform_is_linear():
-    assert Uniform(-12.0, 12.0).from_uniform(np.asarray([0.25, 0.5, 0.75])).tolist() == [-6.0, 0.0, 6.0]
-
-
-def test_whole_numbers_are_whole_and_equally_likely_with_both_ends():
-    values, counts = np.unique(UniformInt(-1, 3).from_uniform(EVENLY), return_counts=True)
-    assert values.tolist() == [-1, 0, 1, 2, 3]
-    assert counts.tolist() == [2000] * 5
-
-
-def test_the_middle_in_mels_is_the_geometric_one_far_above_700_hz_and_the_plain_one_far_below():
-    middle = np.asarray([0.5])
-    low_hz, high_hz = 1000.0, 4000.0
-    assert MelUniform(low_hz, high_hz).from_uniform(middle) == pytest.approx(((1700.0 * 4700.0) ** 0.5) - 700.0)
-    assert MelUniform(1.0, 3.0).from_uniform(middle) == pytest.approx(2.0, rel=1e-3)
-
-
-def test_mel_agrees_with_the_reference():
-    from audiomentations.core.utils import convert_frequency_to_mel, convert_mel_to_frequency
-
-    low, high = (convert_frequency_to_mel(hz) for hz in (150.0, 7500.0))
-    expected = [convert_mel_to_frequency(low + u * (high - low)) for u in EVENLY[::500]]
-    assert MelUniform(150.0, 7500.0).from_uniform(EVENLY[::500]) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("weights", [None, (1.0, 1.0, 2.0), (10, 0, 30), (0.0, 0.0, 0.5), (1.0, 0.0, 0.0)])
-def test_choice_by_weight(weights):
-    options = (5.0, -2.0, 7.0)
-    picked = Choice(options, weights).from_uniform(EVENLY)
-    shares = [np.mean(picked == option) for option in options]
-    expected = np.asarray(weights or (1.0, 1.0, 1.0))
-    assert shares == pytest.approx(expected / expected.sum(), abs=2e-4)
-
-
-def test_an_option_without_weight_is_not_picked_at_the_edges_either():
-    assert Choice((1.0, 2.0, 3.0), (0.0, 1.0, 0.0)).from_uniform(EDGES).tolist() == [2.0, 2.0]
-
-
-def test_ranges_hold_for_random_numbers_too():
-    u = np.random.default_rng(0).random(5000)
-    assert scipy.stats.kstest(Uniform(2.0, 4.0).from_uniform(u), "uniform", args=(2.0, 2.0)).pvalue > 1e-3
+def test_an_op_has_at_most_twenty_public_members() -> None:
+    public = [name for name in {*dir(Op), *Op.__annotations__} if not name.startswith("_")]
+    assert len(public) <= 20, sorted(public)
+    assert len(audioaug.core.__all__) == len(set(audioaug.core.__all__))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from audioaug.core import Timeline
-from audioaug.dsp.pad import pad
+from audioaug.dsp.windows import pad
 
 BACKWARDS = Timeline([(10, 0, 0, 10)], 10, 10)
 LATER = Timeline([(0, 6, 4, 10)], 10, 10)

@@ -1,11 +1,11 @@
-"""Reports with planted costs: what loaders and cells of such a machine take is known by arithmetic."""
+"""Reports with planted costs: what loaders and candidates of such a machine take is known by arithmetic."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from audioaug.records import (
+    Candidate,
     Ceiling,
-    Cell,
     ChainFacts,
     HostFacts,
     LoaderCost,
@@ -87,14 +87,14 @@ def planted_report(
     )
 
 
-def cell(cut, workers=0, ops=3, **more):
-    """A cell of a three-op chain."""
-    return Cell("cpu" if cut == ops else "gpu" if cut == 0 else "split", cut, num_workers=workers, **more)
+def candidate(cut, workers=0, ops=3, **more):
+    """A candidate of a three-op chain."""
+    return Candidate("cpu" if cut == ops else "gpu" if cut == 0 else "split", cut, num_workers=workers, **more)
 
 
 def raced(cut, workers, ms, **more):
-    """A cell that was raced and took so long."""
-    return cell(cut, workers, measured_ms=ms, measured_ci_ms=(0.99 * ms, 1.01 * ms), status="raced", **more)
+    """A candidate that was raced and took so long."""
+    return candidate(cut, workers, measured_ms=ms, measured_ci_ms=(0.99 * ms, 1.01 * ms), status="raced", **more)
 
 
 def blocks(name, milliseconds):
@@ -102,7 +102,7 @@ def blocks(name, milliseconds):
     return Measurement(name, Timing(tuple(ms / 1e3 for ms in milliseconds)), Timing((0.0,) * len(milliseconds)), 20)
 
 
-def steady(cells, rounds=6):
-    """The races of cells whose blocks vary by some 0.1 % around their measured time."""
+def steady(candidates, rounds=6):
+    """The races of candidates whose blocks vary by some 0.1 % around their measured time."""
     wiggle = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0)
-    return {it.name: blocks(it.name, [it.measured_ms * wiggle[r % 6] for r in range(rounds)]) for it in cells}
+    return {it.name: blocks(it.name, [it.measured_ms * wiggle[r % 6] for r in range(rounds)]) for it in candidates}

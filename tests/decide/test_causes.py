@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from audioaug.decide.causes.case import Case
 from audioaug.decide.causes.model import padding
-from audioaug.decide.diagnose import BESIDE, FIRST, causes, diagnose
+from audioaug.decide.diagnose import PRIMARY, SECONDARY, causes, diagnose
 from audioaug.records import Examples, Measurement, Notice, Signals, Timing
-from tests.decide.planted import CPU, GPU, WORK, cell, planted_report, raced
+from tests.decide.planted import CPU, GPU, WORK, candidate, planted_report, raced
 
 TODAY = raced(3, 2, 30.0)
 MODEL = raced(3, 0, 10.05)
@@ -44,7 +44,7 @@ def signals(**found):
 
 
 RAGGED = tuple(64000 if place % 8 == 0 else 16000 for place in range(64))
-REFUSED = "There is room for 0 workers only: 3 reasons."
+REFUSED = "Only 0 workers can run: 3 reasons."
 
 RECORDED = {
     **{
@@ -114,7 +114,7 @@ def test_what_is_far_above_the_noise_is_seen() -> None:
     assert first(case(replace(TODAY, measured_ci_ms=(20.0, 40.0)), signals=signals(receive_ms=20.0))).id != "too_noisy"
 
 
-def test_noise_is_what_differs_between_arms_in_the_same_rounds() -> None:
+def test_noise_is_what_differs_between_candidates_in_the_same_rounds() -> None:
     def noise(others_ms: tuple[float, ...], todays_ms: tuple[float, ...] = (10.0, 30.0, 12.0, 25.0)) -> float:
         blocks = {TODAY.name: todays_ms, "other": others_ms}
         found = tuple(Measurement(name, Timing(ms), Timing(ms), 3) for name, ms in blocks.items())
@@ -123,7 +123,7 @@ def test_noise_is_what_differs_between_arms_in_the_same_rounds() -> None:
     assert noise((11.0, 33.0, 13.2, 27.5)) == pytest.approx(0.0, abs=1e-6)  # other batches, the same for both
     assert noise((30.0, 10.0, 25.0, 12.0)) > 1
     assert noise((30.0, 10.0, 25.0, 12.0, 11.0)) > 1  # today left behind the fourth of its rounds
-    assert noise((10.0, 30.0)) == pytest.approx(0.01)  # a heat: today's own interval counts
+    assert noise((10.0, 30.0)) == pytest.approx(0.01)  # a screening: today's own interval counts
     assert noise((10.0, 30.0), todays_ms=(30.0, 31.0)) == pytest.approx(0.01)  # and where today left the race early
     assert noise((10.0, 10.0, 11.0, 10.0), todays_ms=(60.0, 71.0)) == pytest.approx(0.01)  # of four rounds
 
@@ -153,8 +153,8 @@ def test_a_sentence_has_a_number_and_an_end(it) -> None:
 
 
 def test_every_cause_has_a_recorded_fault() -> None:
-    assert {*FIRST} - {"unverified"} == {*RECORDED}
-    assert {*BESIDE} - {"advice_costs_more_than_it_saves"} == {*TOLD}
+    assert {*PRIMARY} - {"unverified"} == {*RECORDED}
+    assert {*SECONDARY} - {"advice_costs_more_than_it_saves"} == {*TOLD}
 
 
 def test_without_its_signal_a_fault_is_not_found() -> None:
@@ -169,7 +169,7 @@ def test_an_op_that_has_to_run_in_a_worker_itself_is_not_blocked_by_the_order() 
     chain = replace(
         it.report.chain,
         device_from=2,
-        device_from_reason="Op1 changes the lengths of clips, which collate_fn has to see.",
+        device_from_reason="Op1 changes the length of clips, and collate_fn must see the final lengths.",
     )
     assert first(replace(it, report=replace(it.report, chain=chain))).id == "augment_cpu_bound"
 
@@ -243,7 +243,7 @@ def test_there_is_always_exactly_one_first_cause(model, step, workers, cut, gpu,
         host=GPU if gpu else CPU,
     )
     found = causes(it.report, it.current, it.best)
-    assert found[0].id in FIRST and len({notice.id for notice in found}) == len(found)
+    assert found[0].id in PRIMARY and len({notice.id for notice in found}) == len(found)
 
 
 def test_a_slower_model_ends_in_model_bound() -> None:
@@ -254,4 +254,4 @@ def test_a_slower_model_ends_in_model_bound() -> None:
 
 
 def test_nothing_measured_but_times_names_nothing_but_stages() -> None:
-    assert ids(Case(replace(planted_report(), stages=()), raced(3, 2, 40.0), cell(0, 2))) == {"unverified"}
+    assert ids(Case(replace(planted_report(), stages=()), raced(3, 2, 40.0), candidate(0, 2))) == {"unverified"}

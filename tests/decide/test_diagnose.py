@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from audioaug.decide.diagnose import diagnose, stall
-from tests.decide.planted import CPU, cell, planted_report, raced
+from tests.decide.planted import CPU, candidate, planted_report, raced
 
 
 def test_stall_is_the_share_that_the_model_does_not_need() -> None:
@@ -38,7 +38,7 @@ def test_too_many_threads() -> None:
     found = diagnose(report, raced(3, 2, 60.0), raced(3, 2, 30.0, threads=1))
     assert found.id == "thread_oversubscription"
     assert found.text == (
-        "2 workers and 2 threads of torch share 2 cores and wait for each other: a step takes 60.0 ms, with all in the "
+        "2 workers and 2 threads of torch share 2 cores and compete for them: a step takes 60.0 ms, with all in the "
         "loader, 2 workers, 1 thread 30.0 ms. Use that."
     )
     assert diagnose(report, raced(3, 0, 60.0), raced(3, 2, 30.0, threads=1)).id == "too_few_workers"
@@ -53,7 +53,7 @@ def test_an_op_in_the_workers() -> None:
     found = diagnose(planted_report(), raced(3, 2, 30.0))
     assert found.id == "augment_cpu_bound"
     assert found.text == (
-        "50 % of a worker's time goes into Op1 (8.00 ms a batch); on the GPU it costs 0.500 ms of a 10.5 ms step."
+        "50 % of a worker's time is spent in Op1 (8.00 ms a batch); on the GPU it costs 0.500 ms of a 10.5 ms step."
     )
     assert "on whole batches in the training process" in diagnose(planted_report(host=CPU), raced(3, 2, 30.0)).text
 
@@ -62,7 +62,7 @@ def test_an_op_that_batched_workers_run_faster() -> None:
     report, today = planted_report(batched=(None, 2.0, 0.5)), raced(3, 2, 30.0)
     found = diagnose(report, today, raced(3, 4, 11.0, worker_engine="batched"))
     assert found.id == "augment_cpu_bound"  # not too few workers: that is another way to run it
-    assert found.text == "50 % of a worker's time goes into Op1 (8.00 ms a batch); batched, it takes 2.00 ms there."
+    assert found.text == "50 % of a worker's time is spent in Op1 (8.00 ms a batch); batched, it takes 2.00 ms there."
     assert "on the GPU" in diagnose(report, today, raced(1, 2, 11.0, worker_engine="batched")).text  # Op1 is there
 
 
@@ -89,10 +89,10 @@ def test_what_is_not_augmentation(stage, cause) -> None:
 
 
 def test_where_no_stage_was_measured_nothing_is_blamed() -> None:
-    found = diagnose(replace(planted_report(), stages=()), raced(3, 2, 40.0), cell(0, 2))
+    found = diagnose(replace(planted_report(), stages=()), raced(3, 2, 40.0), candidate(0, 2))
     assert found.id == "unverified" and "75 %" in found.text
 
 
 def test_a_cheap_collate_is_not_blamed_for_being_the_dearest_stage() -> None:
     found = diagnose(planted_report(decode=0.01, worker=(0.01, 0.01, 0.01), collate=0.02), raced(3, 0, 80.0))
-    assert found.id == "unverified" and "no stage that was measured takes as much (collate most)" in found.text
+    assert found.id == "unverified" and "no measured stage accounts for it (the slowest is collate)" in found.text

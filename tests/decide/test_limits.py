@@ -19,7 +19,7 @@ HOST = replace(CPU, open_files=1024, ram_available_bytes=8 * 2**30)
             19,
             "1.0 MiB in /dev/shm, where 64.0 MiB",
         ),
-        (Needs(batch_bytes=MIB, shared_free_bytes=MIB), "shm_too_small", 0, "room for 0 workers only"),
+        (Needs(batch_bytes=MIB, shared_free_bytes=MIB), "shm_too_small", 0, "Only 0 workers can run"),
         (Needs(batch_bytes=MIB, shared_free_bytes=1024 * MIB), "", 32, ""),
         (Needs(batch_tensors=4, files_open=800), "fd_limit", 11, "800 of the 1024 that are allowed"),
         (Needs(batch_tensors=4, files_open=2000), "fd_limit", 0, "ulimit -n"),

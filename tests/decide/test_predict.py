@@ -13,48 +13,48 @@ from audioaug.decide.predict import (
     with_prediction,
     worker_ms,
 )
-from audioaug.decide.shortlist import all_cells
-from audioaug.records import Cell, StageCost
-from tests.decide.planted import COLLATE, CPU, DECODE, around, cell, crowding, planted_report
+from audioaug.decide.shortlist import all_candidates
+from audioaug.records import Candidate, StageCost
+from tests.decide.planted import COLLATE, CPU, DECODE, around, candidate, crowding, planted_report
 
 
 def test_where_the_loader_is_slower_it_sets_the_pace() -> None:
     report = planted_report(worker=(20.0, 80.0, 10.0), model=10.0)
-    found = predict(report, cell(3, 2))
-    assert found is not None and found.binds == "loader"
+    found = predict(report, candidate(3, 2))
+    assert found is not None and found.bound_by == "loader"
     assert found.ms == pytest.approx((110 + DECODE + COLLATE) * crowding(2) / 2)
 
 
 def test_where_the_device_is_slower_it_sets_the_pace() -> None:
-    found = predict(planted_report(model=100.0), cell(1, 4))
-    assert found is not None and found.binds == "device"
+    found = predict(planted_report(model=100.0), candidate(1, 4))
+    assert found is not None and found.bound_by == "device"
     assert found.ms == pytest.approx(100 + 0.5 + 0.2)
 
 
 def test_without_a_gpu_all_work_shares_the_cores() -> None:
     report = planted_report(worker=(30.0, 30.0, 30.0), model=50.0, host=replace(CPU, usable_cores=2.0, torch_threads=2))
-    found = predict(report, cell(3, 8))
-    assert found is not None and found.binds == "cores"
+    found = predict(report, candidate(3, 8))
+    assert found is not None and found.bound_by == "cores"
     assert found.ms == pytest.approx((90 + DECODE + COLLATE + 2 * 50) / 2)
 
 
 def test_with_a_gpu_the_cores_are_no_bound_of_their_own() -> None:
     report = planted_report(worker=(30.0, 30.0, 30.0), model=50.0)
     few = replace(report, host=replace(report.host, usable_cores=2.0))
-    assert predict(few, cell(3, 8)) == predict(report, cell(3, 8))
+    assert predict(few, candidate(3, 8)) == predict(report, candidate(3, 8))
 
 
 @pytest.mark.parametrize("host", [CPU, None])
 def test_without_workers_the_times_add_up(host) -> None:
     report = planted_report(host=host) if host else planted_report()
-    found = predict(report, cell(1, 0))
+    found = predict(report, candidate(1, 0))
     assert found is not None and found.ms == pytest.approx((DECODE + COLLATE + 2) + (10 + 0.5 + 0.2))
 
 
 def test_between_the_two_cuts_that_were_measured_the_loader_follows_the_workers_share() -> None:
     report = planted_report(worker=(2.0, 6.0, 2.0))
     ends = [next(c.ms_per_batch for c in report.loader_costs if (c.cut, c.num_workers) == (cut, 2)) for cut in (0, 3)]
-    between = [loader_ms(report, cell(cut, 2))[1] for cut in range(4)]
+    between = [loader_ms(report, candidate(cut, 2))[1] for cut in range(4)]
     assert between == pytest.approx([ends[0] + share * (ends[1] - ends[0]) for share in (0, 0.2, 0.8, 1)])
 
 
@@ -62,38 +62,42 @@ def test_between_worker_counts_a_workers_own_time_changes_evenly() -> None:
     report = planted_report(workers=(2, 8))
     batch = DECODE + COLLATE + 11
     own = {w: batch * crowding(w) for w in (2, 8)}
-    assert loader_ms(report, cell(3, 5))[1] == pytest.approx((own[2] + own[8]) / 2 / 5)
-    assert loader_ms(report, cell(3, 1))[1] == pytest.approx(own[2])  # fewer than measured: as with the fewest
-    assert loader_ms(report, cell(3, 16))[1] == pytest.approx(own[8] / 16)  # more: as with the most
+    assert loader_ms(report, candidate(3, 5))[1] == pytest.approx((own[2] + own[8]) / 2 / 5)
+    assert loader_ms(report, candidate(3, 1))[1] == pytest.approx(own[2])  # fewer than measured: as with the fewest
+    assert loader_ms(report, candidate(3, 16))[1] == pytest.approx(own[8] / 16)  # more: as with the most
 
 
 def test_a_chain_that_costs_nothing_in_workers_is_predicted_too() -> None:
-    found = predict(planted_report(worker=(0.0, 0.0, 0.0)), cell(2, 1))
+    found = predict(planted_report(worker=(0.0, 0.0, 0.0)), candidate(2, 1))
     assert found is not None and found.ms == pytest.approx(10.2)
 
 
 def test_what_was_not_measured_is_not_predicted() -> None:
     report = planted_report()
-    assert predict(replace(report, ceiling=None), cell(3, 1)) is None
-    assert predict(replace(report, loader_costs=()), cell(3, 1)) is None
-    assert predict(planted_report(workers=(1, 2)), cell(3, 0)) is None  # nobody knows what no workers would be like
-    assert predict(planted_report(device=(0.1, None, 0.2)), cell(1, 1)) is None
-    assert predict(planted_report(device=(0.1, None, 0.2)), cell(2, 1)) is not None
+    assert predict(replace(report, ceiling=None), candidate(3, 1)) is None
+    assert predict(replace(report, loader_costs=()), candidate(3, 1)) is None
+    assert (
+        predict(planted_report(workers=(1, 2)), candidate(3, 0)) is None
+    )  # nobody knows what no workers would be like
+    assert predict(planted_report(device=(0.1, None, 0.2)), candidate(1, 1)) is None
+    assert predict(planted_report(device=(0.1, None, 0.2)), candidate(2, 1)) is not None
     failed = StageCost("Op1", "device", None, op=1, engine="batched", reason="out of memory")
     assert (
         predict(
             replace(report, stages=(*(s for s in report.stages if (s.where, s.op) != ("device", 1)), failed)),
-            cell(1, 1),
+            candidate(1, 1),
         )
         is None
     )
-    assert with_prediction(replace(report, ceiling=None), cell(3, 1)) == cell(3, 1)
+    assert with_prediction(replace(report, ceiling=None), candidate(3, 1)) == candidate(3, 1)
 
 
 def test_the_stock_engine_falls_back_to_ours_where_it_has_no_counterpart() -> None:
     report = planted_report(stock=(None, 7.0, None))
-    assert device_ms(report, cell(0, 1, device_engine="torch-audiomentations"))[1] == pytest.approx(10 + 0.1 + 7 + 0.2)
-    assert device_ms(report, cell(0, 1))[1] == pytest.approx(10 + 0.1 + 0.5 + 0.2)
+    assert device_ms(report, candidate(0, 1, device_engine="torch-audiomentations"))[1] == pytest.approx(
+        10 + 0.1 + 7 + 0.2
+    )
+    assert device_ms(report, candidate(0, 1))[1] == pytest.approx(10 + 0.1 + 0.5 + 0.2)
 
 
 def test_a_worker_runs_decode_collate_and_the_ops_before_the_cut() -> None:
@@ -105,24 +109,26 @@ def test_batched_workers_take_our_time_where_there_is_one() -> None:
     report = planted_report(batched=(None, 2.0, 0.5))
     assert [worker_ms(report, cut, "batched")[1] for cut in range(4)] == pytest.approx([5, 7, 9, 9.5])
     assert worker_ms(report, 3) == worker_ms(planted_report(), 3)
-    assert device_ms(report, cell(1, 2, worker_engine="batched")) == device_ms(report, cell(1, 2))
+    assert device_ms(report, candidate(1, 2, worker_engine="batched")) == device_ms(report, candidate(1, 2))
 
 
 def test_the_loader_is_faster_by_what_batched_workers_save() -> None:
     report = planted_report(worker=(20.0, 80.0, 10.0), batched=(4.0, 16.0, 2.0), model=1.0)
-    theirs, ours = (predict(report, cell(3, 2, worker_engine=engine)) for engine in ("audiomentations", "batched"))
-    assert theirs is not None and ours is not None and ours.binds == "loader"
+    theirs, ours = (predict(report, candidate(3, 2, worker_engine=engine)) for engine in ("audiomentations", "batched"))
+    assert theirs is not None and ours is not None and ours.bound_by == "loader"
     assert ours.ms == pytest.approx(theirs.ms * (22 + DECODE + COLLATE) / (110 + DECODE + COLLATE))
     cpu = replace(report, host=replace(CPU, usable_cores=2.0, torch_threads=2))
-    assert predict(cpu, cell(3, 8, worker_engine="batched")).ms == pytest.approx((22 + DECODE + COLLATE + 2 * 1) / 2)
+    assert predict(cpu, candidate(3, 8, worker_engine="batched")).ms == pytest.approx(
+        (22 + DECODE + COLLATE + 2 * 1) / 2
+    )
 
 
-def test_batched_workers_are_a_cell_only_where_they_take_less_time() -> None:
+def test_batched_workers_are_a_candidate_only_where_they_take_less_time() -> None:
     report = planted_report(worker=(2.0, 8.0, 1.0), batched=(3.0, 4.0, 9.0))
-    cells = all_cells(report, (0, 2), pin_memory=False)
-    ours = [(it.cut, it.device_engine, it.num_workers) for it in cells if it.worker_engine == "batched"]
+    candidates = all_candidates(report, (0, 2), pin_memory=False)
+    ours = [(it.cut, it.device_engine, it.num_workers) for it in candidates if it.worker_engine == "batched"]
     assert ours == [(2, "batched", 2)]  # at 1 and 3 audiomentations is faster; no workers is the device's own case
-    assert not [it for it in all_cells(planted_report(), (2,), pin_memory=False) if it.worker_engine == "batched"]
+    assert not [it for it in all_candidates(planted_report(), (2,), pin_memory=False) if it.worker_engine == "batched"]
 
 
 TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
@@ -143,20 +149,20 @@ TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
 def test_the_training_process_gets_a_thread_for_each_core_that_workers_leave_it(host, workers, threads) -> None:
     report = planted_report(host=host)
     assert threads_beside(report, workers) == threads
-    cells = [it for it in all_cells(report, (workers,), pin_memory=False) if it.status != "infeasible"]
-    assert {it.threads for it in cells} == {threads}
+    candidates = [it for it in all_candidates(report, (workers,), pin_memory=False) if it.status != "infeasible"]
+    assert {it.threads for it in candidates} == {threads}
 
 
 def test_on_fewer_threads_the_device_part_takes_longer_by_what_the_step_does() -> None:
     report = planted_report(host=TWO_CORES, model=10.0)
-    one = cell(1, 2, threads=1)
+    one = candidate(1, 2, threads=1)
     assert device_ms(report, one)[1] == pytest.approx(2 * 10.7)  # not measured: the most it can be
     steps = [StageCost("step", "model", ms, engine=name) for name, ms in (("2 threads", 20.0), ("1 thread", 30.0))]
     measured = replace(report, stages=(*report.stages, *steps))
     assert device_ms(measured, one)[1] == pytest.approx(1.5 * 10.7)
-    assert device_ms(measured, cell(1, 2)) == device_ms(report, cell(1, 2))
+    assert device_ms(measured, candidate(1, 2)) == device_ms(report, candidate(1, 2))
     busy = planted_report(worker=(30.0, 30.0, 30.0), model=40.0, host=TWO_CORES)
-    assert predict(busy, cell(3, 8, threads=1)).ms == pytest.approx((90 + DECODE + COLLATE + 1 * 80) / 2)
+    assert predict(busy, candidate(3, 8, threads=1)).ms == pytest.approx((90 + DECODE + COLLATE + 1 * 80) / 2)
 
 
 times = st.floats(0.01, 200)
@@ -178,8 +184,8 @@ def build(machine, **change):
 
 
 def predictions(report) -> dict[str, float]:
-    cells = all_cells(report, (0, 1, 2, 3, 8, 12), pin_memory=False)
-    return {replace(it, threads=None).name: it.predicted_ms for it in cells}
+    candidates = all_candidates(report, (0, 1, 2, 3, 8, 12), pin_memory=False)
+    return {replace(it, threads=None).name: it.predicted_ms for it in candidates}
 
 
 def dearer(costs, op, factor):
@@ -207,14 +213,14 @@ def test_nothing_that_costs_more_is_predicted_to_be_faster(machine, op, factor, 
 @always
 def test_intervals_hold_the_prediction(machine) -> None:
     report = build(machine)
-    for it in all_cells(report, (0, 1, 3, 12), pin_memory=False):
+    for it in all_candidates(report, (0, 1, 3, 12), pin_memory=False):
         low, high = it.predicted_ci_ms
         assert 0 <= low <= it.predicted_ms <= high
 
 
 def best_cut(report, workers: int, last: bool) -> int:
     """The cut with the smallest prediction; of equals the first or the last."""
-    found = {cut: predict(report, cell(cut, workers)).ms for cut in range(4)}
+    found = {cut: predict(report, candidate(cut, workers)).ms for cut in range(4)}
     equal = [cut for cut, ms in found.items() if ms <= min(found.values()) * (1 + 1e-9)]
     return equal[-1 if last else 0]
 
@@ -237,23 +243,23 @@ def test_a_heavy_op_in_the_middle_is_put_where_it_is_cheap() -> None:
     assert best_cut(heavy_device, 2, last=False) >= 2
 
 
-def test_all_cells_keeps_the_impossible_with_a_reason() -> None:
+def test_all_candidates_keeps_the_impossible_with_a_reason() -> None:
     report = planted_report(device=(None, 0.5, 0.2), device_from=1)
-    cells = all_cells(report, (0, 2), pin_memory=True)
-    assert {(c.cut, c.device_engine, c.num_workers) for c in cells if c.status == "predicted"} == {
+    candidates = all_candidates(report, (0, 2), pin_memory=True)
+    assert {(c.cut, c.device_engine, c.num_workers) for c in candidates if c.status == "predicted"} == {
         *((cut, "batched", workers) for cut in (1, 2, 3) for workers in (0, 2)),
     }
-    assert [(c.placement, c.cut, c.reason) for c in cells if c.status == "infeasible"] == [
+    assert [(c.placement, c.cut, c.reason) for c in candidates if c.status == "infeasible"] == [
         ("gpu", 0, "Op0: it has a codec")
     ]
-    assert all(c.pin_memory for c in cells if c.status == "predicted")
+    assert all(c.pin_memory for c in candidates if c.status == "predicted")
 
 
 def test_the_empty_chain_has_one_cut() -> None:
     report = planted_report(worker=(), device=())
-    cells = all_cells(report, (0, 1), pin_memory=False)
-    assert [(c.placement, c.cut, c.num_workers) for c in cells] == [("cpu", 0, 0), ("cpu", 0, 1)]
-    assert predict(report, Cell("cpu", 0)).ms == pytest.approx(10 + DECODE + COLLATE)
+    candidates = all_candidates(report, (0, 1), pin_memory=False)
+    assert [(c.placement, c.cut, c.num_workers) for c in candidates] == [("cpu", 0, 0), ("cpu", 0, 1)]
+    assert predict(report, Candidate("cpu", 0)).ms == pytest.approx(10 + DECODE + COLLATE)
 
 
 def test_the_planted_intervals_are_what_they_say() -> None:
@@ -276,6 +282,6 @@ def test_more_threads_than_the_step_gains_by_are_not_used() -> None:
     alike = on_threads(planted_report(host=host), **{"4 threads": 30.0, "2 threads": 27.0})
     assert best_threads(alike) == 4  # not beyond doubt
     assert best_threads(planted_report(host=host)) == 4
-    ahead = predict(known, cell(0, 0, threads=2)).ms
+    ahead = predict(known, candidate(0, 0, threads=2)).ms
     assert ahead == pytest.approx(10.0 + 0.8 + DECODE + COLLATE)  # the ceiling and the ops were measured on two
-    assert predict(known, cell(0, 0)).ms == pytest.approx(10.8 * 30 / 12 + DECODE + COLLATE)
+    assert predict(known, candidate(0, 0)).ms == pytest.approx(10.8 * 30 / 12 + DECODE + COLLATE)

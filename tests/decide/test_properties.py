@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audioaug.decide.predict import predict, predict_all
-from audioaug.decide.shortlist import all_cells, best_of_each
-from audioaug.records import Report, StageCost, StealCost
-from tests.decide.planted import CPU, GPU, cell, planted_report
+from audioaug.decide.shortlist import all_candidates, best_of_each
+from audioaug.records import ContentionCost, Report, StageCost
+from tests.decide.planted import CPU, GPU, candidate, planted_report
 
 always = settings(max_examples=40, derandomize=True)
 times = st.floats(0.1, 200)
@@ -36,8 +36,8 @@ def build(machine) -> Report:
     )
     alone = {rate.num_workers: rate.ms_per_batch for rate in report.loader_costs if rate.cut == 3}
     step = machine["model"]
-    steals = tuple(
-        StealCost(3, "audiomentations", w, 1, step, step * machine["kappa"], alone[w] * machine["slower"])
+    contention = tuple(
+        ContentionCost(3, "audiomentations", w, 1, step, step * machine["kappa"], alone[w] * machine["slower"])
         for w in (1, 2, 4)
     )
     costs = tuple(
@@ -47,14 +47,14 @@ def build(machine) -> Report:
         for rate in report.loader_costs
     )
     steps = StageCost("step", "model", step, engine="1 thread", samples_ms=(step, step))
-    return replace(report, steals=steals, loader_costs=costs, stages=(*report.stages, steps))
+    return replace(report, contention=contention, loader_costs=costs, stages=(*report.stages, steps))
 
 
-CELLS = [cell(cut, workers) for cut in range(4) for workers in (0, 1, 2, 4)]
+CANDIDATES = [candidate(cut, workers) for cut in range(4) for workers in (0, 1, 2, 4)]
 
 
 def milliseconds(report: Report) -> list[float]:
-    return [found.ms for found in predict_all(report, CELLS)]
+    return [found.ms for found in predict_all(report, CANDIDATES)]
 
 
 @given(machines, factors, st.sampled_from(["model", "kappa", "slower", "worker", "device"]), st.integers(0, 2))
@@ -71,7 +71,7 @@ def test_what_costs_more_is_never_predicted_to_be_faster(machine, factor, what, 
 
 def ends(report: Report, workers: int) -> tuple[int, int]:
     """The first and the last of the best cuts with so many workers."""
-    found = [predict.ms for predict in predict_all(report, [cell(cut, workers) for cut in range(4)])]
+    found = [predict.ms for predict in predict_all(report, [candidate(cut, workers) for cut in range(4)])]
     best = [cut for cut, ms in enumerate(found) if ms <= min(found) * (1 + 1e-9)]
     return best[0], best[-1]
 
@@ -104,7 +104,7 @@ def test_more_workers_never_move_work_to_the_device_where_they_crowd_nobody(mach
 @always
 def test_the_prediction_is_at_least_what_each_end_takes_alone(machine) -> None:
     report = build(machine)
-    for place, found in zip(CELLS, predict_all(report, CELLS), strict=True):
+    for place, found in zip(CANDIDATES, predict_all(report, CANDIDATES), strict=True):
         own = machine["model"] + sum(machine["device"][place.cut :])
         assert found.ms >= own * (1 - 0.05)
         assert found.ci_ms[0] <= found.ms <= found.ci_ms[1]
@@ -113,9 +113,11 @@ def test_the_prediction_is_at_least_what_each_end_takes_alone(machine) -> None:
 @given(machines)
 @always
 def test_the_favourite_is_the_fastest_of_its_kind(machine) -> None:
-    cells = [it for it in all_cells(build(machine), (0, 1, 2, 4), pin_memory=False) if it.status != "infeasible"]
-    best = best_of_each(cells)[0]
-    assert best.predicted_ms <= 1.021 * min(it.predicted_ms for it in cells)
+    candidates = [
+        it for it in all_candidates(build(machine), (0, 1, 2, 4), pin_memory=False) if it.status != "infeasible"
+    ]
+    best = best_of_each(candidates)[0]
+    assert best.predicted_ms <= 1.021 * min(it.predicted_ms for it in candidates)
     assert best.bound_by in ("loader", "device", "cores")
 
 
@@ -123,4 +125,4 @@ def test_the_favourite_is_the_fastest_of_its_kind(machine) -> None:
 @always
 def test_one_prediction_is_that_of_many(machine, factor) -> None:
     report = build(machine)
-    assert [predict(report, it) for it in CELLS[:3]] == predict_all(report, CELLS)[:3]
+    assert [predict(report, it) for it in CANDIDATES[:3]] == predict_all(report, CANDIDATES)[:3]

@@ -10,15 +10,15 @@ from scipy import stats
 from audioaug.decide.race import (
     MARGIN,
     _t_quantile,
-    hopeless,
-    in_the_middle,
+    clearly_slower,
     leader,
     losers,
     margin_of,
-    middles,
-    outsiders,
+    non_finalists,
     paired_ratio,
     ties,
+    typical_ms,
+    typical_seconds,
 )
 from audioaug.decide.recommend import without_waiting
 from audioaug.records import Timing
@@ -51,7 +51,7 @@ def test_one_round_says_nothing_for_sure() -> None:
     ratio = paired_ratio(blocks("a", [20]), blocks("b", [10]))
     assert (ratio.value, ratio.low, ratio.high) == (2.0, 0.0, math.inf)
     assert losers({"a": blocks("a", [20]), "b": blocks("b", [10])}) == []
-    assert hopeless({"a": blocks("a", [90]), "b": blocks("b", [10])}) == []
+    assert clearly_slower({"a": blocks("a", [90]), "b": blocks("b", [10])}) == []
 
 
 def test_two_rounds_that_differ_wildly_say_nothing_and_are_no_error() -> None:
@@ -88,53 +88,59 @@ def test_the_leader_has_the_smallest_median() -> None:
 
 def test_rounds_that_are_longer_for_all_do_not_hide_who_is_faster() -> None:
     longer = np.array([1.0, 1.9, 1.1, 3.0, 1.2])
-    arms = {"a": blocks("a", 10 * longer), "b": blocks("b", 9 * longer), "left": blocks("left", 20 * longer[:2])}
-    assert middles(arms) == pytest.approx({"a": 0.012, "b": 0.0108, "left": 0.024})  # as in the last round
-    arms["b"] = blocks("b", [9 * 1.9, *9 * longer[1:]])  # disturbed once: the middle of its own times is 17 ms by now
-    assert leader(arms) == "b" and middles(arms)["b"] == pytest.approx(0.9 * middles(arms)["a"])
+    candidates = {"a": blocks("a", 10 * longer), "b": blocks("b", 9 * longer), "left": blocks("left", 20 * longer[:2])}
+    assert typical_seconds(candidates) == pytest.approx(
+        {"a": 0.012, "b": 0.0108, "left": 0.024}
+    )  # as in the last round
+    candidates["b"] = blocks(
+        "b", [9 * 1.9, *9 * longer[1:]]
+    )  # disturbed once: the middle of its own times is 17 ms by now
+    assert leader(candidates) == "b" and typical_seconds(candidates)["b"] == pytest.approx(
+        0.9 * typical_seconds(candidates)["a"]
+    )
 
 
-def test_an_arm_alone_takes_its_median() -> None:
-    assert middles({"a": blocks("a", [10, 30, 11])}) == {"a": pytest.approx(0.011)}
+def test_an_candidate_alone_takes_its_median() -> None:
+    assert typical_seconds({"a": blocks("a", [10, 30, 11])}) == {"a": pytest.approx(0.011)}
 
 
-def test_of_two_arms_the_ratio_is_the_median_of_those_in_each_round() -> None:
+def test_of_two_candidates_the_ratio_is_the_median_of_those_in_each_round() -> None:
     rng = np.random.default_rng(3)
     a, b = noisy(rng, 10, 9, 0.3), noisy(rng, 11, 9, 0.3)
-    found = middles({"a": blocks("a", a), "b": blocks("b", b)})
+    found = typical_seconds({"a": blocks("a", a), "b": blocks("b", b)})
     assert found["b"] / found["a"] == pytest.approx(np.exp(np.median(np.log(b / a))))
 
 
-def test_what_a_step_takes_in_the_middle_is_by_one_rule_for_all_arms() -> None:
+def test_what_a_step_takes_in_the_middle_is_by_one_rule_for_all_candidates() -> None:
     steps = [160.0, 198.0, 231.0, 241.0]  # of an even number that differ much, one rule's middle is 2 % above another's
     today = replace(blocks("today", steps), wait=Timing((0.0008,) * 4))
-    arms = {"today": today, "model": without_waiting(today, "model")}
-    (ours, around), (model, _) = (in_the_middle(name, arms) for name in arms)
+    candidates = {"today": today, "model": without_waiting(today, "model")}
+    (ours, around), (model, _) = (typical_ms(name, candidates) for name in candidates)
     assert ours - model == pytest.approx(0.8, rel=0.01) and ours == pytest.approx((198 * 231) ** 0.5)
     share = ours / 214.5
     assert around == pytest.approx((160 * share, 241 * share))
 
 
 def test_planted_losers_and_ties() -> None:
-    arms = {
+    candidates = {
         name: blocks(name, [ms * wiggle for wiggle in (1.0, 1.002, 0.998, 1.001)])
         for name, ms in (("best", 10.0), ("close", 10.2), ("slow", 11.0), ("crawl", 30.0))
     }
-    assert losers(arms) == ["slow", "crawl"]
-    assert ties(arms) == ["best", "close"]
-    assert hopeless(arms) == ["crawl", "slow"]
+    assert losers(candidates) == ["slow", "crawl"]
+    assert ties(candidates) == ["best", "close"]
+    assert clearly_slower(candidates) == ["crawl", "slow"]
 
 
 def test_a_difference_within_the_margin_does_not_matter_however_sure() -> None:
-    arms = {"a": blocks("a", [10.0] * 50), "b": blocks("b", [10.0 * (1 + MARGIN / 2)] * 50)}
-    assert losers(arms) == [] and ties(arms) == ["a", "b"]
+    candidates = {"a": blocks("a", [10.0] * 50), "b": blocks("b", [10.0 * (1 + MARGIN / 2)] * 50)}
+    assert losers(candidates) == [] and ties(candidates) == ["a", "b"]
 
 
 def test_who_may_be_slower_by_less_than_the_margin_is_in_the_tie() -> None:
-    arms = {"a": blocks("a", [10.0] * 6), "b": blocks("b", [10.3, 10.6, 10.3, 10.6, 10.3, 10.6])}
-    ratio = paired_ratio(arms["b"], arms["a"], 2)
+    candidates = {"a": blocks("a", [10.0] * 6), "b": blocks("b", [10.3, 10.6, 10.3, 10.6, 10.3, 10.6])}
+    ratio = paired_ratio(candidates["b"], candidates["a"], 2)
     assert 1 < ratio.low < 1 + MARGIN < ratio.value
-    assert ties(arms) == ["a", "b"]
+    assert ties(candidates) == ["a", "b"]
 
 
 def test_a_plan_that_is_far_from_itself_makes_a_larger_difference_matter() -> None:
@@ -142,63 +148,75 @@ def test_a_plan_that_is_far_from_itself_makes_a_larger_difference_matter() -> No
     assert margin_of(blocks("a", steady), blocks("a (again)", steady[::-1])) == MARGIN
     margin = margin_of(blocks("a", steady), blocks("a (again)", restless))
     assert 0.08 < margin < 0.2
-    arms = {"fast": blocks("fast", steady), "slow": blocks("slow", [ms * 1.08 for ms in steady])}
-    assert ties(arms) == ["fast"] and ties(arms, margin) == ["fast", "slow"]
+    candidates = {"fast": blocks("fast", steady), "slow": blocks("slow", [ms * 1.08 for ms in steady])}
+    assert ties(candidates) == ["fast"] and ties(candidates, margin) == ["fast", "slow"]
 
 
 def test_a_large_difference_in_the_noise_is_a_tie() -> None:
-    arms = {"a": blocks("a", [10, 30, 10]), "b": blocks("b", [22, 11, 24])}
-    assert losers(arms) == [] and ties(arms) == ["a", "b"]
+    candidates = {"a": blocks("a", [10, 30, 10]), "b": blocks("b", [22, 11, 24])}
+    assert losers(candidates) == [] and ties(candidates) == ["a", "b"]
 
 
 def test_what_is_twice_as_slow_in_both_of_two_rounds_is_hopeless() -> None:
-    arms = {"a": blocks("a", [10, 12]), "b": blocks("b", [21, 30]), "c": blocks("c", [60, 13])}
-    assert hopeless(arms) == ["b"]
+    candidates = {"a": blocks("a", [10, 12]), "b": blocks("b", [21, 30]), "c": blocks("c", [60, 13])}
+    assert clearly_slower(candidates) == ["b"]
 
 
 def test_who_left_the_race_neither_leads_nor_ties() -> None:
-    arms = {"left": blocks("left", [9, 9]), "a": blocks("a", [10, 10, 30, 30]), "b": blocks("b", [10, 10, 30, 30])}
-    assert leader(arms) == "a"  # the last rounds were slow for all
-    assert ties(arms) == ["a", "b"]
+    candidates = {
+        "left": blocks("left", [9, 9]),
+        "a": blocks("a", [10, 10, 30, 30]),
+        "b": blocks("b", [10, 10, 30, 30]),
+    }
+    assert leader(candidates) == "a"  # the last rounds were slow for all
+    assert ties(candidates) == ["a", "b"]
 
 
 def test_outsiders_are_all_but_the_fastest_and_one_that_stays() -> None:
-    arms = {name: blocks(name, [ms, 3 * ms]) for name, ms in (("a", 40), ("b", 10), ("c", 30), ("d", 20))}
-    assert outsiders(arms, "a", 3) == ["c"] and outsiders(arms, "b", 3) == ["a"]
-    assert outsiders(arms, "a", 4) == outsiders(arms, "a", 9) == []
+    candidates = {name: blocks(name, [ms, 3 * ms]) for name, ms in (("a", 40), ("b", 10), ("c", 30), ("d", 20))}
+    assert non_finalists(candidates, "a", 3) == ["c"] and non_finalists(candidates, "b", 3) == ["a"]
+    assert non_finalists(candidates, "a", 4) == non_finalists(candidates, "a", 9) == []
 
 
 def test_each_look_at_a_running_race_is_stricter() -> None:
-    arms = {"a": blocks("a", [10.0, 10.5, 9.6]), "b": blocks("b", [13.0, 12.8, 13.2])}
-    assert losers(arms) == ["b"]
-    assert losers(arms, looks=50) == []
+    candidates = {"a": blocks("a", [10.0, 10.5, 9.6]), "b": blocks("b", [13.0, 12.8, 13.2])}
+    assert losers(candidates) == ["b"]
+    assert losers(candidates, looks=50) == []
 
 
-def test_one_arm_alone_leads_and_ties_with_nobody() -> None:
-    arms = {"a": blocks("a", [10, 10])}
-    assert (leader(arms), losers(arms), hopeless(arms), ties(arms)) == ("a", [], [], ["a"])
+def test_one_candidate_alone_leads_and_ties_with_nobody() -> None:
+    candidates = {"a": blocks("a", [10, 10])}
+    assert (leader(candidates), losers(candidates), clearly_slower(candidates), ties(candidates)) == (
+        "a",
+        [],
+        [],
+        ["a"],
+    )
 
 
-def race(rng, arms: int, spread: float, rounds: int = 8, slow: Mapping[str, float] = NOBODY) -> set[str]:
+def race(rng, candidates: int, spread: float, rounds: int = 8, slow: Mapping[str, float] = NOBODY) -> set[str]:
     """Run a race as the advisor does, dropping after each round; return who is in the tie at the end."""
     drift = noisy(rng, 1, rounds, 0.2)
-    times = {str(arm): drift * noisy(rng, 10 * slow.get(str(arm), 1), rounds, spread) for arm in range(arms)}
+    times = {
+        str(candidate): drift * noisy(rng, 10 * slow.get(str(candidate), 1), rounds, spread)
+        for candidate in range(candidates)
+    }
     running, known = set(times), {}
     for count in range(1, rounds + 1):
         known |= {name: blocks(name, times[name][:count]) for name in running}
-        running -= set(hopeless({name: known[name] for name in running}))
+        running -= set(clearly_slower({name: known[name] for name in running}))
     return set(ties(known))
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.05, 0.15])
-@pytest.mark.parametrize("arms", [2, 6])
-def test_a_plan_that_races_itself_ties(arms, spread) -> None:
-    rng = np.random.default_rng(arms)
-    false_winners = sum("0" not in race(rng, arms, spread) for _ in range(TRIALS))
+@pytest.mark.parametrize("candidates", [2, 6])
+def test_a_plan_that_races_itself_ties(candidates, spread) -> None:
+    rng = np.random.default_rng(candidates)
+    false_winners = sum("0" not in race(rng, candidates, spread) for _ in range(TRIALS))
     assert false_winners <= 0.05 * TRIALS
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.05, 0.15])
-def test_an_arm_that_is_twice_as_slow_is_told_apart(spread) -> None:
+def test_an_candidate_that_is_twice_as_slow_is_told_apart(spread) -> None:
     rng = np.random.default_rng(7)
     assert all("0" not in race(rng, 6, spread, slow={"0": 2.0}) for _ in range(TRIALS))

@@ -11,10 +11,10 @@ from tests.decide.planted import blocks, planted_report, raced, steady
 
 
 def decided(today, *others, cost_seconds=60.0, **machine):
-    """The advice where these cells took what they say."""
-    cells = (today, *others)
-    report = replace(planted_report(**machine), cells=cells, current=today, cost_seconds=cost_seconds)
-    return recommend(report, steady(cells))
+    """The advice where these candidates took what they say."""
+    candidates = (today, *others)
+    report = replace(planted_report(**machine), candidates=candidates, current=today, cost_seconds=cost_seconds)
+    return recommend(report, steady(candidates))
 
 
 TODAY = raced(3, 0, 40.0)
@@ -40,12 +40,14 @@ def test_equals_are_called_a_tie_and_the_simplest_is_taken() -> None:
 
 
 def test_how_far_a_plan_is_from_itself_is_said_where_it_decides() -> None:
-    cells = (TODAY, raced(0, 2, 20.0), raced(1, 2, 21.0))
-    report = replace(planted_report(), cells=cells, current=TODAY)
-    assert "tie" not in recommend(report, steady(cells)).verdict
-    found = recommend(report, steady(cells), margin=0.1)
+    candidates = (TODAY, raced(0, 2, 20.0), raced(1, 2, 21.0))
+    report = replace(planted_report(), candidates=candidates, current=TODAY)
+    assert "tie" not in recommend(report, steady(candidates)).verdict
+    found = recommend(report, steady(candidates), margin=0.1)
     assert found.recommendation.margin == 0.1
-    assert found.verdict.endswith("It is a tie with split at 1, 2 workers: here a plan may differ from itself by 10 %.")
+    assert found.verdict.endswith(
+        "It is a tie with split at 1, 2 workers: on this machine the same plan may differ from itself by 10 %."
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,10 +76,8 @@ def test_batched_workers_are_advised_only_where_they_are_faster(ms, best) -> Non
 def test_what_the_user_has_wins_every_tie() -> None:
     report = decided(TODAY, raced(0, 1, 39.5), raced(3, 2, 80.0))
     assert report.recommendation.name == TODAY.name
-    assert report.verdict.startswith(
-        "Leave it as it is (all in the loader, 0 workers): nothing that was raced is faster"
-    )
-    assert "75 % of a step is more than the model alone needs" in report.verdict
+    assert report.verdict.startswith("Leave it as it is (all in the loader, 0 workers): no raced candidate is faster")
+    assert "the stall is 75 %" in report.verdict
     assert report.verdict.endswith("It is a tie with all on the device, 1 worker.")
     assert report.break_even_steps is None
     assert report.before == report.after
@@ -105,7 +105,7 @@ def test_an_early_exit_recommends_what_there_is() -> None:
     today = raced(3, 0, 10.1)
     report = leave_as_it_is(replace(planted_report(), current=today))
     assert report.recommendation.name == today.name and report.recommendation.tie_with == ()
-    assert report.cells == (today,)
+    assert report.candidates == (today,)
     assert report.cause == "model_bound" and "1.0 %" in report.verdict
     assert report.before == report.after and report.before.total_ms == pytest.approx(10.1)
 
@@ -128,7 +128,7 @@ def test_what_a_step_waits_says_how_much_could_be_gained_though_the_machine_drif
     steps, waits = (0.010, 0.020, 0.012, 0.031), (0.0001, 0.0002, 0.00012, 0.0003)
     today = replace(blocks("today", [1e3 * step for step in steps]), wait=Timing(waits))
     model = without_waiting(today, "ceiling")
-    assert model.cell == "ceiling" and model.step.seconds == pytest.approx([0.0099, 0.0198, 0.01188, 0.0307])
+    assert model.candidate == "ceiling" and model.step.seconds == pytest.approx([0.0099, 0.0198, 0.01188, 0.0307])
     assert may_leave(today, model) and not may_leave(today, blocks("ceiling", [9.9, 24.0, 9.0, 30.0]))
     slow = replace(today, wait=Timing(tuple(4 * wait for wait in waits)))
     assert not may_leave(slow, without_waiting(slow, "ceiling"))
@@ -151,9 +151,9 @@ def test_an_allocation_adds_up_and_has_nothing_negative(model, step, op, cut) ->
     assert min(found.model_ms, found.augment_ms, found.wait_ms) >= 0
 
 
-def test_an_undecided_arm_is_a_tie_but_not_the_advice() -> None:
+def test_an_undecided_candidate_is_a_tie_but_not_the_advice() -> None:
     today, best, noisy = raced(3, 0, 40.0), raced(0, 2, 20.0), raced(1, 1, 26.0)
-    report = replace(planted_report(), cells=(today, best, noisy), current=today, cost_seconds=60.0)
+    report = replace(planted_report(), candidates=(today, best, noisy), current=today, cost_seconds=60.0)
     measurements = {**steady((today, best)), noisy.name: blocks(noisy.name, [18.0, 26.0, 34.0, 26.0, 18.0, 34.0])}
     found = recommend(report, measurements).recommendation
     assert found.name == best.name and found.tie_with == (noisy.name,)
@@ -161,7 +161,7 @@ def test_an_undecided_arm_is_a_tie_but_not_the_advice() -> None:
 
 def test_an_engine_that_records_is_not_the_advice_where_the_same_without_is_a_tie() -> None:
     today, ours, twin = raced(3, 0, 40.0), raced(0, 2, 22.0), raced(0, 2, 20.0, device_engine="cuda_graph")
-    report = replace(planted_report(), cells=(today, ours, twin), current=today, cost_seconds=60.0)
+    report = replace(planted_report(), candidates=(today, ours, twin), current=today, cost_seconds=60.0)
     noisy = blocks(ours.name, [16.0, 22.0, 28.0, 22.0, 16.0, 28.0])
     found = recommend(report, {**steady((today, twin)), ours.name: noisy}).recommendation
     assert (found.name, found.tie_with) == (ours.name, (twin.name,))
@@ -170,11 +170,11 @@ def test_an_engine_that_records_is_not_the_advice_where_the_same_without_is_a_ti
 
 def test_advice_that_surely_beats_today_is_no_tie_with_it() -> None:
     today, best = raced(3, 0, 23.0), raced(0, 2, 20.0)
-    report = replace(planted_report(), cells=(today, best), current=today, cost_seconds=60.0)
+    report = replace(planted_report(), candidates=(today, best), current=today, cost_seconds=60.0)
     measurements = {
         today.name: blocks(today.name, [21.2, 24.8, 21.7, 24.3]),
         best.name: blocks(best.name, [20.0, 20.0, 20.0, 20.0]),
     }
-    assert today.name in ties(measurements)  # corrected for the looks that all arms were given
+    assert today.name in ties(measurements)  # corrected for the looks that all candidates were given
     found = recommend(report, measurements)
     assert found.recommendation.tie_with == () and "tie" not in found.verdict

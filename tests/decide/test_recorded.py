@@ -9,9 +9,9 @@ from statistics import median
 import pytest
 
 from audioaug.decide.predict import with_predictions
-from audioaug.decide.shortlist import all_cells, best_of_each
+from audioaug.decide.shortlist import all_candidates, best_of_each
 from audioaug.decide.what_if import what_if
-from audioaug.records import Cell, Report, read_record
+from audioaug.records import Candidate, Report, read_record
 
 FOLDER = Path(__file__).parent / "recorded"
 FILES = sorted(FOLDER.glob("*.json"))
@@ -22,12 +22,14 @@ WORST_MEDIAN, LEAST_COVERED = 0.1, 0.85
 def report(request) -> Report:
     """A real survey, without what was predicted at the time."""
     found = read_record(request.param, Report)
-    return replace(found, cells=tuple(replace(it, predicted_ms=None, predicted_ci_ms=None) for it in found.cells))
+    return replace(
+        found, candidates=tuple(replace(it, predicted_ms=None, predicted_ci_ms=None) for it in found.candidates)
+    )
 
 
-def measured(report: Report) -> list[Cell]:
-    """The cells that had training steps and were predicted before, predicted from the stages alone."""
-    return with_predictions(report, [it for it in report.cells if it.status == "raced" and it.predicted_ms])
+def measured(report: Report) -> list[Candidate]:
+    """The candidates that had training steps and were predicted before, predicted from the stages alone."""
+    return with_predictions(report, [it for it in report.candidates if it.status == "raced" and it.predicted_ms])
 
 
 def test_there_are_some() -> None:
@@ -35,19 +37,19 @@ def test_there_are_some() -> None:
 
 
 def test_predictions_are_near_what_training_took() -> None:
-    cells = [it for path in FILES for it in measured(read_record(path, Report))]
-    assert len(cells) >= 10
-    errors = [abs(it.predicted_ms / it.measured_ms - 1) for it in cells]
-    covered = [it.predicted_ci_ms[0] <= it.measured_ms <= it.predicted_ci_ms[1] for it in cells]
+    candidates = [it for path in FILES for it in measured(read_record(path, Report))]
+    assert len(candidates) >= 10
+    errors = [abs(it.predicted_ms / it.measured_ms - 1) for it in candidates]
+    covered = [it.predicted_ci_ms[0] <= it.measured_ms <= it.predicted_ci_ms[1] for it in candidates]
     assert median(errors) <= WORST_MEDIAN
     assert sum(covered) / len(covered) >= LEAST_COVERED
 
 
-def test_every_cell_is_predicted_again(report) -> None:
+def test_every_candidate_is_predicted_again(report) -> None:
     workers = sorted({it.num_workers for it in report.loader_costs})
-    cells = [it for it in all_cells(report, workers, pin_memory=False) if it.status != "infeasible"]
-    assert all(it.predicted_ms and it.bound_by for it in cells)
-    assert best_of_each(cells)[0].predicted_ms <= 1.02 * min(it.predicted_ms for it in cells)
+    candidates = [it for it in all_candidates(report, workers, pin_memory=False) if it.status != "infeasible"]
+    assert all(it.predicted_ms and it.bound_by for it in candidates)
+    assert best_of_each(candidates)[0].predicted_ms <= 1.02 * min(it.predicted_ms for it in candidates)
 
 
 def best_ms(report: Report, **values: float) -> float:
@@ -63,7 +65,7 @@ def test_a_slower_model_takes_longer(report) -> None:
 
 def test_more_cores_never_hurt(report) -> None:
     times = [best_ms(report, cores=float(cores)) for cores in (2, 3, 4, 8, 16)]
-    assert all(later <= 1.03 * earlier for earlier, later in pairwise(times))  # another cell may vary more
+    assert all(later <= 1.03 * earlier for earlier, later in pairwise(times))  # another candidate may vary more
 
 
 def test_twice_the_batch_takes_twice_as_long(report) -> None:

@@ -13,7 +13,7 @@ EXACT = 1e-9
 
 
 def step_ms(step, batch, workers, prefetch=2, noise=STEADY) -> float:
-    """The simulated mean step of one cell."""
+    """The simulated mean step of one candidate."""
     replicates = noise.step_NR.shape[1]
     wide = [np.full((1, replicates), float(value)) for value in (step, batch)]
     return float(simulate(*wide, np.array([workers]), np.array([prefetch]), noise).mean())
@@ -67,9 +67,9 @@ def test_what_takes_longer_never_ends_earlier(step, batch, workers, prefetch, fa
     assert step_ms(step, batch * factor, workers, prefetch, noise) >= before * (1 - 0.02)
 
 
-def test_cells_do_not_disturb_each_other() -> None:
-    cells = [(10.0, 9.0, 1, 2), (3.0, 8.0, 5, 4), (20.0, 1.0, 2, 1)]
-    step, batch = (np.array([[cell[place]] * 32 for cell in cells]) for place in (0, 1))
-    workers, prefetch = (np.array([cell[place] for cell in cells]) for place in (2, 3))
+def test_candidates_do_not_disturb_each_other() -> None:
+    candidates = [(10.0, 9.0, 1, 2), (3.0, 8.0, 5, 4), (20.0, 1.0, 2, 1)]
+    step, batch = (np.array([[candidate[place]] * 32 for candidate in candidates]) for place in (0, 1))
+    workers, prefetch = (np.array([candidate[place] for candidate in candidates]) for place in (2, 3))
     together = simulate(step, batch, workers, prefetch, SLOW_ONES).mean(axis=1)
-    assert together == pytest.approx([step_ms(*cell, SLOW_ONES) for cell in cells])
+    assert together == pytest.approx([step_ms(*candidate, SLOW_ONES) for candidate in candidates])

@@ -5,8 +5,8 @@ import pytest
 
 from audioaug.decide.predict import pace, predict, with_predictions, with_prefetch
 from audioaug.decide.stages import REPLICATES, Stages
-from audioaug.records import LoaderCost, PartCost, Report, StageCost, StealCost
-from tests.decide.planted import CPU, around, blocks, cell, planted_report
+from audioaug.records import ContentionCost, LoaderCost, PartCost, Report, StageCost
+from tests.decide.planted import CPU, around, blocks, candidate, planted_report
 
 TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
 
@@ -119,18 +119,18 @@ def crowded(kappa: float, slower: float, **known) -> Report:
     """A machine on which two workers and training slow each other down by these factors."""
     report = planted_report(host=TWO_CORES, **known)
     alone = next(it.ms_per_batch for it in report.loader_costs if (it.cut, it.num_workers) == (3, 2))
-    steal = StealCost(3, "audiomentations", 2, 1, 10.0, 10.0 * kappa, alone * slower)
-    return replace(report, steals=(steal,))
+    contention = ContentionCost(3, "audiomentations", 2, 1, 10.0, 10.0 * kappa, alone * slower)
+    return replace(report, contention=(contention,))
 
 
-TWO = cell(3, 2, threads=1)
+TWO = candidate(3, 2, threads=1)
 
 
 def test_where_training_waits_only_its_own_step_is_crowded() -> None:
     report = crowded(1.5, 1.25, worker=(30.0, 30.0, 30.0), model=10.0)
     step, batch = 1.5 * 2 * 10.0, Stages(report).loader(3, "audiomentations", 2)[0]
     found = predict(report, TWO)
-    assert found.binds == "loader"
+    assert found.bound_by == "loader"
     assert found.ms == pytest.approx(step + (1 - step / (1.25 * batch)) * batch)
 
 
@@ -138,7 +138,7 @@ def test_where_workers_wait_the_step_is_crowded_for_a_part_of_the_time() -> None
     report = crowded(1.5, 1.25, worker=(1.0, 1.0, 1.0), model=20.0)
     step, batch = 2 * 20.0, 1.25 * Stages(report).loader(3, "audiomentations", 2)[0]
     found = predict(report, TWO)
-    assert found.binds == "device"
+    assert found.bound_by == "device"
     assert found.ms == pytest.approx(batch + (1 - batch / (1.5 * step)) * step)
 
 
@@ -152,17 +152,17 @@ def test_where_both_are_equally_fast_the_two_cases_agree() -> None:
 
 def test_what_was_crowded_by_other_workers_is_not_known() -> None:
     report = crowded(1.5, 1.25)
-    assert Stages(report).steal("audiomentations", 1, 1) is None
-    exact = Stages(report).steal("audiomentations", 2, 1)
+    assert Stages(report).contention("audiomentations", 1, 1) is None
+    exact = Stages(report).contention("audiomentations", 2, 1)
     for engine, threads in (("batched", 1), ("audiomentations", 2)):  # as near as can be had
-        assert [it.tolist() for it in Stages(report).steal(engine, 2, threads)] == [it.tolist() for it in exact]
-    other = replace(report.steals[0], threads=2, step_ms=30.0)
-    both = Stages(replace(report, steals=(*report.steals, other)))
-    assert [both.steal("audiomentations", 2, threads)[0][0] for threads in (1, 2)] == [1.5, 3.0]
+        assert [it.tolist() for it in Stages(report).contention(engine, 2, threads)] == [it.tolist() for it in exact]
+    other = replace(report.contention[0], threads=2, step_ms=30.0)
+    both = Stages(replace(report, contention=(*report.contention, other)))
+    assert [both.contention("audiomentations", 2, threads)[0][0] for threads in (1, 2)] == [1.5, 3.0]
 
 
 def test_crowding_never_makes_anything_faster() -> None:
-    kappa, slower = Stages(crowded(0.8, 0.7)).steal("audiomentations", 2, 1)
+    kappa, slower = Stages(crowded(0.8, 0.7)).contention("audiomentations", 2, 1)
     assert kappa.min() == slower.min() == 1.0
 
 
@@ -175,10 +175,10 @@ def noisy(report: Report, tail: float) -> Report:
 
 def test_slow_batches_cost_time_and_are_worth_a_deeper_queue() -> None:
     report = planted_report(worker=(4.0, 4.0, 4.0), model=10.0)
-    even, uneven = predict(noisy(report, 1.0), cell(3, 2)).ms, predict(noisy(report, 15.0), cell(3, 2)).ms
+    even, uneven = predict(noisy(report, 1.0), candidate(3, 2)).ms, predict(noisy(report, 15.0), candidate(3, 2)).ms
     assert uneven > 1.03 * even
-    assert with_prefetch(noisy(report, 1.0), [cell(3, 2)]) == [cell(3, 2)]
-    (deeper,) = with_prefetch(noisy(report, 15.0), [cell(3, 2)])
+    assert with_prefetch(noisy(report, 1.0), [candidate(3, 2)]) == [candidate(3, 2)]
+    (deeper,) = with_prefetch(noisy(report, 15.0), [candidate(3, 2)])
     assert deeper.prefetch_factor in (4, 8, 16)
     assert predict(noisy(report, 15.0), deeper).ms < uneven
 
@@ -186,27 +186,27 @@ def test_slow_batches_cost_time_and_are_worth_a_deeper_queue() -> None:
 def test_a_loader_that_was_timed_with_its_slow_batches_is_not_charged_for_them_again() -> None:
     report = noisy(planted_report(worker=(90.0, 90.0, 90.0), model=1.0), 15.0)
     alone = Stages(report).loader(3, "audiomentations", 2)[0]
-    assert predict(report, cell(3, 2)).ms == pytest.approx(alone, rel=0.01)
+    assert predict(report, candidate(3, 2)).ms == pytest.approx(alone, rel=0.01)
 
 
 def test_no_prefetch_without_workers_or_stages() -> None:
     report = noisy(planted_report(), 15.0)
-    assert with_prefetch(report, [cell(3, 0)]) == [cell(3, 0)]
-    assert with_prefetch(replace(report, ceiling=None), [cell(3, 2)]) == [cell(3, 2)]
+    assert with_prefetch(report, [candidate(3, 0)]) == [candidate(3, 0)]
+    assert with_prefetch(replace(report, ceiling=None), [candidate(3, 2)]) == [candidate(3, 2)]
 
 
 def test_an_unsteady_machine_makes_intervals_wide() -> None:
-    report = replace(planted_report(), current=cell(3, 0))
+    report = replace(planted_report(), current=candidate(3, 0))
     widths = []
     for wiggle in (0.0, 0.3):
         steps = [40.0 * (1 + wiggle * sign) for sign in (-1, 0, 1, -1, 1)]
-        told = replace(report, measurements=(blocks(cell(3, 0).name, steps),))
-        low, high = predict(told, cell(1, 2)).ci_ms
+        told = replace(report, measurements=(blocks(candidate(3, 0).name, steps),))
+        low, high = predict(told, candidate(1, 2)).ci_ms
         widths.append(high - low)
     assert widths[1] > 2 * widths[0] > 0
 
 
-def test_each_cell_says_what_binds_it() -> None:
-    slow, fast = with_predictions(planted_report(worker=(90.0, 90.0, 90.0)), [cell(3, 1), cell(0, 8)])
+def test_each_candidate_says_what_binds_it() -> None:
+    slow, fast = with_predictions(planted_report(worker=(90.0, 90.0, 90.0)), [candidate(3, 1), candidate(0, 8)])
     assert (slow.bound_by, fast.bound_by) == ("loader", "device")
-    assert pace(Stages(planted_report()), cell(3, 1)).step.shape == (REPLICATES,)
+    assert pace(Stages(planted_report()), candidate(3, 1)).step.shape == (REPLICATES,)

@@ -8,6 +8,8 @@ import scipy.signal
 import torch
 
 from audioaug.dsp import biquads
+from audioaug.dsp.biquads.cascade import COEFFICIENTS, LANES, TILE, _filter, _filter_rows, run
+from audioaug.dsp.loops import run_rows
 
 RATE = 16000
 SAMPLES = 3000
@@ -15,6 +17,7 @@ KINDS = ("low_shelf", "high_shelf", "peaking")
 CENTRES_HZ = [1.0, 42.0, 300.0, 1000.0, 4000.0, 7500.0, 0.9999 * RATE / 2]
 NUMBERS = ("rows", "numbers", "steady_R")
 ROWS = [(gain_db, q) for gain_db in (-24.0, -1.0, 0.0, 18.0) for q in (0.1, 0.7, 5.0)]
+FILTERS = [("low_shelf", 42.0), ("peaking", 700.0), ("high_shelf", 7000.0)]
 
 
 def cookbook(kind, centre_hz, gain_db, q, rate=RATE):
@@ -37,7 +40,7 @@ def sections(kind, centre_hz, rows=ROWS, rate=RATE):
 
 
 def filtered(cascade, x, lengths):
-    return biquads.run(torch.from_numpy(x).float(), on_device(biquads.plan(cascade, int(max(lengths))))).numpy()
+    return run(torch.from_numpy(x).float(), on_device(biquads.plan(cascade, int(max(lengths))))).numpy()
 
 
 def on_device(plan):
@@ -104,7 +107,7 @@ def test_without_the_cut_a_long_ring_would_come_round(kind):
     """The canary: the same plan without its cut is wrong, so the tests above can see one that is missing."""
     each, x = sections(kind, 5.0, [(18.0, 0.9)]), noise(1)
     plan = biquads.plan([each], SAMPLES)
-    result = biquads.run(torch.from_numpy(x).float(), [replace(*on_device(plan), cuts=(0,))])
+    result = run(torch.from_numpy(x).float(), [replace(*on_device(plan), cuts=(0,))])
     wanted = expected([cookbook(kind, 5.0, 18.0, 0.9)], x[0, 0])
     assert plan[0].cuts[0] and np.abs(result.numpy()[0, 0] - wanted).max() > 1e-3
 
@@ -159,3 +162,53 @@ def test_a_cascade_rings_no_longer_than_it_says_and_far_shorter_than_all_its_sec
 def test_centres_above_nyquist_are_moved():
     moved = biquads.below_nyquist(np.asarray([100.0, 4000.0, 4000.1, 9000.0]), 8000)
     np.testing.assert_allclose(moved, [100.0, 4000.0, 3999.6, 3999.6])
+
+
+# By a loop
+
+
+def filtered_by_loop(x_RT, places):
+    """Return rows filtered by ``FILTERS`` with the gains and qualities at these places of ``ROWS``."""
+    numbers = np.stack([sections(kind, hz).numbers_RK()[places] for kind, hz in FILTERS], axis=1)
+    return run_rows(_filter_rows, x_RT[:, None], torch.from_numpy(numbers).float())[:, 0]
+
+
+@pytest.mark.parametrize("samples", [1, 2, TILE - 1, TILE, TILE + 1, 2 * TILE, 37 * TILE + 5])
+@pytest.mark.parametrize("rows", [1, LANES - 1, LANES, LANES + 1, 3 * LANES + 2])
+def test_rows_and_clips_of_any_number_and_length_equal_scipy(rows, samples):
+    x_RT, places = noise(rows, 1, samples)[:, 0], np.arange(rows) % len(ROWS)
+    result_RT = filtered_by_loop(torch.from_numpy(x_RT).float(), places).numpy()
+    for row, clip in enumerate(x_RT.astype(np.float32).astype(np.float64)):
+        wanted = expected([cookbook(kind, hz, *ROWS[places[row]]) for kind, hz in FILTERS], clip)
+        assert np.abs(result_RT[row] - wanted).max() < 2e-6 * max(np.abs(wanted).max(), np.abs(clip).max())
+
+
+def test_a_filter_that_rings_for_minutes_loses_no_digits():
+    each = sections("peaking", 1.0, [(18.0, 5.0)])
+    x_RT = noise(1, 1, 400_000)[:, 0]
+    numbers = torch.from_numpy(each.numbers_RK()).float()[:, None]
+    result_RT = run_rows(_filter_rows, torch.from_numpy(x_RT).float()[:, None], numbers)[:, 0]
+    wanted = expected([cookbook("peaking", 1.0, 18.0, 5.0)], x_RT[0])
+    assert np.abs(result_RT[0].numpy() - wanted).max() < 2e-6 * np.abs(wanted).max()
+
+
+def test_filters_come_to_rest_in_silence():
+    numbers_NL = np.zeros((COEFFICIENTS, LANES))
+    numbers_NL[0], numbers_NL[3:5], numbers_NL[5:] = 1.0, [[-1.9], [0.95]], [[1e-199], [-1e-199]]
+    for _ in range(20):
+        _filter(np.zeros(TILE * LANES), numbers_NL.ravel(), 1)
+    assert not numbers_NL[5:].any()
+
+
+def test_a_row_that_is_not_a_number_spoils_no_other():
+    x_RT = torch.randn(LANES, 200)
+    x_RT[3, 50] = torch.nan
+    result_RT = filtered_by_loop(x_RT, np.zeros(LANES, dtype=int))
+    assert result_RT[3].isnan().sum() == 150 and not result_RT[[0, 1, 2, *range(4, LANES)]].isnan().any()
+
+
+def test_a_result_may_take_the_place_of_the_samples():
+    x_RCT, numbers = torch.randn(len(ROWS), 1, 500), torch.from_numpy(sections("peaking", 700.0).numbers_RK()).float()
+    wanted = run_rows(_filter_rows, x_RCT, numbers[:, None])
+    assert run_rows(_filter_rows, x_RCT, numbers[:, None], out=x_RCT) is x_RCT
+    assert torch.equal(x_RCT, wanted)

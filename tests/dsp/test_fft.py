@@ -2,6 +2,7 @@
 
 import bisect
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ import scipy.fft
 import scipy.signal
 import torch
 
-from audioaug.dsp.convolution import convolve
-from audioaug.dsp.fft import apply_response, block_length, fast_length
+from audioaug.dsp.fft import apply_response, block_length, fast_length, mkl, mkl_plan, to_spectrum
+from audioaug.dsp.loops import loop
 
 SMOOTH = sorted(2**two * 3**three * 5**five for two, three, five in itertools.product(range(24), range(16), range(11)))
 
@@ -24,26 +25,6 @@ def test_fast_length_is_the_smallest_product_of_2_3_and_5_that_is_large_enough()
 
 def test_fast_length_of_nothing_is_a_length():
     assert fast_length(0) == 1
-
-
-@pytest.mark.parametrize(
-    ("samples", "taps"), [(1, 1), (1, 7), (7, 1), (1000, 999), (16000, 4096), (50, 3000), (64000, 128)]
-)
-def test_convolution_is_that_of_scipy(samples, taps):
-    rng = np.random.default_rng(1)
-    x, h = rng.standard_normal((3, 2, samples)), rng.standard_normal((3, 2, taps))
-    expected = scipy.signal.fftconvolve(x, h, axes=-1)
-    result = convolve(torch.from_numpy(x).float(), torch.from_numpy(h).float())
-    assert result.shape == (3, 2, samples + taps - 1)
-    assert np.abs(result.numpy() - expected).max() < 2e-6 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("samples", [1000, 100_000])
-def test_rows_that_share_taps_are_convolved_as_with_their_own(samples):
-    rng = torch.Generator().manual_seed(0)
-    x, taps = torch.randn(7, 2, samples, generator=rng), torch.randn(3, 2, 500, generator=rng)
-    which = torch.tensor([0, 2, 2, 1, 0, 0, 1])
-    assert torch.allclose(convolve(x, taps, which), convolve(x, taps[which]), rtol=0.0, atol=1e-4)
 
 
 def times(response_RF):
@@ -91,3 +72,28 @@ def test_what_is_before_a_row_rings_into_it(samples, tail):
 def test_the_dearer_the_response_the_shorter_the_blocks():
     sizes = [block_length(64000, 900, weight) for weight in (0.0, 0.3, 3.0, 30.0)]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= 1800
+
+
+# For loops
+
+
+def test_a_plan_is_made_once_and_one_that_cannot_be_is_an_error():
+    assert mkl() is None or mkl_plan(512) == mkl_plan(512)
+    with pytest.raises(RuntimeError, match="FFT of -1 numbers"):
+        mkl_plan(-1)
+
+
+@pytest.mark.skipif(mkl() is None, reason="torch has no MKL here")
+def test_the_fft_is_called_as_the_function_with_more_arguments_that_it_is_in_c() -> None:
+    """Called as one of two arguments, it crashed Python with torch 2.4 (the MKL of 2.11 does not mind)."""
+    pytest.importorskip("numba")
+
+    @loop
+    def transform(plan, x):
+        return to_spectrum(plan, x.ctypes.data)
+
+    x = np.zeros(66, dtype=np.float32)
+    x[0] = 1.0
+    assert transform(mkl_plan(64), x) == 0 and np.array_equal(x[:66:2], np.ones(33))
+    [code] = transform.compiled.inspect_llvm().values()
+    assert re.search(r"call i64 \(i64, i64, \.\.\.\)\s+@DftiComputeForward", code)

@@ -10,6 +10,7 @@ import scipy.signal
 import torch
 
 from audioaug.dsp import biquads
+from audioaug.dsp.biquads.cascade import response_RF, run
 from audioaug.dsp.filters import cascade, extension, warped, zero_phase
 
 RATE = 16000
@@ -27,7 +28,7 @@ def filters(kind, low_hz, high_hz, orders, rate=RATE, longest=SAMPLES):
     """Return the filters as a function of a batch."""
     low_R, high_R = (warped(np.full(len(orders), hz), rate) for hz in (low_hz, high_hz))
     plan = biquads.plan(cascade(kind, np.asarray(orders), low_R, high_R), longest)
-    return functools.partial(biquads.run, cascades=[on_device(part) for part in plan])
+    return functools.partial(run, cascades=[on_device(part) for part in plan])
 
 
 def on_device(part):
@@ -96,7 +97,7 @@ def test_the_response_is_the_textbooks_also_where_scipy_is_not_stable(kind, low_
     assert not any(any(part.cuts) for part in parts)
     response = np.zeros((len(ORDERS), n // 2 + 1), complex)
     for part in parts:
-        response[part.rows] = biquads.response_RF(part, len(part.rows), n)
+        response[part.rows] = response_RF(part, len(part.rows), n)
     half_w = np.arange(n // 2 + 1) * np.pi / n
     analog, low, high = (
         np.tan(np.minimum(w, np.pi / 2 - 1e-9)) for w in (half_w, *(np.pi * np.asarray((low_hz, high_hz)) / RATE))

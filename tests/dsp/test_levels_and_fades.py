@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.fades import crossfade, fade_around, silence_stretch
+from audioaug.dsp.fades import crossfade, fade_around, silence_segment
 from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, peak, ranked, rms, rms_without_silence
 
 
@@ -81,11 +81,11 @@ def test_equal_gain_adds_up_to_one_and_equal_energy_in_squares():
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_stretch_is_silent_between_its_fades():
+def test_a_segment_is_silent_between_its_fades():
     start, count = [0, 0, 10, 1990, 700, 5, 1999, 300], [0, 2000, 1, 10, 900, 41, 1, 40]
     fade = [1, 20, 1, 5, 20, 20, 1, 20]
     y_BCT = torch.ones(8, 2, 2000)
-    assert silence_stretch(y_BCT, *map(torch.tensor, (start, count, fade)), 20) is y_BCT
+    assert silence_segment(y_BCT, *map(torch.tensor, (start, count, fade)), 20) is y_BCT
     for row, (first, samples, length) in enumerate(zip(start, count, fade, strict=True)):
         expected = torch.ones(2000)
         out = crossfade(length - 1 - torch.arange(length), length, equal_energy=False)

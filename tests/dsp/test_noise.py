@@ -6,6 +6,7 @@ import scipy.stats
 import torch
 
 from audioaug.dsp.noise import a_weighting, gaussian, hash_64, taps_of, uniform
+from tests.dsp.both_ways import by_torch
 
 MANY = 2**16
 RARE = 4.5  # standard deviations; the keys are fixed, so a test that passes once passes always
@@ -127,3 +128,12 @@ def test_a_weighting_is_that_of_the_standard():
     level = 20 * (a_weighting(hertz) / a_weighting(torch.tensor([1000.0]))).log10()
     assert level.tolist() == pytest.approx([-70.4, -39.4, -16.1, -3.2, 0.0, 1.2, -1.1, -9.3], abs=0.06)
     assert a_weighting(torch.zeros(1)).item() == 0.0 and a_weighting(torch.tensor([96000.0])).isfinite()
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("samples", [1, 2, 17, 20_000])
+def test_noise_by_a_loop_is_the_same(samples):
+    key_R = torch.tensor([0, 1, 2**52 - 1, 123_456_789, 5])
+    found, wanted = gaussian(key_R, 2, samples), by_torch(lambda: gaussian(key_R, 2, samples))
+    assert found.shape == wanted.shape == (5, 2, samples)
+    assert (found - wanted).abs().max() < 2e-6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
+from audioaug.dsp.stretch import _find_power, frame_size, phase_vocoder, stretch
 from audioaug.verify import material
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -149,3 +149,11 @@ def test_phase_vocoder_is_librosas(rate: float) -> None:
         with pytest.warns(UserWarning, match="too large") if len(clip) < 2048 else contextlib.nullcontext():
             expected = librosa.effects.time_stretch(clip, rate=rate)
         assert np.abs(y_T[: len(expected)] - expected).max() < 3e-3 * np.abs(clip).max()
+
+
+def test_power_is_the_same_to_the_last_digit():
+    """... for which of two neighbours is louder must not depend on the way."""
+    here_CNF = torch.randn(2, 5, 700, dtype=torch.complex64)
+    power_NF = np.empty((5, 700), np.float32)
+    _find_power(here_CNF.numpy(), power_NF)
+    assert np.array_equal(power_NF, (here_CNF.real.square() + here_CNF.imag.square()).sum(0))

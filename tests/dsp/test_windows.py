@@ -1,10 +1,13 @@
 """Windows: what is put together of them is what an index for each sample says."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.windows import BLOCK, moved, pieced, read, rolled, windows, without, write
+from audioaug.dsp.windows import BLOCK, join_segments, moved, pad, read, rolled, windows, without, write
+from tests.dsp.both_ways import by_torch
 
 RNG = np.random.default_rng(0)
 
@@ -21,14 +24,14 @@ def by_index(x_RCT, begin_RK, by_RK, samples_out):
 
 
 @pytest.mark.parametrize("samples", [1, 7, BLOCK, 3 * BLOCK + 5])
-@pytest.mark.parametrize("pieces", [1, 2, 5])
+@pytest.mark.parametrize("segments", [1, 2, 5])
 @pytest.mark.parametrize("samples_out", [1, 100, BLOCK, 2 * BLOCK + 1])
-def test_pieces_lie_where_an_index_says(samples, pieces, samples_out):
+def test_segments_lie_where_an_index_says(samples, segments, samples_out):
     x = RNG.standard_normal((6, 2, samples)).astype(np.float32)
-    begin = np.sort(RNG.integers(0, samples_out + 20, (6, pieces)), axis=1)
-    begin[:, 0], begin[3:] = 0, np.sort(RNG.integers(0, 4, (3, pieces)), axis=1) * (np.arange(pieces) > 0)
-    by = RNG.integers(-2 * samples, 2 * samples, (6, pieces))
-    y = pieced(torch.from_numpy(x), torch.from_numpy(begin), torch.from_numpy(by), samples_out)
+    begin = np.sort(RNG.integers(0, samples_out + 20, (6, segments)), axis=1)
+    begin[:, 0], begin[3:] = 0, np.sort(RNG.integers(0, 4, (3, segments)), axis=1) * (np.arange(segments) > 0)
+    by = RNG.integers(-2 * samples, 2 * samples, (6, segments))
+    y = join_segments(torch.from_numpy(x), torch.from_numpy(begin), torch.from_numpy(by), samples_out)
     assert np.array_equal(y.numpy(), by_index(x, begin, by, samples_out))
 
 
@@ -77,3 +80,43 @@ def test_what_is_written_is_read():
     write(x, start, window)
     assert torch.equal(read(x, start[:, None], 8)[:, :, 0], window)
     assert int((x != 0).sum()) == window.numel()
+
+
+@pytest.mark.usefixtures("threads")
+def test_rows_are_joined_of_the_same_segments():
+    x_RCT = torch.randn(4, 2, 3000)
+    begin_RK = torch.tensor([[0, 100, 100, 2900], [0, 0, 3000, 5000], [0, 1, 2, 3], [0, 600, 1200, 1800]])
+    by_RK = torch.tensor([[0, 50, -50, 2900], [-4000, 4000, 0, 0], [10, -10, 0, 3], [-2900, 900, 0, -1]])
+    for wanted in (None, 1000, 5000):
+        found = join_segments(x_RCT, begin_RK, by_RK, wanted)
+        assert torch.equal(found, by_torch(functools.partial(join_segments, x_RCT, begin_RK, by_RK, wanted)))
+
+
+def test_rows_are_rolled_the_same():
+    x_RCT, by_R, length_R = torch.randn(4, 2, 3000), torch.tensor([0, 1, 700, 2999]), torch.tensor([3000, 1, 700, 2999])
+    found, wanted = rolled(x_RCT, by_R, length_R), by_torch(lambda: rolled(x_RCT, by_R, length_R))
+    for row, length in enumerate(length_R):
+        assert torch.equal(found[row, :, :length], wanted[row, :, :length])
+
+
+# Padding equals numpy's, for each row with numbers of its own
+
+
+MODES = {"silence": "constant", "wrap": "wrap", "reflect": "reflect"}
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("mode", MODES)
+def test_numpy_pad(mode: str) -> None:
+    x_BCT = torch.randn(5, 2, 40, generator=torch.Generator().manual_seed(0))
+    start, length, place = (
+        torch.tensor([0, 3, 39, 10, 5]),
+        torch.tensor([40, 7, 1, 20, 2]),
+        torch.tensor([0, 33, 5, 1, 60]),
+    )
+    y_BCT = pad(x_BCT, start, length, place, 90, mode)
+    for row in range(5):
+        first, size, before = (int(part[row]) for part in (start, length, place))
+        segment = x_BCT[row, :, first : first + size].numpy()
+        expected = np.pad(segment, ((0, 0), (before, 90 - before - size)), MODES[mode])
+        np.testing.assert_array_equal(y_BCT[row].numpy(), expected)

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from audioaug import ops
-from audioaug.core import Chain
+from audioaug.core import Chain, why_not_in_worker, why_not_on_device
 from audioaug.engine import build_cpu, build_device
 from audioaug.errors import DataError, PlanError
 from tests.core.examples import DEMO, OPS, example
 
 RATE = 16000
-ON_DEVICE = [kind for kind in OPS if not example(kind).why_not_on_device()]
+ON_DEVICE = [kind for kind in OPS if not why_not_on_device(example(kind))]
 EVERY_OP = pytest.mark.parametrize("kind", ON_DEVICE, ids=lambda kind: kind.__name__)
 EVERY_OP_OF_ONE_EXAMPLE = pytest.mark.parametrize(  # an op that no worker can run looks at other examples too
-    "kind", [kind for kind in ON_DEVICE if not example(kind).why_not_in_worker()], ids=lambda kind: kind.__name__
+    "kind", [kind for kind in ON_DEVICE if not why_not_in_worker(example(kind))], ids=lambda kind: kind.__name__
 )
 NOISY = Chain([ops.AddGaussianNoise(p=1.0), ops.Gain(p=0.5), ops.AddGaussianSNR(p=0.5)], RATE)
 
@@ -61,7 +61,7 @@ def test_shape_type_and_device_are_kept(kind, dtype, batch):
 def test_two_channels_or_a_clear_refusal(kind, batch):
     chain = always(kind)
     stereo = torch.cat([batch, batch.flip(0)], dim=1)[..., :4000]
-    if chain.ops[0].multichannel:
+    if chain.ops[0].capabilities.multichannel:
         module = build_device(chain)
         assert fits(module, module(stereo), stereo)
     else:
@@ -84,7 +84,7 @@ def test_writing_over_what_nobody_needs_changes_nothing_else(kind, batch, monkey
     chain = Chain([ops.Gain(p=1.0), example(kind, p=0.5), ops.AddGaussianNoise(p=0.5)], RATE)
     draws, x = chain.draw(range(8)), batch[..., :4000]
     result = build_device(chain)(x, draws=draws)
-    monkeypatch.setattr("audioaug.engine.device._is_spare", lambda *_: False)
+    monkeypatch.setattr("audioaug.engine.device._is_overwritable", lambda *_: False)
     assert torch.equal(result, build_device(chain)(x, draws=draws))
 
 
@@ -231,7 +231,7 @@ def test_every_example_draws_for_itself(batch):
 def test_a_dear_op_sees_only_the_rows_that_its_draws_select(kind, batch, monkeypatch):
     chain, seen = Chain([example(kind, p=0.5)], RATE), []
     module, draws = build_device(chain), chain.draw(range(8))
-    [op] = module.prepare.ops
+    [op] = [node.op for node in module.prepare.leaves]
     batched = type(op).batched
     monkeypatch.setattr(type(op), "batched", lambda self, x, *rest: seen.append(x.clone()) or batched(self, x, *rest))
     module(batch, draws=draws)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.core import Chain
+from audioaug.core import Chain, why_not_in_worker, why_not_on_device
 from audioaug.engine import build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart, why_unavailable
 from tests.core.examples import OPS, example
@@ -57,7 +57,7 @@ def test_the_torch_audiomentations_engine(kind, untouched, batch):
 
 def test_the_random_state_does_not_change_the_result_either(speech, batch):
     every = [example(kind, p=1.0) for kind in OPS]
-    chain = Chain([op for op in every if not (op.why_not_on_device() or op.why_not_in_worker())], RATE)
+    chain = Chain([op for op in every if not (why_not_on_device(op) or why_not_in_worker(op))], RATE)
     first = build_cpu(chain, seed=0)(speech[0]), build_device(chain, seed=0)(batch)
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:

@@ -18,8 +18,8 @@ from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug import Chain, Loader, Plan, build_device, ops, split
-from audioaug.advise.demo import demo_chain
-from audioaug.core import REGISTRY
+from audioaug.advise.model_file import demo_chain
+from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.engine import device as device_build
 from audioaug.engine import graph_backends
 from audioaug.engine.graph_backends import CudaGraphs, Outside, traced
@@ -91,7 +91,7 @@ def differences(chain, batches, batch=8, lengths=None, engine="cuda_graph"):
 def test_an_op_that_is_recorded_does_the_same(name, lengths, monkeypatch):
     monkeypatch.setattr("audioaug.engine.graph_cache.CAPTURED_AT", 1)  # so that more batches meet what others recorded
     op = REGISTRY[name](**{**demo_arguments(REGISTRY[name]), "p": 0.5})
-    if op.why_not_on_device():
+    if why_not_on_device(op):
         pytest.skip(f"{name} has no device build")
     found, module = differences(Chain([op], RATE), 12, batch=4, lengths=lengths)
     assert max(found) <= (1e-5 if CUDA else 0.0)
@@ -199,7 +199,7 @@ def test_a_recorder_that_fails_is_told_once_and_the_ops_go_on(monkeypatch, caplo
         found, module = differences(Chain([ops.Gain(p=1.0)], RATE), 8)
     assert max(found) == 0.0 and not module._graphs
     assert [record.getMessage() for record in caplog.records] == [
-        "The device part cannot be recorded and runs as ever: RuntimeError: no compiler"
+        "The device part cannot be captured as a graph and runs without: RuntimeError: no compiler"
     ]
 
 

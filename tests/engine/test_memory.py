@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from audioaug import Chain, build_device, ops
-from audioaug.advise.demo import demo_chain
-from audioaug.core import REGISTRY
+from audioaug.advise.model_file import demo_chain
+from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.measure import peak_extra_bytes
 from audioaug.verify.material import demo_arguments
 
@@ -90,7 +90,7 @@ def run_batches(module, numbers):
 # At once
 
 
-@pytest.mark.parametrize("name", sorted(name for name in REGISTRY if not always(name).why_not_on_device()))
+@pytest.mark.parametrize("name", sorted(name for name in REGISTRY if not why_not_on_device(always(name))))
 def test_an_op_needs_a_few_times_its_batch(name, either_way):
     way = "by operations" if CUDA else either_way
     most = MORE[way].get(name, MOST[way])
@@ -126,7 +126,7 @@ def test_a_batch_that_is_kept_is_seen(monkeypatch):
     assert kept_bytes() - before >= 3 * BATCH * 4000 * 4
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", CHAIN_NAMES)
 def test_memory_is_flat_over_ten_thousand_batches(name, monkeypatch):

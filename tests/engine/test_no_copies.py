@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from audioaug import Chain, build_device, ops
-from audioaug.advise.demo import demo_chain
+from audioaug.advise.model_file import demo_chain
 from audioaug.audio.bank import open_bank
 from audioaug.core import REGISTRY
-from audioaug.dsp import kernel
+from audioaug.dsp import dispatch
 from audioaug.engine import device as device_build
 from audioaug.engine.prepare import Prepared
 from audioaug.measure import trace
@@ -45,14 +45,16 @@ def on_fake_cuda(request, monkeypatch):
         pytest.skip(f"without a GPU, torch {torch.__version__} cannot copy a fake tensor to one")
     launched = []
     if request.param == "by kernels":
-        if not kernel.is_usable():
+        if not dispatch.kernels_are_usable():
             pytest.skip("Triton is missing or older than kernels need")
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)  # so that operations are watched
-        monkeypatch.setattr(kernel, "launch", lambda jitted, *given, **more: launched.append(jitted))
+        monkeypatch.setattr(dispatch, "launch", lambda jitted, *given, **more: launched.append(jitted))
     else:
-        monkeypatch.setattr(kernel, "DEVICES", ())
+        monkeypatch.setitem(dispatch.FASTEST, "cuda", "torch")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
-    monkeypatch.setattr(device_build, "_is_spare", lambda y, x: _storage(y) != _storage(x))  # they have no addresses
+    monkeypatch.setattr(
+        device_build, "_is_overwritable", lambda y, x: _storage(y) != _storage(x)
+    )  # they have no addresses
     open_bank.cache_clear()
     yield launched
     open_bank.cache_clear()  # banks hold copies that are fake

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from audioaug import Chain, build_device, ops
-from audioaug.advise.demo import demo_chain
-from audioaug.core import REGISTRY
+from audioaug.advise.model_file import demo_chain
+from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.measure import trace
 from audioaug.verify.material import variants
 
@@ -53,7 +53,7 @@ def waits(work):
 
 def ops_of(name):
     """Return all variants of an op that run on the device, always applied and half of the time."""
-    declared = [op for op in variants(REGISTRY[name]) if not op.why_not_on_device()]
+    declared = [op for op in variants(REGISTRY[name]) if not why_not_on_device(op)]
     if not declared:
         pytest.skip(f"{name} has no device build")
     return [replace(op, p=p) for op, p in itertools.product(declared, (1.0, 0.5))]

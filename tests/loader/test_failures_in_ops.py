@@ -155,7 +155,7 @@ def test_fused_ops_are_named_together_if_applied(monkeypatch):
         raise OverflowError("too loud")
 
     chain = Chain([ops.Gain(p=1.0), ops.HighPassFilter(p=0.0), ops.PolarityInversion(p=1.0)], RATE)
-    monkeypatch.setattr("audioaug.engine.fuse.Fused.resolve", resolve)
+    monkeypatch.setattr("audioaug.ops.fused.Fused.resolve", resolve)
     with pytest.raises(OpError) as caught:
         list(Loader(tones(), chain, Plan(cut=0), batch_size=2, device="cpu", seed=SEED))
     gain = chain.draw([0], 0, SEED)["0:gain_db"][0].item()

@@ -223,7 +223,7 @@ def test_few_kills_at_random_times():
     rounds(4)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("interrupts_anything")
 def test_hundred_kills_at_random_times():
@@ -312,7 +312,7 @@ def test_few_ctrl_c_at_random_times(tmp_path):
     interrupts(2, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_hundred_ctrl_c_at_random_times(tmp_path):
     interrupts(100, tmp_path)

@@ -45,7 +45,7 @@ def test_full_shared_memory_a_few_times():
     full_shared_memory(3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_full_shared_memory_a_hundred_times():
     full_shared_memory(100)
@@ -124,7 +124,7 @@ def test_damaged_files_during_training_a_few_times(tmp_path):
     corrupt_files(4, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_damaged_files_during_training_a_hundred_times(tmp_path):
     corrupt_files(100, tmp_path)

@@ -105,7 +105,7 @@ def test_short_soak():
     assert_flat(soak(Ragged(), 400), MOST_GROWTH_SHORT)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_soak_of_20_000_batches():
     looks = soak(Ragged(), 20_000)

@@ -17,8 +17,7 @@ from audioaug.internals import batches_ready
 from audioaug.measure import FakeClock, host_facts
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Window
-from audioaug.report.meters import known_meters
-from audioaug.report.monitor_text import bar
+from audioaug.report.monitor import bar, known_meters
 from tests.loader.material import Words, exact_chain
 
 
@@ -136,7 +135,7 @@ def test_log_and_page_have_all_windows(tmp_path):
         train(monitor, clock, 0.5)
     run, windows = read_log(log)
     assert (run, windows) == (monitor.run, monitor.windows) and run.capacity == 8
-    assert json.loads(log.read_text().splitlines()[0])["schema_version"] == 1
+    assert json.loads(log.read_text().splitlines()[0])["schema_version"] == 2
     log.write_bytes(log.read_bytes()[:-5])  # as of a run that was killed
     assert read_log(log)[1] == windows[:-1]
     assert "17 % of the training was spent waiting for data" in page.read_text() and "http:" not in page.read_text()

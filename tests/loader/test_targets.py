@@ -388,7 +388,7 @@ def doubled(samples: np.ndarray, sample_rate: int) -> np.ndarray:
 
 def test_custom_op_that_changes_lengths_is_refused() -> None:
     chain = Chain([ops.Lambda(transform=doubled, p=1.0)], RATE)
-    with pytest.raises(DataError, match="Code of yours has changed a clip's length"):
+    with pytest.raises(DataError, match="Your code has changed a clip's length"):
         list(loader_of(Clicked(), chain))
 
 

@@ -28,30 +28,30 @@ def failing(clock: FakeClock, after: int, error: Exception) -> Iterator[str]:
     raise error
 
 
-def run(clock: FakeClock, arms: Mapping[str, Iterator[Any]], **changes: Any) -> RaceResult:
+def run(clock: FakeClock, candidates: Mapping[str, Iterator[Any]], **changes: Any) -> RaceResult:
     settings = {
         "block_steps": 4,
-        "discard": dict.fromkeys(arms, 0),
+        "discard": dict.fromkeys(candidates, 0),
         "rounds": 5,
         "seconds": 1e6,
         "step": lambda batch: clock.advance(STEP),
     }
-    return race(arms, clock=clock, **(settings | changes))
+    return race(candidates, clock=clock, **(settings | changes))
 
 
 def test_values_and_ranking_come_out_exactly(clock: FakeClock) -> None:
-    arms = {"slow": feeder(clock, 1.0), "fast": feeder(clock, 0.25), "middle": feeder(clock, 0.5)}
-    result = run(clock, arms, block_steps={"slow": 2, "fast": 8, "middle": 4})
+    candidates = {"slow": feeder(clock, 1.0), "fast": feeder(clock, 0.25), "middle": feeder(clock, 0.5)}
+    result = run(clock, candidates, block_steps={"slow": 2, "fast": 8, "middle": 4})
     assert result.measurements["slow"] == Measurement("slow", times(1.25), times(1.0), 2)
     assert result.measurements["fast"] == Measurement("fast", times(0.5), times(0.25), 8)
     assert result.measurements["middle"] == Measurement("middle", times(0.75), times(0.5), 4)
     assert result.failures == {}
 
 
-def test_every_arm_once_a_round_in_changing_order(clock: FakeClock) -> None:
+def test_every_candidate_once_a_round_in_changing_order(clock: FakeClock) -> None:
     order: list[str] = []
-    arms = {name: feeder(clock, 0.5) for name in "abc"}
-    run(clock, arms, rounds=12, on_block=lambda measurement: order.append(measurement.cell))
+    candidates = {name: feeder(clock, 0.5) for name in "abc"}
+    run(clock, candidates, rounds=12, on_block=lambda measurement: order.append(measurement.candidate))
     by_round = [tuple(order[start : start + 3]) for start in range(0, 36, 3)]
     assert all(sorted(each) == ["a", "b", "c"] for each in by_round)
     assert len(set(by_round)) > 2
@@ -61,8 +61,8 @@ def test_drift_falls_on_all_alike(clock: FakeClock) -> None:
     def step(batch: str) -> None:
         clock.advance(0.25 * (1 + clock.now() / 64))  # the machine gets hot
 
-    arms = {"a": feeder(clock, 0.0), "b": feeder(clock, 0.0)}
-    result = run(clock, arms, step=step, rounds=40)
+    candidates = {"a": feeder(clock, 0.0), "b": feeder(clock, 0.0)}
+    result = run(clock, candidates, step=step, rounds=40)
     a, b = (result.measurements[name].step for name in "ab")
     assert max(a.seconds) > 3 * min(a.seconds)
     assert a.median == pytest.approx(b.median, rel=0.05)
@@ -82,16 +82,18 @@ def test_stock_is_trained_on_but_not_timed(clock: FakeClock) -> None:
         trained.append(batch)
         clock.advance(STEP)
 
-    arms = {"stocked": stocked(), "other": feeder(clock, 0.5)}
-    result = run(clock, arms, step=step, discard={"stocked": 3, "other": 0})
+    candidates = {"stocked": stocked(), "other": feeder(clock, 0.5)}
+    result = run(clock, candidates, step=step, discard={"stocked": 3, "other": 0})
     assert result.measurements["stocked"].wait == times(1.0)
     assert trained.count("free") == 3 * 5
 
 
 def test_device_work_is_waited_for_at_both_ends(clock: FakeClock) -> None:
     steps = {"light": 0.25, "heavy": 2.0}
-    arms = {name: iter(lambda cost=cost: cost, None) for name, cost in steps.items()}
-    result = run(clock, arms, step=clock.launch, discard=dict.fromkeys(arms, 3))  # told, and done only later
+    candidates = {name: iter(lambda cost=cost: cost, None) for name, cost in steps.items()}
+    result = run(
+        clock, candidates, step=clock.launch, discard=dict.fromkeys(candidates, 3)
+    )  # told, and done only later
     assert {name: result.measurements[name].step for name in steps} == {"light": times(0.25), "heavy": times(2.0)}
     assert result.measurements["heavy"].wait == times(0.0)
 
@@ -113,8 +115,8 @@ def test_a_disturbed_round_is_made_again_but_not_for_ever(
         step=step,
         rounds=6,
         at_least_rounds=4,
-        on_block=lambda measurement: made.append(measurement.cell),
-        void=lambda: next(now) in disturbed,
+        on_block=lambda measurement: made.append(measurement.candidate),
+        is_disturbed=lambda: next(now) in disturbed,
     )
     slow, fast = 0.5 + 10 * STEP, 0.5 + STEP
     for name in "ab":
@@ -127,11 +129,11 @@ def test_a_disturbed_round_is_made_again_but_not_for_ever(
 def test_a_disturbed_round_is_made_again_where_all_that_are_due_have_time(
     clock: FakeClock, seconds: float, made: int
 ) -> None:
-    """A round of two arms takes 6 s, four are due, and the first two are disturbed."""
+    """A round of two candidates takes 6 s, four are due, and the first two are disturbed."""
     disturbed, told = iter([True, True, *[False] * 9]), []
-    arms = {name: feeder(clock, 0.5) for name in "ab"}
-    settings = {"rounds": 4, "at_least_rounds": 4, "seconds": seconds, "void": lambda: next(disturbed)}
-    run(clock, arms, on_block=told.append, **settings)
+    candidates = {name: feeder(clock, 0.5) for name in "ab"}
+    settings = {"rounds": 4, "at_least_rounds": 4, "seconds": seconds, "is_disturbed": lambda: next(disturbed)}
+    run(clock, candidates, on_block=told.append, **settings)
     assert len(told) == 2 * made
 
 
@@ -147,7 +149,7 @@ def test_what_a_block_sells_of_its_stock_is_no_step(clock: FakeClock, after: int
     ("error", "reason"),
     [
         (ValueError("bad clip\nat line 3"), "ValueError: bad clip"),
-        (RuntimeError(), "RuntimeError"),
+        (RuntimeError(), "RuntimeError: no reason given"),
         (
             ValueError("Caught ValueError in worker 0.\nOriginal Traceback:\n  File ...\nValueError: bad clip"),
             "ValueError: bad clip",
@@ -155,8 +157,8 @@ def test_what_a_block_sells_of_its_stock_is_no_step(clock: FakeClock, after: int
     ],
 )
 def test_a_failing_feeder_leaves_the_race(clock: FakeClock, error: Exception, reason: str) -> None:
-    arms = {"bad": failing(clock, 10, error), "good": feeder(clock, 0.5), "fine": feeder(clock, 0.25)}
-    result = run(clock, arms)
+    candidates = {"bad": failing(clock, 10, error), "good": feeder(clock, 0.5), "fine": feeder(clock, 0.25)}
+    result = run(clock, candidates)
     assert result.failures == {"bad": reason}
     assert len(result.measurements["bad"].step.seconds) == 2  # whole blocks only
     assert len(result.measurements["good"].step.seconds) == len(result.measurements["fine"].step.seconds) == 5
@@ -178,34 +180,34 @@ def test_a_step_that_fails_belongs_to_its_feeder(clock: FakeClock) -> None:
 
 
 def test_all_fail(clock: FakeClock) -> None:
-    arms = {name: failing(clock, 0, ValueError(name)) for name in "ab"}
-    assert run(clock, arms, drop=lambda results: {min(results)}) == RaceResult(
+    candidates = {name: failing(clock, 0, ValueError(name)) for name in "ab"}
+    assert run(clock, candidates, drop=lambda results: {min(results)}) == RaceResult(
         {}, {"a": "ValueError: a", "b": "ValueError: b"}
     )
 
 
-def test_dropped_arms_stop_and_keep_their_blocks(clock: FakeClock) -> None:
+def test_dropped_candidates_stop_and_keep_their_blocks(clock: FakeClock) -> None:
     asked: list[set[str]] = []
 
     def drop(results: Mapping[str, Measurement]) -> set[str]:
         asked.append(set(results))
         return {"slow"} if len(results["fast"].step.seconds) == 2 else set()
 
-    arms = {"slow": feeder(clock, 1.0), "fast": feeder(clock, 0.25), "middle": feeder(clock, 0.5)}
-    result = run(clock, arms, drop=drop)
+    candidates = {"slow": feeder(clock, 1.0), "fast": feeder(clock, 0.25), "middle": feeder(clock, 0.5)}
+    result = run(clock, candidates, drop=drop)
     blocks = {name: len(measurement.step.seconds) for name, measurement in result.measurements.items()}
     assert blocks == {"slow": 2, "fast": 5, "middle": 5}
     assert asked == [{"slow", "fast", "middle"}] * 2 + [{"fast", "middle"}] * 3
 
 
 @pytest.mark.parametrize(("at_least_rounds", "blocks"), [(1, 1), (3, 3)])
-def test_ends_with_one_arm_left(clock: FakeClock, at_least_rounds: int, blocks: int) -> None:
-    arms = {"slow": feeder(clock, 1.0), "fast": feeder(clock, 0.25)}
-    result = run(clock, arms, drop=lambda results: {"slow"}, at_least_rounds=at_least_rounds)
+def test_ends_with_one_candidate_left(clock: FakeClock, at_least_rounds: int, blocks: int) -> None:
+    candidates = {"slow": feeder(clock, 1.0), "fast": feeder(clock, 0.25)}
+    result = run(clock, candidates, drop=lambda results: {"slow"}, at_least_rounds=at_least_rounds)
     assert len(result.measurements["fast"].step.seconds) == blocks
 
 
-def test_one_arm_alone_runs_all_rounds(clock: FakeClock) -> None:
+def test_one_candidate_alone_runs_all_rounds(clock: FakeClock) -> None:
     assert len(run(clock, {"only": feeder(clock, 0.5)}).measurements["only"].step.seconds) == 5
 
 
@@ -214,8 +216,8 @@ def test_one_arm_alone_runs_all_rounds(clock: FakeClock) -> None:
     [(0.0, 3), (35.0, 5), (36.0, 6), (41.9, 6), (42.0, 7)],  # a round takes 6 s: none is begun that will not fit
 )
 def test_deadline(clock: FakeClock, seconds: float, rounds_made: int) -> None:
-    arms = {"a": feeder(clock, 0.5), "b": feeder(clock, 0.5)}
-    result = run(clock, arms, seconds=seconds, rounds=99)
+    candidates = {"a": feeder(clock, 0.5), "b": feeder(clock, 0.5)}
+    result = run(clock, candidates, seconds=seconds, rounds=99)
     assert [len(result.measurements[name].step.seconds) for name in "ab"] == [rounds_made] * 2
 
 
@@ -227,8 +229,8 @@ def test_interrupted_race_has_told_what_it_measured(clock: FakeClock) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        arms = {"a": feeder(clock, 0.5), "b": interrupted(9)}
-        run(clock, arms, on_block=lambda measurement: told.update({measurement.cell: measurement}))
+        candidates = {"a": feeder(clock, 0.5), "b": interrupted(9)}
+        run(clock, candidates, on_block=lambda measurement: told.update({measurement.candidate: measurement}))
     assert len(told["b"].step.seconds) == 2
     assert len(told["a"].step.seconds) >= 2
 

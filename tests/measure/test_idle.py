@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from audioaug.measure.idle import HostIdle, StreamIdle, idle_of
+from audioaug.measure.idle import HostIdleTimer, StreamIdleTimer, idle_timer
 
 
 def test_the_host_waits_from_a_step_to_the_next_batch() -> None:
-    idle = idle_of(torch.device("cpu"))
-    assert isinstance(idle, HostIdle)
+    idle = idle_timer(torch.device("cpu"))
+    assert isinstance(idle, HostIdleTimer)
     for given, came in ((1.0, 1.5), (2.0, 2.25)):
-        idle.step_given(given)
-        idle.batch_came(came)
-    assert idle.taken() == (0.75, 2) and idle.taken() == (0.0, 0)
+        idle.step_submitted(given)
+        idle.batch_arrived(came)
+    assert idle.collect() == (0.75, 2) and idle.collect() == (0.0, 0)
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def stream(monkeypatch):
 
 
 def test_stream_idle_time_is_counted_once_its_events_have_passed(stream) -> None:
-    idle = StreamIdle(torch.device("cuda"))
+    idle = StreamIdleTimer(torch.device("cuda"))
     for end, start in ((1.0, 1.5), (2.0, 2.0), (3.0, 3.25)):
         stream.now = end
-        idle.step_given(0.0)
+        idle.step_submitted(0.0)
         stream.now = start
-        idle.batch_came(0.0)
-    assert idle.taken() == (0.0, 0)
+        idle.batch_arrived(0.0)
+    assert idle.collect() == (0.0, 0)
     stream.done = 2.5
-    assert idle.taken() == (0.5, 2)
+    assert idle.collect() == (0.5, 2)
     stream.done = 9.0
-    assert idle.taken() == (0.25, 1) and idle.taken() == (0.0, 0)
+    assert idle.collect() == (0.25, 1) and idle.collect() == (0.0, 0)

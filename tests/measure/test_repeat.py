@@ -1,9 +1,35 @@
-"""Repeating and interleaving planted works of known cost."""
+"""Repeating: rounds, one work, several in turn, training steps, copies."""
 
 import pytest
+import torch
 
-from audioaug.measure import FakeClock, interleave, repeat
-from audioaug.measure.repeat import MOST_CALLS
+from audioaug.errors import MeasurementError
+from audioaug.measure import FakeClock, WallClock, clock_for, interleave, measure_steps, measure_transfer, repeat
+from audioaug.measure.repeat import ENOUGH, MOST_CALLS, rounds
+
+
+def made(clock: FakeClock, cost: float, **limits: float) -> list[int]:
+    indices = []
+    for index in rounds(clock, **limits):
+        indices.append(index)
+        clock.advance(cost)
+    return indices
+
+
+@pytest.mark.parametrize(
+    ("cost", "limits", "expected"),
+    [
+        (1.0, {"deadline": 4.0}, 4),
+        (1.0, {"deadline": 4.5}, 4),  # half a round is not started
+        (1.0, {"deadline": 4.0, "at_most": 2}, 2),
+        (1.0, {"deadline": 0.0, "at_least": 3}, 3),  # the least is made however long it takes
+        (1.0, {"deadline": 0.0, "at_least": 3, "at_most": 2}, 2),
+        (0.0, {"deadline": 4.0}, ENOUGH),  # what costs nothing ends too
+        (1.0, {"deadline": -1.0, "at_least": 0}, 0),
+    ],
+)
+def test_number_of_rounds(clock: FakeClock, cost: float, limits: dict[str, float], expected: int) -> None:
+    assert made(clock, cost, **limits) == list(range(expected))
 
 
 def test_cost_comes_out_exactly_and_within_the_budget(clock: FakeClock) -> None:
@@ -105,3 +131,67 @@ def test_drift_would_be_charged_to_the_second_without_interleaving(clock: FakeCl
 
 def test_nothing_to_interleave(clock: FakeClock) -> None:
     assert interleave({}, clock, seconds=1) == {}
+
+
+def test_seconds_a_step_in_blocks(clock: FakeClock) -> None:
+    timing = measure_steps(lambda batch: clock.advance(0.25), [0], clock, seconds=10.75, warm_up=3)
+    assert timing.seconds == (0.25,) * 4  # 0.75 s of warm-up, 4 blocks of 2.5 s
+
+
+def test_device_overlaps_within_a_block(clock: FakeClock) -> None:
+    def step(batch: int) -> None:
+        clock.advance(0.25)  # the host is ahead of the device ...
+        clock.launch(0.5)
+
+    timing = measure_steps(step, [0], clock, seconds=0, block_steps=8)
+    assert set(timing.seconds) == {0.5 + 0.25 / 8}  # ... so it shows only once a block
+
+
+def test_batches_are_used_in_turn(clock: FakeClock) -> None:
+    seen: list[str] = []
+
+    def step(batch: str) -> None:
+        seen.append(batch)
+        clock.advance(0.5)
+
+    measure_steps(step, ["a", "b", "c"], clock, seconds=0, block_steps=4, warm_up=1, at_least=2)
+    assert "".join(seen) == "abcabcabc"
+
+
+def test_no_batch_is_an_error(clock: FakeClock) -> None:
+    with pytest.raises(MeasurementError, match="without a batch"):
+        measure_steps(lambda batch: None, [], clock, seconds=1)
+
+
+class Example:
+    """Stands for a tensor in ordinary or page-locked memory; copying the first kind takes longer."""
+
+    def __init__(self, clock: FakeClock, cost: float) -> None:
+        self.clock, self.cost = clock, cost
+
+    def pin_memory(self) -> "Example":
+        return Example(self.clock, self.cost / 4)
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> None:
+        (self.clock.launch if non_blocking else self.clock.advance)(self.cost)
+
+
+def test_nothing_is_copied_to_the_cpu() -> None:
+    assert measure_transfer(torch.zeros(8), torch.device("cpu"), WallClock(), seconds=1) == {}
+
+
+def test_both_kinds_of_memory_on_cuda(clock: FakeClock) -> None:
+    times = measure_transfer(Example(clock, 1.0), torch.device("cuda"), clock, seconds=20)
+    assert {name: timing.median for name, timing in times.items()} == {"pageable": 1.0, "pinned": 0.25}
+
+
+def test_no_page_locked_memory_elsewhere(clock: FakeClock) -> None:
+    assert set(measure_transfer(Example(clock, 1.0), torch.device("mps"), clock, seconds=5)) == {"pageable"}
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_real_copy() -> None:
+    device = torch.device("cuda")
+    times = measure_transfer(torch.zeros(1 << 24), device, clock_for(device), seconds=1)
+    assert min(times["pinned"].seconds) > 0 and min(times["pageable"].seconds) > 0

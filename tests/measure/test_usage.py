@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from audioaug.measure import FakeClock, cpu_seconds, page_faults, peak_extra_bytes, peak_vram, sample, usage
-from audioaug.measure.faults import PageFaults
+from audioaug.measure.interference import PageFaults
 
 CPU = torch.device("cpu")
 
@@ -100,7 +100,7 @@ def test_the_kernel_s_share_is_that_of_the_cpu_time_meanwhile(monkeypatch, clock
         return SimpleNamespace(**dict(zip(("ru_minflt", "ru_stime", "ru_utime"), next(looks), strict=True)))
 
     planted = SimpleNamespace(RUSAGE_SELF=0, getrusage=getrusage)
-    monkeypatch.setattr("audioaug.measure.faults.resource", planted)
+    monkeypatch.setattr("audioaug.measure.interference.resource", planted)
     assert page_faults(lambda: clock.advance(1.0), clock, 3.0) == PageFaults(per_call=200.0, kernel_share=0.25)
 
 

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from audioaug import ops
-from audioaug.core import REGISTRY, Chain, Op
+from audioaug.core import REGISTRY, Chain, Op, why_not_in_worker
 from audioaug.errors import ChainError
 from audioaug.verify import material
 
@@ -15,7 +15,7 @@ LEAVES = [
     for _, kind in sorted(REGISTRY.items())
     if kind.contract.kind == "exact"
     and "transforms" not in kind.__dataclass_fields__
-    and kind.why_not_in_worker is Op.why_not_in_worker
+    and not why_not_in_worker(next(material.variants(kind)))
 ]
 """The ops that run on either side of any cut."""
 
@@ -29,6 +29,10 @@ LAST = [
     for _, kind in sorted(REGISTRY.items())
     if kind.contract.kind not in ("exact", "cpu_only") and "transforms" not in kind.__dataclass_fields__
 ]
+
+
+def _is_multichannel(kind: type[Op]) -> bool:
+    return next(material.variants(kind)).capabilities.multichannel
 
 
 def random_ranges(op: Op, rng: random.Random) -> Op:
@@ -58,7 +62,7 @@ def random_op(rng: random.Random, depth: int, mono: bool) -> Op:
                 ops.SomeOf((1, None), children, p=0.9),
             ]
         )
-    kind = rng.choice([kind for kind in LEAVES if (kind.multichannel or mono) and kind.__name__ not in JUMPS])
+    kind = rng.choice([kind for kind in LEAVES if (_is_multichannel(kind) or mono) and kind.__name__ not in JUMPS])
     return random_ranges(rng.choice(list(material.variants(kind))), rng)
 
 
@@ -69,6 +73,6 @@ def random_chain(seed: int, channels: int, length: int = 10) -> Chain:
     if rng.random() < 0.3:
         chosen[0] = random_ranges(next(material.variants(REGISTRY[rng.choice(sorted(JUMPS))])), rng)
     if rng.random() < 0.2:
-        last = rng.choice([kind for kind in LAST if kind.multichannel or channels == 1])
+        last = rng.choice([kind for kind in LAST if _is_multichannel(kind) or channels == 1])
         chosen[-1] = dataclasses.replace(random_ranges(next(material.variants(last)), rng), p=1.0)
     return Chain(chosen, 16000)

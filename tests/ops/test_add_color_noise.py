@@ -46,7 +46,7 @@ def test_there_is_a_counterpart_only_without_weighting() -> None:
 
 def test_the_phases_are_random() -> None:
     op = ops.AddColorNoise(n_fft=512)
-    phases = np.stack([op.numpy_draws({"noise_key": key}, (100,))["uniform"] for key in range(50)])
+    phases = np.stack([op.contract.numpy_draws(op, {"noise_key": key}, (100,))["uniform"] for key in range(50)])
     assert scipy.stats.kstest(phases.ravel(), scipy.stats.uniform(0, 2 * np.pi).cdf).pvalue > 1e-3
     assert np.abs(np.corrcoef(phases) - np.eye(50)).max() < 5 / 257**0.5
 

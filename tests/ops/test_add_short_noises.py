@@ -13,6 +13,7 @@ import torch
 from audioaug import build_cpu, build_device, ops
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.core import Chain
+from audioaug.engine import WorkerChain
 from audioaug.errors import ChainError, DataError
 from audioaug.verify import material
 from audioaug.verify.contracts import check
@@ -143,9 +144,8 @@ def test_fades_out_of_less_than_a_sample_are_none_also_where_the_reference_refus
     worker = build_cpu(chain)
     y_T, (expected_T,) = worker(x_T, index=0), build_device(chain)(torch.from_numpy(x_T)[None], index=[0])
     assert np.isfinite(y_T).all() and np.array_equal(y_T, expected_T)
-    worker.fallback = False
     with pytest.raises(DataError, match="AddShortNoises: audiomentations refuses"):
-        worker(x_T, index=0)
+        WorkerChain(chain, 1, fallback=False)(x_T, index=0)
 
 
 def test_both_names_of_the_gain_come_back_from_audiomentations(bits: str) -> None:

@@ -23,7 +23,7 @@ import scipy.stats
 import torch
 
 from audioaug import ops
-from audioaug.core import REGISTRY, BatchInfo, Chain, Op
+from audioaug.core import REGISTRY, BatchInfo, Chain, Op, arguments
 from audioaug.ops.add_short_noises import Sound
 from audioaug.ops.room_simulator import simulated
 from audioaug.verify import material
@@ -33,7 +33,12 @@ DRAWS = 4000
 AT_MOST = 2400
 ALPHA = 1e-3 / AT_MOST
 FEW = 30
-VARIANTS = [op for _, kind in sorted(REGISTRY.items()) for op in material.variants(kind)]
+VARIANTS = [
+    op
+    for _, kind in sorted(REGISTRY.items())
+    for op in material.variants(kind)
+    if op.capabilities.library in ("audiomentations", "torch_audiomentations")  # the others' references do not draw
+]
 Table = dict[str, list[Any]]
 
 
@@ -89,12 +94,13 @@ def ours(op: Op, samples: np.ndarray) -> Table:
             "should_apply": applied.tolist(),
             "order": [str([k for k in order if k >= 0]) for order in orders.tolist()],
         }
-    params = op.resolve(draw, BatchInfo(RATE, np.full(DRAWS, samples.shape[-1])))
+    params = node.resolve(draws, np.arange(DRAWS), BatchInfo(RATE, np.full(DRAWS, samples.shape[-1])))
+    numbers = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in params.items()}
     rows = (
         {
-            name: value[row].item() if isinstance(value, np.ndarray) else value
-            for name, value in params.items()
-            if not isinstance(value, np.ndarray) or len(value) == DRAWS  # else it is no row's own
+            name: value[row] if isinstance(value, list) else value
+            for name, value in numbers.items()
+            if not isinstance(value, list) or len(value) == DRAWS  # else it is no row's own
         }
         for row in range(DRAWS)
     )
@@ -121,7 +127,7 @@ def theirs(op: Op, samples: np.ndarray) -> Table:
 def _coins(op: Op, samples: np.ndarray) -> list[bool]:
     """Toss the reference's coin: whether it applies anything to a clip that everything changes."""
     if op.children:
-        inverted = type(op)(**{**op.arguments(), "transforms": [ops.PolarityInversion(p=1.0)] * len(op.children)})
+        inverted = type(op)(**{**arguments(op), "transforms": [ops.PolarityInversion(p=1.0)] * len(op.children)})
         single = dataclasses.replace(inverted, num_transforms=1) if isinstance(op, ops.SomeOf) else inverted
         reference = single.reference()
         return [bool(reference(samples, RATE)[0] != samples[0]) for _ in range(DRAWS)]

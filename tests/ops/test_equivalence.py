@@ -13,7 +13,7 @@ import torch
 
 from audioaug import build_cpu, build_device, ops
 from audioaug.audio.files import read_audio
-from audioaug.core import REGISTRY, Chain, Contract, Draws, Op
+from audioaug.core import REGISTRY, Chain, Contract, Draws, Op, arguments
 from audioaug.errors import PlanError
 from audioaug.verify import material, perceptual
 from audioaug.verify.contracts import Clips, check, worst
@@ -23,7 +23,7 @@ from tests.ops.random_chains import LAST, LEAVES, random_chain
 RATE = 16000
 OPS = sorted(REGISTRY)
 EXACT = [name for name in OPS if REGISTRY[name].contract.kind == "exact"]
-STEREO = [name for name in OPS if REGISTRY[name].multichannel]
+STEREO = [name for name in OPS if next(material.variants(REGISTRY[name])).capabilities.multichannel]
 SOUNDS = (0, 1, 2, 3, 6, 7)  # of material.signals: without clicks and without the constant
 
 
@@ -45,7 +45,7 @@ def test_every_op_keeps_its_contract(name: str, channels: int, ragged: bool) -> 
     assert verdict.status == "passed", verdict.reason
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OPS if REGISTRY[name].contract.kind != "cpu_only"])
 def test_a_minute_at_48_khz(name: str) -> None:
     """The reference adds up squares in float32: in a minute its levels are off by 4e-5, which is allowed here."""
@@ -134,7 +134,7 @@ SPECIAL: list[Op] = [
 
 @pytest.mark.parametrize("op", SPECIAL, ids=lambda op: str(op.to_dict()).replace(" ", ""))
 def test_rare_arguments_keep_the_contract(op: Op) -> None:
-    chain = Chain([type(op)(**{**op.arguments(), "p": 1.0})], RATE)
+    chain = Chain([type(op)(**{**arguments(op), "p": 1.0})], RATE)
     assert_kept(op.contract, replay(chain, material.signals(RATE, 2), RATE))
 
 
@@ -212,12 +212,12 @@ def test_containers_run_their_children_as_audiomentations_does(name: str, monkey
     """The CPU build walks containers itself; here audiomentations' own containers get the same picks."""
     op = CONTAINERS[name]
     inner = (ops.PolarityInversion(p=1.0), ops.Clip(a_min=-0.1, a_max=0.05, p=1.0), ops.Normalize(p=1.0))
-    op = type(op)(**{**op.arguments(), "transforms": inner})
+    op = type(op)(**{**arguments(op), "transforms": inner})
     chain, reference, x_T = Chain([op], RATE), op.reference(), material.signals(RATE)[2][0]
     seen = set[tuple[int, ...]]()
     for draws in chain.draw(np.arange(30)):
         node = chain.nodes[0]
-        order = op.order({part: draws[f"0:{part}"] for part in ("apply", *node.distributions)})[0]
+        order = node.order(draws, np.zeros(1, np.int64))[0]
         picks = [int(pick) for pick in order if pick >= 0]
         apply = bool(draws["0:apply"][0])
         monkeypatch.setattr(random, "random", lambda apply=apply: 0.0 if apply else 0.999999)
@@ -237,7 +237,7 @@ def test_containers_run_their_children_as_audiomentations_does(name: str, monkey
     assert len(seen) > 1 or name == "Compose"
 
 
-LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 500)]
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 500)]
 
 
 @pytest.mark.parametrize("seed", [*range(30), *LONG])

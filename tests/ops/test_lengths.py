@@ -7,7 +7,17 @@ import pytest
 import torch
 
 from audioaug import build_device, ops
-from audioaug.core import REGISTRY, BatchInfo, Chain, Contract, Op
+from audioaug.core import (
+    LENGTHS,
+    REGISTRY,
+    BatchInfo,
+    Capabilities,
+    Chain,
+    Contract,
+    Op,
+    why_not_in_worker,
+    why_not_on_device,
+)
 from audioaug.errors import PlanError
 from audioaug.verify import material
 from audioaug.verify.contracts import check
@@ -20,7 +30,7 @@ LEAVES = [
     for _, kind in sorted(REGISTRY.items())
     if kind.contract.kind == "exact" and "transforms" not in kind.__dataclass_fields__
 ]
-LEAVES = [op for op in LEAVES if not op.why_not_on_device() and not op.why_not_in_worker()]
+LEAVES = [op for op in LEAVES if not why_not_on_device(op) and not why_not_in_worker(op)]
 FIRST = {
     "Trim": ops.Trim(top_db=20.0, p=0.8),
     "AdjustDuration": ops.AdjustDuration(duration_seconds=0.4, p=0.6),
@@ -38,7 +48,7 @@ def verdict_of(chain: Chain, cut: int = 0) -> str:
 @pytest.mark.parametrize("first", FIRST)
 def test_every_op_behind_one_that_changes_lengths(first: str, op: Op) -> None:
     chain = Chain([FIRST[first], op], RATE)
-    if first == "Trim" and op.needs_length:
+    if first == "Trim" and op.capabilities.needs_length:
         with pytest.raises(PlanError, match=f"{op.name} needs each clip's length on the host, but Trim finds it on"):
             build_device(chain)
         assert chain.device_from == 1
@@ -47,7 +57,7 @@ def test_every_op_behind_one_that_changes_lengths(first: str, op: Op) -> None:
 
 
 def test_an_op_that_says_wrongly_that_it_needs_no_lengths_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops.Shift, "needs_length", False)
+    monkeypatch.setattr(ops.Shift, "capabilities", Capabilities(changes_timing=True))
     assert "off by" in verdict_of(Chain([FIRST["Trim"], ops.Shift(p=1.0)], RATE))
 
 
@@ -82,13 +92,13 @@ EVERY = [variant for _, kind in sorted(REGISTRY.items()) for variant in material
 @pytest.mark.parametrize("op", EVERY, ids=lambda op: op.name)
 def test_an_op_says_beforehand_whether_clips_may_change_their_lengths(op: Op) -> None:
     node = Chain([op], RATE).nodes[0]
-    drawn = node.drawn(Chain([op], RATE).draw(range(4)), np.arange(4))
-    found = op.length_depends_on_audio or "length_out" in op.resolve(drawn, BatchInfo(RATE, np.full(4, RATE // 2), 1))
-    assert op.changes_length == found
+    params = node.resolve(Chain([op], RATE).draw(range(4)), np.arange(4), BatchInfo(RATE, np.full(4, RATE // 2), 1))
+    resolved = any(node.param_types[name] == LENGTHS for name in params)
+    assert op.capabilities.changes_length == (op.capabilities.length_depends_on_audio or resolved)
 
 
 def test_there_are_ops_of_both_kinds() -> None:
-    assert {op.name for op in EVERY if op.changes_length} == {
+    assert {op.name for op in EVERY if op.capabilities.changes_length} == {
         "AdjustDuration",
         "ApplyImpulseResponse",
         "RepeatPart",
@@ -97,7 +107,7 @@ def test_there_are_ops_of_both_kinds() -> None:
         "TimeStretch",
         "Trim",
     }
-    assert {op.name for op in EVERY if not op.changes_length} > {
+    assert {op.name for op in EVERY if not op.capabilities.changes_length} > {
         "ApplyImpulseResponse",
         "RepeatPart",
         "Reverse",

@@ -14,7 +14,7 @@ import pyroomacoustics
 import pytest
 
 from audioaug import build_cpu, build_device, ops
-from audioaug.core import Chain
+from audioaug.core import Chain, arguments
 from audioaug.errors import ChainError
 from audioaug.ops import room_simulator
 from audioaug.ops.room_simulator import SHARES, simulated
@@ -39,7 +39,7 @@ def by_the_library(chain: Chain, samples: np.ndarray, monkeypatch: pytest.Monkey
     monkeypatch.setattr("audiomentations.augmentations.room_simulator.random", drawn)
     key = int(draws["0:rays_key"][0])
     pyroomacoustics.random.seed(numpy=key, libroom=key)
-    transform = audiomentations.RoomSimulator(**chain.ops[0].arguments())
+    transform = audiomentations.RoomSimulator(**arguments(chain.ops[0]))
     result = transform(samples, RATE)
     monkeypatch.undo()
     return result

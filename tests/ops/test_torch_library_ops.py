@@ -10,7 +10,7 @@ import torch
 
 from audioaug import build_cpu, build_device, ops
 from audioaug.core import BatchInfo, Chain, Op
-from audioaug.decide.shortlist import all_cells
+from audioaug.decide.shortlist import all_candidates
 from audioaug.errors import ChainError, PlanError, UsageError
 from audioaug.ops import _torch_reference
 from audioaug.ops._torch_reference import why_unavailable
@@ -180,10 +180,14 @@ def test_the_advisor_knows_where_it_cannot_be_cut() -> None:
 
     report = planted_report()
     facts = dataclasses.replace(report.chain, worker_until=1, worker_until_reason="Op1: it mixes")
-    cells = all_cells(dataclasses.replace(report, chain=facts), (0, 2), pin_memory=False)
-    impossible = {cell.cut: (cell.placement, cell.reason) for cell in cells if cell.status == "infeasible"}
+    candidates = all_candidates(dataclasses.replace(report, chain=facts), (0, 2), pin_memory=False)
+    impossible = {
+        candidate.cut: (candidate.placement, candidate.reason)
+        for candidate in candidates
+        if candidate.status == "infeasible"
+    }
     assert impossible == {2: ("split", "Op1: it mixes"), 3: ("cpu", "Op1: it mixes")}
-    assert {cell.cut for cell in cells if cell.status != "infeasible"} == {0, 1}
+    assert {candidate.cut for candidate in candidates if candidate.status != "infeasible"} == {0, 1}
 
 
 @pytest.mark.parametrize("fault", ["partner", "level", "own level", "silence"])

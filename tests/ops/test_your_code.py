@@ -17,8 +17,8 @@ from audiomentations.core.transforms_interface import BaseWaveformTransform
 
 from audioaug import build_cpu, build_device, ops
 from audioaug.core import Chain, Op
-from audioaug.engine import cpu
 from audioaug.errors import ChainError, DataError, PlanError
+from audioaug.ops import _code
 from audioaug.ops.lambda_ import on_device
 from audioaug.verify.replay import verify_op
 
@@ -112,7 +112,7 @@ class TestDraws:
 
     @EVERY
     def test_without_seeding_this_would_be_seen(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cpu, "seeded", lambda params: __import__("contextlib").nullcontext())
+        monkeypatch.setattr(_code, "seeded", lambda key: __import__("contextlib").nullcontext())
         worker = build_cpu(DRAWING[name]())
         assert any(not np.array_equal(worker(X, index=index), worker(X, index=index)) for index in range(6))
 
@@ -148,7 +148,7 @@ class TestCustom:
         results = [worker(X, index=index) for index in range(8)]
         assert vars(original) == before and len({y.tobytes() for y in results}) > 2
         original.spread = 9.0
-        assert chain.ops[0].describe()["Jitter"]["spread"] == 0.1
+        assert chain.ops[0].to_dict(for_file=False)["Jitter"]["spread"] == 0.1
         back = chain.to_audiomentations().transforms[0]
         assert (type(back), back.spread, back.p, back.are_parameters_frozen) == (Jitter, 0.1, 0.3, False)
         assert chain.ops == Chain.from_audiomentations(back, RATE).ops

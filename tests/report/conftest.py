@@ -6,8 +6,8 @@ import pytest
 
 from audioaug.records import (
     Allocation,
+    Candidate,
     Ceiling,
-    Cell,
     ChainFacts,
     HostFacts,
     Measurement,
@@ -52,8 +52,8 @@ WORK = Workload(
 )
 
 
-def cell(cut, workers, predicted, measured=None, **more):
-    """A cell of a four-op chain; what it may use follows from its step time."""
+def candidate(cut, workers, predicted, measured=None, **more):
+    """A candidate of a four-op chain; what it may use follows from its step time."""
     ms = predicted if measured is None else measured
     known = {
         "placement": {0: "gpu", 4: "cpu"}.get(cut, "split"),
@@ -65,11 +65,11 @@ def cell(cut, workers, predicted, measured=None, **more):
         "vram_bytes": 3_400_000_000 + 300_000_000 * (4 - cut),
         "status": "predicted" if measured is None else "raced",
     }
-    return Cell(cut=cut, num_workers=workers, predicted_ms=predicted, measured_ms=measured, **(known | more))
+    return Candidate(cut=cut, num_workers=workers, predicted_ms=predicted, measured_ms=measured, **(known | more))
 
 
 def recommendation(base, **more):
-    """That cell, recommended."""
+    """That candidate, recommended."""
     return Recommendation(**{name: getattr(base, name) for name in base.__dataclass_fields__}, **more)
 
 
@@ -87,20 +87,20 @@ def op_stages():
 
 @pytest.fixture
 def race():
-    """A GPU race: a split wins, ties with another, beats today's; some cells are only predicted, some infeasible."""
-    best = cell(2, 4, 40.9, 40.1, prefetch_factor=4, pin_memory=True)
-    today = cell(4, 2, 270.0, 284.0)
-    slow = [cell(3, workers, 180.0 + workers) for workers in (1, 2, 4, 6, 8, 10, 12, 14)]
+    """A GPU race: a split wins, ties with another, beats today's; some are only predicted, some infeasible."""
+    best = candidate(2, 4, 40.9, 40.1, prefetch_factor=4, pin_memory=True)
+    today = candidate(4, 2, 270.0, 284.0)
+    slow = [candidate(3, workers, 180.0 + workers) for workers in (1, 2, 4, 6, 8, 10, 12, 14)]
     no_mp3 = "Mp3Compression runs only on the CPU"
-    cells = (
-        cell(0, 2, 44.0, None, status="infeasible", reason=no_mp3),
-        cell(0, 4, 44.0, None, status="infeasible", reason=no_mp3),
-        cell(1, 4, 41.5, 40.3),
+    candidates = (
+        candidate(0, 2, 44.0, None, status="infeasible", reason=no_mp3),
+        candidate(0, 4, 44.0, None, status="infeasible", reason=no_mp3),
+        candidate(1, 4, 41.5, 40.3),
         today,
         best,
-        cell(4, 15, 52.0, 55.9),
-        cell(2, 2, 43.0),
-        cell(1, 4, 99.0, 101.3, device_engine="torch-audiomentations"),
+        candidate(4, 15, 52.0, 55.9),
+        candidate(2, 2, 43.0),
+        candidate(1, 4, 99.0, 101.3, device_engine="torch-audiomentations"),
         *slow,
     )
     blocks = Timing((0.0402, 0.0401, 0.0400))
@@ -121,7 +121,7 @@ def race():
             StageCost("model step", "model", 38.0, (37.8, 38.1)),
             StageCost("page cache dropped", "worker", None, reason="not measured: --quick"),
         ),
-        cells=cells,
+        candidates=candidates,
         measurements=(Measurement(best.name, blocks, blocks, 25), Measurement(today.name, blocks, blocks, 25)),
         current=today,
         recommendation=recommendation(
@@ -143,7 +143,7 @@ def race():
 @pytest.fixture
 def early_exit():
     """A CPU-only machine where loading is no bottleneck: no race, nothing to change."""
-    today = cell(4, 2, 151.0, 150.4, status="predicted", vram_bytes=None, stall=0.011)
+    today = candidate(4, 2, 151.0, 150.4, status="predicted", vram_bytes=None, stall=0.011)
     return Report(
         host=LAPTOP,
         chain=CHAIN,
@@ -182,7 +182,7 @@ def hostile(race):
         chain=replace(CHAIN, ops=(evil, *CHAIN.ops[1:])),
         workload=replace(WORK, model=evil, dataset=evil, sources={evil: evil}),
         host=replace(HOST, device_name=evil, cpu=evil),
-        cells=(replace(race.cells[0], reason=evil), *race.cells[1:]),
+        candidates=(replace(race.candidates[0], reason=evil), *race.candidates[1:]),
         notices=(Notice("tie", evil),),
     )
 

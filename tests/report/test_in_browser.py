@@ -16,9 +16,9 @@ from playwright.sync_api import sync_playwright
 from audioaug.decide.what_if import grid
 from audioaug.errors import printable
 from audioaug.records import MonitoredRun, Notice, Window
-from audioaug.report import monitor_html
+from audioaug.report import monitor
 from audioaug.report.parts import Line
-from audioaug.report.sounds import Example, Listening, heard
+from audioaug.report.sounds import Example, Listening, rendered_sounds
 from audioaug.report.to_html import render
 from tests.decide.planted import planted_report
 from tests.report.conftest import HOST
@@ -70,7 +70,7 @@ def report_page(opened, race):
     return opened(render(race, grid(planted_report())))
 
 
-def windows(said=""):
+def windows(message=""):
     """Two minutes of a run whose workers tire half-way."""
     for second in range(120):
         slow = second >= 60
@@ -81,7 +81,7 @@ def windows(said=""):
             step_ms=60.0 if slow else 41.0,
             wait_ms=21.0 if slow else 1.0,
             clips_per_second=1000.0,
-            of_ceiling=0.66 if slow else 0.97,
+            ceiling_share=0.66 if slow else 0.97,
             ready=0.2 if slow else 5.5,
             cpu_percent=93.0 if slow else 72.0,
             worker_percent=(95.0, 88.0 - second % 7),
@@ -91,13 +91,13 @@ def windows(said=""):
             gpu_percent=None if second == 30 else 62.0 if slow else 97.0,
             vram_bytes=30 << 30,
             bottleneck="cores_full" if slow else "model_bound",
-            said=said if second == 62 else "",
+            message=message if second == 62 else "",
         )
 
 
 def monitor_page(name="The bottleneck moved from the model's own step to the cores."):
     run = MonitoredRun(replace(HOST, cpu=name), ceiling_ms=40.0, capacity=8)
-    return monitor_html.render(run, list(windows(name)))
+    return monitor.render(run, list(windows(name)))
 
 
 def hostile_page(race, name):
@@ -108,25 +108,25 @@ def hostile_page(race, name):
             chain=replace(race.chain, ops=(name, *race.chain.ops[1:])),
             workload=replace(race.workload, model=name, dataset=name, sources={name: name}),
             host=replace(HOST, device_name=name, cpu=name),
-            cells=(replace(race.cells[0], reason=name), *race.cells[1:]),
+            candidates=(replace(race.candidates[0], reason=name), *race.candidates[1:]),
             notices=(Notice(name, name),),
             what_if=(name,),
         ),
         {"axes": [], "answers": [[name]]},
-        Listening((Line(name),), (Example(name, name, heard({name: np.zeros((1, 8), np.float32)}, 8000)),)),
+        Listening((Line(name),), (Example(name, name, rendered_sounds({name: np.zeros((1, 8), np.float32)}, 8000)),)),
     )
 
 
 def column(page, header):
-    place = page.locator("#cells thead th").all_inner_texts().index(header) + 1
-    cells = page.locator(f"#cells tbody tr:not([data-fixed]):visible td:nth-child({place})")
-    return [text.strip() for text in cells.all_inner_texts()]
+    place = page.locator("#candidates thead th").all_inner_texts().index(header) + 1
+    candidates = page.locator(f"#candidates tbody tr:not([data-fixed]):visible td:nth-child({place})")
+    return [text.strip() for text in candidates.all_inner_texts()]
 
 
 def sort_by(page, header):
-    place = page.locator("#cells thead th").all_inner_texts().index(header) + 1
-    page.locator(f"#cells th:nth-child({place}) button").click()
-    return page.locator(f"#cells th:nth-child({place})")
+    place = page.locator("#candidates thead th").all_inner_texts().index(header) + 1
+    page.locator(f"#candidates th:nth-child({place}) button").click()
+    return page.locator(f"#candidates th:nth-child({place})")
 
 
 def test_the_table_sorts_with_the_keyboard_too(report_page):
@@ -147,14 +147,16 @@ def test_the_table_sorts_with_the_keyboard_too(report_page):
 
 def test_the_table_filters(report_page):
     shown = report_page.locator("#shown")
-    assert shown.inner_text() == "12 of 14 cells" and len(column(report_page, "cell")) == 12
+    assert shown.inner_text() == "12 of 14 candidates" and len(column(report_page, "candidate")) == 12
     report_page.locator("#all").click()
-    assert shown.inner_text() == "14 of 14 cells" and len(column(report_page, "cell")) == 14
+    assert shown.inner_text() == "14 of 14 candidates" and len(column(report_page, "candidate")) == 14
     report_page.locator("#find").fill(" 4  Workers ")  # and not those with 14
-    names = column(report_page, "cell")
-    assert len(names) == 4 and all(", 4 workers" in name for name in names) and shown.inner_text() == "4 of 14 cells"
+    names = column(report_page, "candidate")
+    assert (
+        len(names) == 4 and all(", 4 workers" in name for name in names) and shown.inner_text() == "4 of 14 candidates"
+    )
     report_page.locator("#only-measured").check()
-    assert len(column(report_page, "cell")) == 3
+    assert len(column(report_page, "candidate")) == 3
 
 
 def test_the_code_is_copied(report_page):
@@ -194,7 +196,7 @@ def test_a_slider_moves_with_the_keyboard_and_says_where_it_is(report_page):
 
 def test_the_players_load_and_play_one_at_a_time(opened, race):
     tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(24000) / 16000).astype(np.float32)[None]
-    sounds = heard({"dry": tone, "reference build": 3 * tone, "device build": 3 * tone}, 16000)
+    sounds = rendered_sounds({"dry": tone, "reference build": 3 * tone, "device build": 3 * tone}, 16000)
     page = opened(render(race, None, Listening((), (Example("clip", "Gain", sounds),))))
     page.wait_for_function("[...document.querySelectorAll('audio')].every((player) => player.readyState >= 1)")
     told = page.evaluate("[...document.querySelectorAll('audio')].map((player) => [player.duration, player.error])")

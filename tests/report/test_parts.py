@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from audioaug.errors import printable
-from audioaug.records import Allocation, Cell, Plan
-from audioaug.report import bars, cells, charts, costs, sentences, snippet
-from audioaug.report.page import page
+from audioaug.records import Allocation, Candidate, Plan, Report, from_json, to_json
+from audioaug.report import candidates, charts, costs, snippet
+from audioaug.report.page import evidence, headline_parts, page, price_lines, trust_parts
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
 
 
 def rows_of(report):
-    """The cell table as one dict a row, keyed by header."""
-    table = cells.cell_parts(report)[0]
+    """The candidate table as one dict a row, keyed by header."""
+    table = candidates.candidate_parts(report)[0]
     headers = [column.header.replace("\n", " ") for column in table.columns]
     return [dict(zip(headers, row.values, strict=True)) for row in table.rows]
 
@@ -49,9 +49,9 @@ def test_printable_leaves_no_way_to_steer_a_terminal():
     assert printable("a\x1b[31m\r\nb\u202ec") == r"a\x1b[31m\r\nb\u202ec"
 
 
-def test_cells_are_sorted_by_the_best_known_time_after_the_ceiling(race):
+def test_candidates_are_sorted_by_the_best_known_time_after_the_ceiling(race):
     rows = rows_of(race)
-    assert rows[0]["cell"] == "(ceiling)"
+    assert rows[0]["candidate"] == "(ceiling)"
     times = [row["measured ms"] if row["measured ms"] != "-" else row["predicted ms"] for row in rows[1:]]
     numbers = [float(time.split()[0]) for time in times]
     assert numbers == sorted(numbers)
@@ -62,7 +62,8 @@ def fused_words(report, **changes):
     chain = replace(report.chain, ops=tuple("ABCDEF"), fused=((0, 2), (3, 6)))
     advice = replace(report.recommendation, **changes)
     return [
-        line.text.partition(" are")[0] for line in costs.pass_lines(replace(report, chain=chain, recommendation=advice))
+        line.text.partition(" are")[0]
+        for line in costs.fused_lines(replace(report, chain=chain, recommendation=advice))
     ]
 
 
@@ -74,16 +75,18 @@ def test_what_is_fused_is_told_by_the_side_that_it_runs_on(race):
     assert fused_words(race, cut=4) == ["On the device, E + F"]
     both = fused_words(race, cut=5, worker_engine="batched")
     assert both == ["In the workers, A + B", "In the workers, D + E"]
-    assert costs.pass_lines(replace(race, recommendation=None)) == ()
+    assert costs.fused_lines(replace(race, recommendation=None)) == ()
 
 
-def test_each_mark_stands_at_its_own_cell(race, early_exit):
-    assert {row[""]: row["cell"] for row in rows_of(race) if row[""]} == {
+def test_each_mark_stands_at_its_own_candidate(race, early_exit):
+    assert {row[""]: row["candidate"] for row in rows_of(race) if row[""]} == {
         "use": "split at 2, 4 workers, prefetch 4, pinned",
         "tie": "split at 1, 4 workers",
         "today": "all in the loader, 2 workers",
     }
-    assert [row["cell"] for row in rows_of(early_exit) if row[""] == "use, today"] == ["all in the loader, 2 workers"]
+    assert [row["candidate"] for row in rows_of(early_exit) if row[""] == "use, today"] == [
+        "all in the loader, 2 workers"
+    ]
 
 
 def test_a_prediction_never_stands_in_the_measured_column_and_is_labelled(race):
@@ -107,9 +110,9 @@ def test_vram_has_a_column_only_if_any_is_known(race, early_exit):
     assert "VRAM" not in rows_of(early_exit)[0]
 
 
-def test_infeasible_cells_leave_the_table_and_keep_their_reason(race):
-    assert not any(row["cell"].startswith("all on the device") for row in rows_of(race))
-    assert cells.infeasible_parts(race) == (
+def test_infeasible_candidates_leave_the_table_and_keep_their_reason(race):
+    assert not any(row["candidate"].startswith("all on the device") for row in rows_of(race))
+    assert candidates.infeasible_parts(race) == (
         Facts(
             (
                 (
@@ -123,30 +126,32 @@ def test_infeasible_cells_leave_the_table_and_keep_their_reason(race):
 
 def test_a_long_table_leaves_out_predictions_only_and_says_how_many(race):
     rows = rows_of(race)
-    assert len(rows) == cells.ROWS_SHOWN + 1
-    assert sum(row["status"] == "raced" for row in rows) == sum(cell.status == "raced" for cell in race.cells)
-    assert "Left out: 2 cells, only predicted" in cells.cell_parts(race)[2].text
+    assert len(rows) == candidates.ROWS_SHOWN + 1
+    assert sum(row["status"] == "raced" for row in rows) == sum(
+        candidate.status == "raced" for candidate in race.candidates
+    )
+    assert "Not shown: 2 candidates, only predicted" in candidates.candidate_parts(race)[2].text
 
 
-def test_a_measured_cell_wins_over_the_same_one_predicted(race):
+def test_a_measured_candidate_wins_over_the_same_one_predicted(race):
     predicted = replace(race.current, measured_ms=None, measured_ci_ms=None, status="predicted")
-    rows = rows_of(replace(race, cells=(predicted,), recommendation=None))
+    rows = rows_of(replace(race, candidates=(predicted,), recommendation=None))
     assert [(row[""], row["measured ms"]) for row in rows[1:]] == [("today", "284.0 (282.0 .. 285.5)")]
 
 
-def test_cells_that_differ_in_a_knob_have_different_names(race):
-    two = Cell("cpu", 4, num_workers=2, predicted_ms=9.0)
+def test_candidates_that_differ_in_a_knob_have_different_names(race):
+    two = Candidate("cpu", 4, num_workers=2, predicted_ms=9.0)
     one = replace(two, prefetch_factor=8, pin_memory=True, predicted_ms=8.0)
-    rows = rows_of(replace(race, cells=(one, two), current=None, recommendation=None))
-    assert [row["cell"] for row in rows[1:]] == [
+    rows = rows_of(replace(race, candidates=(one, two), current=None, recommendation=None))
+    assert [row["candidate"] for row in rows[1:]] == [
         "all in the loader, 2 workers, prefetch 8, pinned",
         "all in the loader, 2 workers",
     ]
 
 
-def test_knobs_that_are_not_in_use_do_not_make_two_cells():
-    one = Cell("gpu", 0, worker_engine="batched", prefetch_factor=None)
-    two = Cell("gpu", 0, worker_engine="audiomentations", prefetch_factor=4)
+def test_knobs_that_are_not_in_use_do_not_make_two_candidates():
+    one = Candidate("gpu", 0, worker_engine="batched", prefetch_factor=None)
+    two = Candidate("gpu", 0, worker_engine="audiomentations", prefetch_factor=4)
     assert one.name == two.name
     assert replace(one, num_workers=1).name != replace(two, num_workers=1).name
 
@@ -195,21 +200,21 @@ def test_other_stages_have_their_own_table(race, bare):
 @pytest.mark.parametrize("width", [20, 71, 200])
 def test_bars_are_proportional_and_share_one_scale(width):
     before, after = Allocation(20.0, 0.0, 60.0), Allocation(20.0, 5.0, 15.0)
-    longest = bars.longest_ms(Bars((("today", before), ("advised", after))))
+    longest = charts.longest_ms(Bars((("today", before), ("advised", after))))
     for allocation in (before, after):
-        drawn = bars.runs(allocation, longest, width)
+        drawn = charts.runs(allocation, longest, width)
         assert abs(sum(len(run) for _, run in drawn) - allocation.total_ms / 80 * width) <= 0.5
         for (share, run), ms in zip(
             drawn, (allocation.model_ms, allocation.augment_ms, allocation.wait_ms), strict=True
         ):
-            assert set(run) <= {bars.CHARACTERS[share]}
+            assert set(run) <= {charts.CHARACTERS[share]}
             assert abs(len(run) - ms / 80 * width) <= 1
-    assert len(set(bars.CHARACTERS.values())) == 3
+    assert len(set(charts.CHARACTERS.values())) == 3
 
 
 def test_bars_survive_nothing_and_less_than_nothing():
-    assert bars.plain(Bars((("today", Allocation(0.0, 0.0, 0.0)),)), 20).endswith("today: 0 ms\n")
-    runs = dict(bars.runs(Allocation(10.0, 0.0, -1.0), 10.0, 20))
+    assert charts.plain(Bars((("today", Allocation(0.0, 0.0, 0.0)),)), 20).endswith("today: 0 ms\n")
+    runs = dict(charts.runs(Allocation(10.0, 0.0, -1.0), 10.0, 20))
     assert runs == {"model": "#" * 20, "augment": "", "wait": ""}
 
 
@@ -241,28 +246,29 @@ def test_there_is_nothing_to_paste_where_there_is_nothing_to_change(early_exit, 
 
 
 def test_the_second_line_is_the_cause_in_words(race, early_exit, bare):
-    assert sentences.headline_parts(race)[1] == Line(race.recommendation.because, aside="augment_cpu_bound")
-    assert sentences.headline_parts(early_exit)[1] == Line("The model takes 99 % of each step.", aside="model_bound")
-    assert [part.kind for part in sentences.headline_parts(bare)] == ["verdict", "warning"]
+    assert headline_parts(race)[1] == Line(race.recommendation.because, aside="augment_cpu_bound")
+    assert headline_parts(early_exit)[1] == Line("The model takes 99 % of each step.", aside="model_bound")
+    assert [part.kind for part in headline_parts(bare)] == ["verdict", "warning"]
 
 
 def test_the_price_and_when_it_is_paid(race, early_exit, bare):
-    (paid,) = sentences.price_lines(race)
-    assert paid.text == ("This advice took 58 s; it has paid for itself after 2,494 steps (1 min 40 s of training).")
-    assert sentences.price_lines(early_exit)[0].text == "This advice took 11 s."
-    assert sentences.price_lines(bare) == ()
+    (paid,) = price_lines(race)
+    assert paid.text == ("This advice took 58 s; it pays for itself after 2,494 steps (1 min 40 s of training).")
+    assert price_lines(early_exit)[0].text == "This advice took 11 s."
+    assert price_lines(bare) == ()
 
 
 def test_the_evidence_counts_what_was_measured_and_what_only_predicted(race, early_exit, bare):
-    assert sentences.evidence(race) == (
-        "Measured: the ceiling, 14 stages alone, 5 cells end to end (6 blocks, 150 steps); only predicted: 9 cells."
+    assert evidence(race) == (
+        "Measured: the ceiling, 14 stages alone, 5 candidates end to end (6 blocks, 150 steps); only predicted: 9 "
+        "candidates."
     )
-    assert sentences.evidence(early_exit) == "Measured: the ceiling, 1 cell end to end; only predicted: nothing."
-    assert sentences.evidence(bare) == "Measured: nothing; only predicted: nothing."
+    assert evidence(early_exit) == "Measured: the ceiling, 1 candidate end to end; only predicted: nothing."
+    assert evidence(bare) == "Measured: nothing; only predicted: nothing."
 
 
 def test_a_notice_that_is_the_cause_is_not_said_twice(early_exit):
-    assert not any(isinstance(part, Facts) for part in sentences.trust_parts(early_exit))
+    assert not any(isinstance(part, Facts) for part in trust_parts(early_exit))
 
 
 def test_a_page_has_no_empty_section_and_its_tables_are_rectangular(report):
@@ -272,3 +278,14 @@ def test_a_page_has_no_empty_section_and_its_tables_are_rectangular(report):
             if isinstance(part, Table):
                 assert {len(row.values) for row in part.rows} == {len(part.columns)}
     assert sum(isinstance(part, Code) for section in page(report) for part in section.parts) <= 1
+
+
+def test_the_record_comes_back_whole_from_json(report):
+    assert from_json(to_json(report), Report) == report
+
+
+def test_the_snippet_skips_unreadable_examples_if_the_race_met_some(race):
+    setup = replace(race.workload.setup, on_error="skip")
+    skipping = replace(race, workload=replace(race.workload, setup=setup))
+    assert 'on_error="skip"' in snippet.snippet(skipping, race.recommendation)
+    assert "on_error" not in snippet.snippet(race, race.recommendation)

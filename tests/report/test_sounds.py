@@ -11,7 +11,7 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 
-from audioaug.report.sounds import LEVELS, WIDTH, flac, heard, png, spectrograms
+from audioaug.report.sounds import LEVELS, WIDTH, flac, png, rendered_sounds, spectrograms
 
 RATE = 16000
 
@@ -34,7 +34,7 @@ def test_a_player_holds_the_sound():
 
 
 def test_all_of_an_example_is_made_softer_where_one_would_clip():
-    quiet, loud = (played(sound)[0] for sound in heard({"dry": tone(440, 0.5), "loud": tone(440, 4.0)}, RATE))
+    quiet, loud = (played(sound)[0] for sound in rendered_sounds({"dry": tone(440, 0.5), "loud": tone(440, 4.0)}, RATE))
     assert np.abs(loud).max() == pytest.approx(1.0, abs=1e-3) and np.abs(quiet).max() == pytest.approx(0.125, abs=1e-3)
 
 

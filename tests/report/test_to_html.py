@@ -11,13 +11,13 @@ import pytest
 from audioaug.decide.what_if import grid, what_if
 from audioaug.errors import printable
 from audioaug.records import MonitoredRun, Notice, Window
-from audioaug.report import monitor_html
+from audioaug.report import monitor
 from audioaug.report.parts import Line
-from audioaug.report.sounds import Example, Listening, heard
+from audioaug.report.sounds import Example, Listening, rendered_sounds
 from audioaug.report.templating import page_from
 from audioaug.report.to_html import render
 from tests.decide.planted import planted_report
-from tests.report.conftest import HOST, cell
+from tests.report.conftest import HOST, candidate
 
 VOID = {"meta", "br", "input", "link", "img"}
 SVG_LEAVES = {"rect", "circle", "line", "polyline"}
@@ -113,7 +113,7 @@ def test_hostile_names_are_text(race, name):
         chain=replace(race.chain, ops=(name, *race.chain.ops[1:])),
         workload=replace(race.workload, model=name, dataset=name, sources={name: name}),
         host=replace(HOST, device=name, device_name=name, cpu=name, versions={name: name}),
-        cells=(replace(race.cells[0], reason=name), *race.cells[1:]),
+        candidates=(replace(race.candidates[0], reason=name), *race.candidates[1:]),
         notices=(Notice(name, name),),
         what_if=(name,),
     )
@@ -146,14 +146,14 @@ def test_the_verdict_comes_first_and_the_numbers_follow(race):
             "plan = audioaug.Plan(cut=2, num_workers=4",
             "40.1 (39.8 .. 40.4)",
             "cut at 2: what is above runs in the workers",
-            "Measured: the ceiling, 14 stages alone, 5 cells end to end",
+            "Measured: the ceiling, 14 stages alone, 5 candidates end to end",
             "NVIDIA H100 80GB HBM3",
         )
     ]
     assert shown.index(race.verdict) < places[0] and places == sorted(places)
 
 
-def test_all_cells_are_there_with_their_marks(race):
+def test_all_candidates_are_there_with_their_marks(race):
     page = render(race)
     assert page.count('data-measured="true"') == 5 and page.count('data-measured="false"') == 9
     assert page.count('class="dot"') == 5 + 1 and page.count('class="hollow"') == 14 + 1  # and in the legend
@@ -170,16 +170,16 @@ def test_the_cut_is_drawn_between_its_neighbours(race, cut, above):
 
 
 def test_examples_can_be_listened_to_and_are_as_safe(race):
-    sounds = heard({"dry": np.zeros((1, 800), np.float32), NAMES[0]: np.ones((1, 800), np.float32)}, 8000)
+    sounds = rendered_sounds({"dry": np.zeros((1, 800), np.float32), NAMES[0]: np.ones((1, 800), np.float32)}, 8000)
     page = render(race, None, Listening((Line(NAMES[2]),), (Example(NAMES[1], NAMES[2], sounds),)))
     assert_safe(page, scripts=1)
     assert page.count("<audio") == page.count("<img") == 2 and "spectrogram of dry: 0.1 s, 0 to 4 kHz" in page
     assert NAMES[1] in text_of(page) and NAMES[0] in text_of(page) and "<h2>Listen" not in render(race)
 
 
-def test_thousands_of_cells_stay_under_3_mb(race):
-    many = tuple(cell(cut, workers, 50.0 + workers) for cut in range(1, 4) for workers in range(700))
-    assert 1_000_000 < len(render(replace(race, cells=many)).encode()) < 3_000_000
+def test_thousands_of_candidates_stay_under_3_mb(race):
+    many = tuple(candidate(cut, workers, 50.0 + workers) for cut in range(1, 4) for workers in range(700))
+    assert 1_000_000 < len(render(replace(race, candidates=many)).encode()) < 3_000_000
 
 
 def test_the_panel_holds_what_python_predicts():
@@ -210,29 +210,29 @@ def test_a_monitored_run_is_as_safe():
     evil = NAMES[1]
     run = MonitoredRun(replace(HOST, cpu=evil), ceiling_ms=40.0, capacity=4)
     seen = Window(1.0, 5, 5, 50.0, 10.0, 640.0, 0.8, 1.5, 50.0, (70.0, 80.0), 1 << 30, 30.0, 1 << 20, 90.0, 1 << 33)
-    seen = replace(seen, bottleneck="fetch_bound", said=evil)
-    page = monitor_html.render(run, [replace(seen, seconds=float(n), step=5 * n) for n in range(2000)])
+    seen = replace(seen, bottleneck="fetch_bound", message=evil)
+    page = monitor.render(run, [replace(seen, seconds=float(n), step=5 * n) for n in range(2000)])
     assert_safe(page, scripts=1)
     assert evil in text_of(page) and "20 % of the training was spent waiting for data" in text_of(page)
     assert page.count("<polyline") == page.count("<figcaption>") == 10 and page.count('class="band"') == 5
-    assert_safe(monitor_html.render(run, []), scripts=1)
+    assert_safe(monitor.render(run, []), scripts=1)
 
 
 def test_a_monitored_run_tells_how_often_its_targets_were_met():
     run = MonitoredRun(HOST, ceiling_ms=40.0)
     slow, fast = Window(1.0, 30, 30, 50.0, 0.0, 640.0, 0.8), Window(2.0, 40, 10, 39.0, 0.0, 820.0, 1.03)
-    page = text_of(monitor_html.render(run, [slow, fast]))
+    page = text_of(monitor.render(run, [slow, fast]))
     assert "throughput , at the end 820 clips/s, 103 % of the ceiling target 95 % to 100 %, met in 25 % of" in page
-    free = monitor_html.render(MonitoredRun(HOST), [replace(it, of_ceiling=None) for it in (slow, fast)])
+    free = monitor.render(MonitoredRun(HOST), [replace(it, ceiling_share=None) for it in (slow, fast)])
     assert "throughput , at the end 820 clips/s" in text_of(free) and "ceiling" not in text_of(free)
     assert "0.0,15.8 480.0,0.0" in free  # to the scale of the fastest
 
 
 def test_a_move_of_the_bottleneck_is_marked_in_every_chart():
     seen = [Window(float(n), n, 1, 50.0, 10.0, 640.0, cpu_percent=50.0) for n in range(1, 6)]
-    page = monitor_html.render(MonitoredRun(HOST), [*seen[:2], replace(seen[2], said="It moved."), *seen[3:]])
+    page = monitor.render(MonitoredRun(HOST), [*seen[:2], replace(seen[2], message="It moved."), *seen[3:]])
     assert page.count('class="move" x1="240.0"') == page.count("<figcaption>") == 3
-    assert "dashed" in page and "dashed" not in text_of(monitor_html.render(MonitoredRun(HOST), seen))
+    assert "dashed" in page and "dashed" not in text_of(monitor.render(MonitoredRun(HOST), seen))
 
 
 def test_templates_know_all_they_use():

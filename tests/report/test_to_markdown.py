@@ -18,7 +18,7 @@ def test_the_verdict_is_line_one(race):
     assert render(race).splitlines()[0] == f"**{race.verdict}**"
 
 
-def test_every_row_of_a_table_has_as_many_cells_as_its_header(report):
+def test_every_row_of_a_table_has_as_many_candidates_as_its_header(report):
     for table in tables(render(report)):
         assert len({len(re.split(r"(?<!\\)\|", line)) for line in table}) == 1
         assert len(table) > 2
@@ -39,7 +39,7 @@ def test_escape_leaves_words_alone():
 @pytest.mark.parametrize("name", ["__init__", "_a_ *b* ~c~ `d`", "<b>&lt;</b>", "a|b\\|c", "[x](y) ![z](w)", "a_b"])
 def test_a_reader_of_markdown_sees_the_name_as_it_is(name):
     page = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(f"| h |\n| - |\n| {escape(name)} |\n")
-    assert [unescape(cell) for cell in re.findall("<td>(.*)</td>", page)] == [name]
+    assert [unescape(candidate) for candidate in re.findall("<td>(.*)</td>", page)] == [name]
 
 
 def test_it_says_what_the_text_says(race):

@@ -18,20 +18,19 @@ import torch
 
 import audioaug
 from audioaug import AudioFolder, Chain, Frames, Loader, Plan, ops
-from audioaug.advise.arms import cached_batches, cell_at, open_loader
-from audioaug.advise.cli import advise as command
-from audioaug.advise.cli import main
+from audioaug.advise.__main__ import advise as command
+from audioaug.advise.__main__ import main
+from audioaug.advise.candidates import cached_batches, candidate_at, open_loader
 from audioaug.advise.clips import resizing_op
-from audioaug.advise.facts import workload
 from audioaug.advise.listen import listen
-from audioaug.advise.names import misspelt
-from audioaug.advise.target import Target, UsualLoss, load_target
+from audioaug.advise.model_file import load_training_job, misspelt
+from audioaug.advise.training_job import TrainingJob, UsualLoss, workload
 from audioaug.decide.causes.case import Case
 from audioaug.decide.causes.loading import augment_cpu_bound
 from audioaug.decide.what_if import NUMBERS, PROFILE
 from audioaug.errors import AudioaugWarning, ChainError, DataError, ModelFileError, PlanError, UsageError
 from audioaug.records import (
-    Cell,
+    Candidate,
     LoaderSetup,
     MonitoredRun,
     Recommendation,
@@ -41,9 +40,9 @@ from audioaug.records import (
     plan_of,
     to_json,
 )
-from audioaug.report.meters import known_meters, met
+from audioaug.report.monitor import known_meters, met
+from audioaug.report.page import training
 from audioaug.report.parts import spread
-from audioaug.report.sentences import training
 from audioaug.report.snippet import chain_lines, plan_arguments, snippet
 from audioaug.units import format_seconds
 from tests.advise.conftest import TINY
@@ -91,9 +90,9 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Load a model file with these lines more."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def load(more: str, **options: Any) -> Target:
+    def load(more: str, **options: Any) -> TrainingJob:
         (tmp_path / "r5model.py").write_text(MODEL + more)
-        return load_target(str(tmp_path / "r5model.py"), torch.device("cpu"), **options)
+        return load_training_job(str(tmp_path / "r5model.py"), torch.device("cpu"), **options)
 
     yield load
     for name in ("r5model", "audioaug_model_file"):
@@ -113,9 +112,9 @@ def streamed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, str]:
     return from_json(ran.stdout, Report), ran.stderr
 
 
-def setting(target: Target) -> Report:
+def setting(job: TrainingJob) -> Report:
     """A report of that training in which nothing was measured."""
-    return replace(planted_report(), workload=workload(target), chain=replace(planted_report().chain, hash="abc"))
+    return replace(planted_report(), workload=workload(job), chain=replace(planted_report().chain, hash="abc"))
 
 
 IN_MEMORY = "dataset = [(torch.full((1, 8000), 0.1), 3)] * 8\n"
@@ -125,9 +124,9 @@ IN_MEMORY = "dataset = [(torch.full((1, 8000), 0.1), 3)] * 8\n"
     "op", ["ops.TimeStretch(leave_length_unchanged=False, p=1.0)", "ops.RoomSimulator(p=1.0, use_ray_tracing=False)"]
 )
 def test_r5_04_a_chain_that_changes_lengths_is_padded(loaded: Any, op: str) -> None:
-    target = loaded(f"{IN_MEMORY}augment = [{op}]\n")
-    assert target.pad and "which changes clips' lengths" in target.sources["pad"]
-    wave, _, lengths = cached_batches(target, cell_at(target.chain, 0, 0), 1)[0]
+    job = loaded(f"{IN_MEMORY}augment = [{op}]\n")
+    assert job.pad and "which changes clips' lengths" in job.sources["pad"]
+    wave, _, lengths = cached_batches(job, candidate_at(job.chain, 0, 0), 1)[0]
     assert len(wave) == 4 and len(set(lengths.tolist())) > 1
 
 
@@ -142,9 +141,9 @@ def test_r5_04_a_chain_that_gives_all_clips_one_length_is_not_padded(loaded: Any
 
 def test_r5_04_the_model_file_may_say_how_to_pad(loaded: Any) -> None:
     ragged = "dataset = [{'audio': torch.ones(1, 9000), 'n': 4000 + n} for n in range(8)]\naugment = []\n"
-    target = loaded(f"{ragged}lengths = 'n'\n")
-    assert target.pad and target.clip_seconds == (0.25, 4007 / 16000)
-    assert next(iter(open_loader(target, Cell("cpu", 0))))["n"].max() <= 4007
+    job = loaded(f"{ragged}lengths = 'n'\n")
+    assert job.pad and job.clip_seconds == (0.25, 4007 / 16000)
+    assert next(iter(open_loader(job, Candidate("cpu", 0))))["n"].max() <= 4007
     assert loaded(f"{IN_MEMORY}pad = True\naugment = []\n").sources["pad"] == "model file"
 
 
@@ -181,16 +180,16 @@ COMPOSE = (
 )
 def test_r5_05_the_snippet_runs_what_was_raced(loaded: Any, more: str, words: list[str]) -> None:
     examples = "{'wav': torch.full((1, 8000), 0.1), 'n': 7000, 'active': torch.arange(5)}"
-    target = loaded(f"dataset = [{examples}] * 8\n{more}\n")
-    report = replace(setting(target), chain=replace(planted_report().chain, hash=target.chain.hash))
-    advice = Recommendation("cpu", target.chain.worker_until, threads=1)
+    job = loaded(f"dataset = [{examples}] * 8\n{more}\n")
+    report = replace(setting(job), chain=replace(planted_report().chain, hash=job.chain.hash))
+    advice = Recommendation("cpu", job.chain.worker_until, threads=1)
     text = snippet(replace(report, host=replace(report.host, device="cpu")), advice)
     assert all(word in text for word in [*words, "threads=1"])
     names = {**vars(sys.modules["r5model"]), "epochs": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of audiomentations
         exec(text, names)
-    raced = open_loader(target, advice, [[0, 1, 2, 3]])
+    raced = open_loader(job, advice, [[0, 1, 2, 3]])
     assert names["batch"].keys() == next(iter(raced)).keys()
     assert names["loader"].plan == raced.plan
 
@@ -202,7 +201,9 @@ def test_r5_06_a_loader_takes_an_audiomentations_compose():
 
 
 def test_r5_08_two_sample_rates_are_refused(loaded: Any) -> None:
-    with pytest.raises(ChainError, match=r"The chain is for 44\.1 kHz, but `sample_rate` of the model file is 16000\."):
+    with pytest.raises(
+        ChainError, match=r"The chain's rate is 44\.1 kHz, but `sample_rate` in the model file is 16000\."
+    ):
         loaded("augment = Chain([ops.Gain()], 44100)\n")
     assert loaded("augment = Chain([ops.Gain()], 44100)\n", sample_rate=8000).chain.sample_rate == 8000
 
@@ -211,8 +212,8 @@ def test_r5_08_two_sample_rates_are_refused(loaded: Any) -> None:
     ("lengths", "words"), [((48000, 48000), "4 clips of 3 s at"), ((8000, 51200), "4 clips of 0.5 to 3.2 s at")]
 )
 def test_r5_09_reports_say_how_long_clips_really_are(loaded: Any, lengths: tuple[int, int], words: str) -> None:
-    target = loaded(f"dataset = [torch.zeros(1, n) for n in {lengths}]\naugment = []\n")
-    assert words in training(setting(target)) and "clip_seconds" not in target.sources
+    job = loaded(f"dataset = [torch.zeros(1, n) for n in {lengths}]\naugment = []\n")
+    assert words in training(setting(job)) and "clip_seconds" not in job.sources
 
 
 @pytest.mark.parametrize(("seconds", "cut"), [(9, True), (1, False)])
@@ -233,9 +234,9 @@ def test_r5_12_a_loss_that_is_not_finite_is_seen(loaded: Any) -> None:
         ),
         ("", ""),
     ):
-        target = loaded(f"{IN_MEMORY}augment = []\n{more}")
-        target.step(batch)
-        assert words in target.why_not_finite() and bool(target.why_not_finite()) is bool(words)
+        job = loaded(f"{IN_MEMORY}augment = []\n{more}")
+        job.step(batch)
+        assert words in job.why_not_finite() and bool(job.why_not_finite()) is bool(words)
 
 
 def test_r5_13_an_unpicklable_dataset_under_spawn_is_named():
@@ -255,11 +256,11 @@ def test_r5_16_a_train_step_is_said_to_be_used(loaded: Any) -> None:
 
 
 def test_r5_16_misspelt_names_are_pointed_out(loaded: Any) -> None:
-    target = loaded("def colate_fn(examples): ...\noptimiser = None\nlenghts = 'n'\n")
-    assert [notice.text.partition("defines ")[2] for notice in target.notices] == [
-        "'colate_fn', which is not used. Did you mean 'collate_fn'?",
-        "'optimiser', which is not used. Did you mean 'optimizer'?",
-        "'lenghts', which is not used. Did you mean 'lengths'?",
+    job = loaded("def colate_fn(examples): ...\noptimiser = None\nlenghts = 'n'\n")
+    assert [notice.text.partition("defines ")[2] for notice in job.notices] == [
+        "'colate_fn', which the advisor does not use. Did you mean 'collate_fn'?",
+        "'optimiser', which the advisor does not use. Did you mean 'optimizer'?",
+        "'lenghts', which the advisor does not use. Did you mean 'lengths'?",
     ]
     assert dict(misspelt({"batchsize": 3})) == {"batchsize": "batch_size"}
 
@@ -271,17 +272,21 @@ def test_r5_16_ordinary_names_make_no_noise() -> None:
 
 
 def test_r5_16_an_error_names_its_file(loaded: Any) -> None:
-    target = loaded(f"{IN_MEMORY}augment = []\ndef loss(output, batch):\n    raise ValueError('tired')\n")
+    job = loaded(f"{IN_MEMORY}augment = []\ndef loss(output, batch):\n    raise ValueError('tired')\n")
     with pytest.raises(ModelFileError, match=r"ValueError: tired \(line \d+ of r5model\.py\)\."):
-        target.try_step((torch.ones(4, 1, 8), torch.zeros(4)))
+        job.try_step((torch.ones(4, 1, 8), torch.zeros(4)))
 
 
 def test_r5_16_string_labels_are_named(loaded: Any) -> None:
     scores, batch = torch.randn(4, 7), (torch.ones(4, 1, 8), ("dog", "cat", "dog", "owl"))
-    with pytest.warns(AudioaugWarning, match="The labels are strings, such as 'dog', which the usual loss cannot use"):
+    with pytest.warns(
+        AudioaugWarning, match="The labels are strings, such as 'dog', which the default loss cannot use"
+    ):
         UsualLoss()(scores, batch)
     own = "def loss(output, batch):\n    return nn.functional.cross_entropy(output, batch[1])\n"
-    with pytest.raises(ModelFileError, match="the labels are strings, such as 'dog'; turn them into numbers"):
+    with pytest.raises(
+        ModelFileError, match="The labels are strings, such as 'dog': if the loss fails, convert them to integers"
+    ):
         loaded(f"{IN_MEMORY}augment = []\n{own}").try_step(batch)
 
 
@@ -293,7 +298,7 @@ def test_r5_16_an_interval_is_printed_as_two_numbers_and_never_below_0() -> None
 def test_r5_16_without_workers_no_share_of_a_workers_time_is_named() -> None:
     for workers, words in ((0, "50 % of the time to load a batch goes into Op1"), (1, "50 % of a worker's time")):
         today = raced(3, workers, 40.0)
-        report = replace(planted_report(), current=today, cells=(today,))
+        report = replace(planted_report(), current=today, candidates=(today,))
         assert augment_cpu_bound(Case(report, today, None)).startswith(words)
 
 
@@ -331,10 +336,10 @@ def test_r5_18_without_torchcodec_there_is_one_sentence():
 def test_r5_18_the_audio_may_be_under_any_key(loaded: Any) -> None:
     one = "{'wav': torch.ones(1, 800), 'clean': torch.zeros(1, 800)}"
     for more, options in (("audio_key = 'wav'\n", {}), ("", {"audio_key": "wav"})):
-        target = loaded(f"dataset = [{one}] * 8\naugment = [ops.Gain(p=1.0)]\n{more}", **options)
-        assert target.audio_key == "wav" and target.sources["audio_key"] != "the examples"
-        batch = cached_batches(target, Cell("gpu", 0), 1)[0]
-        assert batch.keys() == {"wav", "clean"} and not torch.equal(target.wave_of(batch), torch.ones(4, 1, 800))
+        job = loaded(f"dataset = [{one}] * 8\naugment = [ops.Gain(p=1.0)]\n{more}", **options)
+        assert job.audio_key == "wav" and job.sources["audio_key"] != "the examples"
+        batch = cached_batches(job, Candidate("gpu", 0), 1)[0]
+        assert batch.keys() == {"wav", "clean"} and not torch.equal(job.wave_of(batch), torch.ones(4, 1, 800))
     found = loaded("dataset = [{'wav': torch.ones(1, 800), 'speaker': 3}] * 8\naugment = []\n")
     assert (found.audio_key, found.sources["audio_key"]) == ("wav", "the examples")
     assert training(setting(found)).endswith("list (8 clips, audio at 'wav')")
@@ -361,8 +366,8 @@ def test_r5_11_print_does_not_reach_stdout(streamed: tuple[Report, str]) -> None
 
 
 def test_r5_18_a_stream_that_ends_is_started_again(loaded: Any) -> None:
-    target = loaded(STREAM)
-    batches = iter(open_loader(target, cell_at(target.chain, 2, 0)))
+    job = loaded(STREAM)
+    batches = iter(open_loader(job, candidate_at(job.chain, 2, 0)))
     assert [len(next(batches)["wav"]) for _ in range(5)] == [4] * 5  # of 6 examples
 
 
@@ -371,9 +376,9 @@ def test_r5_18_targets_follow_in_what_is_raced(loaded: Any) -> None:
     more = (
         f"dataset = [{one}] * 8\ntargets = {{'active': Frames(0.1)}}\naugment = [ops.Trim(p=1.0), ops.Reverse(p=1.0)]\n"
     )
-    target = loaded(more + "pad = False\n")
-    assert isinstance(target.targets["active"], Frames) and target.least_cut == 1
-    batch = cached_batches(target, cell_at(target.chain, 1, 0), 1)[0]
+    job = loaded(more + "pad = False\n")
+    assert isinstance(job.targets["active"], Frames) and job.least_cut == 1
+    batch = cached_batches(job, candidate_at(job.chain, 1, 0), 1)[0]
     assert batch["active"][0].tolist() == [4, 3, 2, 1, 0]
 
 
@@ -405,17 +410,17 @@ def test_r5_18_the_package_is_a_command():
 # 7. Plans that are none
 
 NO_PLANS = {
-    '{"hello": 1}': "A plan has no field 'hello'. Known: chain_hash, cut,",
-    '{"cut": 1, "num_worker": 2}': "A plan has no field 'num_worker'. Did you mean num_workers?",
+    '{"hello": 1}': "Unknown field 'hello' in a plan. Known: chain_hash, cut,",
+    '{"cut": 1, "num_worker": 2}': "Unknown field 'num_worker' in a plan. Did you mean num_workers?",
     to_json(planted_report()): "This is a report, not a plan. python -m audioaug.advise --load FILE shows it",
     '{"cut": "three"}': "Expected `int`, got `str` - at `$.cut`",
-    '{"cut": 1, "num_workers": -2}': "num_workers is -2, but it must be a whole number from 0 to 1024",
-    '{"cut": 1, "num_workers": 1000000000}': "num_workers is 1000000000, but it must be a whole number from 0 to 1024",
-    '{"cut": 1, "threads": 1000000000}': "threads is 1000000000, but it must be a whole number from 1 to 1024",
+    '{"cut": 1, "num_workers": -2}': "num_workers is -2, but must be an integer from 0 to 1024",
+    '{"cut": 1, "num_workers": 1000000000}': "num_workers is 1000000000, but must be an integer from 0 to 1024",
+    '{"cut": 1, "threads": 1000000000}': "threads is 1000000000, but must be an integer from 1 to 1024",
     '{"cut": 1, "prefetch_factor": 0}': "prefetch_factor is 0, but",
     f'{{"cut": 1{"0" * 400}}}': "cut is 1000000000000000000000000000000000000000, but it must be below 2**63.",
     '{"cut": 1, "device_engine": "magic"}': "Invalid enum value 'magic' - at `$.device_engine`",
-    '{"cut": 1, "start_method": "spwan"}': "there is no start method 'spwan'. Did you mean spawn?",
+    '{"cut": 1, "start_method": "spwan"}': "unknown start method 'spwan'. Did you mean spawn?",
 }
 
 

@@ -20,19 +20,20 @@ import soundfile
 import torch
 
 from audioaug import Chain, Loader, Monitor, Plan, ops
-from audioaug.advise.cache import Cache
-from audioaug.advise.cli import main
-from audioaug.advise.target import load_target
+from audioaug.advise.__main__ import main
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.survey import Cache
 from audioaug.audio import files
 from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
 from audioaug.audio.folder import AudioFolder
+from audioaug.core import arguments
 from audioaug.errors import AudioaugWarning, ChainError, DataError, OutputError, UsageError
 from audioaug.loader.failures import SkippedExamples
 from audioaug.loader.processes import local_size, share_of
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Report, Window, read_record, to_json
-from audioaug.report import monitor_html, to_text
+from audioaug.report import monitor, to_text
 from audioaug.units import parse_bytes
 from audioaug.writing import write_file
 from tests.decide.planted import planted_report
@@ -415,7 +416,7 @@ def test_r6_05_an_old_page_stays_until_there_is_a_new_one(tmp_path):
 
 LOOP = """
 import numpy as np
-from audioaug.dsp.loops.compiling import loop
+from audioaug.dsp.loops import loop
 
 @loop
 def half(x):
@@ -426,7 +427,7 @@ def quarter(x):
     return half(x) / 2
 
 if __name__ == "__main__":
-    print(quarter(8.0), sum(quarter.stats.cache_hits.values()))
+    print(quarter(8.0), sum(quarter.compiled.stats.cache_hits.values()))
 """
 
 
@@ -574,7 +575,7 @@ def test_r6_10_aliases_and_merges_of_due_size_are_read(tmp_path):
         "sample_rate: 16000\ntransforms:\n- Gain: &g {p: 1.0, min_gain_db: -3}\n- Gain: {<<: *g, p: 0.5}\n- Gain: *g\n"
     )
     chain = Chain.from_yaml(chain_file(tmp_path, text))
-    assert [op.arguments() for op in chain.ops] == [
+    assert [arguments(op) for op in chain.ops] == [
         {"p": p, "min_gain_db": -3, "max_gain_db": 12.0} for p in (1.0, 0.5, 1.0)
     ]
 
@@ -583,7 +584,7 @@ def test_r6_10_aliases_and_merges_of_due_size_are_read(tmp_path):
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"cut":' * 200_000, '{"x": ' + "[" * 5000 + "]" * 5000 + "}"])
 def test_r6_10_deep_json_gets_one_sentence(kind, text, here):
     (here / "deep.json").write_text(text)
-    with pytest.raises(UsageError, match=r"^deep\.json: (This is not the JSON of a |A plan has no field 'x')"):
+    with pytest.raises(UsageError, match=r"^deep\.json: (This is not the JSON of a |Unknown field 'x' in a plan)"):
         read_record("deep.json", kind)
 
 
@@ -621,7 +622,7 @@ def test_r6_10_impossible_numbers_in_a_report_get_one_sentence(field, planted, r
 @pytest.mark.parametrize("changes", [{"bottleneck": "unheard_of"}, {"step_ms": 0.0, "steps": 0}])
 def test_r6_10_a_log_with_odd_windows_has_a_page(changes, planted):
     window = Window(**{"seconds": 1.0, "step": 5, "steps": 5, "step_ms": 10.0, "wait_ms": 1.0, **changes})
-    page = monitor_html.render(MonitoredRun(planted.host), [window, window])
+    page = monitor.render(MonitoredRun(planted.host), [window, window])
     assert changes.get("bottleneck", "0.0 %") in page
 
 
@@ -668,9 +669,9 @@ def test_r6_11_data_may_have_a_name_that_is_no_utf_8(tmp_path):
     os.mkdir(folder)
     soundfile.write(folder + b"/x.wav", np.full(1000, 0.5), 16000, format="WAV")
     (tmp_path / "mymodel.py").write_text("import torch\nmodel = torch.nn.Linear(1, 1)\n")
-    target = load_target(str(tmp_path / "mymodel.py"), torch.device("cpu"), data=os.fsdecode(folder))
-    assert target.data_name == f"{tmp_path}/sp\\udce9ech" and target.dataset[0][0].any()
-    assert to_json(target.data_name)
+    job = load_training_job(str(tmp_path / "mymodel.py"), torch.device("cpu"), data=os.fsdecode(folder))
+    assert job.data_name == f"{tmp_path}/sp\\udce9ech" and job.dataset[0][0].any()
+    assert to_json(job.data_name)
 
 
 class WithItsOwnQueue:

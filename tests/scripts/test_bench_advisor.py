@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from advisor_bench import showing
-from advisor_bench.planted import FAULTS, spin
-from advisor_bench.records import Predicted, Regret, Result, Row, SelfRace, percentile
-from advisor_bench.truth import _regret
-from advisor_bench.workloads import REAL
+from bench_advisor import _regret
+from bench_advisor_records import Predicted, Regret, Result, Row, SelfRace, percentile, summary
+from bench_advisor_workloads import FAULTS, REAL, spin
 
 from audioaug.decide.diagnose import BESIDE, FIRST
 from audioaug.measure import host_facts
@@ -110,9 +108,7 @@ def test_regret_is_how_much_longer_the_advice_takes_in_the_same_rounds() -> None
 def test_the_sentences_count_losses_too() -> None:
     wide, narrow = Predicted("a", 10.0, (5.0, 20.0), 12.0), Predicted("b", 10.0, (9.0, 11.0), 20.0)
     races = (SelfRace(4, 1.0, won=False), SelfRace(4, 1.1, won=True))
-    text = "\n".join(
-        showing.summary(result(row("one", 1.10, predicted=(wide, narrow)), row("two", 0.9), self_races=races))
-    )
+    text = "\n".join(summary(result(row("one", 1.10, predicted=(wide, narrow)), row("two", 0.9), self_races=races)))
     assert "Regret over 2 workloads: median 5.0 %, worst 10 %." in text  # being lucky is no regret
     assert "median 33 %, 90th percentile 50 %; 50 % lie within" in text
     assert "1 false winners in 2 races (50 %)" in text
@@ -120,7 +116,7 @@ def test_the_sentences_count_losses_too() -> None:
 
 def test_a_skipped_fault_is_neither_right_nor_wrong() -> None:
     skipped = row("planted: quota", answers=("quota_throttled",), skipped="not permitted")
-    assert skipped.right is None and "skipped: planted: quota: not permitted" in showing.summary(result(skipped))
+    assert skipped.right is None and "skipped: planted: quota: not permitted" in summary(result(skipped))
     beside = row("planted: x", answers=("fork_unsafe",), first=False)
     assert beside.right is False and replace(beside, said=("fork_unsafe",)).right is True
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import bench_engine
+import bench_engine_work as work
 import numpy as np
 import pytest
 import torch
-from engine_bench import engines, fitting, measuring, showing, workers, wrapper
-from engine_bench.least import COPY, FILTER, NOISE, VOCODER, passes_of
-from engine_bench.records import (
+from bench_engine_records import (
     DEVICE_PART,
     LEAST,
     NATIVE,
@@ -32,7 +31,9 @@ from engine_bench.records import (
     WorkerEngines,
     Wrapper,
     geometric_mean,
+    summary,
 )
+from bench_engine_work import COPY, FILTER, NOISE, VOCODER, passes_of
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
@@ -70,21 +71,20 @@ def planted(name: str, ours: float, **others: float) -> Row:
     return Row(name, False, TINY, timings, {DEVICE_PART: Asked(3, (), 1000)}, 1e-3, (("aten::mul", 0.5),))
 
 
-def summary(*rows: Row) -> str:
-    return "\n".join(showing.summary(Result(host(), "2026-01-01", 1e9, rows=rows)))
+def text_of(*rows: Row) -> str:
+    return "\n".join(summary(Result(host(), "2026-01-01", 1e9, rows=rows)))
 
 
 # A tiny run
 
 
 @needs_stock
-def test_a_run_writes_a_table_json_and_a_chart_and_can_be_shown_again(tmp_path: Path) -> None:
+def test_a_run_writes_a_table_and_json_and_can_be_shown_again(tmp_path: Path) -> None:
     tiny = ("--batch", "2", "--seconds", "0.5", "--threads", "1", "--seconds-per-op", "0", "--rounds", "2")
-    json_, chart = str(tmp_path / "result.json"), tmp_path / "chart.png"
+    json_ = str(tmp_path / "result.json")
     names = "Gain,BandPassFilter,Mp3Compression"
-    done = script(*tiny, "--ops", names, "--no-chains", "--json", json_, "--chart", str(chart))
+    done = script(*tiny, "--ops", names, "--no-chains", "--json", json_)
     assert done.returncode == 0, done.stderr
-    assert chart.read_bytes().startswith(b"\x89PNG")
     result = read_record(json_, Result)
     rows = {row.name: row for row in result.rows}
     assert list(rows) == names.split(",")
@@ -101,7 +101,7 @@ def test_a_run_writes_a_table_json_and_a_chart_and_can_be_shown_again(tmp_path: 
 
 
 def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(measuring.GROWTH, "cpu", {"batch": (2, 4), "seconds": (0.5, 1), "ops": (1, 2)})
+    monkeypatch.setitem(bench_engine.GROWTH, "cpu", {"batch": (2, 4), "seconds": (0.5, 1), "ops": (1, 2)})
     options = bench_engine.Options(TINY, CPU, ("Identity",), True, False, 0.0, 2)
     before = torch.get_num_threads()
     *_, result = bench_engine.run(options, Progress(quiet=True))
@@ -110,7 +110,7 @@ def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPat
     assert all(row.asked[DEVICE_PART].waits == () for row in result.rows)
     assert [fit.chain for fit in result.exponents] == ["light", "speech", "music"]
     assert result.workers is not None and result.workers.workers == TINY.threads
-    text = "\n".join(showing.summary(result))
+    text = "\n".join(summary(result))
     assert "speech in 1 worker: batched" in text and "music grows as batch ^" in text
     assert "One more op costs the host" in text and "a batch of 2 where all examples get it" in text
 
@@ -119,7 +119,7 @@ def test_chains_their_growth_and_the_worker_engine(monkeypatch: pytest.MonkeyPat
 
 
 def test_worker_engines_take_turns_in_workers_that_end_with_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns, measured = [], workers.measure_loader
+    turns, measured = [], work.measure_loader
 
     def watched(loader, *arguments, **options):
         assert not multiprocessing.active_children()
@@ -128,14 +128,14 @@ def test_worker_engines_take_turns_in_workers_that_end_with_the_turn(monkeypatch
         turns.append((loader.plan.worker_engine, loader.plan.cut, loader.capacity, len(loader.workers)))
         feeder.close()
         # Queued batches and the first batches of each worker are discarded.
-        assert options["discard"] == workers.DISCARDED * 2 > loader.capacity
-        assert options["block_batches"] == workers.TIMED * 2
+        assert options["discard"] == work.DISCARDED * 2 > loader.capacity
+        assert options["block_batches"] == work.TIMED * 2
         return measured(loader, *arguments, **options)
 
-    monkeypatch.setattr(workers, "measure_loader", watched)
-    monkeypatch.setattr(workers, "usable_cores", lambda: 2.5)
-    chain = engines.declared_chains(16000)["speech"]
-    pair = workers.worker_engines(chain, replace(TINY, threads=8), 0.0, 2)
+    monkeypatch.setattr(work, "measure_loader", watched)
+    monkeypatch.setattr(work, "usable_cores", lambda: 2.5)
+    chain = work.declared_chains(16000)["speech"]
+    pair = work.worker_engines(chain, replace(TINY, threads=8), 0.0, 2)
     assert turns == [("batched", 10, 4, 2), ("audiomentations", 10, 4, 2)] * 2
     assert pair.workers == 2 and len(pair.ratios) == 2 and min(pair.batched.seconds) > 0
     assert not multiprocessing.active_children()
@@ -144,7 +144,7 @@ def test_worker_engines_take_turns_in_workers_that_end_with_the_turn(monkeypatch
 @pytest.mark.parametrize(("theirs", "verdict"), [(3.0, "met"), (1.5, "missed")])
 def test_the_verdict_on_the_worker_engines(theirs: float, verdict: str) -> None:
     pair = WorkerEngines(Timing((0.5, 1.0, 2.0)), Timing((0.5 * theirs, theirs, 8.0)), workers=3)
-    text = "\n".join(showing.summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
+    text = "\n".join(summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
     assert "speech in 3 workers: batched 1,000 ms a batch (± 38 %), 2 clips/s; audiomentations" in text
     assert f"{theirs:.2f} x, {theirs:.2f} to 4.00 in 3 turns; the goal of 2 x is {verdict}." in text
 
@@ -153,41 +153,42 @@ def test_a_record_from_before_workers_were_real_can_be_shown() -> None:
     pair = WorkerEngines(Timing((1.0,)), Timing((4.0,)))
     plain = json.loads(to_json(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), workers=pair)))
     del plain["workers"]["workers"], plain["wrapper"]
-    text = "\n".join(showing.summary(from_json(json.dumps(plain), Result)))
+    text = "\n".join(summary(from_json(json.dumps(plain), Result)))
     assert "speech in a worker, one core: batched" in text and text.endswith("4.00 x, 4.00 to 4.00 in 1 turn.")
 
 
 def test_growth_is_measured_on_any_device() -> None:
-    assert measuring.sizes_that_grow(torch.device("mps")) == measuring.GROWTH["cpu"]
-    assert measuring.sizes_that_grow(torch.device("cuda", 1)) == measuring.GROWTH["cuda"]
+    assert bench_engine.sizes_that_grow(torch.device("mps")) == bench_engine.GROWTH["cpu"]
+    assert bench_engine.sizes_that_grow(torch.device("cuda", 1)) == bench_engine.GROWTH["cuda"]
 
 
 def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4, 2**30), "seconds": (0.5, 3600.0)})
-    monkeypatch.setattr(fitting, "free_bytes", lambda device: 10**12)
-    monkeypatch.setattr(measuring, "measure", lambda name, work, size, *_: replace(planted(name, 1e-3), size=size))
+    monkeypatch.setattr(bench_engine, "free_bytes", lambda device: 10**12)
+    monkeypatch.setattr(bench_engine, "measure", lambda name, work, size, *_: replace(planted(name, 1e-3), size=size))
     options = bench_engine.Options(TINY, CPU, ("Gain",), False, True, 0.0, 1, most_seconds=0.5)
     *_, result = bench_engine.run(options, Progress(quiet=True))
     small, larger, huge, long = result.rows
     assert small.times and larger.times and larger.size.batch == 4
     assert "of memory, and 931.3 GiB are free" in huge.reasons[OURS] and "would take" in long.reasons[OURS]
-    text = "\n".join(showing.summary(result))
+    text = "\n".join(summary(result))
     assert "not measured: Gain, 1073741824 x 0.5 s x 16 kHz, 1 thread: may need" in text
 
 
 def test_what_a_size_takes_grows_with_its_samples() -> None:
     row, twice = planted("Gain", 1.0, ta=3.0, am=100.0), replace(TINY, batch=4)
     row.times[RECORDED["torch_compile"]] = Timing((100.0,))
-    assert fitting.expected_seconds(row, twice, 3) == pytest.approx((3 + fitting.CALLS_BESIDE) * 2 * 2 * (1 + 1 + 3))
-    assert fitting.why_not("Gain", twice, CPU, [row], 1e6, 3) == ""
+    calls = 3 + bench_engine.CALLS_BESIDE
+    assert bench_engine.expected_seconds(row, twice, 3) == pytest.approx(calls * 2 * 2 * (1 + 1 + 3))
+    assert bench_engine.why_not("Gain", twice, CPU, [row], 1e6, 3) == ""
     far = replace(row, size=replace(TINY, seconds=1e-3))  # of which much does not grow
-    assert fitting.why_not("Gain", twice, CPU, [far, row], 300.0, 3) == ""
-    assert "would take" in fitting.why_not("Gain", twice, CPU, [far], 300.0, 3)
+    assert bench_engine.why_not("Gain", twice, CPU, [far, row], 300.0, 3) == ""
+    assert "would take" in bench_engine.why_not("Gain", twice, CPU, [far], 300.0, 3)
 
 
 def test_other_sizes_of_a_sweep_do_not_count_in_the_mean() -> None:
     asked = planted("Gain", 1.0, ta=2.0)
-    assert "geometric mean 2.00" in summary(
+    assert "geometric mean 2.00" in text_of(
         asked, replace(asked, size=replace(TINY, batch=9), times={OURS: Timing((9.0,)), NATIVE: Timing((9.0,))})
     )
 
@@ -196,24 +197,24 @@ def test_the_least_is_timed_beside_the_engines() -> None:
     assert passes_of(["Gain", "HighPassFilter", "ApplyImpulseResponse", "Clip", "LowPassFilter"]) == [FILTER, FILTER]
     assert passes_of(["Gain", "Clip"]) == [COPY]
     assert passes_of(["AddGaussianSNR", "AddColorNoise", "Gain", "PitchShift"]) == [NOISE, NOISE, FILTER, VOCODER]
-    row = measuring.measure("Gain", engines.declared_ops(["Gain"], 16000)["Gain"], TINY, CPU, 1e9, 0.0, 2)
+    row = bench_engine.measure("Gain", work.declared_ops(["Gain"], 16000)["Gain"], TINY, CPU, 1e9, 0.0, 2)
     assert min(row.times[LEAST].seconds) > 0 and len(row.times[LEAST].seconds) == len(row.times[OURS].seconds)
-    assert LEAST not in measuring.measure("x", Identity(p=1.0), TINY, CPU, 1e9, 0.0, 2).times
+    assert LEAST not in bench_engine.measure("x", Identity(p=1.0), TINY, CPU, 1e9, 0.0, 2).times
 
 
 def test_the_bound_is_torch_audiomentations_over_the_least() -> None:
     row = planted("Gain", 1.0, ta=8.0)
     row = replace(row, times={**row.times, LEAST: Timing((0.5, 1.0, 1.5))})
-    assert "geometric mean 8.00 x" in summary(row) and "would reach 16.0 x" in summary(row)
+    assert "geometric mean 8.00 x" in text_of(row) and "would reach 16.0 x" in text_of(row)
 
 
 @pytest.mark.parametrize("engine", ["cuda_graph", "torch_compile"])
 def test_recorded_engines_take_part(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "BATCHES", 5)
-    chain = Chain(list(engines.declared_ops(["Gain", "Reverse"], 16000).values()), 16000)
-    row = measuring.measure("light", chain, TINY, CPU, 1e9, 0.0, 2, (engine,))
+    monkeypatch.setattr(work, "GRAPH_BATCHES", 5)
+    chain = Chain(list(work.declared_ops(["Gain", "Reverse"], 16000).values()), 16000)
+    row = bench_engine.measure("light", chain, TINY, CPU, 1e9, 0.0, 2, (engine,))
     assert row.replayed == {RECORDED[engine]: 1.0 if engine == "torch_compile" else 0.0}
-    assert f"audioaug, {engine}: light, 2 x 0.5 s" in summary(row)
+    assert f"audioaug, {engine}: light, 2 x 0.5 s" in text_of(row)
 
 
 def test_recorded_engines_take_no_part_at_other_sizes_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +225,7 @@ def test_recorded_engines_take_no_part_at_other_sizes_of_a_sweep(monkeypatch: py
         return Row(name, True, size)
 
     monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4)})
-    monkeypatch.setattr(measuring, "measure", note)
+    monkeypatch.setattr(bench_engine, "measure", note)
     options = bench_engine.Options(TINY, CPU, (), True, True, 0.0, 1, also=("torch_compile",))
     steps = bench_engine.run(options, Progress(quiet=True))
     rows = next(result.rows for result in steps if len(result.rows) == len(REGISTRY) + 6)
@@ -254,7 +255,7 @@ def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> N
 def spins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[..., Any]]:
     """Plant the time of the core: work takes as long as is said here, and a look at the clock ``LOOK``."""
     clock = PlantedClock()
-    monkeypatch.setattr(wrapper, "CoreClock", lambda: clock)
+    monkeypatch.setattr(work, "CoreClock", lambda: clock)
 
     def slower(work: Callable[..., Any], seconds: float) -> Callable[..., Any]:
         return lambda *arguments: (clock.advance(seconds), work(*arguments))[1]
@@ -264,12 +265,12 @@ def spins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[..., Any]]:
 
 @pytest.mark.parametrize(
     ("slow", "kind", "method"),
-    [("draw", Uniform, "from_uniform"), ("prepare", wrapper.Nothing, "resolve"), ("run", wrapper.Nothing, "batched")],
+    [("draw", Uniform, "from_uniform"), ("prepare", work.Nothing, "resolve"), ("run", work.Nothing, "batched")],
 )
 @pytest.mark.parametrize("p", [1.0, 0.5])
 def test_what_an_op_costs_is_charged_to_where_it_costs_it(slow, kind, method, p, spins, monkeypatch) -> None:
     monkeypatch.setattr(kind, method, spins(getattr(kind, method), 1e-3))
-    cost = wrapper.op_cost(wrapper.Nothing(p=p), 16, CPU, 0.0, 3)
+    cost = work.op_cost(work.Nothing(p=p), 16, CPU, 0.0, 3)
     calls = 3 if slow == "draw" else 1  # one for each of its numbers
     for part in ("draw", "prepare", "run"):
         planted = 1e-3 * calls if part == slow else 0.0
@@ -278,22 +279,22 @@ def test_what_an_op_costs_is_charged_to_where_it_costs_it(slow, kind, method, p,
 
 
 def test_waiting_costs_nothing() -> None:
-    clock, begin = wrapper.CoreClock(), time.perf_counter()
+    clock, begin = work.CoreClock(), time.perf_counter()
     before = clock.now()
     time.sleep(0.05)
     assert 0 <= clock.now() - before <= time.perf_counter() - begin - 0.05
 
 
 def test_the_wrappers_op_is_in_no_list_of_ops() -> None:
-    assert wrapper.Nothing not in [*REGISTRY.values(), *CUSTOM_OPS.values()]
+    assert work.Nothing not in [*REGISTRY.values(), *CUSTOM_OPS.values()]
 
 
 def test_every_op_of_the_device_is_asked_what_preparing_costs(spins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Identity, "resolve", spins(Identity.resolve, 0.2))
     names = ("Gain", "Identity", "Mp3Compression", "ShuffleChannels")
-    declared = engines.declared_ops(list(names), 16000)
-    monkeypatch.setattr(engines, "declared_ops", lambda names, rate: declared)
-    found = wrapper.prepare_seconds(TINY, 0.0)
+    declared = work.declared_ops(list(names), 16000)
+    monkeypatch.setattr(work, "declared_ops", lambda names, rate: declared)
+    found = work.prepare_seconds(TINY, 0.0)
     assert found == pytest.approx({"Gain": LOOK, "Identity": LOOK + 0.2, "ShuffleChannels": LOOK})
 
 
@@ -305,7 +306,7 @@ def test_the_verdict_on_the_wrapper(half: float, verdict: str) -> None:
 
     seconds = {name: 1e-3 * place for place, name in enumerate("ABCDEF", 1)}
     found = Wrapper(cost(20e-6), cost(half), seconds)
-    text = "\n".join(showing.summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), wrapper=found)))
+    text = "\n".join(summary(Result(host(), "", 1e9, rows=(Row("speech", True, TINY),), wrapper=found)))
     assert "20.0 us (± 0 %; draw 2.00, prepare 5.00, run 13.0) a batch of 2 where all examples get it" in text
     assert f"{half * 1e6:.1f} us (± 0 %" in text and f"goal of less than 60.0 us is {verdict}." in text
     assert "for F (6,000 us), E (5,000 us), D (4,000 us), C (3,000 us), B (2,000 us)." in text
@@ -315,45 +316,45 @@ def test_the_verdict_on_the_wrapper(half: float, verdict: str) -> None:
 
 
 @needs_stock
-@pytest.mark.parametrize("name", engines.COUNTERPARTS)
+@pytest.mark.parametrize("name", work.COUNTERPARTS)
 def test_the_other_library_does_something_to_every_clip(name: str) -> None:
-    op = engines.declared_ops([name], 16000)[name]
+    op = work.declared_ops([name], 16000)[name]
     seconds = 4.0 if name == "SpliceOut" else 0.5  # it raises where nothing may be left of a clip
-    x_BCT = engines.speech(replace(TINY, batch=8, seconds=seconds), engines.CHANNELS.get(name, 1))
-    y_BCT = engines.native(Chain([op], 16000), x_BCT)()
+    x_BCT = work.speech(replace(TINY, batch=8, seconds=seconds), work.CHANNELS.get(name, 1))
+    y_BCT = work.native(Chain([op], 16000), x_BCT)()
     assert isinstance(y_BCT, torch.Tensor) and y_BCT.shape == x_BCT.shape and y_BCT.isfinite().all()
     changed = (y_BCT != x_BCT).flatten(1).any(1)
     assert {"Identity": not changed.any(), "ShuffleChannels": bool(changed.any())}.get(name, bool(changed.all()))
 
 
 def test_all_ops_are_there_and_always_applied() -> None:
-    declared = engines.declared_ops([], 16000)
+    declared = work.declared_ops([], 16000)
     assert set(declared) == set(REGISTRY) and all(op.p == 1.0 for op in declared.values())
-    assert all(op.p == 1.0 for chain in engines.declared_chains(16000).values() for op in chain.ops)
+    assert all(op.p == 1.0 for chain in work.declared_chains(16000).values() for op in chain.ops)
 
 
 def test_the_batch_is_real_and_every_clip_another() -> None:
-    x_BCT = engines.speech(Size(16, 0.5, 48000, 1))
+    x_BCT = work.speech(Size(16, 0.5, 48000, 1))
     assert x_BCT.shape == (16, 1, 24000) and len(x_BCT.unique(dim=0)) == 16
-    assert engines.speech(TINY, channels=2).shape == (1, 2, 8000)
+    assert work.speech(TINY, channels=2).shape == (1, 2, 8000)
 
 
 # What is made of times
 
 
 def test_losses_are_printed_like_wins() -> None:
-    text = summary(planted("Gain", 1.0, ta=0.5, am=8.0), planted("Clip", 1.0, ta=8.0, am=0.5))
+    text = text_of(planted("Gain", 1.0, ta=0.5, am=8.0), planted("Clip", 1.0, ta=8.0, am=0.5))
     assert "torch-audiomentations: geometric mean 2.00 x our time over the 2 ops that both have." in text
     assert "  ours is slower in 1: Gain (0.50 x)" in text and "  ours is slower in 1: Clip (0.50 x)" in text
 
 
 def test_an_op_that_one_of_them_lacks_does_not_count() -> None:
-    assert "over the 1 op that both have" in summary(planted("Gain", 1.0, ta=2.0), planted("Clip", 1.0))
+    assert "over the 1 op that both have" in text_of(planted("Gain", 1.0, ta=2.0), planted("Clip", 1.0))
 
 
 def test_a_busy_machine_is_named() -> None:
     cores = host().usable_cores
-    lines = {load: "\n".join(showing.summary(Result(host(), "", 1e9, load))) for load in (cores, cores + 9.0)}
+    lines = {load: "\n".join(summary(Result(host(), "", 1e9, load))) for load in (cores, cores + 9.0)}
     assert lines[cores] == "" and lines[cores + 9.0].startswith(f"Others used the cores too (load {cores + 9.0:.1f} on")
 
 
@@ -369,4 +370,4 @@ def test_geometric_mean() -> None:
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 1.5])
 def test_growth_is_the_exponent_that_was_planted(exponent: float) -> None:
     times = {f"batch {n}": Timing((3.0 * n**exponent,)) for n in (8, 16, 32)}
-    assert measuring._slope((8, 16, 32), "batch", times) == pytest.approx(exponent)
+    assert bench_engine._slope((8, 16, 32), "batch", times) == pytest.approx(exponent)

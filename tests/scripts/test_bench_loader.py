@@ -37,7 +37,7 @@ def test_a_block_times_only_what_comes_after_what_lay_ready():
     assert bench.seconds_a_step(iter("abcd"), lambda _: clock.launch(next(steps)), discard=2, steps=2) == 1.5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_tiny_run(tmp_path):
     file = tmp_path / "result.json"
     asked = ["--device", "cpu", "--rounds", "2", "--batch", "2", "--json", str(file)]

@@ -196,13 +196,13 @@ def test_ctrl_c_a_few_times(tmp_path):
     interrupts(2, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_ctrl_c_a_hundred_times(tmp_path):
     interrupts(100, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_it_learns_the_words(tmp_path):
     assert train.main(["--device", "cpu", "--checkpoint", str(tmp_path / "c.pt")]) == 0

@@ -119,7 +119,7 @@ def test_the_band_next_to_the_nyquist_frequency_is_where_results_may_differ() ->
         tone = (0.02 * np.abs(dry[0]).max() * np.sin(np.pi * share * time)).astype(np.float32)
         built = [reference[0] + tone * (time >= 12), *reference[1:]]
         assert (check(CONTRACT, dry, reference, built).status == "passed") is passes, share
-    strict = Contract.spectral(rtol=5e-4, band=0.9, rest=1e-2)
+    strict = Contract.spectral(rtol=5e-4, band=0.9, band_rtol=1e-2)
     assert check(strict, dry, reference, built).status == "failed"
 
 

@@ -1,6 +1,6 @@
-"""Causes: why a training step takes longer than the model alone, or why that is not to be had.
+"""Causes: why a training step takes longer than the model alone.
 
-Each is a function of a ``Case`` that returns its sentence, with a number and the next step, or an empty string where it
-does not hold. ``machine`` has what the machine allows, ``model`` what is in the step itself, ``loading`` what is in the
-way of the data, ``advice`` what to know of the advice. ``audioaug.decide.diagnose`` puts them in order.
+Each is a function of a ``Case`` that returns a sentence with a number and the next step, or an empty string if it does
+not apply. ``machine``: limits and load of the machine; ``model``: the training step itself; ``loading``: the data path;
+``advice``: the reliability of the advice. ``audioaug.decide.diagnose`` orders them.
 """

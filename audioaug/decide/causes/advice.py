@@ -1,4 +1,4 @@
-"""Causes to know of beside the first: how far the advice carries, and what would be in vain."""
+"""Secondary causes: how reliable the advice is, and what would not help."""
 
 import math
 
@@ -6,14 +6,14 @@ from audioaug.decide.causes.case import PROBE, Case, mean
 from audioaug.units import format_percent, plural
 
 EPOCHS = 10
-"""Advice that takes longer to pay for itself may not be worth it."""
+"""Epochs until the advice pays for itself above which it may not be worth it."""
 
 PROBE_OFF = 0.3
 NOT_READY = 0.5
 
 
 def fork_unsafe(case: Case) -> str:
-    """Threads are alive where workers are forked."""
+    """User threads are alive when workers are forked."""
     threads, host = case.signals.threads_alive, case.report.host
     if not threads or host.start_method != "fork":
         return ""
@@ -25,7 +25,7 @@ def fork_unsafe(case: Case) -> str:
 
 
 def probe_unrepresentative(case: Case) -> str:
-    """The examples that stages are timed with differ from others."""
+    """The examples used for stage timings are not representative."""
     examples = case.examples
     if examples is None or len(examples.again_ms) < 2 * PROBE:
         return ""
@@ -35,29 +35,29 @@ def probe_unrepresentative(case: Case) -> str:
         return ""
     spread = math.sqrt(sum((value - mean(total)) ** 2 for value in total) / len(total)) / max(1e-9, mean(total))
     return (
-        f"The {PROBE} clips that transforms are timed with take {ratio:.2f} times as long as "
-        f"{plural(len(total) - PROBE, 'other')} (single ones vary by {format_percent(spread)}): what is only predicted "
-        "may be off as much. Trust what was raced."
+        f"The {PROBE} clips that transforms are timed with take {ratio:.2f}x the time of "
+        f"{plural(len(total) - PROBE, 'other')} (standard deviation {format_percent(spread)}): predictions "
+        "may be off by as much. Rely on raced candidates."
     )
 
 
 def prefetch_useless(case: Case) -> str:
-    """Workers never get ahead."""
+    """Prefetched batches never accumulate."""
     ready = case.signals.ready
     if not case.waits or not case.current.num_workers or ready is None or ready >= NOT_READY:
         return ""
     return (
-        f"{ready:.1f} of the {case.current.queue} batches that may lie ready do: workers never get ahead, so a larger "
-        "prefetch_factor gains nothing. Make loading faster first."
+        f"On average {ready:.1f} of at most {case.current.queue} batches are queued: workers never get ahead, so a "
+        "larger prefetch_factor does not help. Make loading faster first."
     )
 
 
 def advice_costs_more_than_it_saves(case: Case) -> str:
-    """The advice pays for itself late, in terms of epochs."""
+    """The advice takes many epochs to pay for itself."""
     steps, epoch = case.report.break_even_steps, case.epoch_steps
     if steps is None or epoch is None or steps <= EPOCHS * epoch:
         return ""
     return (
-        f"This advice has paid for itself only after {steps:,} steps, {steps / epoch:,.0f} epochs of "
-        f"{plural(epoch, 'step')}. For a shorter training, keep it for the next one (--plan FILE)."
+        f"This advice pays for itself after {steps:,} steps, {steps / epoch:,.0f} epochs of "
+        f"{plural(epoch, 'step')}. For a shorter run, save it for the next one (--plan FILE)."
     )

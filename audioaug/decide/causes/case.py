@@ -1,4 +1,4 @@
-"""The case: a report, the configuration in question, and the one that is recommended."""
+"""The case to diagnose: a report, the current configuration, and the recommended one."""
 
 import math
 from dataclasses import dataclass
@@ -7,148 +7,149 @@ from statistics import fmean, median
 
 from audioaug.decide.predict import worker_ms, worker_stages
 from audioaug.decide.race import Ratio, paired_ratio
-from audioaug.records import Cell, Examples, Measurement, Report, Signals, StageCost
+from audioaug.records import Candidate, Examples, Measurement, Report, Signals, StageCost
 
 NOT_THE_BOTTLENECK = 0.02
-"""A stall of at most this share is not worth anybody's time."""
+"""Largest stall that is not worth improving."""
 
 LITTLE = 0.05
-"""Nor is one of this share where nothing that was raced makes it less."""
+"""The same, if no raced candidate is faster."""
 
 GOOD_PART = 0.25
 
 NOISE = 0.25
-"""Half the interval of a step, as a share of it: with more, little can be said."""
+"""Half width of a step's interval, relative to it, above which results are unreliable."""
 
 FEWEST_ROUNDS = 4
-"""Of a race; a heat has fewer, and who leaves earlier is plainly slower."""
+"""Fewest rounds of a race; screening has fewer, and candidates that leave earlier are clearly slower."""
 
 PROBE = 16
-"""The first examples that were drawn: all stages of a worker are timed with them."""
+"""Number of sampled examples that the stages of a worker are timed with."""
 
 
 def stall(report: Report, step_ms: float) -> float:
-    """Return the share of a step that the model alone would not need."""
+    """Return the stall of a step: its share beyond the model's own step."""
     assert report.ceiling is not None
     return max(0.0, 1.0 - report.ceiling.step_ms / step_ms)
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is to be explained: ``current``, which was measured; ``best`` is the cell that is recommended."""
+    """The measured configuration to explain (``current``), and the recommended candidate (``best``)."""
 
     report: Report
-    current: Cell
-    best: Cell | None = None
+    current: Candidate
+    best: Candidate | None = None
 
     @property
     def signals(self) -> Signals:
-        """What was seen beside times."""
+        """The signals of the report."""
         return self.report.signals
 
     @property
     def model_ms(self) -> float:
-        """The model's own step."""
+        """The step of the model alone, the ceiling."""
         assert self.report.ceiling is not None
         return self.report.ceiling.step_ms
 
     @property
     def step_ms(self) -> float:
-        """The step as it is today."""
+        """Today's step."""
         assert self.current.measured_ms is not None
         return self.current.measured_ms
 
     @property
     def stall(self) -> float:
-        """The share of today's step that the model alone would not need."""
+        """The stall of today's step."""
         return stall(self.report, self.step_ms)
 
     @property
     def waits(self) -> bool:
-        """Whether there is something to be gained at all."""
+        """Whether the stall is large enough to be worth improving."""
         nothing_better = self.best is not None and self.best.name == self.current.name
         return self.stall > (LITTLE if nothing_better else NOT_THE_BOTTLENECK)
 
     @cached_property
     def noise(self) -> float:
-        """Half the interval of today's step, as a share of it: beside others in the same rounds, which had the same
-        batches and neighbours, in the middle; else its own. At least what the model alone seems to need more than it.
+        """Relative half width of the interval of today's step: the median over paired ratios, else of the step itself.
+
+        At least the excess of the ceiling over the step.
         """
         low, high = self.current.measured_ci_ms or (self.step_ms, self.step_ms)
-        shares = [(it.high - it.low) / 2 / it.value for it in self.beside] or [(high - low) / 2 / self.step_ms]
+        shares = [(it.high - it.low) / 2 / it.value for it in self.ratios] or [(high - low) / 2 / self.step_ms]
         return max(median(shares), self.model_ms / self.step_ms - 1)
 
     @property
     def in_time(self) -> bool:
-        """Whether data comes in time: the race with the ceiling has shown it, or a step that is no riddle tells."""
+        """Whether data arrives in time: shown by the race with the ceiling, or by a step with little noise."""
         return not self.waits and (self.best is None or self.noise < NOISE)
 
     @property
-    def same_way(self) -> Cell | None:
-        """The recommended cell, if it differs from today's in its workers and threads only."""
+    def same_way(self) -> Candidate | None:
+        """The recommended candidate, if it differs from today's in workers and threads only."""
         best, current = self.best, self.current
         same = best is not None and (best.cut, best.worker_engine) == (current.cut, current.worker_engine)
         return best if same and best is not None and best.name != current.name else None
 
     @property
     def in_workers(self) -> str:
-        """Who loads today: ``a worker`` or the training process."""
+        """The process that loads today: a worker or the training process."""
         return "a worker" if self.current.num_workers else "the training process"
 
     @cached_property
     def measured(self) -> Measurement | None:
-        """Today's blocks."""
-        return next((one for one in self.report.measurements if one.cell == self.current.name), None)
+        """Today's measured blocks."""
+        return next((one for one in self.report.measurements if one.candidate == self.current.name), None)
 
     @property
-    def beside(self) -> list[Ratio]:
-        """How today's blocks compare with those of all that ran in as many rounds of a race at least."""
-        mine, others = self.measured, [one for one in self.report.measurements if one.cell != self.current.name]
+    def ratios(self) -> list[Ratio]:
+        """Ratios of today's blocks to those of candidates that ran in at least as many rounds of a race."""
+        mine, others = self.measured, [one for one in self.report.measurements if one.candidate != self.current.name]
         if mine is None or len(mine.step.seconds) < FEWEST_ROUNDS:
             return []
         return [paired_ratio(mine, it) for it in others if len(it.step.seconds) >= len(mine.step.seconds)]
 
     @cached_property
     def wait_ms(self) -> float | None:
-        """What of today's step was spent waiting for a batch."""
+        """The time of today's step spent waiting for a batch."""
         found = self.measured
         return None if found is None or not _is_timed(found) else found.wait.ms
 
     @cached_property
     def stages(self) -> list[StageCost]:
-        """What is done today to load a batch, the dearest first."""
+        """Today's stages of loading a batch, slowest first."""
         found = worker_stages(self.report, self.current.cut, self.current.worker_engine)
         return sorted((stage for stage in found if stage.ms_per_batch), key=lambda stage: -(stage.ms_per_batch or 0.0))
 
     @cached_property
     def batch_ms(self) -> float:
-        """What it takes one worker to load a batch."""
+        """One worker's time to load a batch."""
         return worker_ms(self.report, self.current.cut, self.current.worker_engine)[1]
 
     @property
     def epoch_steps(self) -> int | None:
-        """Steps in an epoch; ``None`` for a stream, whose length is unknown."""
+        """Steps in an epoch; ``None`` for a stream of unknown length."""
         clips = self.report.workload.clips
         return None if clips is None else math.ceil(clips / self.report.workload.batch_size)
 
     @property
     def examples(self) -> Examples | None:
-        """The examples that were looked at one by one, if they are enough to say something of all."""
+        """The examples that were timed one by one, if there are enough."""
         found = self.signals.examples
         return found if found is not None and len(found.again_ms) >= PROBE else None
 
     def matters(self, batch_ms: float) -> bool:
-        """Return whether so much time for a batch, shared by today's workers, is a good part of what is too much."""
+        """Return whether this time for a batch, divided by today's workers, is a good part of the stall."""
         return batch_ms / max(1, self.current.num_workers) >= GOOD_PART * (self.step_ms - self.model_ms)
 
     def device_stage(self, op: int | None) -> StageCost | None:
-        """Return what an op costs on the device in our build, if it has one."""
+        """Return an op's cost on the device with our engine, if it has one."""
         stages = (it for it in self.report.stages if (it.where, it.op, it.engine) == ("device", op, "batched"))
         return next((stage for stage in stages if stage.ms_per_batch is not None), None)
 
 
 def mean(values: tuple[float, ...] | tuple[int, ...]) -> float:
-    """Return the mean; 0 of none."""
+    """Return the mean; 0 of no values."""
     return fmean(values) if values else 0.0
 
 

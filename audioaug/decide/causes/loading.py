@@ -1,4 +1,4 @@
-"""Causes on the way of the data: who loads it, from where, and what is done to it."""
+"""Causes in the data path: reading, augmenting, collating and sending."""
 
 from dataclasses import replace
 
@@ -10,40 +10,40 @@ from audioaug.units import format_ms, format_percent, plural
 
 GC = 0.05
 TAIL, TAIL_SHARE, TAIL_TIMES = 0.15, 0.4, 8.0
-"""A tail: at most 15 % of the examples take 40 % of the time, and each of them several times the usual."""
+"""A slow tail: at most 15 % of the examples take 40 % of the time, each at least 8x the median."""
 
 ON_A_CORE = 0.5
-"""Reading that keeps a core busy for less than this share of its time waits for storage."""
+"""CPU share of reading below which it waits for storage."""
 
 COLD = 3.0
-"""Reading for the first time takes so many times as long as reading again."""
+"""Factor of the first read over the second above which the page cache matters."""
 
 LARGEST = 0.4
-"""The share of a worker's time that makes a stage the one to speak of before the number of workers."""
+"""Share of a worker's time above which a stage is the cause, rather than the number of workers."""
 
 RECEIVES = 0.25
 HARDLY_WAITS = 0.25
 MOST_OF = 0.5
-"""Of what a step takes longer than the model alone."""
+"""Share of the stall."""
 
 
 def gc_stalls(case: Case) -> str:
-    """Python's garbage collector runs for a good part of a step."""
+    """Python's garbage collector takes a good part of a step."""
     share = case.signals.gc_share
     if share is None or share < GC:
         return ""
     return (
-        f"Python's garbage collector takes {format_percent(share)} of a step, {format_ms(share * case.step_ms)}: there "
-        "are many objects to look through. Call gc.freeze() before training, or hold the data in arrays."
+        f"Python's garbage collector takes {format_percent(share)} of a step, {format_ms(share * case.step_ms)}: it "
+        "scans many objects. Call gc.freeze() before training, or hold the data in arrays."
     )
 
 
 def slow_sample_tail(case: Case) -> str:
-    """A few examples take most of the time, and those behind them wait."""
+    """A few examples take most of the time and delay the others."""
     examples = case.examples
     if examples is None or not case.waits:
         return ""
-    read = map(min, examples.first_ms, examples.again_ms)  # what is slow is slow twice
+    read = map(min, examples.first_ms, examples.again_ms)  # slow examples are slow both times
     total = sorted(a + b for a, b in zip(read, examples.augment_ms, strict=True))
     middle = total[len(total) // 2]
     slow = [value for value in total if value >= TAIL_TIMES * middle]
@@ -53,20 +53,20 @@ def slow_sample_tail(case: Case) -> str:
         return ""
     return (
         f"{len(slow)} of {len(total)} examples take {format_percent(share)} of the loading time: {format_ms(slow[-1])} "
-        f"where the middle one takes {format_ms(middle)}. Cut or convert the slow ones, or let workers run further "
-        "ahead (prefetch_factor)."
+        f"with a median of {format_ms(middle)}. Cut or convert the slow ones, or prefetch "
+        "more (prefetch_factor)."
     )
 
 
 def thread_oversubscription(case: Case) -> str:
-    """Workers and torch's threads share cores and wait for each other."""
+    """Workers and torch's threads compete for cores."""
     best, current = case.same_way, case.current
     if best is None or best.measured_ms is None or not current.num_workers or best.threads == current.threads:
         return ""
     count = current.threads or case.report.host.torch_threads
     return (
         f"{plural(current.num_workers, 'worker')} and {plural(count, 'thread')} of torch share "
-        f"{plural(max(1, int(case.report.host.usable_cores)), 'core')} and wait for each other: a step takes "
+        f"{plural(max(1, int(case.report.host.usable_cores)), 'core')} and compete for them: a step takes "
         f"{format_ms(case.step_ms)}, with {best.name} {format_ms(best.measured_ms)}. Use that."
     )
 
@@ -79,7 +79,7 @@ def too_many_workers(case: Case) -> str:
     if case.step_ms < (1 + MARGIN) * best.measured_ms:
         return ""
     return (
-        f"{plural(current.num_workers, 'worker')} share {case.report.host.cores:.1f} cores' worth of work: a step "
+        f"{plural(current.num_workers, 'worker')} share {case.report.host.cores:.1f} effective cores: a step "
         f"takes {format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}. "
         f"Use {best.num_workers}."
     )
@@ -114,28 +114,31 @@ def fetch_bound(case: Case) -> str:
     if not case.matters(batch_waiting):
         return ""
     return (
-        f"Reading an example waits {format_ms(waiting)} of {format_ms(max(first, again))} for storage, while the cores "
+        f"Reading an example waits {format_ms(waiting)} of {format_ms(max(first, again))} for storage, while cores "
         "are free. Use more workers, or move the data closer (local disk, memory, larger files)."
     )
 
 
 def transport_bound(case: Case) -> str:
-    """What workers send arrives slowly, or is slow to put together."""
+    """Batches are slow to send or to collate."""
     receive = case.signals.receive_ms
     each = case.batch_ms / max(1, case.current.num_workers)
     if case.waits and case.current.num_workers and receive and receive >= RECEIVES * case.step_ms and receive > each:
         return (
-            f"A batch takes {format_ms(receive)} from a worker to the training process, of a {format_ms(case.step_ms)} "
-            "step, and no number of workers makes that less. Send less: cut clips before they are sent, or float16."
+            f"Sending a batch from a worker to the training process takes {format_ms(receive)} of a "
+            f"{format_ms(case.step_ms)} "
+            "step; more workers do not help. Send less: crop clips in the workers, or send float16."
         )
-    dearest = case.stages[0] if case.stages else None
-    if not case.waits or dearest is None or dearest.name != "collate" or not case.matters(dearest.ms_per_batch or 0.0):
+    slowest = case.stages[0] if case.stages else None
+    if not case.waits or slowest is None or slowest.name != "collate" or not case.matters(slowest.ms_per_batch or 0.0):
         return ""
-    return f"{_share(case, dearest)} goes into collate ({_cost(dearest)}). Simplify collate_fn, or send fewer fields."
+    return (
+        f"{_share(case, slowest)} is spent in collate ({_cost(slowest)}). Simplify collate_fn, or return fewer fields."
+    )
 
 
 def main_thread_bound(case: Case) -> str:
-    """The training process has so much to do besides the step that workers wait for it."""
+    """The training process is busy besides the step, so that workers wait for it."""
     device = device_ms(case.report, replace(case.current, threads=None))
     if not case.waits or not case.current.num_workers or device is None:
         return ""
@@ -143,79 +146,84 @@ def main_thread_bound(case: Case) -> str:
     if own < MOST_OF * (case.step_ms - case.model_ms):
         return ""
     return (
-        f"The training process spends {format_ms(own)} of a {format_ms(case.step_ms)} step on taking a batch and on "
-        "what is behind the cut, and no number of workers makes that less. Run more of the chain in the workers, and "
+        f"The training process spends {format_ms(own)} of a {format_ms(case.step_ms)} step on receiving a batch and "
+        "on the ops after the cut; more workers do not help. Run more of the chain in the workers, and "
         "send less."
     )
 
 
 def sandbagged_wait(case: Case) -> str:
-    """The step hardly waits but is slower than the model alone: workers take its cores."""
+    """The step hardly waits but is slower than the model alone: workers compete for its cores."""
     if not case.waits or not case.current.num_workers or case.wait_ms is None:
         return ""
     if case.wait_ms > HARDLY_WAITS * (case.step_ms - case.model_ms):
         return ""
     return (
-        f"Only {format_ms(case.wait_ms)} of a step is waiting for data, but the step takes {format_ms(case.step_ms)} "
-        f"where the model alone takes {format_ms(case.model_ms)}: workers slow it down. Give them less to do, or use "
+        f"Only {format_ms(case.wait_ms)} of a step is spent waiting for data, but the step takes "
+        f"{format_ms(case.step_ms)} "
+        f"and the model alone {format_ms(case.model_ms)}: workers slow it down. Run less in them, or use "
         "fewer."
     )
 
 
 def order_blocks_split(case: Case) -> str:
-    """An op could run on the device, but stands before one that cannot."""
-    dearest, last = _dearest_op(case), case.report.chain.device_from - 1  # the op that has to run in a worker
-    if dearest is None or dearest.op is None or dearest.op >= last or case.device_stage(dearest.op) is None:
+    """An op could run on the device, but comes before one that cannot."""
+    slowest, last = _slowest_op(case), case.report.chain.device_from - 1  # the op that has to run in a worker
+    if slowest is None or slowest.op is None or slowest.op >= last or case.device_stage(slowest.op) is None:
         return ""
     reason = case.report.chain.device_from_reason.rstrip(".")
     return (
-        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which could run on the device but for "
-        f"the order ({reason}). Put it behind, if that order is as good for your data."
+        f"{_share(case, slowest)} is spent in {slowest.name} ({_cost(slowest)}), which could run on the device "
+        f"except for the order ({reason}). Move it after that op, if your data allows it."
     )
 
 
 def cpu_only_transform(case: Case) -> str:
-    """The dearest op has no device build."""
-    dearest = _dearest_op(case)
-    if dearest is None or dearest.op is None or case.device_stage(dearest.op) is not None:
+    """The slowest op has no device build."""
+    slowest = _slowest_op(case)
+    if slowest is None or slowest.op is None or case.device_stage(slowest.op) is not None:
         return ""
     return (
-        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}), which has no device build. Apply it "
+        f"{_share(case, slowest)} is spent in {slowest.name} ({_cost(slowest)}), which has no device build. Apply it "
         "less often (p), apply it once to the files, or add workers."
     )
 
 
 def augment_cpu_bound(case: Case) -> str:
     """An op takes most of a worker's time."""
-    dearest = _dearest_op(case)
-    return "" if dearest is None else f"{_share(case, dearest)} goes into {dearest.name}{_elsewhere(case, dearest)}."
+    slowest = _slowest_op(case)
+    return (
+        ""
+        if slowest is None
+        else f"{_share(case, slowest)} is spent in {slowest.name}{_cost_on_device(case, slowest)}."
+    )
 
 
 def decode_bound(case: Case) -> str:
     """Decoding takes most of a worker's time."""
-    dearest = case.stages[0] if case.stages else None
-    if not case.waits or dearest is None or dearest.op is not None or dearest.name == "collate":
+    slowest = case.stages[0] if case.stages else None
+    if not case.waits or slowest is None or slowest.op is not None or slowest.name == "collate":
         return ""
     return (
-        f"{_share(case, dearest)} goes into {dearest.name} ({_cost(dearest)}). Store clips at the length and rate that "
-        "are trained with, in a format that decodes quickly (WAV)."
+        f"{_share(case, slowest)} is spent in {slowest.name} ({_cost(slowest)}). Store clips at the length and rate "
+        "used for training, in a format that decodes quickly (WAV)."
     )
 
 
 def unverified(case: Case) -> str:
-    """Nothing was measured that explains it: it holds of every case."""
+    """No measured cause explains the stall; applies to every case."""
     if case.stages:
         most = case.stages[0].name
-        why = f"no stage that was measured takes as much ({most} most). Measure again on a quiet machine."
+        why = f"no measured stage accounts for it (the slowest is {most}). Measure again on a quiet machine."
     else:
-        why = "why was not measured. A larger --budget tells."
-    return f"{format_percent(case.stall)} of a step is more than the model alone needs; {why}"
+        why = "its cause was not measured. Use a larger --budget."
+    return f"The stall is {format_percent(case.stall)} of a step; {why}"
 
 
-def _dearest_op(case: Case) -> StageCost | None:
-    """Return the dearest stage of loading a batch, if it is an op."""
-    dearest = case.stages[0] if case.stages and case.waits else None
-    return dearest if dearest is not None and dearest.op is not None else None
+def _slowest_op(case: Case) -> StageCost | None:
+    """Return the slowest stage of loading a batch, if it is an op."""
+    slowest = case.stages[0] if case.stages and case.waits else None
+    return slowest if slowest is not None and slowest.op is not None else None
 
 
 def _share(case: Case, stage: StageCost) -> str:
@@ -227,8 +235,8 @@ def _cost(stage: StageCost) -> str:
     return f"{format_ms(stage.ms_per_batch or 0.0)} a batch"
 
 
-def _elsewhere(case: Case, stage: StageCost) -> str:
-    """Say what the same op costs where the best cell runs it: on whole batches in the worker, or on the device."""
+def _cost_on_device(case: Case, stage: StageCost) -> str:
+    """Describe what the same op costs where the best candidate runs it: batched in a worker, or on the device."""
     best, batch = case.best, f" ({_cost(stage)})"
     there = worker_stages(case.report, best.cut, best.worker_engine) if best is not None else []
     ours = next((other.ms_per_batch for other in there if (other.op, other.engine) == (stage.op, "batched")), None)

@@ -1,27 +1,27 @@
-"""Causes in the training step itself, which no placement changes."""
+"""Causes in the training step itself, independent of placement."""
 
 from audioaug.decide.causes.case import Case, mean
 from audioaug.units import format_ms, format_percent, format_seconds, plural
 
 PADDED = 0.2
 CHURN = 1.5
-"""A first step on a shape takes so many times as long as the next."""
+"""Factor of the first step on a shape over the next."""
 
 SLOW_START = 0.2
-"""Of an epoch."""
+"""Share of an epoch."""
 
 SHORTEST_START = 1.0
-"""Seconds: what is less is paid once and forgotten."""
+"""Seconds below which the start of workers is negligible."""
 
 GAP = 0.05
-"""Of an epoch."""
+"""Share of an epoch."""
 
 MANY_PAGES, IN_KERNEL = 1000, 0.1
-"""Fresh pages a step, and the share of its CPU time, that are worth a word."""
+"""Page faults a step, and the kernel's share of CPU time, above which they are reported."""
 
 
 def model_bound(case: Case) -> str:
-    """Data comes in time."""
+    """Data arrives in time."""
     if not case.in_time:
         return ""
     return (
@@ -31,18 +31,18 @@ def model_bound(case: Case) -> str:
 
 
 def shape_churn(case: Case) -> str:
-    """Batches come in ever new shapes, and the first step on a shape is dear."""
+    """Batches have many shapes, and the first step on each is slow."""
     first, again, shapes = case.signals.first_step_ms, case.signals.again_step_ms, case.signals.batch_shapes
     if not first or not again or not shapes or shapes < 3 or first < CHURN * again:
         return ""
     return (
-        f"The first step on a new batch shape takes {format_ms(first)}, the next on it {format_ms(again)}, and "
-        f"{plural(shapes, 'shape')} came up in a few batches. Pad clips to a few fixed lengths."
+        f"The first step on a new batch shape takes {format_ms(first)}, the next one {format_ms(again)}, and "
+        f"{plural(shapes, 'shape')} occurred in a few batches. Pad clips to a few fixed lengths."
     )
 
 
 def padding_waste(case: Case) -> str:
-    """Clips of different lengths in one batch: much of it is silence, and the model works on that too."""
+    """Clips of different lengths share a batch, so the model processes padding."""
     examples = case.examples
     if examples is None or not case.in_time:
         return ""
@@ -50,16 +50,16 @@ def padding_waste(case: Case) -> str:
     if wasted < PADDED:
         return ""
     return (
-        f"{format_percent(wasted)} of a batch is padding, and the model works on it in each of its "
+        f"{format_percent(wasted)} of a batch is padding, which the model processes in each of its "
         f"{format_ms(case.model_ms)} steps. Put clips of similar lengths into one batch (a sampler that sorts by "
         "length)."
     )
 
 
 def padding(samples: tuple[int, ...], batch_size: int) -> float:
-    """Return the share of padding in batches of clips that are drawn like these: 1 - mean / expected longest.
+    """Return the expected share of padding in batches of such clips: 1 - mean / expected longest.
 
-    The longest of n drawn from m values is at most the k-th with probability (k / m) ** n.
+    The longest of n samples from m values is at most the k-th with probability (k / m) ** n.
     """
     ordered, count = sorted(samples), len(samples)
     longest = sum(
@@ -83,19 +83,19 @@ def step_syncs(case: Case) -> str:
 
 
 def page_faults(case: Case) -> str:
-    """Memory that the step frees goes back to the system, which clears it for the next step."""
+    """Memory that the step frees returns to the system, which clears it for the next step."""
     pages, share = case.signals.page_faults, case.signals.kernel_share
     if not pages or not share or pages < MANY_PAGES or share < IN_KERNEL:
         return ""
     return (
-        f"The kernel takes {format_percent(share)} of the step's CPU time: memory that is freed goes back to it, and "
-        f"it clears {pages:,.0f} pages again for each step. Keep the memory: start Python with "
+        f"The kernel takes {format_percent(share)} of the step's CPU time: freed memory returns to the system, which "
+        f"clears {pages:,.0f} pages for each step. Keep the memory: start Python with "
         "MALLOC_TRIM_THRESHOLD_=2147483647 and MALLOC_MMAP_THRESHOLD_=2147483647 in the environment (with glibc)."
     )
 
 
 def slow_start(case: Case) -> str:
-    """Workers take long to deliver their first batch, longer than an epoch then waits for all others."""
+    """Starting workers takes longer than an epoch waits for data."""
     start, steps = case.signals.start_seconds, case.epoch_steps
     if not case.current.num_workers or start is None or steps is None:
         return ""
@@ -107,17 +107,17 @@ def slow_start(case: Case) -> str:
     return (
         f"{workers} {'takes' if case.current.num_workers == 1 else 'take'} {format_seconds(starting)} to start, as "
         f"long as {round(starting * 1e3 / case.step_ms):,} steps; an epoch has {steps:,}. Keep them from "
-        "epoch to epoch (persistent_workers=True), and open what is large in the dataset lazily and once."
+        "epoch to epoch (persistent_workers=True), and open large resources of the dataset lazily."
     )
 
 
 def epoch_gap(case: Case) -> str:
-    """At the start of each epoch nothing is ready."""
+    """No batch is queued at the start of an epoch."""
     gap, steps = case.signals.epoch_gap_ms, case.epoch_steps
     if not case.current.num_workers or gap is None or steps is None or gap < GAP * steps * case.step_ms:
         return ""
     return (
         f"At the start of each epoch the workers take {format_ms(gap)} for a first batch, "
-        f"{format_percent(gap / (steps * case.step_ms))} of an epoch of {plural(steps, 'step')}. Let an epoch be "
-        "several passes over the data."
+        f"{format_percent(gap / (steps * case.step_ms))} of an epoch of {plural(steps, 'step')}. Use longer epochs "
+        "(several passes over the data)."
     )

@@ -1,19 +1,19 @@
 
 "use strict";
 
-// Without this script the page says the same; so the controls that need it are hidden until now.
+// The page is complete without this script; controls that need it are hidden until now.
 for (const controls of document.querySelectorAll(".controls")) controls.hidden = false;
 
 for (const button of document.querySelectorAll("button.copy")) {
   const code = button.parentElement.previousElementSibling;
-  const told = button.parentElement.querySelector(".copied");
+  const status = button.parentElement.querySelector(".copied");
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(code.innerText);
-      told.textContent = "Copied.";
+      status.textContent = "Copied.";
     } catch {
       getSelection().selectAllChildren(code);
-      told.textContent = "Selected: copy it with the keyboard.";
+      status.textContent = "Selected: copy it with the keyboard.";
     }
   });
 }
@@ -25,9 +25,9 @@ for (const player of document.querySelectorAll("audio")) {
   });
 }
 
-const cells = document.getElementById("cells");
-if (cells) {
-  const body = cells.tBodies[0];
+const table = document.getElementById("candidates");
+if (table) {
+  const body = table.tBodies[0];
   const rows = [...body.rows].filter((row) => !("fixed" in row.dataset));
 
   const few = 12;
@@ -44,7 +44,7 @@ if (cells) {
     for (const row of rows) row.hidden = !shown.includes(row);
     all.hidden = wanted.length <= few;
     all.textContent = `All ${wanted.length}`;
-    document.getElementById("shown").textContent = `${shown.length} of ${rows.length} cells`;
+    document.getElementById("shown").textContent = `${shown.length} of ${rows.length} candidates`;
   };
   find.addEventListener("input", filter);
   onlyMeasured.addEventListener("change", filter);
@@ -54,7 +54,7 @@ if (cells) {
   });
   filter();
 
-  const headers = [...cells.tHead.rows[0].cells];
+  const headers = [...table.tHead.rows[0].cells];
   for (const header of headers) {
     const button = document.createElement("button");
     button.type = "button";

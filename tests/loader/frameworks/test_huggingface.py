@@ -70,7 +70,7 @@ def trainer_of(folder: Path, workers: int = 0, **options: Any) -> tuple[Any, Wit
         **options,
     )
     model = tiny_model()
-    callbacks = [names["GoOn"]()] if options.get("ignore_data_skip") else []
+    callbacks = [names["ResumeLoader"]()] if options.get("ignore_data_skip") else []
     trainer = names["AugmentedTrainer"](
         model, arguments, train_dataset=DATASET, eval_dataset=VALID, callbacks=callbacks
     )

@@ -1,0 +1,216 @@
+"""Candidates as running Loaders, and how many workers this machine has room for."""
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from audioaug.advise.clips import POOL, Restarting, sample_indices
+from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.core import Chain
+from audioaug.decide.limits import Needs, most_workers
+from audioaug.decide.shortlist import placement_of
+from audioaug.errors import AudioaugError, DataError, MeasurementError
+from audioaug.loader import Loader
+from audioaug.loader.pickling import WorkerBatch, why_not_picklable
+from audioaug.loader.prefetch import tensors
+from audioaug.measure import files_open, free_shared_memory
+from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFacts, Notice, Plan, plan_of
+from audioaug.units import plural
+
+CACHED, FEW_CACHED = 8, 4
+"""Batches kept on the device for the ceiling; fewer with a small budget."""
+
+
+class EndlessBatches:
+    """Shuffled batches of indices without end, so that no end of an epoch is timed.
+
+    A large dataset is sampled: its files are then in the page cache for all candidates.
+    """
+
+    def __init__(self, size: int, batch_size: int, seed: int = 0) -> None:
+        self.pool, self.batch_size, self.seed = sample_indices(size, POOL, seed), batch_size, seed
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __iter__(self) -> Iterator[list[int]]:
+        draw, pending = random.Random(self.seed), list[int]()
+        while True:
+            while len(pending) < self.batch_size:
+                pending += draw.sample(self.pool, len(self.pool))
+            batch, pending = pending[: self.batch_size], pending[self.batch_size :]
+            yield batch
+
+
+class RaceBatches(EndlessBatches):
+    """Endless batches in the order of a race: ``warm_up`` batches, then ``discard`` and ``block`` batches in turn.
+
+    The blocks of a round hold the same batches for every candidate; a shorter block is a prefix of a longer one. With
+    ``cached`` every block cycles through that many batches, those that the ceiling has on the device.
+    """
+
+    def __init__(
+        self, size: int, batch_size: int, discard: int, block: int, seed: int = 0, cached: int = 0, warm_up: int = 1
+    ) -> None:
+        super().__init__(size, batch_size, seed)
+        self.discard, self.block, self.cached, self.warm_up = discard, block, cached, warm_up
+
+    def __iter__(self) -> Iterator[list[int]]:
+        others = super().__iter__()
+        yield from itertools.islice(others, self.warm_up)
+        for number in itertools.count():
+            yield from itertools.islice(others, self.discard)
+            yield from itertools.islice(self._of_round(number), self.block)
+
+    def _of_round(self, number: int) -> Iterator[list[int]]:
+        if self.cached:
+            return itertools.cycle(itertools.islice(super().__iter__(), self.cached))
+        draw = random.Random(f"{self.seed} {number}")
+        return (draw.choices(self.pool, k=self.batch_size) for _ in itertools.count())
+
+
+def candidate_of(plan: Plan, chain: Chain) -> Candidate:
+    """Return the candidate that a plan for this chain describes."""
+    knobs = {name: getattr(plan, name) for name in SHARED_FIELDS}
+    return Candidate(placement_of(plan.cut, len(chain)), **knobs)
+
+
+def candidate_at(
+    chain: Chain, cut: int, workers: int, status: CandidateStatus = "predicted", reason: str = ""
+) -> Candidate:
+    """Return the candidate with that cut and number of workers, and defaults otherwise."""
+    return Candidate(placement_of(cut, len(chain)), cut, num_workers=workers, status=status, reason=reason)
+
+
+def open_loader(job: TrainingJob, candidate: Candidate, batches: Iterable[list[int]] | None = None) -> Loader:
+    """Return the Loader that users would train with under this candidate's plan, on ``batches`` or endless ones.
+
+    A stream keeps its own order and restarts when it ends.
+    """
+    if job.is_stream:
+        return _loader(job, candidate, Restarting(job.dataset), batch_size=job.batch_size)
+    batches = EndlessBatches(len(job.dataset), job.batch_size) if batches is None else batches
+    return _loader(job, candidate, job.dataset, batch_sampler=batches)
+
+
+def open_brief_loader(job: TrainingJob, candidate: Candidate) -> Loader:
+    """Return a Loader whose epochs have one batch for each worker."""
+    if job.is_stream:
+        return _loader(job, candidate, Restarting(job.dataset, job.batch_size), batch_size=job.batch_size)
+    indices = sample_indices(len(job.dataset), job.batch_size)
+    return _loader(job, candidate, job.dataset, batch_sampler=[indices for _ in range(candidate.num_workers)])
+
+
+def _loader(job: TrainingJob, candidate: Candidate, dataset: Any, **order: Any) -> Loader:
+    return Loader(
+        dataset,
+        job.chain,
+        plan_of(candidate, job.chain.hash, job.precision),
+        device=job.device,
+        collate_fn=job.collate_fn,
+        pad=job.pad,
+        on_error="skip",
+        lengths=job.lengths,
+        targets=job.targets,
+        audio_key=job.audio_key,
+        **order,
+    )
+
+
+def queued_batches(candidate: Candidate) -> int:
+    """Return how many steps to leave untimed: the batches that workers may have queued, or the first one."""
+    return candidate.queue + 2 if candidate.num_workers else 1
+
+
+def cached_batches(job: TrainingJob, candidate: Candidate, count: int = CACHED) -> list[Any]:
+    """Return ``count`` batches on the device; raise ``DataError`` if they cannot be loaded."""
+    try:
+        feeder = iter(open_loader(job, replace(candidate, num_workers=0)))
+        return [next(feeder) for _ in range(count)]
+    except AudioaugError:
+        raise
+    except StopIteration:
+        raise DataError(f"{job.name}: the dataset is empty.", "It needs at least one example.") from None
+    except Exception as error:
+        reason = in_one_line(error, job.path)
+        raise DataError(
+            f"{job.name}: a batch cannot be loaded: {reason}", "Check `dataset` and `collate_fn`."
+        ) from None
+
+
+def needs_of(job: TrainingJob, message: WorkerBatch, start_method: str) -> Needs:
+    """Return the resources that a worker sending such messages needs."""
+    assert message.prepared is not None
+    sent = [*tensors(message.batch), message.prepared.numbers]
+    return Needs(
+        batch_bytes=sum(tensor.nbytes for tensor in sent),
+        batch_tensors=len(sent),
+        files_open=files_open(),
+        shared_free_bytes=free_shared_memory(),
+        unpicklable="" if start_method == "fork" else why_unpicklable(job),
+    )
+
+
+def why_unpicklable(job: TrainingJob) -> str:
+    """Return what cannot be pickled for a worker that is not forked, and why; an empty string if everything can."""
+    return why_not_picklable({"dataset": job.dataset, "collate_fn": job.collate_fn, "augment": job.chain})
+
+
+MOST_PROCESSES = 32
+"""Most workers alive at the same time, over all loaders."""
+
+
+@dataclass(frozen=True)
+class WorkerCounts:
+    """The requested worker counts (``None``: from the number of cores), and the limits of this machine."""
+
+    host: HostFacts
+    asked: tuple[int, ...] | None
+    today: int
+    needs: Needs = field(default_factory=Needs)
+
+    @property
+    def most(self) -> int:
+        """The most workers that can be alive at the same time."""
+        return most_workers(self.host, self.needs, MOST_PROCESSES)[0]
+
+    def why_no_more(self, count: int = MOST_PROCESSES) -> Notice | None:
+        """Return the limit that rules out ``count`` workers, if there is one."""
+        return most_workers(self.host, self.needs, count)[1]
+
+    def check(self, count: int) -> None:
+        """Raise ``MeasurementError`` if this machine cannot run ``count`` workers."""
+        if count > self.most:
+            limit = self.why_no_more(count)
+            raise MeasurementError(f"The plan's {plural(count, 'worker')} cannot be run.", limit.text if limit else "")
+
+    def with_memory(self, worker_bytes: int) -> "WorkerCounts":
+        """Return the counts given a worker that uses this much memory of its own."""
+        largest = max(worker_bytes, self.needs.worker_bytes or 0)
+        return replace(self, needs=replace(self.needs, worker_bytes=largest))
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The requested counts, else 0, powers of two, the number of usable cores, and today's."""
+        if self.asked is not None:
+            return self.asked
+        most = max(1, int(self.host.usable_cores))
+        counts = {0, most, self.today} | {2**k for k in range(10) if 2**k <= most}
+        return tuple(sorted(counts))
+
+    @property
+    def possible(self) -> tuple[int, ...]:
+        """The wanted counts that this machine can run."""
+        return tuple(count for count in self.wanted if count <= self.most) or (0,)
+
+    def impossible(self, chain: Chain, cuts: range) -> Iterator[Candidate]:
+        """Yield an infeasible candidate, with the reason, for each other count at the first and the last possible
+        cut.
+        """
+        limit = self.why_no_more()
+        for cut in {cuts[0], cuts[-1]}:
+            for count in self.wanted:
+                if count > self.most:
+                    yield candidate_at(chain, cut, count, status="infeasible", reason=limit.text if limit else "")

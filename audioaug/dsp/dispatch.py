@@ -1,0 +1,185 @@
+"""Dispatch: which of a primitive's implementations runs.
+
+A primitive is declared once, by its definition in torch operations, which runs anywhere. Beside it may stand a loop,
+which numba compiles for CPUs (``dsp.loops``), and a kernel, which Triton compiles for NVIDIA GPUs:
+
+    @primitive
+    def doubled(x_RCT): ...
+
+    @doubled.loop()
+    def _double_by_loop(x_RCT): ...
+
+    @doubled.kernel(when=_is_contiguous)
+    def _double_by_kernel(x_RCT): ...
+
+All take the same arguments, and the first one, a tensor, decides. ``AUDIOAUG_BACKEND=torch`` or ``backend("torch")``
+leaves only the definitions.
+"""
+
+import contextlib
+import functools
+import importlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar
+
+import torch
+
+from audioaug.errors import UsageError
+from audioaug.internals import operations_are_watched
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Implementation: TypeAlias = Literal["torch", "loop", "kernel"]
+
+FASTEST: dict[str, Implementation] = {"cpu": "loop", "cuda": "kernel"}
+"""What runs on a type of device if it can: tests let the CPU run kernels, which Triton interprets there."""
+
+BACKENDS = ("auto", "torch")
+
+LEAST_TRITON = 3, 6
+"""The first version that the kernels were tested with; 3.0, which torch 2.4 brings, makes wrong noise."""
+
+CACHED = 2**19
+"""This many samples, and what is computed from them on the way, fit into a CPU's cache: 2 MiB of float32."""
+
+
+def _known(name: str) -> str:
+    if name not in BACKENDS:
+        raise UsageError(f"AUDIOAUG_BACKEND is {name!r}, which is not a backend.", f"Known: {', '.join(BACKENDS)}.")
+    return name
+
+
+_backend = _known(os.environ.get("AUDIOAUG_BACKEND", "auto"))
+
+
+@contextlib.contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Choose implementations within this block, for all threads of this process.
+
+    Args:
+        name: ``"torch"`` for the definitions only, or ``"auto"`` for the fastest that each device supports.
+
+    Raises:
+        UsageError: there is no such backend.
+    """
+    global _backend
+    before, _backend = _backend, _known(name)
+    try:
+        yield
+    finally:
+        _backend = before
+
+
+class Primitive(Generic[P, T]):
+    """A function on a tensor, its definition in torch operations, and faster implementations of it."""
+
+    def __init__(self, definition: Callable[Concatenate[torch.Tensor, P], T]) -> None:
+        self.definition = definition
+        self._declared: dict[Implementation, list[tuple[Any, Any]]] = {}
+        functools.update_wrapper(self, definition)
+
+    def __call__(self, x: torch.Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the first implementation of those for x whose condition holds, else the definition."""
+        fastest = FASTEST.get(x.device.type, "torch")
+        if fastest in self._declared and supports(fastest, x):
+            for function, when in self._declared[fastest]:
+                if when is None or when(x, *args, **kwargs):
+                    return function(x, *args, **kwargs)
+        return self.definition(x, *args, **kwargs)
+
+    def loop(self, when: Callable[Concatenate[torch.Tensor, P], bool] | None = None) -> "Decorator[P, T]":
+        """Declare a function that does the same by loops on a CPU; perhaps only ``when`` its arguments allow it."""
+        return self._declare("loop", when)
+
+    def kernel(self, when: Callable[Concatenate[torch.Tensor, P], bool] | None = None) -> "Decorator[P, T]":
+        """Declare a function that does the same by kernels on an NVIDIA GPU; as ``loop``."""
+        return self._declare("kernel", when)
+
+    def _declare(self, kind: Implementation, when: Any) -> "Decorator[P, T]":
+        def declare(function: Callable[Concatenate[torch.Tensor, P], T]) -> Callable[Concatenate[torch.Tensor, P], T]:
+            self._declared.setdefault(kind, []).append((function, when))
+            return function
+
+        return declare
+
+
+Decorator: TypeAlias = Callable[[Callable[Concatenate[torch.Tensor, P], T]], Callable[Concatenate[torch.Tensor, P], T]]
+
+
+def primitive(definition: Callable[Concatenate[torch.Tensor, P], T]) -> Primitive[P, T]:
+    """Declare a primitive by its torch definition."""
+    return Primitive(definition)
+
+
+def implementation_for(x: torch.Tensor) -> Implementation:
+    """Return which implementation of a primitive runs on x, if it has that one."""
+    fastest = FASTEST.get(x.device.type, "torch")
+    return fastest if supports(fastest, x) else "torch"
+
+
+def supports(implementation: Implementation, x: torch.Tensor) -> bool:
+    """Return whether loops, or kernels, may be used on x, a tensor on a device that has them.
+
+    While a CUDA graph is captured, kernels are recorded like any other, though operations are watched then.
+    """
+    if implementation == "torch" or _backend == "torch":
+        return implementation == "torch"
+    if implementation == "loop":
+        return not needs_torch_ops(x) and is_installed("numba")
+    return kernels_are_usable() and (not needs_torch_ops(x) or (x.is_cuda and torch.cuda.is_current_stream_capturing()))
+
+
+def needs_torch_ops(x: torch.Tensor) -> bool:
+    """Return whether what is done with x has to be torch operations: for a gradient, or since they are traced."""
+    traced = torch.compiler.is_compiling() or operations_are_watched()
+    return traced or (x.requires_grad and torch.is_grad_enabled())
+
+
+@functools.cache
+def is_installed(compiler: str) -> bool:
+    """Return whether the module that compiles can be imported."""
+    try:
+        importlib.import_module(compiler)
+    except ImportError:  # also where numpy is newer than numba knows
+        return False
+    return True
+
+
+def kernels_are_usable() -> bool:
+    """Return whether Triton is installed, in a version that the kernels were tested with."""
+    return is_installed("triton") and _triton_version() >= LEAST_TRITON
+
+
+@functools.cache
+def _triton_version() -> tuple[int, ...]:
+    found: str = importlib.import_module("triton").__version__
+    return tuple(map(int, re.findall(r"\d+", found)[:2]))
+
+
+def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, **constants: Any) -> None:
+    """Launch this many programs of a kernel on the device that x, its first argument, is on."""
+    with torch.cuda.device_of(x):
+        kernel[tuple(grid)](x, *arguments, **constants)
+
+
+def map_chunks(work: Callable[[slice], torch.Tensor], x_RCT: torch.Tensor, samples: int) -> torch.Tensor:
+    """Return what ``work`` makes of all rows: on a CPU in chunks that stay in its cache, else of all rows together.
+
+    Args:
+        work: returns the result for a slice of the rows, (R, ...).
+        x_RCT: these rows.
+        samples: of a row, at its longest on the way.
+    """
+    rows = len(x_RCT)
+    chunk = _chunk(samples) if x_RCT.device.type == "cpu" and not needs_torch_ops(x_RCT) else rows
+    if chunk >= rows:
+        return work(slice(0, rows))
+    return torch.cat([work(slice(first, first + chunk)) for first in range(0, rows, chunk)])
+
+
+def _chunk(samples: int) -> int:
+    """Return how many rows fit into the cache, as many for each thread, since loops give each its own rows."""
+    threads = torch.get_num_threads()
+    return max(1, CACHED // max(1, samples) // threads) * threads

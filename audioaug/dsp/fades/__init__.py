@@ -1,0 +1,153 @@
+"""Fade curves, as audiomentations uses them where it cuts or joins audio, and segments of rows that they fade.
+
+Shapes: B examples, C channels, T samples, W samples of a segment; R rows, a channel of an example each.
+"""
+
+import torch
+
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.loops import Floats, Integers, loop, run
+from audioaug.dsp.windows import BLOCK, read, write
+
+EQUAL_ENERGY, EQUAL_GAIN = 1.4186, -0.70912
+"""How a fade bends."""
+
+
+def crossfade(position: torch.Tensor, length: "int | torch.Tensor", equal_energy: bool) -> torch.Tensor:
+    """Return the gain of a fade-in at sample ``position`` of ``length`` samples: 0 before it, 1 after it.
+
+    Equal energy suits unrelated sounds, equal gain the same sound on both sides.
+
+    Reference: Signalsmith Audio, "A cheap energy-preserving-ish crossfade" (2021); ``get_crossfade_mask_pair``.
+    """
+    last = max(length - 1, 1) if isinstance(length, int) else (length - 1).clamp(min=1)
+    x = (position / last).clamp_(0.0, 1.0)
+    bend = torch.addcmul(x, x, x, value=-1.0)
+    return (bend * (EQUAL_ENERGY if equal_energy else EQUAL_GAIN)).add_(1.0).mul_(bend).add_(x).square_()
+
+
+@primitive
+def silence_segment(
+    y_BCT: torch.Tensor, start_B: torch.Tensor, count_B: torch.Tensor, fade_B: torch.Tensor, longest_fade: int
+) -> torch.Tensor:
+    """Silence ``count`` samples of each example, from ``start`` on, with fades inside; in place. Returns the examples.
+
+    Args:
+        y_BCT: the examples.
+        start_B: where the segment begins; all of it lies within the example.
+        count_B: how long it is.
+        fade_B: how long each fade is: at least 1, which is none, and at most half of the segment.
+        longest_fade: the length that no fade exceeds.
+    """
+    # Blocks that lie in the segment are silent; around its ends, each sample has a gain of its own.
+    start_B1, count_B1, fade_B1, samples = start_B[:, None], count_B[:, None], fade_B[:, None], y_BCT.shape[-1]
+    end_B1, whole = start_B1 + count_B1, samples // BLOCK
+    block_N = torch.arange(0, samples, BLOCK, device=y_BCT.device)
+    heard_BN = (block_N < start_B1) | (block_N + BLOCK > end_B1)
+    width = min(samples, BLOCK + longest_fade)
+    begin_B2 = torch.cat([start_B1, end_B1 - width], dim=1).clamp(0, samples - width)
+    around_BCKW = read(y_BCT, begin_B2, width)
+    y_BCT[..., : whole * BLOCK].unflatten(-1, (whole, BLOCK)).mul_(heard_BN[:, None, :whole, None])
+    y_BCT[..., whole * BLOCK :].mul_(heard_BN[:, None, whole:])
+    for begin_B, around_BCW in zip(begin_B2.unbind(1), around_BCKW.unbind(2)):
+        after_BW = begin_B[:, None] + torch.arange(width, device=y_BCT.device) - start_B1
+        outward_BW = (after_BW - (count_B1 - 1) / 2).abs_() - ((count_B1 + 1) / 2 - fade_B1)
+        write(y_BCT, begin_B, around_BCW * crossfade(outward_BW, fade_B1, equal_energy=False)[:, None])
+    return y_BCT
+
+
+def _is_contiguous(y_BCT: torch.Tensor, *_: object, **__: object) -> bool:
+    return y_BCT.is_contiguous()
+
+
+def _rows_are_contiguous(y_BCT: torch.Tensor, *_: object, **__: object) -> bool:
+    return y_BCT.stride(-1) == 1
+
+
+@silence_segment.loop(when=_is_contiguous)
+def _silence_by_loop(
+    y_BCT: torch.Tensor, start_B: torch.Tensor, count_B: torch.Tensor, fade_B: torch.Tensor, longest_fade: int
+) -> torch.Tensor:
+    rows_RT, numbers = y_BCT.flatten(0, 1), (start_B, count_B, fade_B, EQUAL_GAIN, y_BCT.shape[1])
+    run(_silence_rows, len(rows_RT), *numbers, rows_RT, most_threads=1)
+    return y_BCT
+
+
+@silence_segment.kernel(when=_rows_are_contiguous)
+def _silence_by_kernel(
+    y_BCT: torch.Tensor, start_B: torch.Tensor, count_B: torch.Tensor, fade_B: torch.Tensor, longest_fade: int
+) -> torch.Tensor:
+    from audioaug.dsp.fades import kernel
+
+    kernel.silence_segment(y_BCT, start_B, count_B, fade_B, EQUAL_GAIN)
+    return y_BCT
+
+
+@primitive
+def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch.Tensor:
+    """Fade out ``fade`` samples before each example's stitch and in after it; in place where it can be.
+
+    A stitch may lie outside the example.
+    """
+    # Places beyond the example are its ends, and get what these get.
+    place_BW = (stitch_B[:, None] + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)
+    distance_BW = torch.maximum(place_BW - stitch_B[:, None], stitch_B[:, None] - 1 - place_BW)
+    place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
+    faded_BCW = y_BCT.gather(-1, place_BCW) * crossfade(distance_BW, fade, equal_energy=True)[:, None]
+    scatter = y_BCT.scatter if y_BCT.requires_grad else y_BCT.scatter_  # gradients need what was gathered from
+    return scatter(-1, place_BCW, faded_BCW)
+
+
+@fade_around.loop(when=_is_contiguous)
+def _fade_by_loop(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch.Tensor:
+    rows_RT, numbers = y_BCT.flatten(0, 1), (stitch_B, fade, EQUAL_ENERGY, y_BCT.shape[1])
+    run(_fade_rows, len(rows_RT), *numbers, rows_RT, most_threads=1)
+    return y_BCT
+
+
+@fade_around.kernel(when=_rows_are_contiguous)
+def _fade_by_kernel(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch.Tensor:
+    from audioaug.dsp.fades import kernel
+
+    kernel.fade_around(y_BCT, stitch_B, fade, EQUAL_ENERGY)
+    return y_BCT
+
+
+@loop
+def _silence_rows(
+    start_B: Integers,
+    count_B: Integers,
+    fade_B: Integers,
+    bend_by: float,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    for row in range(first, last):
+        start, count, fade = start_B[row // channels], count_B[row // channels], fade_B[row // channels]
+        segment_T = y_RT[row, start : start + count]
+        for t in range(min(fade, count)):
+            gain = _crossfade(fade - 1 - t, fade, bend_by)
+            segment_T[t] *= gain
+            segment_T[count - 1 - t] *= gain
+        segment_T[fade : count - fade] = 0.0
+
+
+@loop
+def _fade_rows(
+    stitch_B: Integers, fade: int, bend_by: float, channels: int, y_RT: Floats, first: int, last: int
+) -> None:
+    for row in range(first, last):
+        stitch = stitch_B[row // channels]
+        for t in range(max(0, stitch - fade), min(stitch + fade, y_RT.shape[1])):
+            y_RT[row, t] *= _crossfade(max(t - stitch, stitch - 1 - t), fade, bend_by)
+
+
+@loop
+def _crossfade(position: int, length: int, bend_by: float) -> float:
+    """Return what ``crossfade`` does, within the fade."""
+    x = position / max(length - 1, 1)
+    bend = x - x * x
+    gain = (bend_by * bend + 1.0) * bend + x
+    return gain * gain

@@ -1,0 +1,73 @@
+"""A kernel that makes white Gaussian noise, or adds it to a batch.
+
+Shapes: R rows, C channels, T samples.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from audioaug.dsp import dispatch
+
+BLOCK = 1024
+"""Samples that a program computes."""
+
+
+def add_noise(x_RCT: torch.Tensor, key_R: torch.Tensor, gain_R: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return ``x + gain * noise.gaussian(key)``, written to ``out``, which may be x; both are contiguous."""
+    return _launch(out, x_RCT, key_R, gain_R, adds=True)
+
+
+def noise(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
+    """Return what ``noise.gaussian`` does, (R, C, T)."""
+    out = torch.empty(len(key_R), channels, samples, device=key_R.device)
+    return _launch(out, out, key_R, key_R, adds=False)
+
+
+def _launch(
+    out: torch.Tensor, x_RCT: torch.Tensor, key_R: torch.Tensor, gain_R: torch.Tensor, adds: bool
+) -> torch.Tensor:
+    rows, channels, samples = out.shape
+    grid = rows * channels, triton.cdiv(samples, BLOCK)
+    dispatch.launch(_make, grid, out, x_RCT, key_R, gain_R, channels, samples, ADDS=adds, BLOCK=BLOCK)
+    return out
+
+
+@triton.jit
+def _make(
+    y_ptr,
+    x_ptr,
+    key_ptr,
+    gain_ptr,
+    channels,
+    samples,
+    ADDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    part = tl.program_id(0)  # a row's channel
+    row, channel = part // channels, part % channels
+    both = _hash_64(_hash_64(tl.load(key_ptr + row)) + channel + 1)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < samples
+    # The hash, as in _hash_32 of the torch definition.
+    z = (place // 2).to(tl.uint32) * 0x9E3779B9 + both.to(tl.uint32)
+    z = (z ^ (z >> 16)) * 0x7FEB352D + (both >> 32).to(tl.uint32)
+    z = (z ^ (z >> 15)) * 0x846CA68B
+    bits = (z ^ (z >> 16)).to(tl.int32, bitcast=True)
+    # Of a pair, the first is the radius times the cosine of the angle, the second times its sine.
+    angle = bits.to(tl.float32) * (6.283185307179586 * 2.0**-32)
+    share = ((bits & 0xFFFFF).to(tl.float32) + 0.5) * 2.0**-20
+    value = tl.sqrt(-2.0 * tl.log(share)) * tl.cos(angle - (place % 2).to(tl.float32) * 1.5707963267948966)
+    at = part.to(tl.int64) * samples + place
+    if ADDS:
+        value = tl.load(x_ptr + at, mask=inside) + tl.load(gain_ptr + row) * value
+    tl.store(y_ptr + at, value, mask=inside)
+
+
+@triton.jit
+def _hash_64(key):
+    """Scramble 64 bits, as ``noise.hash_64``."""
+    z = key.to(tl.uint64) * 0x9E3779B97F4A7C15
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    return z ^ (z >> 31)
