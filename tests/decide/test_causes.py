@@ -227,8 +227,8 @@ def test_padding_is_a_share_and_grows_with_the_batch(samples, batch) -> None:
     st.integers(0, 8),
     st.integers(0, 3),
     st.booleans(),
-    st.floats(0, 2),
-    st.floats(0, 20),
+    st.floats(0, 2, allow_subnormal=False),
+    st.floats(0, 20, allow_subnormal=False),
 )
 @settings(max_examples=200, derandomize=True)
 def test_there_is_always_exactly_one_first_cause(model, step, workers, cut, gpu, share, ready) -> None:

@@ -53,7 +53,9 @@ def one_round(number: int) -> None:
     filler = SHARED / "filler"
     filler.write_bytes(bytes(chance.choice([0, ROOM // 2, ROOM - 4096 * chance.randint(1, 40)])))
     message = run_out_of_room(chance)
-    assert message.startswith("Shared memory, /dev/shm, is full: a batch does not fit ("), message
+    # torch 2.4 sometimes makes a file that it has no room for, and the worker is killed while it writes.
+    beginnings = "Shared memory, /dev/shm, is full: a batch does not fit (", "A worker (pid "
+    assert message.startswith(beginnings) and "/dev/shm" in message, message
     assert message.endswith(
         "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
     )

@@ -28,6 +28,11 @@ def folder_with(path: Path, good: int, bad: tuple[str, ...]) -> AudioFolder:
     return AudioFolder(path, RATE, seconds=0.25)
 
 
+def number_of(seen):
+    """Return how many of the warnings are audioaug's: Python 3.12 and later also warns about fork."""
+    return sum(issubclass(warning.category, AudioaugWarning) for warning in seen)
+
+
 def loader_of(dataset: Any, **options: Any) -> Loader:
     """Return a Loader that leaves out what cannot be read."""
     defaults = {"batch_size": 3, "plan": Plan(cut=1), "on_error": "skip"}
@@ -43,7 +48,7 @@ def test_corrupt_file_is_skipped_counted_and_warned_of_once(plan, tmp_path):
     with pytest.warns(AudioaugWarning, match=r"espeak_zzz\.wav cannot be decoded: .* It was left out") as seen:
         sizes = [len(wave) for wave, _ in loader]
     assert sizes == ([2, 3] if bad < 3 else [3, 2])
-    assert len(seen) == 1 and loader.skipped == 1
+    assert number_of(seen) == 1 and loader.skipped == 1
     assert seen[0].filename == __file__
     assert sum(len(wave) for wave, _ in loader) == 5 and loader.skipped == 2  # no second warning: it would be an error
 
@@ -215,7 +220,7 @@ def test_replace_fills_the_batch(workers, tmp_path):
     with pytest.warns(AudioaugWarning, match=message) as seen:
         first = list(loader)
     second = list(loader)
-    assert len(seen) == 1 and loader.skipped == 2
+    assert number_of(seen) == 1 and loader.skipped == 2
     assert [len(wave) for wave, _ in first + second] == [3, 3, 3, 3]
     assert loader.summary().startswith(
         f"2 examples could not be read and were replaced. The last one: {tmp_path}/aaa.wav"

@@ -149,6 +149,8 @@ plain = Iterator.__init__
 
 def as_if_pinned(self, loader):
     plain(self, loader)
+    if hasattr(self, "_register_persistent_workers_atexit"):  # torch 2.14
+        return self._register_persistent_workers_atexit()
     for worker in self._workers:
         atexit.register(Iterator._clean_up_worker, worker)
 
