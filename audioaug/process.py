@@ -23,10 +23,14 @@ While a command runs:
 - ``Interrupt``: the handler of SIGINT and ``sys.unraisablehook`` are replaced. Undone when the block is left.
 - ``skip_last_collection``: objects are exempt from the garbage collection at exit. The process ends.
 
-Not covered by the switch: ``plan.threads`` sets torch's number of threads during an iteration
-(``loader/processes.py``), compiled loops run in the threads of torch's own OpenMP, called through ctypes
-(``dsp/loops.py``), and the random generators that a reference transform draws from are seeded for that call and
-restored (``engine/cpu.py``). Private attributes of torch are read, and none is set (``internals.py``).
+Not covered by the switch, because a result depends on it or it is undone after each use:
+
+- torch's number of threads, during an iteration by a plan's ``threads`` (``loader/processes.py``), and in the commands
+  ``verify`` and ``advise``;
+- the threads of compiled loops, which run in torch's own OpenMP, called through ctypes (``dsp/loops.py``);
+- global random generators, seeded for one call of a reference transform and restored (``engine/cpu.py``).
+
+Private attributes of torch are only read (``internals.py``).
 """
 
 import atexit

@@ -98,12 +98,13 @@ def show(report: Report, json: str | None = None) -> None:
 def _measure(options: dict[str, Any]) -> None:
     """Run the survey and write its results, also when interrupted. Only the report goes to stdout."""
     from audioaug.advise.model_file import load_training_job
-    from audioaug.advise.progress import Interrupt, Progress, printed_to_stderr
+    from audioaug.advise.progress import Progress, printed_to_stderr
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.variants import parse_also
     from audioaug.decide.what_if import parse
     from audioaug.engine import check_plan
     from audioaug.loader.prefetch import as_device
+    from audioaug.process import Interrupt
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
     _, profile = parse(options["what_if"] or "")  # report mistakes before measuring

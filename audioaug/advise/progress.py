@@ -1,14 +1,11 @@
-"""Progress on stderr, Ctrl-C, and the files that a report is written to."""
+"""Progress on stderr, and the files that a report is written to."""
 
 import os
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from types import FrameType
 from typing import Any
 
 from audioaug.decide.what_if import grid
@@ -81,44 +78,6 @@ def warnings_once(report: Callable[[str], None]) -> Iterator[None]:
         warnings.simplefilter("always", AudioaugWarning)
         warnings.showwarning = on_warning
         yield
-
-
-class Interrupt:
-    """While active, Ctrl-C raises ``KeyboardInterrupt``, and ``check`` raises it again if it was lost.
-
-    Python drops exceptions raised while it forks a process or deletes an object, and prints a traceback instead; this
-    happens often when workers start and stop. Freshly forked workers would print one each, too.
-    """
-
-    def __init__(self) -> None:
-        self._pid, self._pressed = os.getpid(), False
-        self._handler: Any = None
-        self._hook = sys.unraisablehook
-
-    def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGINT, self._on_signal)
-        self._hook, sys.unraisablehook = sys.unraisablehook, self._on_dropped
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.unraisablehook = self._hook
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-
-    def check(self) -> None:
-        """Raise ``KeyboardInterrupt`` if Ctrl-C was pressed."""
-        if self._pressed:
-            raise KeyboardInterrupt
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() == self._pid:
-            self._pressed = True
-            raise KeyboardInterrupt
-
-    def _on_dropped(self, dropped: Any) -> None:
-        if not issubclass(dropped.exc_type, KeyboardInterrupt):
-            self._hook(dropped)
 
 
 @contextmanager

@@ -309,7 +309,7 @@ class Loader:
         """The process ids of the running workers."""
         return self._pipeline.workers
 
-    def _batches(self, batches: EpochSlice) -> Iterator[Any]:
+    def _batches(self, part: EpochSlice) -> Iterator[Any]:
         """Yield batches of an epoch on the device, and record the progress."""
         pipeline = self._pipeline
 
@@ -318,22 +318,22 @@ class Loader:
             return position, pipeline.finish(batch)
 
         listen_for_interrupts()
-        for position, batch in run_ahead(self._received(pipeline, batches), self.device, finish):
+        for position, batch in run_ahead(self._received(pipeline, part), self.device, finish):
             raise_dropped_interrupt()
             self._done = position
             yield batch
-        (epoch, batch), count = batches.start, batches.batches
-        self._done = Position(epoch + 1) if count is None else Position(epoch, batch + count)
+        (epoch, batch), limit = part.start, part.limit
+        self._done = Position(epoch + 1) if limit is None else Position(epoch, batch + limit)
 
     def worker_batches(self, epoch: int = 0) -> Iterator[WorkerBatch]:
         """Yield what the workers send in an epoch, before it is copied to the device and the device part runs."""
         return (batch for _, batch in self._received(self._pipeline, EpochSlice(Position(epoch))))
 
-    def _received(self, pipeline: Pipeline, batches: EpochSlice) -> Iterator[tuple[Position, WorkerBatch]]:
+    def _received(self, pipeline: Pipeline, part: EpochSlice) -> Iterator[tuple[Position, WorkerBatch]]:
         """Yield what workers send for a slice of an epoch, each with the position after it."""
-        start = batches.start
-        repeated = pipeline.source.select(batches)
-        if not batches.continues:
+        start = part.start
+        repeated = pipeline.source.select(part)
+        if not part.continues:
             self._usable, self._skipped_before = start.batch, self.skipped
             uniform = uniforms(self._config.seed, start.epoch, [0], [2**31], [0])[0, 0]
             self._shuffle_generator.manual_seed(int(uniform * 2**53))
@@ -352,7 +352,7 @@ class Loader:
                 yield Position(start.epoch, number), batch
             else:
                 self._check_usable(MOST_UNREADABLE)
-        if batches.batches is None:
+        if part.limit is None:
             self._check_usable(1)
 
     def _check_audio_key(self, batch: WorkerBatch) -> None:

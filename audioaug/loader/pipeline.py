@@ -158,7 +158,11 @@ class Pipeline:
 
     def _end(self, iterator: Any) -> None:
         end_and_clean_up(iterator)
-        if self.data_loader.persistent_workers:  # it would reuse the workers that have ended
+        self._renew()
+
+    def _renew(self) -> None:
+        """Replace a DataLoader with persistent workers, which would reuse those that have ended."""
+        if self.data_loader.persistent_workers:
             self.data_loader = self._make_data_loader()
             self._end_later(None)
 
@@ -191,9 +195,9 @@ class Pipeline:
         return with_wave(batch, wave, sent.audio_key)
 
     def close(self) -> None:
-        """End the workers."""
-        atexit.unregister(self._finalizer)
+        """End the workers; another iteration would start new ones."""
         self._finalizer()
+        self._renew()
 
     @property
     def capacity(self) -> int | None:

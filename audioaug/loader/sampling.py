@@ -51,13 +51,13 @@ def position_from(state: Mapping[str, Any], seed: int, batches: int | None) -> P
 
 
 class EpochSlice(NamedTuple):
-    """Batches of one epoch, from ``start`` on: at most ``batches`` of them, or all that are left.
+    """Batches of one epoch, from ``start`` on: at most ``limit`` of them, or all that are left.
 
     ``continues``: the previous slice of the same epoch ended at ``start``, so the order of the examples is kept.
     """
 
     start: Position
-    batches: int | None = None
+    limit: int | None = None
     continues: bool = False
 
 
@@ -70,23 +70,23 @@ class KeySampler:
 
     def __init__(self, batches: Iterable[Sequence[int]]) -> None:
         self.batches = batches
-        self._slice = EpochSlice(Position())
+        self._part = EpochSlice(Position())
         self._order: Iterator[Sequence[int]] = iter(())
 
-    def select(self, batches: EpochSlice) -> int:
-        """Choose what the next iteration yields; return how many batches before it come again: none."""
-        self._slice = batches
-        if not batches.continues:
+    def select(self, part: EpochSlice) -> int:
+        """Choose what the next iteration yields; return how many earlier batches it repeats first: none."""
+        self._part = part
+        if not part.continues:
             samplers: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
             for sampler in samplers:
                 if hasattr(sampler, "set_epoch"):  # DistributedSampler and the like
-                    sampler.set_epoch(batches.start.epoch)
-            self._order = islice(self.batches, batches.start.batch, None)
+                    sampler.set_epoch(part.start.epoch)
+            self._order = islice(self.batches, part.start.batch, None)
         return 0
 
     def __iter__(self) -> Iterator[list[Key]]:
-        epoch = self._slice.start.epoch
-        return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self._slice.batches))
+        epoch = self._part.start.epoch
+        return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self._part.limit))
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]
@@ -125,14 +125,14 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
         self.rank, self.processes = 0, 1
         self._epoch: Any = torch.zeros(1, dtype=torch.int64).share_memory_() if persistent else [0]
 
-    def select(self, batches: EpochSlice) -> int:
-        """Choose the epoch of the next iteration; return how many batches come again before the slice: all of them.
+    def select(self, part: EpochSlice) -> int:
+        """Choose the epoch of the next iteration; return how many earlier batches it repeats first: all of them.
 
         A stream must be read again from its beginning. A slice of one has no limit.
         """
-        self._epoch[0] = batches.start.epoch
+        self._epoch[0] = part.start.epoch
         self.rank, self.processes = rank_and_size()
-        return batches.start.batch
+        return part.start.batch
 
     def __iter__(self) -> Iterator["Fetched | AudioaugError"]:
         epoch = int(self._epoch[0])

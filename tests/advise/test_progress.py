@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from audioaug.advise.progress import Interrupt, Progress
+from audioaug.advise.progress import Progress
+from audioaug.process import Interrupt
 from audioaug.records import Report, read_record
 
 ROOT = Path(__file__).parents[2]

@@ -18,6 +18,8 @@ import torch
 
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.errors import DataError
+from audioaug.loader.pipeline import Pipeline
+from audioaug.loader.sampling import EpochSlice, Position
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -79,6 +81,17 @@ def test_loader_in_reference_cycle_ends_its_workers():
         watch.look()
         del loader
         gc.collect()
+
+
+def test_closed_pipeline_starts_new_workers():
+    pipeline = Pipeline(loader_of(0)._config, Plan(cut=1, num_workers=2))
+    with Watch() as watch:
+        assert pipeline.source.select(EpochSlice(Position(0))) == 0
+        assert len(list(pipeline.worker_batches())) == 200
+        watch.look()
+        pipeline.close()
+    pipeline.source.select(EpochSlice(Position(1)))
+    assert len(list(pipeline.worker_batches())) == 200
 
 
 def test_exception_in_training_loop_ends_workers():

@@ -255,7 +255,7 @@ def test_auto_plan_for_validation(quick):
 
 
 def test_auto_plan_needs_a_known_number_of_batches():
-    with pytest.raises(UsageError, match=r'plan="auto" divides an epoch between several plans .* Give Loader a Plan'):
+    with pytest.raises(UsageError, match=r'plan="auto" divides an epoch between several plans, .* Give Loader a Plan'):
         Loader(iter_only(), CHAIN, "auto", device="cpu")
 
 
