@@ -51,7 +51,7 @@ def _known(name: str) -> str:
     return name
 
 
-_backend = _known(os.environ.get("AUDIOAUG_BACKEND", "auto"))
+_backend = _known(os.environ.get("AUDIOAUG_BACKEND") or "auto")
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ def supports(implementation: Implementation, x: torch.Tensor) -> bool:
 
 
 def needs_torch_ops(x: torch.Tensor) -> bool:
-    """Return whether what is done with x has to be torch operations: for a gradient, or since they are traced."""
+    """Return whether only torch operations may be used on x: for its gradient, or because operations are traced."""
     traced = torch.compiler.is_compiling() or operations_are_watched()
     return traced or (x.requires_grad and torch.is_grad_enabled())
 
