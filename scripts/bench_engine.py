@@ -198,12 +198,7 @@ def _works(chain: Chain, x_BCT: torch.Tensor) -> tuple[dict[str, Work], dict[str
     """Return engines that run, by name, and why the others do not."""
     works: dict[str, Work] = {}
     reasons: dict[str, str] = {}
-    makers = {
-        OURS: ours,
-        DEVICE_PART: device_part,
-        LIBRARY_OUR_DRAWS: library_our_draws,
-        NATIVE: native,
-    }
+    makers = {OURS: ours, DEVICE_PART: device_part, LIBRARY_OUR_DRAWS: library_our_draws, NATIVE: native}
     for name, make in makers.items():
         reason = why_unavailable() or why_not_library(chain) if name in (LIBRARY_OUR_DRAWS, NATIVE) else ""
         try:

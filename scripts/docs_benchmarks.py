@@ -286,9 +286,5 @@ def _floor(row: Row) -> str:
     return significant(row.times[OURS].median / row.floor_seconds, 3)
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "benchmarks": benchmarks,
-    "benchmarks legend": legend,
-    "other records": others,
-}
+TABLES: dict[str, Callable[[], str]] = {"benchmarks": benchmarks, "benchmarks legend": legend, "other records": others}
 """By the name that a page asks for it with."""

@@ -458,9 +458,7 @@ def _keeps_busy(experiment: Experiment) -> Finding:
     busy = sum(stall <= STALLED for stall in stalls)
     holds = "yes" if busy == len(stalls) else "in part" if busy else "no"
     return _about_gpu(
-        experiment,
-        f"Whole chain in the loader, {_counts(experiment)}: {waits} is more than the model needs.",
-        holds,
+        experiment, f"Whole chain in the loader, {_counts(experiment)}: {waits} is more than the model needs.", holds
     )
 
 
@@ -533,9 +531,7 @@ def _faster_for_small_models(experiment: Experiment) -> Finding:
     holds = "yes" if clear[0] and gains[0] > gains[-1] else "in part" if any(clear) else "no"
     holds = holds if len(points) > 1 else "not tested"
     return _about_gpu(
-        experiment,
-        f"Speed of the device build over the loader, each with {_counts(experiment)}: {found}.",
-        holds,
+        experiment, f"Speed of the device build over the loader, each with {_counts(experiment)}: {found}.", holds
     )
 
 
@@ -584,10 +580,7 @@ def _depends(experiment: Experiment) -> Finding:
     found = ", ".join(f"{name} {count}" for name, count in wins.items())
     many = len(experiment.points) > 1
     holds = "not tested" if not many else "yes" if sum(count > 0 for count in wins.values()) > 1 else "no"
-    return (
-        f"Fastest at {plural(len(experiment.points), 'point')}: {found}.",
-        holds,
-    )
+    return (f"Fastest at {plural(len(experiment.points), 'point')}: {found}.", holds)
 
 
 def model_name(point: Point) -> str:
