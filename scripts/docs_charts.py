@@ -1,4 +1,4 @@
-"""The charts of the documentation, as SVG: text and axes in the page's own colour, series told apart by shape too.
+"""The charts of the documentation, as SVG: text and axes in the page's own colour, series differ in shape too.
 
 A chart has a title and a description for those who do not see it; the numbers are in a table beside it. Lengths are in
 pixels, x to the right, y down.

@@ -1,7 +1,7 @@
 """What mkdocs asks of this project while it builds the documentation (see ``hooks`` in mkdocs.yml).
 
 * A folder in the navigation (``how-to/``) stands for the pages in it, ``index.md`` first.
-* ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables`` or ``docs_benchmarks``, made anew in
+* ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables`` or ``bench_engine_report``, made anew in
   every build, so that it cannot be out of date. The table also replaces the lines below,
   up to an empty one, which are for readers of the file.
 """
@@ -10,12 +10,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import docs_benchmarks
+import bench_engine_report
 import docs_tables
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 
-TABLES = {**docs_tables.TABLES, **docs_benchmarks.TABLES}
+TABLES = {**docs_tables.TABLES, **bench_engine_report.TABLES}
 MARKER = re.compile(r"^<!-- generated: (.+?) -->$(?:\n.+$)*", re.MULTILINE)
 
 

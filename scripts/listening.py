@@ -54,7 +54,7 @@ def hear(op: Op, dry_T: NDArray[np.float32], engine: DeviceEngine = "batched", s
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """Say what the contract promises, and what was found."""
+    """Return in words what the contract promises, and what was found."""
     if verdict.error is None or verdict.limit is None:
         return f"{verdict.contract}: {verdict.reason}"
     return f"{verdict.contract}: {verdict.error:.2g} {verdict.unit}, at most {verdict.limit:.2g} allowed"

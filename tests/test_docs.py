@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import docs_benchmarks
+import bench_engine_report
 import docs_pages
 import docs_tables
 import pytest
@@ -123,7 +123,7 @@ def test_every_loss_in_the_recorded_benchmarks_is_printed_bold() -> None:
     losses = 0
     for path in docs_tables.PROFILES.glob("engine_*.json"):
         result = read_record(path, Result)
-        table = docs_benchmarks.benchmark(path)
+        table = bench_engine_report.benchmark(path)
         for engine in (NATIVE, REFERENCE):
             for name, ratio in result.ratios(engine).items():
                 losses += ratio < 1

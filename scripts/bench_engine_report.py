@@ -1,15 +1,18 @@
-"""The page of benchmarks: for each recorded machine a chart and a table a question, losses and all."""
+"""What a benchmark of the engine found, as Markdown: a chart and a table a question, losses and all.
+
+The documentation shows it for each recorded machine, the terminal without the charts.
+"""
 
 import re
 from collections.abc import Callable, Iterable
+from math import inf, isnan
 from pathlib import Path
 
 import docs_charts
 from bench_engine_records import (
-    COLUMNS,
     DEVICE_PART,
     LEAST,
-    LEGEND,
+    LIBRARY_OUR_DRAWS,
     NATIVE,
     OURS,
     REFERENCE,
@@ -19,16 +22,47 @@ from bench_engine_records import (
     Result,
     Row,
     Size,
-    cells,
     geometric_mean,
-    order,
+    spread,
 )
 from docs_tables import PROFILES, machine, markdown_table
 
 from audioaug.records import Timing, read_record
-from audioaug.units import format_bytes, significant
+from audioaug.units import format_bytes, plural, significant
 
 PEERS = (NATIVE, REFERENCE)
+COLUMNS = (
+    "ours ms",
+    "± %",
+    "device ms",
+    "us a clip",
+    "clips/s",
+    "t-a ms",
+    "± %",
+    "by",
+    "t-a/ours",
+    "am ms",
+    "am/ours",
+    "x least",
+    "x floor",
+    "kernels",
+    "waits",
+    "memory",
+)
+LEGEND = {
+    "ours": "audioaug's module(x), draws and preparation included",
+    "device": "ours without them, as it is in training with workers",
+    "t-a": "torch-audiomentations, the faster of its own use ('itself') and of its transforms with our draws ('draws');"
+    " noise and rooms in memory",
+    "am": "audiomentations for one clip on one core, times the clips, over the threads",
+    "±": "half the interquartile range",
+    "x least": "over what it asks of any engine made of torch's operations: an FFT and back for a filter, normal"
+    " numbers for noise, a short-time FFT and back for a vocoder, a copy for all else",
+    "x floor": "over reading and writing the batch once",
+    "kernels, waits": "of ours (as on a device that has no loops) / of t-a (waits: what makes the host wait for a GPU)",
+    "memory": "extra, at most at once, in batches: of ours / of t-a",
+}
+"""What the columns mean."""
 
 
 def benchmarks() -> str:
@@ -38,7 +72,19 @@ def benchmarks() -> str:
 
 def benchmark(path: Path) -> str:
     """Return what one record holds, question by question."""
-    result = read_record(path, Result)
+    return report(read_record(path, Result), f"; recorded in `datasets/profiles/{path.name}`")
+
+
+def terminal(result: Result) -> str:
+    """Return the same for a terminal, which shows no charts."""
+    text = re.sub(r"<figure.*?</figure>\n", "", report(result))
+    return re.sub(
+        r"^ {4}", "", re.sub(r'^\?\?\? note "(.*)"$', r"#### \1", text, flags=re.MULTILINE), flags=re.MULTILINE
+    )
+
+
+def report(result: Result, where: str = "") -> str:
+    """Return what was measured; ``where`` says where it is kept."""
     versions = result.host.versions
     libraries = ", ".join(
         f"{name} {versions[name]}" for name in ("torch", "audiomentations", "torch-audiomentations") if name in versions
@@ -46,7 +92,7 @@ def benchmark(path: Path) -> str:
     size = result.rows[0].size
     parts = [
         f"## {machine(result.host)}\n\nMeasured on {result.date[:10]} with {libraries}; batches of {size}, unless a "
-        f"table says otherwise; recorded in `datasets/profiles/{path.name}`.\n",
+        f"table says otherwise{where}.\n",
         _disturbed(result),
         f"### How fast is it against each library?\n\n{_against_peers(result)}",
         f"### How near is it to the limit?\n\n{_limit(result)}",
@@ -72,16 +118,17 @@ def _disturbed(result: Result) -> str:
 
 def _against_peers(result: Result) -> str:
     rows = [row for row in sorted(result.asked_for, key=order) if OURS in row.times]
+    if not rows:
+        return "Not measured.\n"
     ratios = {name(row): {peer: ratio for peer in PEERS if (ratio := over(row, peer))} for row in rows}
     means = " ".join(
-        f"Over the {len(found)} transforms that {peer} has too, audioaug is {geometric_mean(found):.2f}x faster in the "
-        "geometric mean."
+        f"Over the {plural(len(found), 'transform')} that {peer} has too, audioaug is "
+        f"{faster(geometric_mean(found))} in the geometric mean."
         for peer in PEERS
         if (found := result.ratios(peer))
     )
-    missing = " ".join(
-        f"Not measured: {row.reasons[OURS].rstrip('.')}." for row in result.asked_for if OURS in row.reasons
-    )
+    reasons = [row.reasons[OURS].rstrip(".") for row in result.rows if OURS in row.reasons]
+    missing = " ".join(f"Not measured: {reason}." for reason in reasons)
     table = [[name(row), _ms(row, OURS), *(cell for peer in PEERS for cell in _beside(row, peer))] for row in rows]
     header = ["", "audioaug ms", f"{NATIVE} ms", "factor", f"{REFERENCE} ms", "factor"]
     chart = docs_charts.dots(
@@ -145,11 +192,13 @@ def _growth(result: Result) -> str:
         ]
         for row in chains
     ]
+    if not chains:
+        return "Not measured.\n"
     fits = "; ".join(
         f"*{fit.chain}*: batch ^ {fit.batch:.2f}, length ^ {fit.seconds:.2f}, number of ops ^ {fit.ops:.2f}"
         for fit in result.exponents
     )
-    return f"Time grows as {fits}.\n\n{''.join(charts)}\n{markdown_table(header, table)}"
+    return f"{f'Time grows as {fits}.' if fits else ''}\n\n{''.join(charts)}\n{markdown_table(header, table)}"
 
 
 def _losses(result: Result) -> str:
@@ -172,15 +221,15 @@ def _workers(result: Result) -> str:
         return ""
     batch, turns = result.rows[0].size.batch, found.ratios
     table = [
-        [engine, significant(timing.ms, 3), f"{batch / timing.median:,.0f}"]
+        [engine, significant(timing.ms, 3), _percent(timing), f"{batch / timing.median:,.0f}"]
         for engine, timing in (("batched", found.batched), ("audiomentations", found.audiomentations))
     ]
-    where = f"in {found.workers} DataLoader workers" if found.workers else "in one process, on one core"
+    where = f"in {plural(found.workers, 'DataLoader worker')}" if found.workers else "in one process, on one core"
     goal = f" The goal of {WORKERS_GOAL:g}x is {'met' if found.ratio >= WORKERS_GOAL else 'missed'}."
     return (
-        f"The speech chain {where}: the batched worker engine is {found.ratio:.2f}x faster than audiomentations "
-        f"({min(turns):.2f} to {max(turns):.2f} in {len(turns)} turns).{goal if found.workers else ''}\n\n"
-        + markdown_table(["worker engine", "ms a batch", "clips/s"], table)
+        f"The speech chain {where}: the batched worker engine is {faster(found.ratio)} than audiomentations "
+        f"({min(turns):.2f} to {max(turns):.2f} in {plural(len(turns), 'turn')}).{goal if found.workers else ''}\n\n"
+        + markdown_table(["worker engine", "ms a batch", "± %", "clips/s"], table)
         + "\n"
     )
 
@@ -191,7 +240,7 @@ def _wrapper(result: Result) -> str:
         return ""
 
     def cost(examples: str, each: OpCost) -> list[str]:
-        return [examples, *(_us(timing) for timing in (each.whole, each.draw, each.prepare, each.run))]
+        return [examples, _us(each.whole), _percent(each.whole), _us(each.draw), _us(each.prepare), _us(each.run)]
 
     table = [cost("all examples get it", found.all_examples), cost("half of them get it", found.half_of_them)]
     expensive = sorted(found.prepare_seconds.items(), key=lambda item: -item[1])[:5]
@@ -200,7 +249,7 @@ def _wrapper(result: Result) -> str:
     return (
         f"One more op costs the host, a batch, whatever it computes (the goal of less than {WRAPPER_GOAL * 1e6:g} us "
         f"is {met}); preparing a batch takes longest for {prepared}:\n\n"
-        + markdown_table(["", "us", "draw", "prepare", "run"], table)
+        + markdown_table(["", "us", "± %", "draw", "prepare", "run"], table)
     )
 
 
@@ -236,9 +285,9 @@ def _folded(title: str, content: str) -> str:
 
 
 def _rows(rows: list[Row]) -> str:
-    """Return the terminal's table; what is red there (a loss) is bold here."""
-    header = ["", *(column for column, _ in COLUMNS)]
-    return re.sub(r"\[/?red\]", "**", markdown_table(header, [[r.name, *cells(r)] for r in sorted(rows, key=order)]))
+    """Return the full table."""
+    header = ["", *COLUMNS]
+    return markdown_table(header, [[r.name, *cells(r)] for r in sorted(rows, key=order)])
 
 
 def legend() -> str:
@@ -257,6 +306,38 @@ def others() -> str:
 # Cells
 
 
+def order(row: Row) -> tuple[float, float]:
+    """Sort losses to the top, then what only we have by how it compares with audiomentations."""
+    return row.over_ours(row.rival) or inf, row.over_ours(REFERENCE) or inf
+
+
+def cells(row: Row) -> list[str]:
+    """Return what ``COLUMNS`` say, losses in bold; a dash where nothing was measured."""
+    if OURS not in row.times:
+        return ["-"]
+    ours, rival = row.times[OURS], row.rival
+    asked, theirs = row.asked[DEVICE_PART], row.asked.get(rival or "")
+    return [
+        _ms(row, OURS),
+        _percent(ours),
+        _ms(row, DEVICE_PART),
+        significant(ours.median / row.size.batch * 1e6, 3),
+        f"{row.size.batch / ours.median:,.0f}",
+        _ms(row, rival) if rival else "-",
+        _percent(row.times[rival]) if rival else "",
+        {LIBRARY_OUR_DRAWS: "draws", NATIVE: "itself"}.get(rival or "", ""),
+        _ratio(row.over_ours(rival)),
+        _ms(row, REFERENCE) if REFERENCE in row.times else "-",
+        _ratio(row.over_ours(REFERENCE)),
+        significant(ours.median / row.times[LEAST].median, 3) if LEAST in row.times else "-",
+        significant(ours.median / row.floor_seconds, 3),
+        str(asked.kernels) + (f" / {theirs.kernels}" if theirs else ""),
+        str(len(asked.waits)) + (f" / {len(theirs.waits)}" if theirs else ""),
+        f"{asked.peak_bytes / row.batch_bytes:.1f}"
+        + (f" / {theirs.peak_bytes / row.batch_bytes:.1f}" if theirs else ""),
+    ]
+
+
 def name(row: Row) -> str:
     """Return what a row is called; a chain says that it is one."""
     return f"{row.name} (chain)" if row.is_chain else row.name
@@ -267,11 +348,24 @@ def over(row: Row, peer: str) -> float | None:
     return row.over_ours(row.rival if peer == NATIVE else peer)
 
 
+def faster(ratio: float) -> str:
+    """Return a ratio of times as a factor, in words."""
+    return f"{ratio:.2f}x faster" if ratio >= 1 else f"{1 / ratio:.2f}x slower"
+
+
 def _beside(row: Row, peer: str) -> list[str]:
     engine, ratio = row.rival if peer == NATIVE else peer, over(row, peer)
     if engine is None or ratio is None:
         return ["-", "-"]
-    return [_ms(row, engine), f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}"]
+    return [_ms(row, engine), _ratio(ratio)]
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"**{value:.2f}**" if value < 1 else f"{value:.2f}"
+
+
+def _percent(timing: Timing) -> str:
+    return "-" if isnan(spread(timing)) else f"{100 * spread(timing):.0f}"
 
 
 def _ms(row: Row, engine: str) -> str:
