@@ -18,7 +18,7 @@ from audioaug.report.to_html import render
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "tests/decide/recorded/slow_storage_2_cores.json"
 PICTURE = ROOT / "docs/images/report.png"
-WIDTH, HEIGHT, SCALE = 1000, 620, 1.5
+WIDTH, HEIGHT, MARGIN, SCALE = 1000, 800, 28, 1.5
 COLOURS = 64
 
 
@@ -32,7 +32,9 @@ def screenshot(html: str, chromium: str) -> bytes:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=SCALE)
         page.goto(page_file.as_uri())
-        content = page.screenshot(timeout=120_000)
+        second = page.locator("h2").nth(1).bounding_box()  # of which the picture shows nothing
+        height = HEIGHT if second is None else min(HEIGHT, second["y"] - MARGIN)
+        content = page.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": height}, timeout=120_000)
         browser.close()
     return content
 

@@ -105,6 +105,11 @@ def test_a_folder_in_the_navigation_stands_for_its_pages(tmp_path: Path) -> None
         docs_pages.expanded([{"None": "none/"}], tmp_path)
 
 
+def test_the_picture_of_the_report_is_small() -> None:
+    picture = DOCS / "images/report.png"
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size < 150_000
+
+
 # Generated tables
 
 
