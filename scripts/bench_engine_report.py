@@ -154,11 +154,15 @@ def _limit(result: Result) -> str:
         [name(row), _ms(row, OURS), _ms(row, LEAST), significant(shares[row.name], 3), _floor(row)] for row in rows
     ]
     asked = LEGEND["x least"].partition(": ")[2]
-    bound = significant(geometric_mean(result.bounds), 3)
+    bounds = result.bounds
+    bound = (
+        f" An engine at the limit would be {significant(geometric_mean(bounds), 3)}x faster than {NATIVE}."
+        if bounds
+        else ""
+    )
     return (
-        f"The limit is what the transform asks of any engine made of torch's operations: {asked}. A "
-        "compiled loop may need less: below 1. An engine at the limit would be "
-        f"{bound}x faster than torch-audiomentations.\n\n{chart}\n"
+        f"The limit is what the transform asks of any engine made of torch's operations: {asked}. A compiled loop may "
+        f"need less: below 1.{bound}\n\n{chart}\n"
         + markdown_table(["", "audioaug ms", "limit ms", "over the limit", "over copying the batch"], table)
     )
 
