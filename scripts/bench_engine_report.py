@@ -118,8 +118,10 @@ def _disturbed(result: Result) -> str:
 
 def _against_peers(result: Result) -> str:
     rows = [row for row in sorted(result.asked_for, key=order) if OURS in row.times]
+    reasons = [row.reasons[OURS].rstrip(".") for row in result.rows if OURS in row.reasons]
+    missing = " ".join(f"Not measured: {reason}." for reason in reasons)
     if not rows:
-        return "Not measured.\n"
+        return f"{missing}\n"
     ratios = {name(row): {peer: ratio for peer in PEERS if (ratio := over(row, peer))} for row in rows}
     means = " ".join(
         f"Over the {plural(len(found), 'transform')} that {peer} has too, audioaug is "
@@ -127,8 +129,6 @@ def _against_peers(result: Result) -> str:
         for peer in PEERS
         if (found := result.ratios(peer))
     )
-    reasons = [row.reasons[OURS].rstrip(".") for row in result.rows if OURS in row.reasons]
-    missing = " ".join(f"Not measured: {reason}." for reason in reasons)
     table = [[name(row), _ms(row, OURS), *(cell for peer in PEERS for cell in _beside(row, peer))] for row in rows]
     header = ["", "audioaug ms", f"{NATIVE} ms", "factor", f"{REFERENCE} ms", "factor"]
     chart = docs_charts.dots(

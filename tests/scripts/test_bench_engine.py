@@ -358,6 +358,10 @@ def test_losses_are_printed_like_wins() -> None:
     assert f"| Clip | {REFERENCE} | 2,000 | 1,000 | **0.50** |" in text
 
 
+def test_a_run_in_which_nothing_was_measured_says_why() -> None:
+    assert "Not measured: LAME" in text_of(Row("Mp3Compression", False, TINY, reasons={OURS: "LAME"}))
+
+
 def test_a_mean_below_one_is_called_slower() -> None:
     assert "audioaug is 4.00x slower in the geometric mean" in text_of(planted("Gain", 1.0, ta=0.25))
 
