@@ -25,15 +25,15 @@ setup: .venv/.setup-done  ## install everything into .venv: 2 to 10 minutes and 
 .venv/.setup-done .venv-demo/.setup-done: pyproject.toml constraints.txt scripts/set_up.sh
 	@scripts/set_up.sh $(@D) $(EXTRAS)
 
-check: setup  ## ruff, mypy and the import layers
+check: setup  ## run ruff, mypy and the check of import layers
 	@echo "check: ruff" && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@echo "check: mypy" && $(BIN)/mypy
 	@echo "check: layers" && $(BIN)/lint-imports --no-logo
 
-test: setup check  ## what must pass before a change lands: check, then the tests
+test: setup check  ## run check, then the tests: both must pass before a change is merged
 	@$(BIN)/python -m pytest -q $(PYTEST_FLAGS)
 
-demo: $(DEMO_VENV)/.setup-done  ## the advisor on the example model and the demo audio; needs no `make setup`
+demo: $(DEMO_VENV)/.setup-done  ## run the advisor on the example model and the demo audio; needs no `make setup`
 	@$(DEMO_VENV)/bin/audioaug advise $(DEMO)
 
 verify: setup  ## check every op through every build against its contract; writes nothing
@@ -47,10 +47,10 @@ records: setup  ## run verify, keep its result in datasets/profiles/, and renew 
 test-matrix: setup  ## test the built wheel with other versions of torch and Python; e.g. MATRIX="--short newest cpu"
 	@$(BIN)/python scripts/test_matrix.py $(MATRIX)
 
-bench: setup  ## our engine beside the other libraries, some 5 minutes; e.g. BENCH="--device cuda --batch 128"
+bench: setup  ## time our engine beside the other libraries, about 5 minutes; e.g. BENCH="--device cuda --batch 128"
 	@$(BIN)/python scripts/bench_engine.py $(BENCH)
 
-test-slow: setup  ## the tests that take minutes
+test-slow: setup  ## run the tests that take minutes
 	@$(BIN)/python -m pytest -q -m slow $(PYTEST_FLAGS)
 
 notebooks: setup  ## run every notebook and keep its output

@@ -1,7 +1,7 @@
 """How good is the advice? Beside an exhaustive race of every candidate, and on planted faults with a known answer.
 
     python scripts/bench_advisor.py --seconds 112 --json result.json    80 minutes on 2 cores, alone on the machine
-    python scripts/bench_advisor.py --seconds 112 --json result.json    goes on where it was interrupted
+    python scripts/bench_advisor.py --seconds 112 --json result.json    continues where it was interrupted
     python scripts/bench_advisor.py --only planted --seconds 8          the faults alone: 7 minutes
     python scripts/bench_advisor.py --load result.json
 
@@ -43,7 +43,7 @@ from audioaug.units import format_seconds
 # The truth
 
 TOGETHER = 16
-"""Cells raced at once, today's among them."""
+"""Cells in one race, today's among them."""
 
 CLOSE = 1.15
 """Cells within this much of the best are raced to the end."""
@@ -61,7 +61,7 @@ UNHURRIED = 100.0
 
 
 def judge(workload: Workload, seconds: float, truth_seconds: float) -> Row:
-    """Ask the advisor, then (where it is wanted) race every candidate, and return what both say."""
+    """Run the advisor, then (if ``truth``) race every candidate, and return both results."""
     try:
         with workload.build() as target, torch_threads(workload.threads):
             report, took = _advice(target, workload, seconds)
@@ -153,8 +153,8 @@ def _all_cells(
 ) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
     """Return every candidate's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
 
-    Every screening has today's candidate and its share of those that the advisor raced, which scale it to the advisor's
-    times.
+    Every screening has today's candidate and its share of those that the advisor raced: their times scale the screening to the
+    advisor's.
     """
     known = {name: candidate.measured_ms for name, candidate in candidates.items() if candidate.measured_ms}
     others = sorted(
@@ -186,7 +186,7 @@ def _ms(found: Mapping[str, Measurement]) -> dict[str, float]:
 def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
     """Compare the advice with the best, in each round with what was best in the others of every second round.
 
-    Whoever is chosen for being fast in a round was also lucky in it, which must not count for it.
+    A cell that is chosen for being fast in a round was also lucky in that round, which must not count.
     """
     if advice not in found:
         return advice, Regret(1.0, 1.0, 1.0)
@@ -289,7 +289,7 @@ def _say(text: str) -> None:
 )
 @click.option("--self-races", default=40, show_default=True, type=click.IntRange(0), help="Of a plan against itself.")
 @click.option("--smoke", is_flag=True, help="One workload for a moment: does it run?")
-@click.option("--json", "json_", metavar="FILE", help="Write results as they come; what is in it is not done again.")
+@click.option("--json", "json_", metavar="FILE", help="Write results as they come; its rows are not measured again.")
 @click.option("--load", metavar="FILE", help="Show the JSON of an earlier run instead of measuring.")
 def main(
     only: str, seconds: float, truth_seconds: float, self_races: int, smoke: bool, json_: str | None, load: str | None

@@ -47,11 +47,10 @@ class Regret:
 class Row:
     """One workload: what the advisor said of it and, where all candidates were raced, how that compares with the truth.
 
-    ``cause`` is the primary cause, ``said`` all reported ones. ``answers`` are the right ones, none if unknown;
-    ``first``: whether one of them must be the primary one, or be reported at all. ``drifts``: the drift of the
-    candidates that the advisor had raced, in each screening of the truth (median); ``true_ms`` is without it.
-    ``again``: how far each of them is from the truth then, which was measured in the same way: as far as this
-    machine is from itself.
+    ``cause`` is the first cause, ``said`` all that were reported. ``answers`` are the right ones, none if unknown;
+    ``first``: whether one of them must come first, or be reported at all. ``drifts``: how many times as long the candidates
+    that the advisor had raced took in each screening of the truth (median); ``true_ms`` is without it. ``again``: how
+    far each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
     """
 
     name: str
@@ -77,7 +76,7 @@ class Row:
 
     @property
     def right(self) -> bool | None:
-        """Whether the right cause was named; ``None`` where nobody knows it, or it could not be planted here."""
+        """Whether the right cause was named; ``None`` if it is unknown, or could not be planted here."""
         if not self.answers or self.skipped:
             return None
         return self.cause in self.answers if self.first else bool({*self.answers} & {self.cause, *self.said})
@@ -173,7 +172,7 @@ def summary(result: Result) -> Iterable[str]:
         if drifts:
             yield (
                 f"Between advice and truth the machine drifted: steps took {min(drifts):.2f} to {max(drifts):.2f} "
-                f"times as long, {middle(drifts):.2f} in the middle. That is taken out, by what both measured."
+                f"times as long (median {middle(drifts):.2f}). That is corrected for, by what both measured."
             )
     answered = result.answered
     if answered:
@@ -226,7 +225,7 @@ def _causes(rows: list[Row]) -> Table:
         table.add_column(name, justify="right" if name == "s" else "left")
     for row in rows:
         mark = "-" if row.right is None else "right" if row.right else "[red]WRONG[/red]"
-        answer = " or ".join(row.answers) + ("" if row.first else " (told beside)")
+        answer = " or ".join(row.answers) + ("" if row.first else " (reported beside)")
         found = row.skipped or row.failed or row.cause
         table.add_row(row.name.removeprefix("planted: "), answer, found, mark, significant(row.advisor_seconds, 2))
     return table

@@ -54,7 +54,7 @@ FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "ogg": ("OGG", 
 class Workload:
     """Something to advise on. ``build`` is a context that yields what is trained; ``answers`` are right first causes.
 
-    ``first``: whether an answer must come first, or be told of at all. ``truth``: whether to race every candidate.
+    ``first``: whether an answer must come first, or be reported at all. ``truth``: whether to race every candidate.
     ``workers`` are the counts to consider, ``threads`` torch's in the training process: on two of two cores a step
     alone takes a fifth longer or shorter from second to second, since either core has other work, and there is no truth
     to compare anything with; on one thread it is 3 %.
@@ -215,7 +215,7 @@ PLANTED_STOP = 60.0
 
 
 def spin(ms: float) -> None:
-    """Keep a core busy for so many milliseconds of its time: in company it takes longer."""
+    """Keep a core busy for ``ms`` milliseconds of its own time, which take longer on a shared core."""
     end = time.thread_time() + ms / 1e3
     while time.thread_time() < end:
         pass
@@ -235,12 +235,12 @@ def busy_in_workers(samples: Any, sample_rate: int, ms: float) -> Any:
 
 
 def both(ms: float, device_ms: float) -> Op:
-    """Return an op that costs so much in a worker (a clip) and on the device (a batch)."""
+    """Return an op that takes ``ms`` for a clip in a worker and ``device_ms`` for a batch on the device."""
     return ops.Lambda(transform=busy, kwargs={"ms": ms, "device_ms": device_ms}, p=1.0)
 
 
 def only_cpu(ms: float) -> Op:
-    """Return an op without a device build that costs so much a clip."""
+    """Return an op without a device build that takes ``ms`` for a clip."""
     return ops.Lambda(transform=busy_in_workers, kwargs={"ms": ms}, p=1.0)
 
 
@@ -265,12 +265,12 @@ class Data:
 
 
 def sleeps(ms: float) -> Callable[..., None]:
-    """Return a training step that takes so long and needs no core."""
+    """Return a training step that takes ``ms`` milliseconds and needs no core."""
     return lambda model, batch, optimizer: time.sleep(ms / 1e3)
 
 
 def sleeps_for_lengths(batch_ms: float) -> Callable[..., None]:
-    """Return a training step whose time grows with the width of the batch: so long for the usual clip's."""
+    """Return a training step whose time grows with the width of the batch; ``batch_ms`` for the usual clip."""
     return lambda model, batch, optimizer: time.sleep(batch_ms / 1e3 * batch[0].shape[-1] / SAMPLES)
 
 
@@ -396,7 +396,7 @@ def slow_collate(ms: float, examples: list[torch.Tensor]) -> torch.Tensor:
 
 @contextmanager
 def hogs(count: int) -> Iterator[None]:
-    """Keep so many cores busy with other programs, of a shell that has ended: they are not our children."""
+    """Keep ``count`` cores busy with other programs, started by a shell that has ended: not our children."""
     code = f"import time\nend = time.monotonic() + {PLANTED_STOP}\nwhile time.monotonic() < end: pass"
     start = ["sh", "-c", '"$0" -c "$1" >/dev/null 2>&1 & echo $!', sys.executable, code]
     running = [int(subprocess.run(start, capture_output=True, check=True).stdout) for _ in range(count)]
@@ -410,7 +410,7 @@ def hogs(count: int) -> Iterator[None]:
 
 @contextmanager
 def few_files(more: int) -> Iterator[None]:
-    """Allow only so many more open files than there are."""
+    """Allow only ``more`` more open files than there are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, hard))
     try:
@@ -421,7 +421,7 @@ def few_files(more: int) -> Iterator[None]:
 
 @contextmanager
 def little_shared_memory(size: int) -> Iterator[None]:
-    """Have the advisor find so little free in ``/dev/shm``: an injected fact (tests mount a small one for real)."""
+    """Report only ``size`` bytes as free in ``/dev/shm``: an injected fact (tests mount a small one for real)."""
     with mock.patch.object(audioaug.advise.candidates, "free_shared_memory", lambda: size):
         yield
 
@@ -512,7 +512,7 @@ FAULTS: Mapping[str, Workload] = {
         fault("no worker, too few", "too_few_workers", [only_cpu(2)], sleeps(18), workers=(0, 1, 2)),
         fault("a slow op without a twin", "cpu_only_transform", [only_cpu(6)], sleeps(8), num_workers=2),
         fault(
-            "a twin behind an op without one",
+            "a twin after an op without one",
             "order_blocks_split",
             [both(6, 1), only_cpu(0.1)],
             sleeps(8),

@@ -34,8 +34,8 @@ from bench_engine_records import (
     Result,
     Row,
     Size,
-    show,
 )
+from bench_engine_report import terminal
 from bench_engine_work import (
     CHANNELS,
     Work,
@@ -55,6 +55,7 @@ from bench_engine_work import (
 )
 from compact_records import write_compact
 from rich.console import Console
+from rich.markdown import Markdown
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
@@ -70,7 +71,7 @@ from audioaug.units import format_bytes, format_seconds
 # Which sizes fit
 
 MOST_BATCHES = 80
-"""So many times its batch the hungriest engine may need: ours needs 50 for music (by operations), others more."""
+"""The most memory that any engine may need, in batches: ours needs 50 for music (by operations), others more."""
 
 CALLS_BESIDE = 8
 """How often each engine is called besides the rounds: warm-up, kernels, memory, where time goes."""
@@ -99,7 +100,7 @@ def why_not(name: str, size: Size, device: torch.device, known: list[Row], secon
 
 
 def expected_seconds(row: Row, size: Size, rounds: int) -> float:
-    """Return how long a row of another size takes, by this one; engines that record are not measured there."""
+    """Return how long a row of another size takes, by this one; engines with a graph are not measured there."""
     beside = {REFERENCE, *RECORDED.values()}
     one = sum(timing.median for engine, timing in row.times.items() if engine not in beside)
     return (rounds + CALLS_BESIDE) * one * _samples(size) / _samples(row.size)
@@ -121,7 +122,7 @@ REFERENCE_SECONDS = 0.2
 """How long the reference may take for the clips that it is timed with: some of the batch, at least one."""
 
 CLEARLY = 1.3
-"""A way that takes so many times as long as another is not the faster one."""
+"""A way that takes this many times as long as another is the slower one."""
 
 GROWTH = {
     "cpu": {"batch": (32, 64, 128), "seconds": (4, 8, 16), "ops": (1, 2, 3)},
@@ -151,7 +152,7 @@ def measure(
     rounds: int,
     also: Sequence[DeviceEngine] = (),
 ) -> Row:
-    """Time an op or a chain with every engine that has it, in turn, for about so many seconds.
+    """Time an op or a chain with every engine that has it, in turn, for about ``seconds``.
 
     Args:
         name: what to call it.
@@ -161,7 +162,7 @@ def measure(
         copy_speed: bytes a second, see ``copy_speed``.
         seconds: about how long to time them.
         rounds: how often at least.
-        also: engines that record, for a chain.
+        also: engines with a graph, for a chain.
     """
     is_chain = isinstance(work, Chain)
     chain = work if isinstance(work, Chain) else Chain([work], size.sample_rate)
@@ -198,12 +199,7 @@ def _works(chain: Chain, x_BCT: torch.Tensor) -> tuple[dict[str, Work], dict[str
     """Return engines that run, by name, and why the others do not."""
     works: dict[str, Work] = {}
     reasons: dict[str, str] = {}
-    makers = {
-        OURS: ours,
-        DEVICE_PART: device_part,
-        LIBRARY_OUR_DRAWS: library_our_draws,
-        NATIVE: native,
-    }
+    makers = {OURS: ours, DEVICE_PART: device_part, LIBRARY_OUR_DRAWS: library_our_draws, NATIVE: native}
     for name, make in makers.items():
         reason = why_unavailable() or why_not_library(chain) if name in (LIBRARY_OUR_DRAWS, NATIVE) else ""
         try:
@@ -211,7 +207,7 @@ def _works(chain: Chain, x_BCT: torch.Tensor) -> tuple[dict[str, Work], dict[str
                 work = make(chain, x_BCT)
                 work()
                 works[name] = work
-        except Exception as error:  # whatever the other library raises; ours must not
+        except Exception as error:  # anything the other library raises; ours must not
             if name in (OURS, DEVICE_PART):
                 raise
             reason = f"{type(error).__name__}: {error}"
@@ -426,7 +422,7 @@ def main(
                 for result in run(options, progress):
                     if json_:
                         write_compact(result, json_)
-        show(result, Console(width=None if sys.stdout.isatty() else WIDTH))
+        Console(width=None if sys.stdout.isatty() else WIDTH).print(Markdown(terminal(result)))
     except AudioaugError as error:
         click.echo(f"error: {error}", err=True)
         raise SystemExit(error.exit_code) from None

@@ -79,7 +79,7 @@ COUNTERPARTS: dict[str, tuple[str, dict[str, str]]] = {
 """torch-audiomentations' transform in an op's place, and which of our arguments each of its own is."""
 
 GRAPH_BATCHES = 100
-"""Batches that an engine that records meets, and as many that it is timed with."""
+"""Batches that an engine with a graph gets before it is timed, and that it is timed with."""
 
 CLIPS_OF = {"AddBackgroundNoise": ("background_paths", "sounds_path"), "ApplyImpulseResponse": ("ir_paths", "ir_path")}
 WHITE = {"min_f_decay": -1e-6, "max_f_decay": 1e-6}
@@ -140,7 +140,7 @@ def device_part(chain: Chain, x_BCT: torch.Tensor) -> Work:
 
 
 def recorded(chain: Chain, x_BCT: torch.Tensor, engine: DeviceEngine) -> tuple[Work, float]:
-    """Return the same by an engine that records, each time with other draws, and the share of these that it has.
+    """Return the same by an engine with a graph, each time with other draws, and the share of these that it replays.
 
     It has met as many batches before, as in training.
     """
@@ -256,8 +256,8 @@ def passes_of(names: Sequence[str]) -> list[str]:
     """Return the kinds of passes that ops of these names need, in order."""
     kinds = [kind for name in names for kind in KINDS.get(name, (COPY,))]
     runs = [(kind, len(list(some))) for kind, some in groupby(kinds)]
-    dear = [kind for kind, count in runs for _ in range(1 if kind == FILTER else count) if kind != COPY]
-    return dear or [COPY]
+    expensive = [kind for kind, count in runs for _ in range(1 if kind == FILTER else count) if kind != COPY]
+    return expensive or [COPY]
 
 
 def _fft_and_back(x_BCT: torch.Tensor, n: int, hop: int) -> torch.Tensor:
@@ -283,7 +283,7 @@ EPOCH_BATCHES = 1000
 """Of an epoch: more than are taken."""
 
 DISCARDED, TIMED = 3, 4
-"""Batches of each worker in a turn: before anything is timed (two may lie ready), and those that are."""
+"""Batches of each worker in a turn: before anything is timed (two may be queued), and those that are."""
 
 
 def worker_engines(chain: Chain, size: Size, seconds: float, rounds: int) -> WorkerEngines:
@@ -336,12 +336,12 @@ class CoreClock:
         return time.thread_time()
 
     def synchronize(self) -> None:
-        """Return at once: what a device does is not timed."""
+        """Return immediately: what a device does is not timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nothing(Op, registry=None):
-    """Three numbers, as many as the median op has on the device, for nothing; never one pass with its neighbours."""
+    """Three numbers, as many as the median op has on the device, for nothing; never fused with its neighbours."""
 
     contract = Contract.exact(rtol=0.0)
     capabilities = Capabilities(keeps_silence=True)

@@ -7,7 +7,7 @@
   of the two. Without a GPU the step sleeps, which leaves the cores to the workers as a GPU would.
 * by hand: torch's DataLoader around the same worker part and module, without a step: Loader should be as fast.
 
-All arms take turns, in blocks; batches that lay ready are not timed; ratios are paired by rounds.
+All arms take turns, in blocks; queued batches are not timed; ratios are paired by rounds.
 """
 
 import math
@@ -32,7 +32,7 @@ from audioaug.measure import clock_for, host_facts
 from audioaug.records import Measurement, Timing
 
 OVERLAP, BY_HAND = 1.1, 1.02
-"""The most that may be: both together over the longer one, and Loader over what is written by hand."""
+"""Limits: both together over the longer one, and Loader over the hand-written loader."""
 
 SPIN = 10**7
 """Clock cycles of the GPU, to find out how long they take."""
@@ -55,7 +55,7 @@ class Clips:
 
 
 class Bench:
-    """The arms on one device, with so many workers each."""
+    """The arms on one device, with ``workers`` workers each."""
 
     def __init__(self, device: torch.device, workers: int, batch: int) -> None:
         self.device, self.workers, self.batch, self.clock = device, workers, batch, clock_for(device)
@@ -82,7 +82,7 @@ class Bench:
         return audioaug.prefetch(batches, self.device, module, index=2)
 
     def step(self, seconds: float) -> Step:
-        """Return a step that keeps the device busy for so long."""
+        """Return a step that keeps the device busy for ``seconds``."""
         if self.device.type != "cuda":
             return lambda batch: time.sleep(seconds)
         took = self.seconds_a_step(iter([None] * 4), lambda _: torch.cuda._sleep(SPIN), discard=1, steps=3)
@@ -101,13 +101,13 @@ class Bench:
 
     def in_turns(self, arms: Mapping[str, tuple[Iterator[Any], Step]], rounds: int) -> dict[str, Measurement]:
         """Return the step times of each arm, one a round; the first round is a warm-up."""
-        stock = 2 * self.workers + 2
+        queued = 2 * self.workers + 2
         steps = math.ceil(6 / self.workers) * self.workers  # workers that started together deliver together
         times: dict[str, list[float]] = {name: [] for name in arms}
         draw = random.Random(0)
         for turn in range(rounds + 1):
             for name in draw.sample(list(arms), len(arms)):
-                seconds = self.seconds_a_step(*arms[name], discard=stock, steps=steps)
+                seconds = self.seconds_a_step(*arms[name], discard=queued, steps=steps)
                 times[name] += [seconds] if turn else []
         return {name: Measurement(name, Timing(tuple(each)), Timing(()), steps) for name, each in times.items()}
 

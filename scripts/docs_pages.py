@@ -1,18 +1,21 @@
 """What mkdocs asks of this project while it builds the documentation (see ``hooks`` in mkdocs.yml).
 
 * A folder in the navigation (``how-to/``) stands for the pages in it, ``index.md`` first.
-* ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables``, made anew in every build, so that it
-  cannot be out of date. The table also replaces the lines below, up to an empty one, which are for readers of the file.
+* ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables`` or ``bench_engine_report``, made anew in
+  every build, so that it cannot be out of date. The table also replaces the lines below,
+  up to an empty one, which are for readers of the file.
 """
 
 import re
 from pathlib import Path
 from typing import Any
 
+import bench_engine_report
 import docs_tables
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 
+TABLES = {**docs_tables.TABLES, **bench_engine_report.TABLES}
 MARKER = re.compile(r"^<!-- generated: (.+?) -->$(?:\n.+$)*", re.MULTILINE)
 
 
@@ -45,6 +48,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _table(name: str, source: str) -> str:
-    if name not in docs_tables.TABLES:
-        raise PluginError(f"{source}: there is no table {name!r}. Known: {', '.join(docs_tables.TABLES)}.")
-    return docs_tables.TABLES[name]()
+    if name not in TABLES:
+        raise PluginError(f"{source}: there is no table {name!r}. Known: {', '.join(TABLES)}.")
+    return TABLES[name]()

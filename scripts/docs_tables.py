@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import bench_advisor_records
-import bench_engine_records as engine_records
 import click
 import test_matrix
 import update_readme
-from bench_engine_records import Result, Row
 
 import audioaug
 from audioaug.__main__ import commands
@@ -48,56 +46,17 @@ def _verification(path: Path) -> str:
     )
 
 
-# Benchmarks
+# The advisor, checked
 
 
-def benchmarks() -> str:
-    """Return every recorded benchmark of the engine, losses and all."""
-    return "\n".join(benchmark(path) for path in sorted(PROFILES.glob("engine_*.json")))
-
-
-def benchmark(path: Path) -> str:
-    """Return what one record holds: the machine, the sentences, and a table for each size."""
-    result = read_record(path, Result)
-    parts = [f"## {_machine(result.host)}\n\n{_when(result, path)}\n\n" + _bullets(engine_records.summary(result))]
-    for size in dict.fromkeys(row.size for row in result.rows):
-        rows = [row for row in result.rows if row.size == size]
-        for title, some in (
-            ("Transforms", [r for r in rows if not r.is_chain]),
-            ("Chains", [r for r in rows if r.is_chain]),
-        ):
-            if some:
-                parts.append(f"### {title}: {size}\n\n" + _rows(some))
-    return "\n".join(parts)
-
-
-def _machine(host: HostFacts) -> str:
+def machine(host: HostFacts) -> str:
+    """Name a machine by its processor and cores."""
     return f"{host.device_name}, {host.usable_cores:g} cores"
-
-
-def _when(result: Result, path: Path) -> str:
-    versions = result.host.versions
-    libraries = ", ".join(
-        f"{name} {versions[name]}" for name in ("torch", "audiomentations", "torch-audiomentations") if name in versions
-    )
-    return f"Measured on {result.date[:10]} with {libraries}; recorded in `datasets/profiles/{path.name}`."
-
-
-def _rows(rows: list[Row]) -> str:
-    """Return the terminal's table; what is red there (a loss) is bold here."""
-    header = ["", *(name for name, _ in engine_records.COLUMNS)]
-    cells = ([row.name, *engine_records.cells(row)] for row in sorted(rows, key=engine_records.order))
-    return re.sub(r"\[/?red\]", "**", markdown_table(header, cells))
 
 
 def _bullets(sentences: Iterable[str]) -> str:
     """Return sentences as a list; one that is indented belongs to the one before it."""
     return "".join(f"{'    ' if text.startswith(' ') else ''}- {text.strip()}\n" for text in sentences)
-
-
-def legend() -> str:
-    """Return what the columns of the benchmarks mean."""
-    return "".join(f"- *{name}*: {meaning}.\n" for name, meaning in engine_records.LEGEND.items())
 
 
 def advice() -> str:
@@ -109,17 +68,10 @@ def _advice(path: Path) -> str:
     result = read_record(path, bench_advisor_records.Result)
     rows = (bench_advisor_records.regret_cells(row) for row in result.rows if not row.answers)
     return (
-        f"On {_machine(result.host)}, {result.date[:10]}, asked for {result.seconds:g} s each; recorded in "
+        f"On {machine(result.host)}, {result.date[:10]}, asked for {result.seconds:g} s each; recorded in "
         f"`datasets/profiles/{path.name}`:\n\n{_bullets(bench_advisor_records.summary(result))}\n"
         + markdown_table(bench_advisor_records.COLUMNS, rows)
     )
-
-
-def others() -> str:
-    """Name the records that no table above shows."""
-    shown = ("verify_", "engine_")
-    names = sorted(path.name for path in PROFILES.iterdir() if not path.name.startswith(shown))
-    return "".join(f"- `datasets/profiles/{name}`\n" for name in names) or "None at present.\n"
 
 
 # Transforms
@@ -257,10 +209,7 @@ def environments() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "equivalence": equivalence,
-    "benchmarks": benchmarks,
-    "benchmarks legend": legend,
     "advice": advice,
-    "other records": others,
     "transforms": transforms,
     "only in workers": only_in_workers,
     "formulas": formulas,

@@ -70,7 +70,7 @@ FULL = Size(tuple(range(2, 13)), (0.5, 2.0, 8.0), (1, 8, 64), 25, 5, 10, EPOCHS)
 
 @dataclass(frozen=True)
 class Net:
-    """A network of so many layers: seconds an epoch of ten batches, by device."""
+    """A network of ``layers`` layers: seconds an epoch of ten batches, by device."""
 
     layers: int
     parameters: int
@@ -151,7 +151,7 @@ def circle(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def network(layers: int) -> nn.Sequential:
-    """Return a ReLU network 2 -> 4 -> 8 -> ... -> 2 with so many linear layers."""
+    """Return a ReLU network 2 -> 4 -> 8 -> ... -> 2 with ``layers`` linear layers."""
     torch.manual_seed(0)
     widths = [2**k for k in range(1, layers + 1)]
     hidden = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
@@ -190,7 +190,7 @@ def sweep_nets(layers: tuple[int, ...], device: torch.device, seconds: float, ro
 
 
 def train(net: Net, device: torch.device, epochs: int) -> Trained:
-    """Train a network to the end and say what that took beside what its epochs promise."""
+    """Train a network to the end; return what that took beside what its epochs predict."""
     model, clock = network(net.layers), clock_for(device)
     epoch = epoch_of(model, device)
     clock.synchronize()
@@ -270,10 +270,10 @@ def _gains(rng: np.random.Generator, cpu: Sequence[Timing], gpu: Sequence[Timing
 
 def _crossing(log_sizes: NDArray[np.float64], gain: NDArray[np.float64]) -> float:
     """Return the place of the last change from the CPU to the GPU; an end where there is none."""
-    behind = np.flatnonzero(gain <= 0)
-    if not len(behind):
+    slower = np.flatnonzero(gain <= 0)
+    if not len(slower):
         return float(log_sizes[0])
-    last = int(behind[-1])
+    last = int(slower[-1])
     if last == len(gain) - 1:
         return float(log_sizes[-1])
     share = -gain[last] / (gain[last + 1] - gain[last])
@@ -335,12 +335,12 @@ def _overtakes(found: Crossover) -> Finding:
 
 
 def gpu_words(found: Crossover) -> str:
-    """Say which GPU that was, and whether it was here."""
+    """Return which GPU that was, and whether it was here."""
     return f"({found.gpu}, recorded on another machine.)" if found.recorded else f"({found.gpu}.)"
 
 
 def crossing_words(crossing: Crossing, what: str) -> str:
-    """Say where the GPU overtakes the CPU."""
+    """Return in words where the GPU overtakes the CPU."""
     if crossing.at is None or crossing.interval is None:
         return f"The {'GPU' if crossing.ahead == GPU else 'CPU'} is ahead at every size."
     return f"The GPU overtakes at {significant(crossing.at, 2)} {what} ({format_interval(*crossing.interval, 2)})."

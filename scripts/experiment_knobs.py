@@ -4,7 +4,7 @@
     python scripts/experiment_knobs.py --quick --json result.json
     python scripts/experiment_knobs.py --load result.json
 
-Trained is a small keyword spotter behind a chain whose augmentation is the bottleneck. The plan is the advisor's. Every
+A small keyword spotter is trained, with a chain whose augmentation is the bottleneck. The plan is the advisor's. Every
 way to feed the training is raced against the default, in turn and in pairs; a ladder turns one knob after the other
 until the default has become the plan. ``notebooks/03_working_together.ipynb`` draws what this measures.
 """
@@ -109,7 +109,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class StepCost:
-    """The model's own step, one way: its time, and the most memory that it needs at once."""
+    """The model's own step, one way: its time, and its peak memory."""
 
     name: str
     ms: float
@@ -158,7 +158,7 @@ class Knobs:
 
     @property
     def together(self) -> Speed:
-        """The recommended plan beside the default, which is also what is left where no knob is to be turned."""
+        """The recommended plan beside the default, which is also the result where no knob is to be changed."""
         if self.ladder:
             return self.ladder[-1].speed
         ms = self.default.total_ms
@@ -210,8 +210,8 @@ def augmented(target: TrainingJob) -> Augmented:
 
 def torch_arm(name: str, target: TrainingJob, **knobs: Any) -> Arm:
     """Return torch's DataLoader, default but for these knobs, as an arm."""
-    stock = (knobs.get("prefetch_factor") or 2) * knobs.get("num_workers", 0) + 2
-    return Arm(name, partial(_torch_batches, target, knobs), target.step, target.batch_size, stock)
+    queued = (knobs.get("prefetch_factor") or 2) * knobs.get("num_workers", 0) + 2
+    return Arm(name, partial(_torch_batches, target, knobs), target.step, target.batch_size, queued)
 
 
 def _torch_batches(target: TrainingJob, knobs: dict[str, Any]) -> Iterator[Any]:
@@ -221,7 +221,7 @@ def _torch_batches(target: TrainingJob, knobs: dict[str, Any]) -> Iterator[Any]:
 
 
 def settings_alone(target: TrainingJob, plan: Candidate) -> list[Arm]:
-    """Return each knob turned alone (``prefetch_factor`` beside as many workers as the plan has)."""
+    """Return each knob changed alone (``prefetch_factor`` beside as many workers as the plan has)."""
     default = Candidate("cpu", len(target.chain))
     workers = max(1, plan.num_workers)
     large, halved = replace(target, batch_size=2 * target.batch_size), replace(target, precision="bf16")
@@ -265,23 +265,23 @@ KNOBS = {
     "threads": ("threads",),
     "pin_memory": ("pin_memory",),
 }
-"""The knobs in the order in which they are turned, and the fields of a cell that each is."""
+"""The knobs in the order in which they are changed, and the fields of a cell that each sets."""
 
 
 def ladder(default: Candidate, plan: Candidate, ops: int) -> list[tuple[str, Candidate]]:
-    """Return the knobs in which two cells of a chain of so many ops differ, each with all before it turned too."""
+    """Return the knobs in which two cells of a chain of ``ops`` ops differ, each with all earlier ones changed too."""
     rungs, cell = list[tuple[str, Candidate]](), default
     for knob, fields in KNOBS.items():
-        turned = replace(cell, **{name: getattr(plan, name) for name in fields})
-        turned = replace(turned, placement=placement_of(turned.cut, ops))
-        if turned != cell:
-            rungs.append((knob, turned))
-        cell = turned
+        changed = replace(cell, **{name: getattr(plan, name) for name in fields})
+        changed = replace(changed, placement=placement_of(changed.cut, ops))
+        if changed != cell:
+            rungs.append((knob, changed))
+        cell = changed
     return rungs
 
 
 def setting(knob: str, cell: Candidate) -> str:
-    """Say what a knob is turned to."""
+    """Return in words what a knob is set to."""
     words = {
         "num_workers": plural(cell.num_workers, "worker"),
         "prefetch_factor": f"{cell.prefetch_factor} batches a worker",
@@ -315,7 +315,7 @@ ACCUMULATED = f"{LARGE}, accumulated from {SMALL}"
 
 
 def step_costs(target: TrainingJob, batch: Any, clock: Clock, seconds: float) -> tuple[StepCost, ...]:
-    """Time steps on batches of 32 (both precisions) and 128 (at once, accumulated); see what memory each needs."""
+    """Time steps on batches of 32 (both precisions) and 128 (whole, accumulated); measure what memory each needs."""
     small, large = resized(batch, SMALL), resized(batch, LARGE)
     works: dict[str, Callable[[], object]] = {
         "fp32": partial(target.step, small),
@@ -338,7 +338,7 @@ def accumulate(target: TrainingJob, batches: list[Any]) -> None:
 
 
 def resized(batch: Any, examples: int) -> Any:
-    """Return a batch of so many examples, made of those of this one."""
+    """Return a batch of ``examples`` examples, made of those of this one."""
     if isinstance(batch, torch.Tensor):
         return batch[torch.arange(examples, device=batch.device) % len(batch)]
     return type(batch)(resized(part, examples) for part in batch)
@@ -375,10 +375,10 @@ LOOKS = 8
 
 
 def watch(arm: Arm, device: torch.device, seconds: float) -> tuple[Window, ...]:
-    """Train for so long and return what was seen, the start left out."""
+    """Train for ``seconds`` and return the windows, the start left out."""
     feeder = arm.feed()
     with torch_threads(arm.threads or torch.get_num_threads()), warnings.catch_warnings():
-        for _ in range(arm.stock):
+        for _ in range(arm.queued):
             arm.step(next(feeder))
         end = time.monotonic() + seconds
         warnings.simplefilter("ignore", AudioaugWarning)  # that the bottleneck moved; the windows say so, too
@@ -408,7 +408,7 @@ def levels(device: torch.device, file_bytes: int) -> tuple[Level, ...]:
         Level("RAM", "50 GB/s", _ram_speed(), "a copy of 256 MiB, read and written, all cores"),
         Level("to the GPU", "", _copy_speed(device), "a copy of 256 MiB from page-locked memory"),
         Level("file in RAM", "", cached, "a file read for the second time (page cache)"),
-        Level("disk", "3 GB/s (SSD)", disk, "the file after the page cache was told to drop it"),
+        Level("disk", "3 GB/s (SSD)", disk, "the file after the page cache dropped it"),
         Level("HDD", "100 MB/s", None, "not looked for: what the temporary folder lies on is the disk above"),
     )
 
@@ -570,9 +570,9 @@ def _mixed_precision(knobs: Knobs) -> Finding:
 def _accumulation(knobs: Knobs) -> Finding:
     small, large, accumulated = knobs.step("fp32"), knobs.step(str(LARGE)), knobs.step(ACCUMULATED)
     found = (
-        f"128 in four times 32: {format_bytes(accumulated.peak_bytes)} at most at once; 32 alone "
-        f"{format_bytes(small.peak_bytes)}, 128 at once {format_bytes(large.peak_bytes)}. It takes "
-        f"{accumulated.ms / large.ms:.2f} x the time of 128 at once."
+        f"128 in four times 32: {format_bytes(accumulated.peak_bytes)} at most; 32 alone "
+        f"{format_bytes(small.peak_bytes)}, 128 in one step {format_bytes(large.peak_bytes)}. It takes "
+        f"{accumulated.ms / large.ms:.2f} x the time of 128 in one step."
     )
     return found, graded(accumulated.peak_bytes <= 1.2 * small.peak_bytes)
 
@@ -665,7 +665,7 @@ def to_text(knobs: Knobs) -> str:
         rows.append(f"  + {rung.knob:31} {_speed(rung.speed)}  {knobs.share_words(rung):>6} of the gain")
     rows += ["", "Each knob alone, beside the same without it"]
     rows += [f"  {speed.name:33} {_speed(speed)}" for speed in knobs.alone]
-    rows += ["", "The model's own step (ms), and the most memory at once"]
+    rows += ["", "The model's own step (ms), and its peak memory"]
     rows += [f"  {c.name:33} {timed(c.ms, c.ci_ms):28} {format_bytes(c.peak_bytes)}" for c in knobs.steps]
     rows += ["", "Reading speed of each level of memory"]
     for level in knobs.levels:

@@ -83,7 +83,7 @@ class Point:
     cells: tuple[Candidate, ...]
 
     def of(self, placement: str, workers: int | None = None) -> Candidate:
-        """Return the fastest measured cell of a placement, with so many workers or with any number."""
+        """Return the fastest measured cell of a placement, with this number of workers or with any."""
         found = [cell for cell in self.cells if cell.placement == placement and workers in (None, cell.num_workers)]
         return min(found, key=measured)
 
@@ -145,7 +145,7 @@ def with_width(target: TrainingJob, width: int) -> TrainingJob:
 
 
 def with_repeats(target: TrainingJob, repeats: int) -> TrainingJob:
-    """Return the target with every op so many times over: a stand-in for a chain that is as many times as dear."""
+    """Return the target with every op ``repeats`` times over, for a chain that takes that many times as long."""
     ops_ = [op for op in target.chain.ops for _ in range(repeats)]
     return replace(target, chain=Chain(ops_, target.chain.sample_rate))
 
@@ -162,7 +162,7 @@ def worker_counts(target: TrainingJob) -> tuple[int, ...]:
 
 
 def cell_at(report: Report, cut: int, workers: int) -> Candidate:
-    """Return the cell of that cut, with audiomentations in so many workers and our ops on the device."""
+    """Return the cell of that cut, with audiomentations in this many workers and our ops on the device."""
     return Candidate(placement_of(cut, len(report.chain.ops)), cut, num_workers=workers, pin_memory=report.host.has_gpu)
 
 
@@ -256,7 +256,7 @@ def chain_ms(report: Report, where: str = "worker") -> float:
 
 
 def scaled(report: Report, chain_factor: float, step_ms: float) -> Report:
-    """Return the report as if the chain were so many times as dear, and the model's own step took that long."""
+    """Return the report as if the chain took ``chain_factor`` times as long, and the model alone ``step_ms``."""
     assert report.ceiling is not None
     first = report.chain.device_from
     bare = {cost.num_workers: cost for cost in report.loader_costs if cost.cut == first}
@@ -286,7 +286,7 @@ def scaled(report: Report, chain_factor: float, step_ms: float) -> Report:
 
 
 def best_ms(report: Report, workers: int) -> dict[str, float]:
-    """Return the best predicted step time of each placement ("cpu", "split", "gpu") with so many workers."""
+    """Return the best predicted step time of each placement ("cpu", "split", "gpu") with this many workers."""
     best = dict.fromkeys(("cpu", "split", "gpu"), inf)
     for cell in cells_of(report, [workers]):
         found = predict(report, cell)
@@ -300,7 +300,7 @@ def predicted_map(
 ) -> dict[str, np.ndarray]:
     """Return predicted step times in milliseconds by placement, one row a chain factor, one column a model step.
 
-    With ``cores`` they are for a machine that has so many free ones.
+    With ``cores`` they are for a machine with that many free cores.
     """
     if cores is not None:
         report = replace(report, host=replace(report.host, usable_cores=cores, effective_cores=None))
@@ -317,7 +317,7 @@ def cells_of(report: Report, workers: Sequence[int]) -> list[Candidate]:
 # Training runs
 
 BLOCK_MS = 200.0
-"""How long a block of training steps is to be."""
+"""The length of a block of training steps."""
 
 
 def measure_point(
@@ -331,7 +331,7 @@ def measure_point(
     ceiling = Ceiling(alone.ms, alone.ci_ms, target.batch_size / alone.median)
     guess = scaled(report, repeats, ceiling.step_ms)
     cells = [with_prediction(guess, cell) for cell in _worth_racing(guess, workers)]
-    arms = {cell.name: replace(cell, cut=cell.cut * repeats) for cell in cells}  # every op is there so many times
+    arms = {cell.name: replace(cell, cut=cell.cut * repeats) for cell in cells}  # every op is there that many times
     feeders = {name: iter(open_loader(runner, arm)) for name, arm in arms.items()}
     for feeder in feeders.values():
         runner.step(next(feeder))
@@ -356,7 +356,8 @@ def measure_point(
 def _settled(report: Report, cell: Candidate) -> int:
     """Return how many steps to leave out before a block.
 
-    That is the cell's own stock, and what it takes the workers of the cell before it to fill theirs: they use cores.
+    These are the cell's own queued batches, and the steps until the workers of the cell before it have filled their
+    queues, which uses cores.
     """
     refill_ms = 3 * worker_ms(report, len(report.chain.ops))[1]
     return max(queued_batches(cell), math.ceil(refill_ms / (cell.predicted_ms or refill_ms)))
@@ -451,7 +452,7 @@ def claims(experiment: Experiment, chain: Chain) -> tuple[Claim, ...]:
 
 
 def _about_gpu(experiment: Experiment, found: str, holds: str) -> Finding:
-    """Return a finding about a GPU; say so where none was there to test it."""
+    """Return a finding about a GPU; with a remark if there was none to test it."""
     return found if experiment.report.host.has_gpu else f"On the CPU in a GPU's place. {found}", holds
 
 
@@ -462,9 +463,7 @@ def _keeps_busy(experiment: Experiment) -> Finding:
     busy = sum(stall <= STALLED for stall in stalls)
     holds = "yes" if busy == len(stalls) else "in part" if busy else "no"
     return _about_gpu(
-        experiment,
-        f"Whole chain in the loader, {_counts(experiment)}: {waits} is more than the model needs.",
-        holds,
+        experiment, f"Whole chain in the loader, {_counts(experiment)}: {waits} is more than the model needs.", holds
     )
 
 
@@ -537,9 +536,7 @@ def _faster_for_small_models(experiment: Experiment) -> Finding:
     holds = "yes" if clear[0] and gains[0] > gains[-1] else "in part" if any(clear) else "no"
     holds = holds if len(points) > 1 else "not tested"
     return _about_gpu(
-        experiment,
-        f"Speed of the device build over the loader, each with {_counts(experiment)}: {found}.",
-        holds,
+        experiment, f"Speed of the device build over the loader, each with {_counts(experiment)}: {found}.", holds
     )
 
 
@@ -588,10 +585,7 @@ def _depends(experiment: Experiment) -> Finding:
     found = ", ".join(f"{name} {count}" for name, count in wins.items())
     many = len(experiment.points) > 1
     holds = "not tested" if not many else "yes" if sum(count > 0 for count in wins.values()) > 1 else "no"
-    return (
-        f"Fastest at {plural(len(experiment.points), 'point')}: {found}.",
-        holds,
-    )
+    return (f"Fastest at {plural(len(experiment.points), 'point')}: {found}.", holds)
 
 
 def model_name(point: Point) -> str:

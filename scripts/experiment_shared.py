@@ -96,7 +96,7 @@ def experiment(doc: str | None) -> Callable[[Callable[..., None]], click.Command
 
 
 _OPTIONS = (
-    click.option("--quick", is_flag=True, help="Measure less, and less surely."),
+    click.option("--quick", is_flag=True, help="Measure less, with wider intervals."),
     click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
     click.option("--json", "json_", metavar="FILE", help="Write the results as JSON."),
     click.option("--load", metavar="FILE", help="Show the JSON of an earlier run instead of measuring."),
@@ -115,7 +115,7 @@ def perform(
 
     Args:
         kind: of the record that is measured.
-        measure: does it, and says how far it is.
+        measure: takes a function that reports progress.
         to_text: lays a record out for the terminal.
         json_: a file for the record.
         load: a file to read it from instead.
@@ -125,7 +125,7 @@ def perform(
     warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
     try:
         for path in filter(None, (json_, also)):
-            _open_for_writing(path)  # before minutes are spent
+            _open_for_writing(path)  # fail before minutes of measuring
         found = read_record(load, kind) if load else measure(_tell)
         if json_:
             write_record(found, json_)
@@ -164,7 +164,7 @@ def times(value: float, interval: Interval) -> str:
 
 
 def machine(host: HostFacts) -> str:
-    """Say in a line what was measured on."""
+    """Return a line about the machine."""
     torch = host.versions.get("torch", "")
     gpu = host.device_name if host.has_gpu else "no GPU"
     return f"{host.cpu}, {host.usable_cores:g} usable cores, {format_bytes(host.ram_bytes)}, {gpu}; torch {torch}"
@@ -174,7 +174,7 @@ def machine(host: HostFacts) -> str:
 
 
 SETTLE_BLOCKS = 1.5
-"""How long to train on before a block at most, in blocks: until workers of the arm before have filled their stock."""
+"""How long to train on before a block at most, in blocks: until workers of the arm before have filled their queues."""
 
 Step = Callable[[Any], object]
 
@@ -183,14 +183,14 @@ Step = Callable[[Any], object]
 class Arm:
     """Batches without end, what trains on one, and torch's threads meanwhile (``None``: as they are).
 
-    ``stock`` is how many batches may lie ready, ``clips`` how many examples a batch holds.
+    ``queued`` is how many batches may be queued, ``clips`` how many examples a batch holds.
     """
 
     name: str
     feed: Callable[[], Iterator[Any]]
     step: Step
     clips: int
-    stock: int = 2
+    queued: int = 2
     threads: int | None = None
 
 
@@ -208,7 +208,7 @@ class Speed:
 
     @property
     def clearly_faster(self) -> bool:
-        """Whether all of the interval says so."""
+        """Whether all of the interval is above 1."""
         return self.times_ci[0] > 1
 
 
@@ -225,7 +225,7 @@ def _batches(target: TrainingJob, cell: Candidate) -> Iterator[Any]:
 def race_arms(
     arms: Sequence[Arm], clock: Clock, seconds: float, block_seconds: float, at_least: int
 ) -> dict[str, Measurement]:
-    """Race the arms, in blocks of about so long (but two steps) and so many rounds at least.
+    """Race the arms, in blocks of about ``block_seconds`` (at least two steps), at least ``at_least`` rounds.
 
     Raises:
         MeasurementError: one of them fails.
@@ -234,13 +234,13 @@ def race_arms(
     with torch_threads(usual):
         feeders = {arm.name: _on_threads(arm, usual) for arm in arms}
         warm = {arm.name: max(1e-6, _warm(feeders[arm.name], arm.step, clock)) for arm in arms}
-        refill = min(SETTLE_BLOCKS * block_seconds, max(arm.stock * warm[arm.name] for arm in arms))
+        refill = min(SETTLE_BLOCKS * block_seconds, max(arm.queued * warm[arm.name] for arm in arms))
         result = race(
             feeders,
             lambda fed: fed[0](fed[1]),
             clock,
             block_steps={name: max(2, min(50, round(block_seconds / took))) for name, took in warm.items()},
-            discard={arm.name: max(arm.stock, math.ceil(refill / warm[arm.name])) for arm in arms},
+            discard={arm.name: max(arm.queued, math.ceil(refill / warm[arm.name])) for arm in arms},
             rounds=100,
             seconds=seconds,
             at_least_rounds=at_least,

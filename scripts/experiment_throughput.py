@@ -74,7 +74,7 @@ FULL = Size(10_000, (100, 1_000, 10_000), 15, 5)
 
 @dataclass(frozen=True)
 class Way:
-    """One way to train: seconds an epoch of so many examples."""
+    """One way to train: seconds an epoch of ``examples`` examples."""
 
     name: str
     examples: int
@@ -313,7 +313,7 @@ def over_processes(device: torch.device, cores: float, size: Size) -> dict[int, 
 
 
 class Team:
-    """The first so many processes, which train together, each on its share of the examples."""
+    """The first ``members`` processes, which train together, each on its share of the examples."""
 
     def __init__(self, members: int, examples: int, rank: int, device: torch.device) -> None:
         self.members, self.group, self.inside = members, distributed.new_group(range(members)), rank < members
@@ -399,7 +399,7 @@ def _answer(model: torch.nn.Module, one: torch.Tensor) -> float:
 
 
 def _branch(one: torch.Tensor) -> torch.Tensor:
-    """Halve or double, as the sum says: the host has to know it before it goes on."""
+    """Halve or double, as the sum says: the host has to know it before the next one."""
     for _ in range(TURNS):
         one = one * 0.5 if float(one.abs().sum()) > FEATURES else one * 2.0
     return one
@@ -413,7 +413,7 @@ MOST_OPERATORS = 6
 def trace_epoch(
     epoch: Callable[[], None], device: torch.device, path: str | None
 ) -> tuple[tuple[Operator, ...], float]:
-    """Profile an epoch, warm, and write its trace where asked to; return the dearest operators and the seconds."""
+    """Profile an epoch, warm, and write its trace where asked to; return the slowest operators and the seconds."""
     epoch()
     on_gpu = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
@@ -430,8 +430,8 @@ def trace_epoch(
         events = found.key_averages()
     times = {e.key: (e.self_device_time_total if on_gpu else e.self_cpu_time_total, e.count) for e in events}
     total = sum(spent for spent, _ in times.values()) or 1.0
-    dearest = sorted(times, key=lambda name: -times[name][0])[:MOST_OPERATORS]
-    return tuple(Operator(name, times[name][1], times[name][0] / total) for name in dearest), seconds
+    slowest = sorted(times, key=lambda name: -times[name][0])[:MOST_OPERATORS]
+    return tuple(Operator(name, times[name][1], times[name][0] / total) for name in slowest), seconds
 
 
 # Claims
@@ -470,7 +470,7 @@ def claims(found: Throughput) -> tuple[Claim, ...]:
 
 
 def describe(way: Way) -> str:
-    """Say a way's throughput and its time to train."""
+    """Return a way's throughput and its time to train, in words."""
     return f"{way.examples_per_second:,.0f} examples/s, {format_seconds(way.time_to_train)} for {EPOCHS} epochs"
 
 
@@ -521,11 +521,11 @@ def _raises(gain: Ratio) -> bool:
 
 
 def _profiling(found: Throughput) -> Finding:
-    dearest = ", ".join(f"{o.name.removeprefix('aten::')} {format_percent(o.share)}" for o in found.operators[:3])
+    slowest = ", ".join(f"{o.name.removeprefix('aten::')} {format_percent(o.share)}" for o in found.operators[:3])
     full = found.way(f"{'cuda' if found.host.has_gpu else 'cpu'} fp32")
     assert full is not None
     slower = found.traced_seconds / full.epoch.median
-    words = f"It raises nothing by itself (an epoch takes {slower:.2f} x as long), but says where time goes: {dearest}."
+    words = f"It raises nothing by itself (an epoch takes {slower:.2f} x as long), but says where time goes: {slowest}."
     return words, "in part"
 
 
@@ -534,7 +534,7 @@ def _scaling(found: Throughput) -> Finding:
     if len(epochs) < 2:
         return "Not measured.", "not tested"
     gains = {count: epochs[1].median / timing.median for count, timing in epochs.items()}
-    words = ", ".join(f"{count} at once {gain:.2f} x" for count, gain in gains.items())
+    words = ", ".join(f"{count} together {gain:.2f} x" for count, gain in gains.items())
     most = max(gains)
     return f"torchrun, {found.processes_on}: {words}.", graded(gains[most] > MORE, gains[most] > 0.7 * most)
 
@@ -550,7 +550,7 @@ def _choices(found: Throughput) -> Finding:
 
 
 def choice_words(choice: Choice) -> str:
-    """Say what a kind of work takes on each device."""
+    """Return what a kind of work takes on each device, in words."""
     return ", ".join(f"{device.upper()} {significant(timing.ms, 2)} ms" for device, timing in choice.times.items())
 
 

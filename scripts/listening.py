@@ -48,20 +48,13 @@ def hear(op: Op, dry_T: NDArray[np.float32], engine: DeviceEngine = "batched", s
     _, reference, built = replay(op, clips, SAMPLE_RATE, engine=engine, seed=seed)
     intended = intended_levels(op, clips, SAMPLE_RATE, seed) if op.contract.kind == "statistical" else None
     verdict = check(
-        op.contract,
-        clips,
-        reference,
-        built,
-        op=op.name,
-        engine=engine,
-        intended=intended,
-        sample_rate=SAMPLE_RATE,
+        op.contract, clips, reference, built, op=op.name, engine=engine, intended=intended, sample_rate=SAMPLE_RATE
     )
     return Heard(op, dry_T, reference[0][0], built[0][0], verdict)
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """Say what the contract promises, and what was found."""
+    """Return in words what the contract promises, and what was found."""
     if verdict.error is None or verdict.limit is None:
         return f"{verdict.contract}: {verdict.reason}"
     return f"{verdict.contract}: {verdict.error:.2g} {verdict.unit}, at most {verdict.limit:.2g} allowed"

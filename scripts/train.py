@@ -43,7 +43,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Training:
-    """All that one update leaves behind for the next: model, optimizer, schedule, and how far the data is."""
+    """The state that one update passes to the next: model, optimizer, schedule, and the position in the data."""
 
     def __init__(self, model: torch.nn.Module, loader: Any, options: dict[str, Any]) -> None:
         device, precision = loader.device, options["precision"]
@@ -75,7 +75,7 @@ class Training:
 
     @torch.inference_mode()
     def accuracy(self, batches: Any) -> float:
-        """Return which share of the examples the model names right."""
+        """Return the share of the examples that the model classifies correctly."""
         self.model.eval()
         hits: list[torch.Tensor] = []
         for audio, label in batches:
@@ -84,7 +84,7 @@ class Training:
         return torch.cat(hits).float().mean().item()
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint, whole or not at all."""
+        """Write a checkpoint atomically."""
         state = {name: getattr(self, name).state_dict() for name in PARTS}
         state |= {"updates": self.updates, "reached": self.reached, "random": torch.get_rng_state()}
         written = path.with_name(path.name + ".new")
@@ -92,7 +92,7 @@ class Training:
         os.replace(written, path)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         if not path.exists():
             raise UsageError(f"--resume: there is no checkpoint {path}.", "Name one with --checkpoint.")
         state = torch.load(path, map_location=self.loader.device, weights_only=True)
@@ -148,10 +148,10 @@ class View(contextlib.ExitStack):
             self._write({"loss": seen["loss"], "learning_rate": training.schedule.get_last_lr()[0]}, training.updates)
 
     def epoch(self, training: Training, epoch: int, losses: Sequence[torch.Tensor]) -> None:
-        """Say how an epoch went; after a stop behind its last update, nothing is left that has a loss."""
+        """Print an epoch's results; after a stop at its last update, there are no losses left."""
         found = {"epoch_loss": torch.stack([*losses]).mean().item()} if losses else {}
-        told = "".join(f"loss {loss:.2f}, " for loss in found.values())
-        self.bar.console.print(f"epoch {epoch}: {told}{training.reached:.0%} of the held-out words", highlight=False)
+        words = "".join(f"loss {loss:.2f}, " for loss in found.values())
+        self.bar.console.print(f"epoch {epoch}: {words}{training.reached:.0%} of the held-out words", highlight=False)
         self._write({**found, "accuracy": training.reached}, training.updates)
 
     def _write(self, scalars: dict[str, float], step: int) -> None:
@@ -234,7 +234,7 @@ def train(training: Training, held_out: Any, options: dict[str, Any], view: View
 @click.option("--seed", default=0, show_default=True, help="Of the weights, the order and the augmentation.")
 @click.option("--examples", type=click.IntRange(0), default=0, help="Train on the first few only. [default: all]")
 @click.option("--checkpoint", type=click.Path(path_type=Path), default="checkpoint.pt", show_default=True)
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint.")
 @click.option("--tensorboard", metavar="FOLDER", help="Write scalars for TensorBoard.")
 @click.option("--html", metavar="FILE", help="Write the monitor's page.")
 @click.option("--trace", metavar="FILE", help="Write a profiler trace of a few updates.")

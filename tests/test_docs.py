@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import bench_engine_report
 import docs_pages
 import docs_tables
 import pytest
@@ -104,6 +105,11 @@ def test_a_folder_in_the_navigation_stands_for_its_pages(tmp_path: Path) -> None
         docs_pages.expanded([{"None": "none/"}], tmp_path)
 
 
+def test_the_picture_of_the_report_is_small() -> None:
+    picture = DOCS / "images/report.png"
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size < 150_000
+
+
 # Generated tables
 
 
@@ -122,7 +128,7 @@ def test_every_loss_in_the_recorded_benchmarks_is_printed_bold() -> None:
     losses = 0
     for path in docs_tables.PROFILES.glob("engine_*.json"):
         result = read_record(path, Result)
-        table = docs_tables.benchmark(path)
+        table = bench_engine_report.benchmark(path)
         for engine in (NATIVE, REFERENCE):
             for name, ratio in result.ratios(engine).items():
                 losses += ratio < 1
