@@ -49,7 +49,7 @@ def test_a_freed_block_stays_with_a_worker() -> None:
     assert printed(HELD, "keep") > 100e6 > 20e6 > printed(HELD, "as it is")
 
 
-def test_a_batch_has_the_pages_of_the_one_before() -> None:
+def test_next_batch_reuses_the_pages_of_the_previous_one() -> None:
     assert printed(FAULTS) < 100  # of 10,000
 
 
