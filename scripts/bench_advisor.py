@@ -153,8 +153,8 @@ def _all_cells(
 ) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
     """Return every candidate's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
 
-    Every screening has today's candidate and its share of those that the advisor raced: their times scale the screening to the
-    advisor's.
+    Every screening has today's candidate and its share of those that the advisor raced: their times scale the
+    screening to the advisor's.
     """
     known = {name: candidate.measured_ms for name, candidate in candidates.items() if candidate.measured_ms}
     others = sorted(

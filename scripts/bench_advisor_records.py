@@ -48,9 +48,9 @@ class Row:
     """One workload: what the advisor said of it and, where all candidates were raced, how that compares with the truth.
 
     ``cause`` is the first cause, ``said`` all that were reported. ``answers`` are the right ones, none if unknown;
-    ``first``: whether one of them must come first, or be reported at all. ``drifts``: how many times as long the candidates
-    that the advisor had raced took in each screening of the truth (median); ``true_ms`` is without it. ``again``: how
-    far each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
+    ``first``: whether one of them must come first, or be reported at all. ``drifts``: the drift of the candidates
+    that the advisor had raced, in each screening of the truth (median); ``true_ms`` is without it. ``again``: how far
+    each of them is from the truth then, which was measured in the same way: as far as this machine is from itself.
     """
 
     name: str

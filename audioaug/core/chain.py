@@ -20,6 +20,7 @@ from audioaug.core.chain_file import read_chain_file
 from audioaug.core.contract import Capabilities
 from audioaug.core.distributions import Distribution, Uniform
 from audioaug.core.draws import Draws, uniforms
+from audioaug.core.fields import real_number
 from audioaug.core.op import (
     CUSTOM_OPS,
     Container,
@@ -29,7 +30,6 @@ from audioaug.core.op import (
     leaves,
     op_class,
     ops_from_list,
-    real_number,
     why_not_in_worker,
     why_not_on_device,
 )
@@ -398,9 +398,9 @@ def _why_lengths_are_missing(ops: Sequence[Op]) -> str:
     """
     measuring = ""
     for op in ops:
-        found = [(leaf.name, leaf.capabilities) for leaf in leaves(op)]
-        measuring = next((name for name, can in found if can.length_depends_on_audio), measuring)
-        needing = next((name for name, can in found if can.needs_length), "")
+        named = [(leaf.name, leaf.capabilities) for leaf in leaves(op)]
+        measuring = next((name for name, can in named if can.length_depends_on_audio), measuring)
+        needing = next((name for name, can in named if can.needs_length), "")
         if measuring and needing:
             return f"{needing} needs each clip's length on the host, but {measuring} finds it on the device."
     return ""

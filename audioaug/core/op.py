@@ -15,10 +15,7 @@ Shapes: B examples, C channels, T samples.
 """
 
 import dataclasses
-import functools
 import inspect
-import math
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +28,7 @@ from numpy.typing import NDArray
 from audioaug.core.batch import BatchInfo, DeviceBatchInfo
 from audioaug.core.contract import Capabilities, Contract
 from audioaug.core.distributions import Distribution, FloatArray
+from audioaug.core.fields import check_fields
 from audioaug.core.params import LENGTHS, MEASURED_LENGTHS, Params, ParamType
 from audioaug.core.timeline import Timeline
 from audioaug.errors import ChainError, ClipRefused, ParamError, did_you_mean
@@ -111,13 +109,7 @@ class Op(ABC):
             IMPORTS_CODE.add(cls)
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            _check_field(self, field.name)
-        for name in (field.name for field in dataclasses.fields(self) if field.name.startswith("min_")):
-            top = name.replace("min_", "max_", 1)
-            low, high = getattr(self, name), getattr(self, top)
-            if low > high:
-                raise ChainError(f"{self.name}: {name} is {low}, but it must not be greater than {top} ({high}).")
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -178,10 +170,10 @@ class Op(ABC):
         """Build the transform that this op must equal: audiomentations' own, or one with the same interface."""
         import audiomentations
 
-        given = arguments(self)
+        own_arguments = arguments(self)
         if self.children:
-            given["transforms"] = [child.reference() for child in self.children]
-        return getattr(audiomentations, self.name)(**given)
+            own_arguments["transforms"] = [child.reference() for child in self.children]
+        return getattr(audiomentations, self.name)(**own_arguments)
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         """Return the reference's own ``parameters`` for the same decisions; ``params`` holds one clip's numbers."""
@@ -400,43 +392,3 @@ def plain(value: Any, for_file: bool = True) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
-
-
-@functools.cache
-def _hints(kind: type[Op]) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _check_field(op: Op, name: str) -> None:
-    """Check one field against its annotation and its limits."""
-    value, hint = getattr(op, name), _hints(type(op))[name]
-    if typing.get_origin(hint) is Literal and value not in typing.get_args(hint):
-        options = [str(option) for option in typing.get_args(hint)]
-        raise ChainError(f"{op.name}: {name} is {value!r}.", did_you_mean(str(value), options))
-    if hint is bool and not isinstance(value, bool):
-        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be true or false.")
-    kind = next((each for each in (int, float) if hint in (each, each | None)), None)
-    if kind is not None and (value is not None or hint is kind):
-        _check_number(op, name, value, kind)
-        value = value.item() if isinstance(value, np.generic) else value
-        object.__setattr__(op, name, int(value) if kind is int else value)
-
-
-def real_number(value: Any) -> float:
-    """Return a number as a float; NaN for what is none, such as a truth value, and for a whole number too large."""
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    try:
-        return float(value) if real else math.nan
-    except OverflowError:
-        return math.nan
-
-
-def _check_number(op: Op, name: str, value: Any, hint: type) -> None:
-    number = real_number(value)
-    if math.isnan(number) or (hint is int and not number.is_integer()):
-        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {'whole ' * (hint is int)}number.")
-    low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
-    if not low <= value <= high:
-        bounds = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
-        bounds = f"at most {high:g}" if np.isinf(low) else bounds
-        raise ChainError(f"{op.name}: {name} is {value:g}, but it must be {bounds}.")

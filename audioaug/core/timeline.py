@@ -182,11 +182,11 @@ class Timeline:
         return max(0, int(count + whole(after) - whole(before)))
 
 
-def _linear(piece_K4: FloatArray, time_K: FloatArray, known: int, wanted: int) -> FloatArray:
+def _linear(piece_K4: FloatArray, time_K: FloatArray, known: int, other: int) -> FloatArray:
     """Return where times lie on the other side of their pieces; sides are columns, 0 for the clip, 2 for the result."""
     start_K, end_K = piece_K4[:, known], piece_K4[:, known + 1]
     share_K = (time_K - start_K) / np.where(end_K == start_K, 1.0, end_K - start_K)
-    return piece_K4[:, wanted] + share_K * (piece_K4[:, wanted + 1] - piece_K4[:, wanted])
+    return piece_K4[:, other] + share_K * (piece_K4[:, other + 1] - piece_K4[:, other])
 
 
 def _within(pieces: FloatArray, length_in: int, length_out: int) -> FloatArray:

@@ -72,15 +72,15 @@ def lengths_of(lengths: "torch.Tensor | Sequence[int] | None", batch: int, sampl
     if lengths is None:
         return np.full(batch, samples, dtype=np.int64)
     try:
-        given = torch.as_tensor(lengths).cpu()
+        tensor = torch.as_tensor(lengths).cpu()
     except (TypeError, ValueError, RuntimeError):
         raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {lengths!r}.") from None
-    if given.shape == (batch,) and batch and (given.dtype == torch.bool or given.is_floating_point()):
+    if tensor.shape == (batch,) and batch and (tensor.dtype == torch.bool or tensor.is_floating_point()):
         raise DataError(
-            f"Expected lengths in samples, as integers from 0 to {samples}, got {given.dtype}: {given.tolist()}.",
+            f"Expected lengths in samples, as integers from 0 to {samples}, got {tensor.dtype}: {tensor.tolist()}.",
             "Convert relative lengths, as SpeechBrain has them, with (lengths * x.shape[-1]).round().long().",
         )
-    host = given.numpy().astype(np.int64)
+    host = tensor.numpy().astype(np.int64)
     if host.shape != (batch,) or (batch and not (0 <= host.min() and host.max() <= samples)):
-        raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {given.tolist()}.")
+        raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {tensor.tolist()}.")
     return host

@@ -292,8 +292,8 @@ def _params(node: Node, step: Step, view: Callable[[Span], torch.Tensor]) -> Par
 
 
 def _new_lengths(node: Node, params: Params) -> torch.Tensor:
-    found = next(name for name, kind in node.param_types.items() if kind in (LENGTHS, MEASURED_LENGTHS))
-    lengths: torch.Tensor = params[found]
+    name = next(name for name, kind in node.param_types.items() if kind in (LENGTHS, MEASURED_LENGTHS))
+    lengths: torch.Tensor = params[name]
     return lengths
 
 

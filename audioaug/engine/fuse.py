@@ -48,12 +48,12 @@ class FusedNode(Node):
 
 def grouped(nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes, with every two or more linear neighbours replaced by one that is both."""
-    found = list[Node]()
+    parts = list[Node]()
     for linear, group in itertools.groupby(nodes, lambda node: not node.children and node.capabilities.linear):
         neighbours = tuple(group)
         fuse = linear and len(neighbours) > 1
-        found += [_fused(neighbours)] if fuse else neighbours
-    return found
+        parts += [_fused(neighbours)] if fuse else neighbours
+    return parts
 
 
 def _fused(nodes: tuple[Node, ...]) -> Node:

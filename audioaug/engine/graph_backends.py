@@ -38,10 +38,10 @@ class TorchCompile:
         """Trace and compile."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that complex numbers are left to torch's own kernels
-            found: Work = torch.compile(traced(work, x_BCT, numbers), fullgraph=True, dynamic=False)
-            y_BCT = found(x_BCT, numbers)  # compiles it
+            compiled: Work = torch.compile(traced(work, x_BCT, numbers), fullgraph=True, dynamic=False)
+            y_BCT = compiled(x_BCT, numbers)  # compiles it
         _check_equal(y_BCT, work(x_BCT, numbers))
-        return found
+        return compiled
 
 
 def _check_equal(compiled_BCT: torch.Tensor, y_BCT: torch.Tensor) -> None:
@@ -53,8 +53,8 @@ def _check_equal(compiled_BCT: torch.Tensor, y_BCT: torch.Tensor) -> None:
 
 def traced(work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
     """Return the work's operators, one after the other."""
-    found: Work = make_fx(work)(x_BCT, numbers)
-    return found
+    operators: Work = make_fx(work)(x_BCT, numbers)
+    return operators
 
 
 class CudaGraphs:
@@ -96,11 +96,11 @@ class CudaGraphs:
         with _capturing(device, self._pool) as graph, outside:
             mine[0].copy_(work(*mine))
 
-        def replay(*given: torch.Tensor) -> torch.Tensor:
+        def replay(*tensors: torch.Tensor) -> torch.Tensor:
             stream = torch.cuda.current_stream(device)  # on which torch replays, whatever the current device is
             if device in self._done:
                 stream.wait_event(self._done[device])
-            for own, other in zip(mine, given, strict=True):
+            for own, other in zip(mine, tensors, strict=True):
                 own.copy_(other)
                 own.record_stream(stream)
             graph.replay()

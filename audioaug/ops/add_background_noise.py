@@ -111,8 +111,8 @@ class AddBackgroundNoise(Op):
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         where = layout(as_paths(self.sounds_path), batch.sample_rate)
         file_B = draw["file"].astype(np.int64)
-        spare_B = np.maximum(where.lengths_F[file_B] - batch.lengths, 0)
-        start_B = (draw["start_share"] * spare_B).astype(np.int64)
+        latest_B = np.maximum(where.lengths_F[file_B] - batch.lengths, 0)
+        start_B = (draw["start_share"] * latest_B).astype(np.int64)
         start_B -= start_B % where.steps_F[file_B]  # the reference can only start on a sample of the file
         span_B = np.minimum(where.lengths_F[file_B], np.maximum(batch.lengths, 1))
         return {

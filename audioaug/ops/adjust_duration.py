@@ -66,10 +66,10 @@ class AdjustDuration(Op):
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         target = self.duration_samples or int((self.duration_seconds or 0.0) * batch.sample_rate)
-        spare = batch.lengths - target
+        surplus = batch.lengths - target
         start = [
             int(generator.randint(0, count)) if count > 0 else 0
-            for generator, count in zip(legacy_generators(draw["noise_key"]), spare.tolist(), strict=True)
+            for generator, count in zip(legacy_generators(draw["noise_key"]), surplus.tolist(), strict=True)
         ]
         return {
             **draw,

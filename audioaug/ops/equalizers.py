@@ -53,25 +53,25 @@ class Biquads(Op, registry=None):
 
     def linear(self, draw: Params, batch: BatchInfo) -> Linear:
         """Return the filters. Centres are moved below Nyquist."""
-        found = list[biquads.Section]()
+        sections = list[biquads.Section]()
         for kind, group in itertools.groupby(zip(self.kinds, self.prefixes), lambda each: each[0]):
             same = [prefix for _, prefix in group]  # as one: for numpy, a few numbers cost as much as many
             centre_hz, gain_db, q = (np.concatenate([draw[prefix + name] for prefix in same]) for name in NAMES)
             centre_hz = biquads.below_nyquist(centre_hz, batch.sample_rate)
-            found += biquads.section(kind, centre_hz, gain_db, q, batch.sample_rate).split(len(same))
-        return Linear(sections=found)
+            sections += biquads.section(kind, centre_hz, gain_db, q, batch.sample_rate).split(len(same))
+        return Linear(sections=sections)
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         return {**draw, "cascades": biquads.plan(self.linear(draw, batch).sections, int(batch.lengths.max()))}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         """Return the draws. The reference moves the centres of shelves below Nyquist; those of peaking filters not."""
-        found = {prefix + name: params[prefix + name] for prefix in self.prefixes for name in NAMES}
+        replayed = {prefix + name: params[prefix + name] for prefix in self.prefixes for name in NAMES}
         for kind, prefix in zip(self.kinds, self.prefixes):
             if kind == "peaking":
                 name = f"{prefix}center_freq"
-                found[name] = float(biquads.below_nyquist(found[name], sample_rate))
-        return found
+                replayed[name] = float(biquads.below_nyquist(replayed[name], sample_rate))
+        return replayed
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         return run_cascades(x_BCT, params["cascades"], batch.out(x_BCT))
@@ -193,10 +193,10 @@ class SevenBandParametricEQ(Biquads):
     param_types = {**{prefix + name: HOST_ONLY for prefix in PREFIXES for name in NAMES}, "cascades": CASCADES}
 
     def distributions(self) -> dict[str, Distribution]:
-        gain, found = Uniform(self.min_gain_db, self.max_gain_db), dict[str, Distribution]()
+        gain, drawn_from = Uniform(self.min_gain_db, self.max_gain_db), dict[str, Distribution]()
         for prefix, edges_hz, q in zip(PREFIXES, EDGES_HZ, QUALITIES):
-            found |= zip((prefix + name for name in NAMES), (MelUniform(*edges_hz), gain, Uniform(*q)))
-        return found
+            drawn_from |= zip((prefix + name for name in NAMES), (MelUniform(*edges_hz), gain, Uniform(*q)))
+        return drawn_from
 
     def reference(self) -> Any:
         """Build the reference so that the parameters of its seven filters are entries of its own."""

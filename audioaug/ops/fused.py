@@ -65,9 +65,10 @@ class Fused(Op, registry=None):
             rows = np.flatnonzero(own["apply"] > 0)
             if len(rows):
                 every = len(rows) == count
-                factor, found = op.linear(own if every else {name: values[rows] for name, values in own.items()}, batch)
+                mine = own if every else {name: values[rows] for name, values in own.items()}
+                factor, filters = op.linear(mine, batch)
                 factor_R[rows] *= factor
-                sections += found if every else [each.spread(rows, count) for each in found]
+                sections += filters if every else [each.spread(rows, count) for each in filters]
         if not sections:
             return {"factor": factor_R}
         sections[0] = sections[0].amplified(factor_R)

@@ -109,9 +109,9 @@ class RepeatPart(Op):
         low, high = (int(part * batch.sample_rate) for part in (self.min_part_duration, self.max_part_duration))
         part = low + np.floor(draw["part_share"] * (high - low + 1)).astype(np.int64)
         fade = self._fade(batch.sample_rate)
-        spare = batch.lengths - part - fade // 2 - (self.mode == "insert")  # the latest start
-        fits = spare >= fade // 2
-        start = fade // 2 + np.floor(draw["start_share"] * (spare - fade // 2 + 1)).astype(np.int64)
+        latest = batch.lengths - part - fade // 2 - (self.mode == "insert")  # the latest start
+        fits = latest >= fade // 2
+        start = fade // 2 + np.floor(draw["start_share"] * (latest - fade // 2 + 1)).astype(np.int64)
         first = start + part - fade // 2  # where the first repeat begins to fade in
         repeats = draw["repeats"].astype(np.int64)
         if self.mode == "replace":  # the last repeat is the first that reaches beyond the end
@@ -150,11 +150,11 @@ class RepeatPart(Op):
         part_B1, repeats_B1, fade = params["part"][:, None], params["repeats"][:, None], params["fade"]
         piece_K = torch.arange(params["most_repeats"] + 1, device=x_BCT.device)
         begin_BK = (params["first"][:, None] + piece_K * part_B1).masked_fill(piece_K > repeats_B1, samples)
-        begin_BK, rest_BK = F.pad(begin_BK.clamp(max=samples), (1, 0)), F.pad(piece_K == repeats_B1, (1, 0))
-        rest_B1 = repeats_B1 if self.mode == "insert" else torch.zeros_like(repeats_B1)
-        by_BK = F.pad(part_B1 * torch.where(piece_K == repeats_B1, rest_B1, piece_K + 1), (1, 0))
+        begin_BK, is_remainder_BK = F.pad(begin_BK.clamp(max=samples), (1, 0)), F.pad(piece_K == repeats_B1, (1, 0))
+        remainder_B1 = repeats_B1 if self.mode == "insert" else torch.zeros_like(repeats_B1)
+        by_BK = F.pad(part_B1 * torch.where(piece_K == repeats_B1, remainder_B1, piece_K + 1), (1, 0))
         y_BCT = join_segments(x_BCT, begin_BK, by_BK, samples)
-        return self._faded(x_BCT, y_BCT, begin_BK, by_BK, rest_BK, fade) if fade else y_BCT
+        return self._faded(x_BCT, y_BCT, begin_BK, by_BK, is_remainder_BK, fade) if fade else y_BCT
 
     def _faded(
         self,
@@ -162,14 +162,14 @@ class RepeatPart(Op):
         y_BCT: torch.Tensor,
         begin_BK: torch.Tensor,
         by_BK: torch.Tensor,
-        rest_BK: torch.Tensor,
+        is_remainder_BK: torch.Tensor,
         fade: int,
     ) -> torch.Tensor:
         """Crossfade where pieces begin; the rest of the clip, when inserted before, continues the last repeat."""
         within_W = torch.arange(fade, device=x_BCT.device)
         fade_in_BKW, fade_out_BKW = (
             torch.where(
-                (rest_BK[:, 1:] & (self.mode == "insert"))[..., None],
+                (is_remainder_BK[:, 1:] & (self.mode == "insert"))[..., None],
                 crossfade(position_W, fade, equal_energy=False),
                 crossfade(position_W, fade, equal_energy=True),
             )
@@ -189,7 +189,7 @@ class RepeatPart(Op):
         if start == NEVER:
             return Timeline.identity(length)
         again = [start + part * (k + 1) for k in range(params["repeats"])]
-        rest = start + part * (params["repeats"] + 1)
-        since = start + part if self.mode == "insert" else rest
+        remainder = start + part * (params["repeats"] + 1)
+        since = start + part if self.mode == "insert" else remainder
         pieces = [(0, start + part, 0, start + part), *((start, start + part, place, place + part) for place in again)]
-        return Timeline([*pieces, (since, length, rest, rest + length - since)], length, longer)
+        return Timeline([*pieces, (since, length, remainder, remainder + length - since)], length, longer)

@@ -190,15 +190,15 @@ class RoomSimulator(Op):
         return Timeline.identity(length, params["length_out"])
 
     def _room(self, params: Params, sample_rate: int) -> Room:
-        given = {name: value for name, value in arguments(self).items() if name not in ("p", UNUSED)}
+        room_arguments = {name: value for name, value in arguments(self).items() if name not in ("p", UNUSED)}
         shares = tuple(float(params[f"{name}_share"]) for name in SHARES)
-        return simulated(json.dumps(given), sample_rate, shares, int(params["rays_key"]))
+        return simulated(json.dumps(room_arguments), sample_rate, shares, int(params["rays_key"]))
 
     @classmethod
     def from_reference(cls, reference: Any) -> dict[str, Any]:
-        given = super().from_reference(reference)
+        found = super().from_reference(reference)
         default = cls().reference().ray_tracing_options
-        return given if given["ray_tracing_options"] != default else {**given, "ray_tracing_options": None}
+        return found if found["ray_tracing_options"] != default else {**found, "ray_tracing_options": None}
 
 
 UNUSED = "leave_length_unchanged"

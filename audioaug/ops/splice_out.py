@@ -64,8 +64,8 @@ class SpliceOut(Op):
 
     @property
     def param_types(self) -> dict[str, ParamType]:
-        drawn = dict.fromkeys(self.distributions(), HOST_ONLY)
-        return {**drawn, "widths": INTS, "starts": INTS, "widest": STATIC}
+        draws = dict.fromkeys(self.distributions(), HOST_ONLY)
+        return {**draws, "widths": INTS, "starts": INTS, "widest": STATIC}
 
     def distributions(self) -> dict[str, Distribution]:
         return {**{f"width_share_{n}": FRACTION for n in range(self.num_time_intervals)}, "start_key": NOISE_KEY}
@@ -90,8 +90,8 @@ class SpliceOut(Op):
 
     def _splices_of_one(self, params: Params, length: int, sample_rate: int) -> list[tuple[int, int]]:
         share_1N = np.asarray([[params[f"width_share_{n}"] for n in range(self.num_time_intervals)]])
-        found = self._splices(share_1N, np.asarray([params["start_key"]]), np.asarray([length]), sample_rate)
-        return list(zip(*(numbers_1N[0].tolist() for numbers_1N in found)))
+        splices = self._splices(share_1N, np.asarray([params["start_key"]]), np.asarray([length]), sample_rate)
+        return list(zip(*(numbers_1N[0].tolist() for numbers_1N in splices)))
 
     def reference(self) -> Any:
         return TorchReference(self.name, arguments(self))

@@ -50,8 +50,8 @@ class Trim(Op):
     def _sounding(self, x_BCT: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:
         """Return (B, F): whether any channel of a frame, which is centred on its place, is loud enough."""
         hops = x_BCT.shape[-1] // HOP + 1  # as many frames as hops, the unfinished one included
-        spare = hops * HOP - x_BCT.shape[-1]
-        energy_BCF = F.pad(x_BCT, (0, spare)).square().unflatten(-1, (hops, HOP)).sum(dim=-1)
+        missing = hops * HOP - x_BCT.shape[-1]
+        energy_BCF = F.pad(x_BCT, (0, missing)).square().unflatten(-1, (hops, HOP)).sum(dim=-1)
         around_BCF = F.pad(energy_BCF, (FRAME_HOPS // 2, FRAME_HOPS // 2 - 1)).unfold(-1, FRAME_HOPS, 1)
         power_BCF = around_BCF.sum(dim=-1) / (FRAME_HOPS * HOP)
         real_BF = torch.arange(hops, device=x_BCT.device) <= length_B[:, None] // HOP

@@ -46,16 +46,16 @@ def _clip(
     peak = float(max(np.abs(expected).max(initial=0.0), np.abs(dry).max(initial=0.0)))
     ratio = expected.shape[1] / max(1, dry.shape[1])
     start, fade = (math.ceil(samples * max(1.0, ratio)) for samples in (START_SAMPLES, FADE_SAMPLES))
-    rest_CT = difference_CT[:, start:]
-    inside_T = np.arange(rest_CT.shape[1])
+    later_CT = difference_CT[:, start:]
+    inside_T = np.arange(later_CT.shape[1])
     ramp_T = np.minimum(np.minimum(inside_T, inside_T[::-1]) / fade, 1.0)
-    faded_CT = rest_CT * np.sin(ramp_T * (np.pi / 2)) ** 2
+    faded_CT = later_CT * np.sin(ramp_T * (np.pi / 2)) ** 2
     lower = min(1.0, 1.0 / ratio) if ratio else 1.0  # over the Nyquist frequency afterwards
     edges = (contract.band * lower, (2 - contract.band) * lower)
     for what, part_CT, limit in (
         ("at its start", difference_CT[:, :start], START_LIMIT),
         ("away from the lower Nyquist frequency", _without(faded_CT, *edges), contract.tolerance),
-        ("next to the lower Nyquist frequency", rest_CT, contract.band_tolerance),
+        ("next to the lower Nyquist frequency", later_CT, contract.band_tolerance),
     ):
         error = float(np.abs(part_CT).max(initial=0.0))
         share = 0.0 if error == 0 else error / peak if peak else math.inf

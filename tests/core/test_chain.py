@@ -232,7 +232,7 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path):
         NESTED.to_yaml(tmp_path / "none" / "chain.yaml")
 
 
-def test_what_is_no_op_is_refused():
+def test_object_that_is_not_an_op_raises():
     with pytest.raises(ChainError, match=r"builtins\.str.*Chain\.from_audiomentations takes"):
         Chain(["Gain"], 16000)
     with pytest.raises(ChainError, match="takes a list of ops, but this is a Gain"):
@@ -243,7 +243,7 @@ def test_what_is_no_op_is_refused():
     "declare", [ops.AddBackgroundNoise, ops.ApplyImpulseResponse], ids=["noise", "impulse responses"]
 )
 @pytest.mark.parametrize("inside", [False, True], ids=["top level", "in a container"])
-def test_a_missing_or_empty_folder_is_told_when_the_chain_is_made(declare, inside, tmp_path):
+def test_missing_or_empty_folder_raises_when_the_chain_is_made(declare, inside, tmp_path):
     field = {ops.AddBackgroundNoise: "sounds_path", ops.ApplyImpulseResponse: "ir_path"}[declare]
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "missing", tmp_path / "empty"):

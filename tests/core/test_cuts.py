@@ -62,7 +62,7 @@ def test_an_empty_chain_has_one_cut():
 TIMES = (ops.Gain(), ops.OneOf([ops.Gain(), ops.Trim()]), ops.Clip())
 
 
-def test_behind_which_op_clips_keep_their_lengths():
+def test_sized_from_is_after_the_last_op_that_changes_lengths():
     assert [Chain(TIMES[:count], 16000).sized_from for count in range(4)] == [0, 0, 2, 2]
 
 

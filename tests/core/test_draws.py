@@ -125,7 +125,7 @@ def test_draws_do_not_depend_on_the_batch():
         assert CHAIN.draw(indices, epoch=3, seed=5) == everything.rows(list(indices))
 
 
-def test_draws_do_not_depend_on_what_stands_behind_in_the_chain():
+def test_draws_do_not_depend_on_later_ops():
     longer = Chain([*CHAIN.ops, ops.Gain(), ops.Reverse()], 16000).draw(range(9))
     assert longer.columns[: len(CHAIN.columns)] == CHAIN.columns
     assert np.array_equal(longer.table[:, : len(CHAIN.columns)], CHAIN.draw(range(9)).table)
@@ -167,7 +167,7 @@ def test_an_index_picks_examples_as_in_a_list():
             draws[outside]
 
 
-def test_an_unknown_column_says_so():
+def test_unknown_column_raises():
     with pytest.raises(DataError, match=r"no column '9:gain_db'.*Draw with the chain"):
         CHAIN.draw([0])["9:gain_db"]
 

@@ -146,7 +146,7 @@ def test_every_op_comes_back_from_its_reference(kind: Any) -> None:
     assert Chain.from_audiomentations([op.reference()], RATE).ops == (op,)
 
 
-def test_every_op_of_the_registry_or_yours_is_one_or_the_other() -> None:
+def test_every_op_is_in_exactly_one_registry() -> None:
     """Nothing hides from the tests of all ops: what is not in the registry is for code of yours, and named here."""
     assert set(CUSTOM_OPS) == {"Custom"} and not set(CUSTOM_OPS) & set(REGISTRY)
 
@@ -173,6 +173,6 @@ def test_transforms_that_hold_code_are_taken_as_they_are_and_stay_in_the_workers
         chain.to_dict()
 
 
-def test_declared_here_they_are_refused_and_the_way_is_told() -> None:
+def test_declaring_them_directly_raises_with_the_way_to_do_it() -> None:
     with pytest.raises(ChainError, match=r"noise_transform is not supported here.*Chain\.from_audiomentations"):
         ops.AddBackgroundNoise(sounds_path=NOISE, noise_transform=am.Reverse())  # type: ignore[arg-type]

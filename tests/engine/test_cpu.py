@@ -126,7 +126,7 @@ def test_silence_and_an_empty_clip(exact_chain):
     ],
     ids=["integers", "three dimensions", "a number", "complex", "text", "channels last"],
 )
-def test_what_is_no_clip_is_refused(samples, sentence):
+def test_user_code_that_returns_no_clip_raises(samples, sentence):
     with pytest.raises(DataError, match=sentence):
         build_cpu(NOISY)(samples)
 

@@ -111,7 +111,7 @@ def test_an_example_is_the_same_in_any_batch(kind, batch):
 
 
 @EVERY_OP
-def test_a_strided_or_expanded_batch_is_as_good(kind, batch):
+def test_strided_or_expanded_batch_gives_same_result(kind, batch):
     chain = always(kind)
     module, draws = build_device(chain), chain.draw(range(8))
     wide = torch.zeros(8, 1, 8000)
@@ -211,7 +211,7 @@ def test_silence_behind_the_ends_of_clips_that_an_op_has_left_shorter_than_other
 # Draws
 
 
-def test_its_own_draws_go_on_from_call_to_call(batch):
+def test_draws_continue_from_call_to_call(batch):
     module = build_device(NOISY, seed=5)
     first, second = module(batch), module(batch)
     assert all(unlike(first, second)) and module.stream.drawn == 16
@@ -228,7 +228,7 @@ def test_every_example_draws_for_itself(batch):
 
 
 @pytest.mark.parametrize("kind", [ops.ApplyImpulseResponse, ops.LowPassFilter, ops.PitchShift, ops.TimeStretch])
-def test_a_dear_op_sees_only_the_rows_that_its_draws_select(kind, batch, monkeypatch):
+def test_expensive_op_gets_only_the_rows_its_draws_select(kind, batch, monkeypatch):
     chain, seen = Chain([example(kind, p=0.5)], RATE), []
     module, draws = build_device(chain), chain.draw(range(8))
     [op] = [node.op for node in module.prepare.leaves]
@@ -251,7 +251,7 @@ def test_state_dict_restores_the_draws_exactly(batch):
     assert torch.equal(fresh(batch), expected[0]) and torch.equal(fresh(batch[:3]), expected[1])
 
 
-def test_a_copy_is_equal_and_goes_its_own_way(batch, exact_chain):
+def test_copy_is_equal_and_independent(batch, exact_chain):
     for chain in (NOISY, exact_chain):
         module = build_device(chain, seed=3)
         module(batch)
@@ -308,7 +308,7 @@ def test_lengths_that_do_not_fit_are_refused(lengths, told, batch):
     [torch.zeros(100), torch.zeros(1, 2, 3, 4), torch.zeros(2, 100, dtype=torch.int16), torch.zeros(2, 100).bool()],
     ids=["(T,)", "four dimensions", "integers", "booleans"],
 )
-def test_what_is_no_batch_is_refused(x):
+def test_invalid_batch_raises(x):
     with pytest.raises(DataError, match=r"floating point, \(B, T\) or \(B, C, T\)"):
         build_device(NOISY)(x)
 

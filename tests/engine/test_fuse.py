@@ -40,24 +40,24 @@ def both(chain: Chain, epoch: int = 0) -> tuple[torch.Tensor, torch.Tensor, Prep
 
 @pytest.mark.parametrize("epoch", range(3))
 @pytest.mark.parametrize("count", [2, 4, 6])
-def test_neighbours_as_one_pass_do_the_same(count: int, epoch: int) -> None:
+def test_fused_neighbours_match_one_by_one(count: int, epoch: int) -> None:
     fused, single, prepared = both(Chain(LINEAR[:count], RATE), epoch)
     assert len(prepared.steps) == 1
     assert (fused - single).abs().max() < 3e-6 * single.abs().max()
 
 
-def test_only_gains_are_one_multiplication() -> None:
+def test_fused_gains_are_one_multiplication() -> None:
     fused, single, prepared = both(Chain([ops.Gain(p=0.5), ops.Identity(p=1.0), ops.PolarityInversion(p=0.5)], RATE))
     assert [set(dict(step.params)) for step in prepared.steps] == [{"factor"}]
     assert torch.allclose(fused, single, rtol=1e-6) and not torch.equal(fused, batch())
 
 
-def test_what_is_not_linear_or_runs_backward_stays_alone() -> None:
+def test_nonlinear_and_zero_phase_ops_are_not_fused() -> None:
     parts: list[Op] = [ops.LowPassFilter(zero_phase=True), ops.Gain(), ops.Clip(), ops.Gain(), ops.OneOf([ops.Gain()])]
     assert not any(isinstance(part.op, Fused) for part in Preparer(Chain(parts, RATE), 0).parts)
 
 
-def test_print_shows_what_is_one_pass() -> None:
+def test_repr_joins_fused_ops_with_plus() -> None:
     chain = Chain([ops.Gain(), ops.HighPassFilter(), ops.Clip(), ops.Gain(), ops.PolarityInversion()], RATE)
     assert "Gain + HighPassFilter, Clip, Gain + PolarityInversion" in repr(build_device(chain))
     assert "Clip, Gain + PolarityInversion" in repr(build_device(chain, start=2))
@@ -69,16 +69,16 @@ def test_torch_audiomentations_fuses_nothing() -> None:
     assert "+" not in repr(build_device(chain, engine="torch-audiomentations"))
 
 
-def test_a_cut_between_neighbours_leaves_the_rest_as_they_are() -> None:
+def test_cut_between_neighbours_prevents_fusing() -> None:
     assert "HighPassFilter, engine" in repr(build_device(Chain([ops.Gain(), ops.HighPassFilter()], RATE), start=1))
 
 
-def test_nothing_happens_where_no_coin_fell() -> None:
+def test_no_step_where_no_op_applies() -> None:
     fused, single, prepared = both(Chain([ops.Gain(p=0.0), ops.HighPassFilter(p=0.0)], RATE))
     assert not prepared.steps and torch.equal(fused, single)
 
 
-def test_examples_that_none_of_them_touches_stay_as_they_are() -> None:
+def test_examples_no_fused_op_touches_are_unchanged() -> None:
     chain = Chain([ops.Gain(p=0.1), ops.HighPassFilter(p=0.1)], RATE)
     fused, _, _ = both(chain)
     draws, inside = chain.draw(np.arange(BATCH), 0, 3), torch.arange(SAMPLES) < torch.tensor(LENGTHS)[:, None, None]
@@ -88,7 +88,7 @@ def test_examples_that_none_of_them_touches_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("fault", ["factor", "sections"])
-def test_a_pass_that_forgets_one_of_them_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_op_that_omits_a_member_is_detected(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The canary: the comparison above can fail."""
     kind = ops.Gain if fault == "factor" else ops.HighPassFilter
     chain = Chain([ops.Gain(p=1.0), ops.HighPassFilter(p=1.0), ops.LowShelfFilter(p=1.0)], RATE)

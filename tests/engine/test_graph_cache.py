@@ -88,7 +88,7 @@ def differences(chain, batches, batch=8, lengths=None, engine="cuda_graph"):
 
 @pytest.mark.parametrize("lengths", [None, [12000, 9000, 12000, 700]], ids=["all as long", "of their own lengths"])
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_an_op_that_is_recorded_does_the_same(name, lengths, monkeypatch):
+def test_captured_op_matches_uncaptured(name, lengths, monkeypatch):
     monkeypatch.setattr("audioaug.engine.graph_cache.CAPTURED_AT", 1)  # so that more batches meet what others recorded
     op = REGISTRY[name](**{**demo_arguments(REGISTRY[name]), "p": 0.5})
     if why_not_on_device(op):
@@ -99,21 +99,21 @@ def test_an_op_that_is_recorded_does_the_same(name, lengths, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["demo", "speech", "music", "light"])
-def test_a_chain_that_is_recorded_does_the_same(name):
+def test_captured_chain_matches_uncaptured(name):
     chain = demo_chain(RATE) if name == "demo" else Chain.from_yaml(CHAINS / f"{name}.yaml")
     found, module = differences(chain, 40, batch=8)
     assert max(found) <= (1e-5 if CUDA else 0.0)
     assert module._graphs
 
 
-def test_recorded_audio_is_the_same_wherever_it_is_trained_with():
+def test_captured_audio_does_not_depend_on_autograd_mode():
     chain, clips = Chain(HALF, RATE), [wave(number, 1)[0].cpu() for number in range(40)]
     plans = [Plan(device_engine=engine) for engine in ("batched", "cuda_graph")]
     ours, recorded = (list(Loader(clips, chain, plan, batch_size=4, device=DEVICE)) for plan in plans)
     assert all(torch.equal(a, b) for a, b in zip(ours, recorded, strict=True)) and len(ours) == 10
 
 
-def test_compiled_work_is_the_same_and_compiled_once_for_a_layout():
+def test_layout_is_compiled_once_with_same_result():
     counters.clear()
     with torch._dynamo.config.patch(error_on_recompile=True):
         found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 8, engine="torch_compile")
@@ -124,7 +124,7 @@ def test_compiled_work_is_the_same_and_compiled_once_for_a_layout():
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
 
 
-def test_work_that_is_compiled_wrongly_runs_without(monkeypatch, caplog):
+def test_wrongly_compiled_work_falls_back(monkeypatch, caplog):
     monkeypatch.setattr(torch, "compile", lambda work, **options: lambda *given: 0.9 * work(*given))
     found, module = differences(Chain(HALF, RATE), 8, engine="torch_compile")
     assert max(found) == 0.0 and not len(module._graphs)
@@ -132,7 +132,7 @@ def test_work_that_is_compiled_wrongly_runs_without(monkeypatch, caplog):
     assert "torch.compile gives a result that is off by" in said
 
 
-def test_the_kernels_are_those_of_other_rows_too():
+def test_kernels_do_not_depend_on_which_rows_apply():
     """The same layout with other rows, so that what was recorded has to look at the numbers."""
     _, module = differences(Chain(HALF, RATE), 12)
     batches = [prepared_batch(module, number) for number in range(12)]
@@ -154,7 +154,7 @@ def test_layouts_of_the_demo_chain_are_few():
     assert len(count["ours"]) == 100 and len(count["alike"]) <= 16
 
 
-def test_no_more_is_recorded_than_is_worth_it_and_no_more_counted(monkeypatch):
+def test_captured_and_counted_layouts_are_bounded(monkeypatch):
     monkeypatch.setattr(Tracer, "most", 2)
     monkeypatch.setattr("audioaug.engine.graph_cache.WATCHED", 3)
     module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="cuda_graph")
@@ -164,7 +164,7 @@ def test_no_more_is_recorded_than_is_worth_it_and_no_more_counted(monkeypatch):
     assert len(module._graphs) <= 2 and len(module._graphs._seen) <= 3
 
 
-def test_a_layout_is_recorded_when_it_comes_back():
+def test_layout_is_captured_when_it_returns():
     module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="cuda_graph")
     counts = [len(module._graphs) for _ in range(CAPTURED_AT) if module(wave(0)) is not None]
     assert counts == [0, 0, 1]
@@ -187,13 +187,13 @@ def test_gradients_are_those_of_the_ops():
 
 
 @pytest.mark.parametrize("op", [ops.Padding(p=1.0), ops.Trim(p=1.0)], ids=lambda op: op.name)
-def test_what_changes_lengths_runs_as_ever(op):
+def test_ops_that_change_lengths_are_not_captured(op):
     found, module = differences(Chain([op, ops.Gain(p=1.0)], RATE), 5)
     assert max(found) == 0.0 or CUDA
     assert module._graphs is not None
 
 
-def test_a_recorder_that_fails_is_told_once_and_the_ops_go_on(monkeypatch, caplog):
+def test_failed_capture_warns_once_and_ops_still_run(monkeypatch, caplog):
     monkeypatch.setitem(device_build.GRAPH_BACKENDS, "cuda_graph", Failing)
     with caplog.at_level(logging.WARNING, "audioaug"):
         found, module = differences(Chain([ops.Gain(p=1.0)], RATE), 8)
@@ -204,7 +204,7 @@ def test_a_recorder_that_fails_is_told_once_and_the_ops_go_on(monkeypatch, caplo
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
-def test_a_copy_of_the_module_begins_anew(copied):
+def test_copied_module_starts_without_graphs(copied):
     _, module = differences(Chain(HALF, RATE), 8)
     other = copied(module)
     assert module._graphs and not other._graphs
@@ -221,7 +221,7 @@ def test_inference_mode_comes_and_goes():
     assert module._graphs
 
 
-def test_what_was_recorded_does_not_wait():
+def test_replaying_a_graph_does_not_synchronise():
     _, module = differences(Chain(HALF, RATE), 8)
     x, prepared = wave(1), prepared_batch(module, 1)
     assert module.has_graph(x, prepared)
@@ -234,7 +234,7 @@ def test_what_was_recorded_does_not_wait():
     assert trace(lambda: module.augment(x, prepared), DEVICE).waits == ()
 
 
-def test_what_work_reads_besides_is_known():
+def test_tensors_read_by_a_graph_are_kept():
     bank, made = torch.ones(9), []
     with Outside() as outside:
         made.append(bank[2:] * 2)
@@ -247,7 +247,7 @@ def test_cuda_graphs_are_for_cuda_only():
     assert not CudaGraphs().takes(torch.zeros(1))
 
 
-def test_once_torch_may_drop_plans_no_graph_is_used_which_is_told_once(monkeypatch, caplog):
+def test_graphs_stop_with_one_warning_when_fft_plans_may_be_dropped(monkeypatch, caplog):
     graphs, plans = CudaGraphs(), SimpleNamespace(size=4095, max_size=4096)
     monkeypatch.setattr(torch.backends.cuda, "cufft_plan_cache", [plans])
     with FakeTensorMode():
@@ -291,7 +291,7 @@ def test_a_graph_is_captured_on_the_device_of_the_batch_and_all_is_left_as_it_wa
 
 
 @pytest.mark.usefixtures("capturing")
-def test_graphs_of_batches_that_lie_alike_share_them():
+def test_graphs_of_batches_with_same_strides_share_memory():
     graphs, numbers, contiguous = CudaGraphs(), torch.ones(3), torch.ones(2, 3, 9)
     batches = contiguous, contiguous.clone(), torch.ones(9, 3, 2).transpose(0, 2)
     for each in batches:
@@ -299,6 +299,6 @@ def test_graphs_of_batches_that_lie_alike_share_them():
     assert [place[1] for place in graphs._batches] == [contiguous.stride(), batches[2].stride()]
 
 
-def test_a_plan_may_ask_for_it():
+def test_plan_can_select_the_graph_engine():
     _, module = split(Chain(HALF, RATE), Plan(device_engine="cuda_graph"))
     assert "engine='cuda_graph'" in repr(module)

@@ -118,7 +118,7 @@ def test_nothing_is_kept_of_batches_that_are_done(name, monkeypatch):
     assert kept_bytes() - before < 4000 * 4  # less than one clip
 
 
-def test_a_batch_that_is_kept_is_seen(monkeypatch):
+def test_keeping_a_batch_is_detected(monkeypatch):
     module, kept = build_device(Chain([ops.Gain(p=1.0)], RATE)), []
     before = kept_bytes()
     monkeypatch.setattr(ops.Gain, "batched", lambda self, x_BCT, params, clips: kept.append(x_BCT * 1) or x_BCT * 1)

@@ -106,13 +106,13 @@ def test_no_op_exchanges_anything_with_the_device(name, lengths):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_the_demo_chain_does_not_either(lengths, on_fake_cuda, request):
+def test_demo_chain_does_not_wait_for_the_device(lengths, on_fake_cuda, request):
     assert waits(demo_chain(RATE), lengths) == []
     assert bool(on_fake_cuda) == ("by kernels" in request.node.name)
 
 
 @pytest.mark.parametrize("path", sorted(CHAINS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_nor_do_the_chains_that_are_measured(path, monkeypatch):
+def test_benchmark_chains_do_not_wait_for_the_device(path, monkeypatch):
     monkeypatch.chdir(CHAINS.parents[1])
     assert waits(Chain.from_yaml(path)) == []
 
@@ -141,7 +141,7 @@ COPIED = {
 
 
 @pytest.mark.parametrize("name", sorted({*PLANTED, *COPIED} - {"numpy"}))  # which no fake tensor becomes
-def test_an_op_that_waits_is_seen(name, monkeypatch):
+def test_op_that_synchronises_is_detected(name, monkeypatch):
     planted = {**PLANTED, **COPIED}[name]
     monkeypatch.setattr(ops.Gain, "batched", lambda self, x_BCT, params, clips: planted(x_BCT))
     with contextlib.suppress(DataDependentOutputException, DynamicOutputShapeException):  # which is seen, too

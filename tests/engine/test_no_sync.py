@@ -67,12 +67,12 @@ def test_no_op_waits_for_the_device(name, lengths):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_the_demo_chain_does_not_either(lengths):
+def test_demo_chain_does_not_wait_for_the_device(lengths):
     assert waits(device_part(demo_chain(RATE), lengths)) == ()
 
 
 @pytest.mark.parametrize("path", sorted(CHAINS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_nor_do_the_chains_that_are_measured(path, monkeypatch):
+def test_benchmark_chains_do_not_wait_for_the_device(path, monkeypatch):
     monkeypatch.chdir(CHAINS.parents[1])
     assert waits(device_part(Chain.from_yaml(path))) == ()
 
@@ -106,7 +106,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
-def test_an_op_that_waits_is_seen(planted, monkeypatch):
+def test_op_that_synchronises_is_detected(planted, monkeypatch):
     work = device_part(Chain([ops.Gain(p=1.0)], RATE))
     assert waits(work) == ()
     monkeypatch.setattr(ops.Gain, "batched", lambda self, x_BCT, params, clips: planted(x_BCT))
@@ -117,7 +117,7 @@ def test_an_op_that_waits_is_seen(planted, monkeypatch):
         assert waits(work)
 
 
-def test_what_does_not_wait_is_not_seen():
+def test_op_without_sync_is_not_reported():
     def harmless(x):
         x = x.clone()
         x[x > 0] = 0.5  # masked_fill

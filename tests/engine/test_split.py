@@ -80,7 +80,7 @@ def test_an_engine_that_does_not_exist_is_refused(exact_chain):
         split(exact_chain, Plan(worker_engine="batchd"))
 
 
-def test_a_worker_part_on_batches_is_no_callable_on_clips(exact_chain):
+def test_worker_part_on_batches_cannot_be_called_on_clips(exact_chain):
     call = r"audioaug\.build_device\(chain, start=0, stop=2\)"
     with pytest.raises(PlanError, match=rf"it cannot be called on a clip\. Use audioaug\.Loader, or call {call}"):
         split(exact_chain, Plan(cut=2, worker_engine="batched"))

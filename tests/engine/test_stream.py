@@ -69,7 +69,7 @@ def test_streams_of_one_process_differ():
     assert len(set(every)) == 12
 
 
-def test_a_copy_is_equal_and_goes_its_own_way():
+def test_copy_is_equal_and_independent():
     stream = DrawStream(CHAIN, None)
     gains(stream)
     twins = copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))
@@ -77,7 +77,7 @@ def test_a_copy_is_equal_and_goes_its_own_way():
     assert [gains(twin) for twin in twins] == [expected] * 2
 
 
-def test_a_state_is_gone_on_from_whatever_was_drawn_ahead(seeded):
+def test_loaded_state_resumes_regardless_of_draws_made_ahead(seeded):
     """Draws made ahead must not survive another state, of the same stream or of another one, at the same place."""
     stream, other = DrawStream(CHAIN, None), DrawStream(CHAIN, None)
     state, expected = stream.state(), gains(stream, 2)

@@ -133,7 +133,7 @@ def test_what_cannot_be_is_refused(sentence: str, bits: str) -> None:
         ops.AddShortNoises(sounds_path=bits, **REFUSED[sentence])
 
 
-def test_a_folder_without_audio_is_told(tmp_path: Path) -> None:
+def test_folder_without_audio_raises(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no audio"):
         Chain([ops.AddShortNoises(sounds_path=tmp_path)], RATE).draw([0])
 

@@ -46,7 +46,7 @@ def verdict_of(chain: Chain, cut: int = 0) -> str:
 
 @pytest.mark.parametrize("op", LEAVES, ids=lambda op: op.name)
 @pytest.mark.parametrize("first", FIRST)
-def test_every_op_behind_one_that_changes_lengths(first: str, op: Op) -> None:
+def test_every_op_works_after_one_that_changes_lengths(first: str, op: Op) -> None:
     chain = Chain([FIRST[first], op], RATE)
     if first == "Trim" and op.capabilities.needs_length:
         with pytest.raises(PlanError, match=f"{op.name} needs each clip's length on the host, but Trim finds it on"):
@@ -56,7 +56,7 @@ def test_every_op_behind_one_that_changes_lengths(first: str, op: Op) -> None:
         assert verdict_of(chain) == ""
 
 
-def test_an_op_that_says_wrongly_that_it_needs_no_lengths_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_needs_length_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ops.Shift, "capabilities", Capabilities(changes_timing=True))
     assert "off by" in verdict_of(Chain([FIRST["Trim"], ops.Shift(p=1.0)], RATE))
 

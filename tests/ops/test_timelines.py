@@ -54,7 +54,7 @@ KINDS = sorted({type(op) for op in MOVING}, key=lambda kind: kind.__name__)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_an_op_that_says_wrongly_that_time_stays_is_seen(kind: type[Op], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_identity_timeline_is_detected(kind: type[Op], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "timeline", lambda self, params, length, sample_rate: Timeline.identity(length))
     seen = []
     for op in (op for op in MOVING if type(op) is kind):

@@ -104,14 +104,14 @@ class TestDraws:
             worker(X, index=index)
         assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
 
-    def test_they_are_left_alone_by_code_that_raises(self) -> None:
+    def test_global_generators_are_restored_after_an_error(self) -> None:
         before = random.getstate(), np.random.get_state()[1].tolist()
         with pytest.raises(ZeroDivisionError):
             build_cpu(Chain([ops.Lambda(transform=lambda x, rate: 1 / 0, p=1.0)], RATE))(X)
         assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
     @EVERY
-    def test_without_seeding_this_would_be_seen(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_seeding_is_detected(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_code, "seeded", lambda key: __import__("contextlib").nullcontext())
         worker = build_cpu(DRAWING[name]())
         assert any(not np.array_equal(worker(X, index=index), worker(X, index=index)) for index in range(6))
@@ -172,7 +172,7 @@ class TestCustom:
         assert len({Chain([op], RATE).hash for op in [same[0], *others]}) == 5
         assert all(op != same[0] for op in others) and len({hash(op) for op in same}) == 1
 
-    def test_a_file_cannot_hold_it(self, tmp_path: Path) -> None:
+    def test_custom_op_cannot_be_written_to_a_file(self, tmp_path: Path) -> None:
         for chain in (Chain([yours()], RATE), Chain([ops.OneOf([yours(), ops.Gain()])], RATE)):
             with pytest.raises(ChainError, match=r"Jitter: your own transform .* a file cannot hold\."):
                 chain.to_yaml(tmp_path / "chain.yaml")
@@ -186,7 +186,7 @@ class TestCustom:
         with pytest.raises(DataError, match="MonoOnly takes mono audio only, but this clip has 2 channels"):
             build_cpu(Chain([ops.Custom(transform=MonoOnly(p=1.0))], RATE))(stereo)
 
-    def test_what_cannot_be_copied_is_told(self) -> None:
+    def test_transform_that_cannot_be_copied_raises(self) -> None:
         transform = Jitter()
         transform.lock = __import__("threading").Lock()
         with pytest.raises(ChainError, match=r"Jitter: your transform cannot be copied \(TypeError: .*first use"):
@@ -230,7 +230,7 @@ class TestLambda:
         ],
         ids=["lambda", "partial", "an array"],
     )
-    def test_what_a_file_cannot_hold_is_told(self, op: Callable[[], Op], told: str, tmp_path: Path) -> None:
+    def test_unserialisable_argument_raises(self, op: Callable[[], Op], told: str, tmp_path: Path) -> None:
         chain = Chain([op()], RATE)
         with pytest.raises(ChainError, match=told):
             chain.to_yaml(tmp_path / "chain.yaml")
@@ -260,16 +260,16 @@ class TestLambda:
         ],
         ids=["nothing", "three dimensions", "booleans"],
     )
-    def test_what_is_no_clip_is_refused(self, returned: Any, told: str) -> None:
+    def test_user_code_that_returns_no_clip_raises(self, returned: Any, told: str) -> None:
         with pytest.raises(DataError, match=told):
             build_cpu(Chain([ops.Lambda(transform=lambda x, rate: returned, p=1.0)], RATE))(X)
 
-    def test_what_is_another_clip_goes_on(self) -> None:
+    def test_user_code_may_change_shape_and_dtype(self) -> None:
         for change in (lambda x, rate: x[:100].astype(np.float64), lambda x, rate: x[None, :100]):
             chain = Chain([ops.Lambda(transform=change, p=1.0), ops.PolarityInversion(p=1.0)], RATE)
             assert np.array_equal(build_cpu(chain)(X), -X[:100])
 
-    def test_an_error_of_yours_is_yours(self) -> None:
+    def test_error_in_user_code_is_raised_unchanged(self) -> None:
         def wrong(samples: Any, sample_rate: int) -> Any:
             raise ValueError("no such thing")
 
@@ -292,7 +292,7 @@ class TestLambda:
         assert torch.equal(build_device(chain)(x_BCT), x_BCT * 3 + RATE)
         assert build_cpu(chain)(X) == pytest.approx(3 * X + RATE)
 
-    def test_what_it_keeps_is_not_written_over(self) -> None:
+    def test_tensor_kept_by_user_code_is_not_overwritten(self) -> None:
         kept = list[torch.Tensor]()
 
         @on_device(lambda x_BCT, sample_rate: kept.append(x_BCT * 2) or kept[-1])

@@ -46,7 +46,7 @@ def test_the_cases_cover_rates_channels_padding_and_probability() -> None:
     assert {case.channels for case in cases(ops.AddBackgroundNoise)} == {1}
 
 
-def test_an_op_with_an_argument_that_verify_does_not_know_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_argument_unknown_to_verify_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("audioaug.core.op.REGISTRY", dict(REGISTRY))  # the class below registers itself
 
     @dataclass(frozen=True, kw_only=True)

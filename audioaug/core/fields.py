@@ -1,0 +1,62 @@
+"""Checks of an op's fields: each against its annotation, its limits and its other end."""
+
+import dataclasses
+import functools
+import math
+import typing
+from typing import Any, Literal
+
+import numpy as np
+
+from audioaug.errors import ChainError, did_you_mean
+
+
+def check_fields(op: Any) -> None:
+    """Raise ``ChainError`` unless all fields have their types and lie in their ranges; make numbers plain ones."""
+    for field in dataclasses.fields(op):
+        _check_field(op, field.name)
+    for name in (field.name for field in dataclasses.fields(op) if field.name.startswith("min_")):
+        top = name.replace("min_", "max_", 1)
+        low, high = getattr(op, name), getattr(op, top)
+        if low > high:
+            raise ChainError(f"{op.name}: {name} is {low}, but it must not be greater than {top} ({high}).")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _check_field(op: Any, name: str) -> None:
+    """Check one field against its annotation and its limits."""
+    value, hint = getattr(op, name), _hints(op.__class__)[name]
+    if typing.get_origin(hint) is Literal and value not in typing.get_args(hint):
+        options = [str(option) for option in typing.get_args(hint)]
+        raise ChainError(f"{op.name}: {name} is {value!r}.", did_you_mean(str(value), options))
+    if hint is bool and not isinstance(value, bool):
+        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be true or false.")
+    kind = next((each for each in (int, float) if hint in (each, each | None)), None)
+    if kind is not None and (value is not None or hint is kind):
+        _check_number(op, name, value, kind)
+        value = value.item() if isinstance(value, np.generic) else value
+        object.__setattr__(op, name, int(value) if kind is int else value)
+
+
+def real_number(value: Any) -> float:
+    """Return a number as a float; NaN for what is none, such as a truth value, and for a whole number too large."""
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    try:
+        return float(value) if real else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _check_number(op: Any, name: str, value: Any, hint: type) -> None:
+    number = real_number(value)
+    if math.isnan(number) or (hint is int and not number.is_integer()):
+        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {'whole ' * (hint is int)}number.")
+    low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
+    if not low <= value <= high:
+        bounds = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
+        bounds = f"at most {high:g}" if np.isinf(low) else bounds
+        raise ChainError(f"{op.name}: {name} is {value:g}, but it must be {bounds}.")
