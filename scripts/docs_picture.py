@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "tests/decide/recorded/slow_storage_2_cores.json"
 PICTURE = ROOT / "docs/images/report.png"
 WIDTH, HEIGHT, MARGIN, SCALE = 1000, 800, 28, 1.5
-COLOURS = 64
+COLOURS = 256
 
 
 def screenshot(html: str, chromium: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Renew what is generated in the READMEs: README.md's table of transforms, audioaug/README.md's list of files.
+"""Renew what is generated in the READMEs: README.md's table of contracts, audioaug/README.md's list of files.
 
     python scripts/update_readme.py
 
@@ -19,32 +19,39 @@ ROOT = Path(__file__).resolve().parents[1]
 README, FILES_README = ROOT / "README.md", ROOT / "audioaug/README.md"
 VERIFIED = ROOT / "datasets/profiles/verify_cpu.json"
 MARKERS = re.compile(r"(<!-- table: .*? -->\n).*?(<!-- end of table -->)", re.DOTALL)
-HEADER = "| transform | on the device | worst error | in torch-audiomentations |\n|---|---|---|---|\n"
+HEADER = "| contract | transforms | promise | largest error |\n|---|---|---|---|\n"
+MEANINGS = {
+    "exact": "equal sample for sample",
+    "spectral": "equal except near the Nyquist frequency",
+    "statistical": "noise of the same level, spectrum and independence",
+    "perceptual": "same spectrum, timing, pitch and level to the ear",
+    "cpu_only": "no device build",
+}
 FOLDERS = ("core", "audio", "dsp", "ops", "engine", "loader", "verify", "measure", "decide", "report", "advise")
 """In the order in which data flows; others come after these."""
 
 
-# Transforms
+# Contracts
 
 
-def table(verdicts: list[dict[str, Any]]) -> str:
-    """Return the Markdown table: what each transform keeps, by how much, and what the other library has for it."""
-    by_op: dict[str, dict[str, dict[str, Any]]] = {}
+def contracts(verdicts: list[dict[str, Any]]) -> str:
+    """Return a table: how many transforms each kind of contract has, and the largest error of any of them."""
+    ours: dict[str, list[dict[str, Any]]] = {}
     for verdict in verdicts:
-        by_op.setdefault(verdict["op"], {})[verdict["engine"]] = verdict
-    return HEADER + "".join(
-        row(op, **{k.replace("-", "_"): v for k, v in engines.items()}) for op, engines in by_op.items()
-    )
+        if verdict["engine"] == "batched":
+            ours.setdefault(verdict["contract"], []).append(verdict)
+    return HEADER + "".join(_row(kind, ours[kind]) for kind in MEANINGS if kind in ours)
 
 
-def row(op: str, batched: dict[str, Any], torch_audiomentations: dict[str, Any]) -> str:
-    """Return the line of one transform."""
-    if batched["status"] == "skipped":
-        return f"| {op} | no: {batched['reason'].rstrip('.')} | - | {torch_audiomentations['status']} |\n"
-    error = f"{batched['error']:.2g} {batched['unit']}"
-    found = torch_audiomentations["status"]
-    words = f"{found}: {torch_audiomentations['reason']}" if found in ("differs", "unavailable") else found
-    return f"| {op} | {batched['contract']}, {batched['status']} | {error} | {words} |\n"
+def _row(kind: str, verdicts: list[dict[str, Any]]) -> str:
+    if kind == "cpu_only":
+        names = ", ".join(verdict["op"] for verdict in verdicts)
+        return f"| workers only | {len(verdicts)} | {MEANINGS[kind]}: {names} | |\n"
+    worst = max(verdicts, key=lambda verdict: verdict["error"])
+    error = f"{worst['error']:.2g} {worst['unit']} ({worst['op']})"
+    failed = [verdict["op"] for verdict in verdicts if verdict["status"] != "passed"]
+    count = f"{len(verdicts)}, failed: {', '.join(failed)}" if failed else str(len(verdicts))
+    return f"| {kind} | {count} | {MEANINGS[kind]} | {error} |\n"
 
 
 # Files
@@ -86,7 +93,7 @@ def summary(path: Path) -> str:
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Yield each README and what belongs between its markers."""
-    yield README, table(json.loads(VERIFIED.read_text(encoding="utf-8"))["verdicts"])
+    yield README, contracts(json.loads(VERIFIED.read_text(encoding="utf-8"))["verdicts"])
     yield FILES_README, file_map() + "\n"
 
 
