@@ -25,7 +25,7 @@ def certain(op: Op, **changes: Any) -> Op:
 
 
 VARIANTS = [certain(op) for _, kind in sorted(REGISTRY.items()) for op in material.variants(kind)]
-MOVING = [op for op in VARIANTS if op.capabilities.changes_timing]
+MOVING = [op for op in VARIANTS if op.capabilities.changes_timing and not op.children]
 
 
 def told(op: Op) -> str:
