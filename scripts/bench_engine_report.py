@@ -60,7 +60,7 @@ LEGEND = {
     " numbers for noise, a short-time FFT and back for a vocoder, a copy for all else",
     "x floor": "over reading and writing the batch once",
     "kernels, waits": "of ours (as on a device that has no loops) / of t-a (waits: what makes the host wait for a GPU)",
-    "memory": "extra, at most at once, in batches: of ours / of t-a",
+    "memory": "extra at the peak, in batches: of ours / of t-a",
 }
 """What the columns mean."""
 

@@ -1,8 +1,8 @@
 """What mkdocs asks of this project while it builds the documentation (see ``hooks`` in mkdocs.yml).
 
-* A folder in the navigation (``how-to/``) stands for the pages in it, ``index.md`` first.
-* ``<!-- generated: NAME -->`` in a page stands for a table of ``docs_tables`` or ``bench_engine_report``, made anew in
-  every build, so that it cannot be out of date. The table also replaces the lines below,
+* A folder in the navigation (``how-to/``) is replaced by the pages in it, ``index.md`` first.
+* ``<!-- generated: NAME -->`` in a page is replaced by a table of ``docs_tables`` or ``bench_engine_report``, made anew
+  in every build, so that it cannot be out of date. The table also replaces the lines below,
   up to an empty one, which are for readers of the file.
 """
 

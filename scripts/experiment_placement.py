@@ -186,7 +186,7 @@ def survey(target: TrainingJob, seconds: float, workers: Sequence[int], say: Say
 
 
 def _stages(target: TrainingJob, wave: torch.Tensor, seconds: float) -> tuple[StageCost, ...]:
-    """Time all stages in turn, so that drift falls on all alike: ms for a batch, ops as often as they are applied."""
+    """Time all stages in turn, so that drift affects all equally: ms for a batch, ops as often as they are applied."""
     works: dict[tuple[Location, str, str], Callable[[], object]] = {}
     for name, work in worker_works(target).items():
         works["worker", "audiomentations" if name.isdigit() else "", name] = partial(on_one_thread, work)

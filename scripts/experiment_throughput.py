@@ -487,7 +487,10 @@ def _measures(found: Throughput) -> Finding:
     by_rate = sorted(found.precisions, key=lambda way: -way.examples_per_second)
     by_time = sorted(found.precisions, key=lambda way: way.time_to_train)
     verdict = graded(by_rate == by_time)
-    return f"{said}. At one batch size they rank alike; how well it then answers is a third measure.", verdict
+    return (
+        f"{said}. At one batch size the order is the same; how well it then answers is another measure.",
+        verdict,
+    )
 
 
 def _mixed_precision(found: Throughput) -> Finding:

@@ -103,7 +103,7 @@ class Training:
 
 
 class Stop:
-    """While it is entered, Ctrl-C only notes that it was ``pressed``; pressed again, it interrupts as ever."""
+    """While it is entered, Ctrl-C only notes that it was ``pressed``; pressed again, it interrupts as usual."""
 
     def __init__(self) -> None:
         self.pressed = False

@@ -175,7 +175,7 @@ def emitted(module: ast.Module) -> Iterator[str]:
 
 
 def values_of(place: ast.expr, module: ast.Module, arguments: set[str]) -> Iterator[str]:
-    """Yield the ids that may stand there. A name that is no function's argument is of one of the module's tables."""
+    """Yield the ids that may appear there. A name that is no function's argument is of one of the module's tables."""
     if isinstance(place, ast.Constant):
         yield place.value
     elif isinstance(place, ast.IfExp):

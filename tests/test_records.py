@@ -1,4 +1,4 @@
-"""Records: what passes between rooms survives JSON, and a file that is none is told by name."""
+"""Records: what passes between rooms survives JSON, and a file that is not one is reported by name."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The set-up: one version everywhere, the torch pair pinned, the Makefile as documented, nobody's home folder."""
+"""The set-up: one version everywhere, the torch pair pinned, the Makefile as documented, no home folder."""
 
 import re
 import subprocess

@@ -99,7 +99,7 @@ class Capabilities:
         changes_length: clips may come out longer or shorter; then ``param_types`` declares ``LENGTHS``.
         length_depends_on_audio: the new lengths depend on the audio itself, which are never longer than before;
             then ``measure`` returns the lengths, and ``param_types`` declares ``MEASURED_LENGTHS``.
-        changes_timing: moves, stretches, cuts, repeats or lengthens the time of a clip; then ``timeline`` says where.
+        changes_timing: moves, time-stretches, cuts, repeats or lengthens a clip; then ``timeline`` says where.
         mixes_examples: mixes examples of a batch, so that no worker can run it; then ``mixing`` says which.
         linear: may be fused with neighbours that are linear too; then ``linear`` returns its factor and filters.
         library: where the reference comes from.

@@ -1,6 +1,6 @@
 """Dispatch: which of a primitive's implementations runs.
 
-A primitive is declared once, by its definition in torch operations, which runs anywhere. Beside it may stand a loop,
+A primitive is declared once, by its definition in torch operations, which runs anywhere. It may also have a loop,
 which numba compiles for CPUs (``dsp.loops``), and a kernel, which Triton compiles for NVIDIA GPUs:
 
     @primitive

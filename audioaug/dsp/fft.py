@@ -84,8 +84,8 @@ def apply_response(
 def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:
     """Return blocks of n samples, (R, C, K, n), each ``n - tail`` after the last; the first holds ``tail`` before.
 
-    One pass over memory, where padding the rows first takes two. A step is no shorter than ``tail``, and no longer than
-    a row.
+    Reads memory once, where padding the rows first reads it twice. A step is no shorter than ``tail``, and no longer
+    than a row.
     """
     step, samples = n - tail, x_RCT.shape[-1]
     inside = min(samples // step, count)  # blocks that end within the row, the first one included

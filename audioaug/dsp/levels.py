@@ -155,7 +155,7 @@ def at_rank(
         highest: no rank is higher, up to N - 1.
     """
     # One row's rank after the other is the same rank of all, the highest, once each has enough below its values.
-    # Selecting takes a quarter of the time of sorting.
+    # Selecting is 4x faster than sorting.
     count = x_RN.shape[1]
     below_RN = torch.arange(highest - lowest, device=x_RN.device) < (highest - rank_R)[:, None]
     around_RN = torch.where(below_RN, -torch.inf, torch.inf).to(x_RN.dtype)

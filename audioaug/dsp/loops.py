@@ -1,6 +1,6 @@
 """Loops over samples, which numba compiles for CPUs: how they are declared, compiled, and run in threads.
 
-A loop stands beside the torch definition of its primitive, or in the file of its op, as a plain Python function. It
+A loop is a plain Python function next to the torch definition of its primitive, or in the file of its op. It
 takes as its last two arguments the first row and the one after the last, and needs no lock of Python's. It is compiled
 at its first call, and once for all processes where that can be kept in a file. It is compiled again when the file that
 it is in changes: what it calls, and the numbers that it reads, have to be in there too.

@@ -139,7 +139,7 @@ def _turns(here: torch.Tensor, before: torch.Tensor, power_RNF: torch.Tensor, an
     Turns are complex numbers of size 1: to turn further is to multiply. ``before`` holds the frames one hop earlier in
     the clip. From one frame to the next a partial must advance by what it does in a hop, but the clip has moved on by
     rate * hop. What is missing is its advance from ``before`` to the previous frame. One after the other, this is the
-    turn; all frequencies around a peak are turned alike.
+    turn; all frequencies around a peak are turned by the same angle.
     """
     missing = (here[:, :, :-1] * before[:, :, 1:].conj()).sum(1).sgn()
     missing_RNF = torch.cat([torch.ones_like(missing[:, :1]), torch.where(missing == 0, 1.0, missing)], dim=1)

@@ -42,7 +42,7 @@ def read_around(x_RCT: torch.Tensor, start_RN: torch.Tensor, width: int) -> torc
 
 
 def _in_silence(x_RCT: torch.Tensor, width: int) -> torch.Tensor:
-    """Put silence before and after each row: one pass over memory, where ``pad`` takes two."""
+    """Put silence before and after each row: reads memory once, where ``pad`` reads it twice."""
     silence_RCW = x_RCT.new_zeros((*x_RCT.shape[:2], width))
     return torch.cat([silence_RCW, x_RCT, silence_RCW], dim=-1)
 

@@ -81,7 +81,7 @@ class DeviceChain(torch.nn.Module):
             epoch: which the worker part was given; only used with ``index``.
 
         Shape:
-            returns the shape, type and device of x; x itself is not changed. Behind the end of a clip is silence. T is
+            returns the shape, type and device of x; x itself is not changed. Past the end of a clip is silence. T is
             another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
 
         Raises:

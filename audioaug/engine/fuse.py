@@ -3,7 +3,7 @@
 Not fused: AirAbsorption, whose reference masks a short-time spectrum (one response instead is off by 3e-4 of the peak,
 at most by 2e-3, where 1e-5 is promised); ApplyImpulseResponse, which scales by the peak of all that rings after a clip
 has ended, where a fused filter would ring on; other pointwise neighbours (Clip, BitCrush, GainTransition, masks), which
-take 1.1 to 3 times as long on a CPU if a few rows go through all of them together, and which ``torch.compile`` makes
+take 1.1 to 3 times as long on a CPU if a few rows pass all of them together, and which ``torch.compile`` makes
 one kernel (the ``torch_compile`` engine).
 
 Shapes: R rows that any of the ops touches.

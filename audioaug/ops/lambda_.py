@@ -25,7 +25,7 @@ def on_device(twin: Callable[..., torch.Tensor]) -> Callable[[Function], Functio
     """Declare a function's twin on the device: ``twin(x_BCT, sample_rate, **kwargs)``, for a whole batch.
 
     It must do to each example what the function does to that clip, whatever the others are, draw nothing, and leave
-    shape and input as they are. Behind the end of a shorter clip is silence.
+    shape and input as they are. Past the end of a shorter clip is silence.
 
     Examples:
         >>> @on_device(lambda x_BCT, sample_rate, ratio: x_BCT * ratio)

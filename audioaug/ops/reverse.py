@@ -10,7 +10,7 @@ import torch
 from audioaug.core import Capabilities, Contract, DeviceBatchInfo, Op, Params, Timeline, TorchAudiomentationsOp
 from audioaug.dsp.windows import moved
 
-PADDING = "a padded clip is turned around with its padding, which comes first then"
+PADDING = "a padded clip is reversed with its padding, which then comes first"
 
 
 @dataclass(frozen=True, kw_only=True)

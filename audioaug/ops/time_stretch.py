@@ -117,7 +117,7 @@ def stretched_lengths(method: Method, lengths: NDArray[np.int64], rate: NDArray[
 
 
 def check_channels(op: str, method: Method, channels: int) -> None:
-    """Raise ``DataError`` if a method does not take so many channels."""
+    """Raise ``DataError`` if a method does not take this many channels."""
     if channels > 2 and method == "signalsmith_stretch":
         raise DataError(
             f"{op}: signalsmith_stretch takes mono or stereo, but this clip has {channels} channels.",

@@ -1,4 +1,4 @@
-"""What goes through the builds: demo speech and edge signals, at any rate; and what to declare each op with.
+"""Material: the clips that all builds process, demo speech and edge signals, and the arguments of each op.
 
 Shapes: a batch is a list of B clips, each (C, T) with its own T.
 """

@@ -48,7 +48,7 @@ class Data:
         return 10**12
 
     def __iter__(self):
-        raise AssertionError("somebody lists the dataset")
+        raise AssertionError("the dataset was listed")
 
     def __getitem__(self, index):
         assert 0 <= index < 10**12

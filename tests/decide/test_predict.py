@@ -76,9 +76,7 @@ def test_unmeasured_stages_are_not_predicted() -> None:
     report = planted_report()
     assert predict(replace(report, ceiling=None), candidate(3, 1)) is None
     assert predict(replace(report, loader_costs=()), candidate(3, 1)) is None
-    assert (
-        predict(planted_report(workers=(1, 2)), candidate(3, 0)) is None
-    )  # nobody knows what no workers would be like
+    assert predict(planted_report(workers=(1, 2)), candidate(3, 0)) is None  # what no workers would be like is unknown
     assert predict(planted_report(device=(0.1, None, 0.2)), candidate(1, 1)) is None
     assert predict(planted_report(device=(0.1, None, 0.2)), candidate(2, 1)) is not None
     failed = StageCost("Op1", "device", None, op=1, engine="batched", reason="out of memory")
@@ -137,7 +135,7 @@ TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
 @pytest.mark.parametrize(
     ("host", "workers", "threads"),
     [
-        (TWO_CORES, 0, None),  # nobody to share the cores with
+        (TWO_CORES, 0, None),  # no other process uses the cores
         (TWO_CORES, 1, 1),
         (TWO_CORES, 3, 1),
         (replace(CPU, usable_cores=8.0, torch_threads=8), 3, 5),
@@ -188,7 +186,7 @@ def predictions(report) -> dict[str, float]:
     return {replace(it, threads=None).name: it.predicted_ms for it in candidates}
 
 
-def dearer(costs, op, factor):
+def slowed(costs, op, factor):
     return [cost * factor if place == op else cost for place, cost in enumerate(costs)]
 
 
@@ -201,7 +199,7 @@ def test_nothing_that_costs_more_is_predicted_to_be_faster(machine, op, factor, 
     elif what == "model":
         slower = build(machine, model=machine["model"] * factor)
     else:
-        slower = build(machine, **{what: dearer(machine[what], op, factor)})
+        slower = build(machine, **{what: slowed(machine[what], op, factor)})
     before, after = predictions(report), predictions(slower)
     theirs = {name for name in before if "batched workers" not in name}
     assert theirs == {name for name in after if "batched workers" not in name}
@@ -230,9 +228,9 @@ def best_cut(report, workers: int, last: bool) -> int:
 def test_an_op_that_gets_slower_on_one_side_moves_the_best_cut_away(machine, op, factor, workers) -> None:
     machine = machine | {"host": None}  # with a GPU
     report = build(machine)
-    heavier = build(machine, worker=dearer(machine["worker"], op, factor))
+    heavier = build(machine, worker=slowed(machine["worker"], op, factor))
     assert best_cut(heavier, workers, last=False) <= best_cut(report, workers, last=False)
-    slower = build(machine, device=dearer(machine["device"], op, factor))
+    slower = build(machine, device=slowed(machine["device"], op, factor))
     assert best_cut(slower, workers, last=True) >= best_cut(report, workers, last=True)
 
 

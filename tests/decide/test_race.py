@@ -25,7 +25,7 @@ from audioaug.records import Timing
 from tests.decide.planted import blocks
 
 TRIALS = 200
-NOBODY: Mapping[str, float] = MappingProxyType({})
+NONE_SLOW: Mapping[str, float] = MappingProxyType({})
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 20, 200])
@@ -194,7 +194,7 @@ def test_one_candidate_alone_leads_without_ties() -> None:
     )
 
 
-def race(rng, candidates: int, spread: float, rounds: int = 8, slow: Mapping[str, float] = NOBODY) -> set[str]:
+def race(rng, candidates: int, spread: float, rounds: int = 8, slow: Mapping[str, float] = NONE_SLOW) -> set[str]:
     """Run a race as the advisor does, dropping candidates after each round; return the ties."""
     drift = noisy(rng, 1, rounds, 0.2)
     times = {

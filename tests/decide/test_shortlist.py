@@ -109,7 +109,7 @@ def test_up_to_two_other_worker_counts_are_screened() -> None:
         candidate(1, 4).name,
         candidate(2, 1).name,
     ]
-    candidates[1] = predicted(1, 2, 12.0, measured_ms=40.0)  # which stands for its cut then
+    candidates[1] = predicted(1, 2, 12.0, measured_ms=40.0)  # which then represents its cut
     assert names(worth_screening(candidates)) == [
         candidate(1, 2).name,
         candidate(1, 4).name,

@@ -75,7 +75,7 @@ def test_every_order_equals_scipy_in_one_ragged_batch(kind, low_hz, high_hz, zer
     orders = orders_that_scipy_can(kind, high_hz)
     x = noise(len(orders))
     lengths = SAMPLES - 217 * np.arange(len(orders))
-    padded = np.where(np.arange(SAMPLES) < lengths[:, None, None], x, 1.0)  # what lies behind the end must not matter
+    padded = np.where(np.arange(SAMPLES) < lengths[:, None, None], x, 1.0)  # what lies past the end must not matter
     band = (kind, low_hz, high_hz, orders)
     run = both_ways(*band, torch.from_numpy(lengths)) if zero else filters(*band)
     result = run(torch.from_numpy(padded).float()).numpy()

@@ -111,7 +111,7 @@ COUNTS = [0, 1, 39, 40, 41, 79, 80, 81, 120, 390, 399, 400]
 
 
 def padded_rows(quiet=0.01):
-    """Return rows of noise with soft stretches, silent from a count on."""
+    """Return rows of noise with soft segments, silent from a count on."""
     x = np.random.default_rng(0).standard_normal((len(COUNTS), 400)).astype(np.float32)
     x[:, 100:300] *= quiet
     x[-1, :60] = 0.0

@@ -73,7 +73,7 @@ def test_a_click_stays_a_click_and_lands_where_it_should(rate: float) -> None:
 
 
 def test_a_click_upon_a_tone_is_not_smeared() -> None:
-    """The tone goes on; most of the click's energy is still within 5 ms."""
+    """The tone continues; most of the click's energy is still within 5 ms."""
     x_T, rate = tone(220) * 0.2, 0.8
     wet, dry = (stretch(batch(part), torch.tensor([rate]), 20000, FRAME)[0, 0] for part in (x_T + click(8100), x_T))
     centre = round(8100 / rate)

@@ -1,4 +1,4 @@
-"""Neighbouring gains and filters as one pass: the same result as one by one."""
+"""Neighbouring gains and filters, fused: the same result as one by one."""
 
 import numpy as np
 import pytest

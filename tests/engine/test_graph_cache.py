@@ -1,4 +1,4 @@
-"""Recorded work does what the ops do, batch after batch; there is little of it; what cannot be recorded runs as ever.
+"""Graphs do what the ops do, batch after batch; there are few of them; what cannot be captured runs op by op.
 
 Where there is no GPU, torch's tracer takes the place of CUDA graphs: it too repeats operators only, with all that
 Python had decided when they were recorded.
@@ -146,12 +146,12 @@ def test_kernels_do_not_depend_on_which_rows_apply():
 
 def test_layouts_of_the_demo_chain_are_few():
     chain = demo_chain(RATE)
-    alike, ours = (build_device(chain, engine=engine) for engine in ("cuda_graph", "batched"))
+    graphs, ours = (build_device(chain, engine=engine) for engine in ("cuda_graph", "batched"))
     count = {
         name: {prepared_batch(each, n, 32).layout for n in range(100)}
-        for name, each in (("alike", alike), ("ours", ours))
+        for name, each in (("graphs", graphs), ("ours", ours))
     }
-    assert len(count["ours"]) == 100 and len(count["alike"]) <= 16
+    assert len(count["ours"]) == 100 and len(count["graphs"]) <= 16
 
 
 def test_captured_and_counted_layouts_are_bounded(monkeypatch):

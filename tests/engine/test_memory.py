@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.cuda] if CUDA else []  # so that `-m cuda` runs it the
 CHAINS = Path(__file__).parents[2] / "scripts" / "chains"
 
 MOST = {"by loops": 7.0, "by operations": 12.0}
-"""How many times the size of the batch an op may need at once, its result included."""
+"""How many times the size of the batch an op may need at the peak, its result included."""
 
 MORE = {
     "by loops": {
@@ -58,7 +58,7 @@ def device_part(module, samples=SAMPLES, first=0):
 
 
 def times_the_batch(work):
-    """Return the memory that work needs at once, over the size of its batch, warm."""
+    """Return the memory that work needs at the peak, over the size of its batch, warm."""
     work()
     return peak_extra_bytes(work, DEVICE) / (work.args[0].numel() * 4)
 
@@ -87,7 +87,7 @@ def run_batches(module, numbers):
         device_part(module, samples, first=BATCH * number)()
 
 
-# At once
+# At the peak
 
 
 @pytest.mark.parametrize("name", sorted(name for name in REGISTRY if not why_not_on_device(always(name))))

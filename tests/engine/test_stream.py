@@ -51,7 +51,7 @@ def test_it_restarts_when_torch_is_seeded_with_another_number(seeded):
     torch.rand(3)
     assert (gains(stream), gains(stream)) == first
     assert len({gain for part in (*first, *other) for gain in part}) == 12
-    seeded(1)  # which cannot be seen: it goes on
+    seeded(1)  # which cannot be seen: it continues
     assert gains(stream) not in (*first, *other)
 
 

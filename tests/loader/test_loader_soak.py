@@ -60,7 +60,7 @@ def endless(loader: Loader) -> Iterator[Any]:
 
 
 def soak(dataset: Any, batches: int) -> list[Look]:
-    """Train without a model for so many batches; look forty times."""
+    """Train without a model for this many batches; measure forty times."""
     plan = Plan(cut=3, num_workers=2)
     loader = Loader(dataset, exact_chain(), plan, batch_size=2, device="cpu", pad=True, shuffle=True)
     looks, every, others = [], batches // 40, set(psutil.Process().children())

@@ -34,7 +34,7 @@ def plant(root: Path, membership: str, files: dict[str, str]) -> Path:
         ("4:cpu,cpuacct:/", {"cpu,cpuacct/cpu.cfs_quota_us": "1", "cpu,cpuacct/cpu.cfs_period_us": "2"}, 0.5),
         ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
         ("4:cpuset:/", {"cpu/cpu.cfs_quota_us": "1", "cpu/cpu.cfs_period_us": "1"}, None),
-        ("4:cpu:/\n0::/x", {"unified/x/cpu.max": "100000 50000"}, 2.0),  # both versions at once
+        ("4:cpu:/\n0::/x", {"unified/x/cpu.max": "100000 50000"}, 2.0),  # both versions together
     ],
 )
 def test_cpu_quota(tmp_path: Path, membership: str, files: dict[str, str], quota: float | None) -> None:

@@ -85,7 +85,7 @@ def test_peak_counts_what_was_freed_again() -> None:
         (lambda: [torch.ones(250_000) for _ in range(5)], 5),
         (lambda: None, 0),
     ],
-    ids=["its result", "two at once", "five kept", "nothing"],
+    ids=["its result", "two together", "five kept", "nothing"],
 )
 def test_extra_memory_is_what_was_allocated_at_once(work: Callable[[], object], tensors: int) -> None:
     kept = torch.ones(1000)

@@ -33,7 +33,7 @@ SEAM = 0.012 * RATE
 """Of clicks that are so near to where a piece of the clip begins or ends, only a part may be there, or a faded copy."""
 
 SPAN = 48
-"""Power is that of so many samples."""
+"""Power is that of this many samples."""
 
 FAINT, LOUD = 1e-3, 0.3
 """Shares of the greatest power: less is no click; more must be one that the timeline knows."""

@@ -56,7 +56,7 @@ def fixed_seeds() -> Iterator[None]:
 
 
 class EmptyRoom(SimpleNamespace):
-    """A room of pyroomacoustics that is built at once and whose response is an echo: its parameters are what counts."""
+    """A room of pyroomacoustics that is built instantly and whose response is an echo: only its parameters count."""
 
     @classmethod
     def from_corners(cls, corners: np.ndarray, fs: int, **_: Any) -> "EmptyRoom":
@@ -174,7 +174,7 @@ def _is_event(value: Any) -> bool:
 def _events(name: str, lists: list[list[dict[str, Any]]]) -> Table:
     """Return what tells lists of events apart: how many there are, the first, the step to the second, the sums.
 
-    ``None`` stands where there is no such event.
+    ``None`` means that there is no such event.
     """
     table: Table = {f"number of {name}": [len(events) for events in lists]}
     for key, value in next(events[0] for events in lists if events).items():

@@ -46,7 +46,7 @@ def run(checkout: Path, *arguments: str) -> tuple[int, str]:
 
 
 def sweep(checkout: Path, *arguments: str) -> tuple[int, str]:
-    """Run all tests of that op; those that go through all ops at once, too."""
+    """Run all tests of that op; including those that cover all ops in one test."""
     options = ("-q", "-p", "no:cacheprovider", "-k", "Tremolo or only_transforms_that_exist or registry", *arguments)
     return run(checkout, "-m", "pytest", *options)
 

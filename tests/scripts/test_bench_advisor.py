@@ -75,7 +75,7 @@ def test_there_are_enough_of_all() -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_can_be_built_and_yields_clips(name: str) -> None:
     if name in ("planted: a CPU quota", "planted: other programs"):
-        pytest.skip("it changes the machine for everybody")
+        pytest.skip("it changes the machine for all processes")
     with FAULTS[name].build() as target:
         assert target.dataset[3].shape[0] == 1 and len(target.dataset) >= target.batch_size
         assert 0 <= target.chain.device_from <= target.chain.worker_until <= len(target.chain)

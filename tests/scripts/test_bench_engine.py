@@ -65,7 +65,7 @@ def host():
 
 
 def planted(name: str, ours: float, **others: float) -> Row:
-    """Return a row of an op with three rounds, in which everything drifts alike."""
+    """Return a row of an op with three rounds, in which everything drifts together."""
     times = {OURS: ours, DEVICE_PART: ours, **{{"ta": NATIVE, "am": REFERENCE}[key]: t for key, t in others.items()}}
     timings = {key: Timing((t, 2 * t, 3 * t)) for key, t in times.items()}
     return Row(name, False, TINY, timings, {DEVICE_PART: Asked(3, (), 1000)}, 1e-3, (("aten::mul", 0.5),))

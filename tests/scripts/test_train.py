@@ -96,7 +96,7 @@ def test_a_plan_with_workers_leads_to_the_same_place(tmp_path):
     assert run(tmp_path / "there.pt", "--plan", str(tmp_path / "plan.json")) == 0
     here, there = state_of(tmp_path / "here.pt"), state_of(tmp_path / "there.pt")
     # The audio differs by rounding. Of gradients that are little more than that (biases before a norm, to begin with)
-    # Adam makes whole steps; behind the last norm 0.005 is left. Other draws of the same ops make 0.02 of it.
+    # Adam makes whole steps; after the last norm 0.005 is left. Other draws of the same ops make 0.02 of it.
     for name in ("layers.10.weight", "layers.10.bias", "head.weight", "head.bias"):
         torch.testing.assert_close(there["model"][name], here["model"][name], rtol=0, atol=0.01)
 

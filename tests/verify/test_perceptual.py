@@ -94,7 +94,7 @@ IN_EVERY_CLIP: dict[str, Fault] = {
     "one channel upside down": lambda clip: clip * UPSIDE_DOWN,
     "one channel 1 dB softer": scaled(0.0, -1.0),
     "channels swapped": lambda clip: clip[::-1],
-    "both channels alike": lambda clip: clip[[0, 0]],
+    "both channels equal": lambda clip: clip[[0, 0]],
     "one channel 2 ms late": lambda clip: np.stack([clip[0], late(2)(clip)[1]]),
     "no sound": lambda clip: clip * 0,
     "NaN": with_nan,
@@ -234,10 +234,10 @@ class TestMeasures:
 
     def test_image(self) -> None:
         noise = np.random.default_rng(0).standard_normal((2, RATE))
-        alike = noise[[0, 0]]
-        assert perceptual.image_distance(alike, alike, RATE) == 0.0
-        assert perceptual.image_distance(alike, alike * UPSIDE_DOWN, RATE) == pytest.approx(2.0)
-        assert perceptual.image_distance(alike, noise, RATE) == pytest.approx(1.0, abs=0.2)
+        equal = noise[[0, 0]]
+        assert perceptual.image_distance(equal, equal, RATE) == 0.0
+        assert perceptual.image_distance(equal, equal * UPSIDE_DOWN, RATE) == pytest.approx(2.0)
+        assert perceptual.image_distance(equal, noise, RATE) == pytest.approx(1.0, abs=0.2)
 
 
 class TestVerifyOp:

@@ -1,4 +1,4 @@
-"""What torchrun starts for test_ddp.py: the page's program as it stands, and a file of what its model saw."""
+"""What torchrun starts for test_ddp.py: the page's program, unchanged, and a file of what its model saw."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What the tests of frameworks share: the code of a page of docs/how-to, run as it stands, and what its model saw."""
+"""What the tests of frameworks share: the code of a page of docs/how-to, run unchanged, and what its model saw."""
 
 import re
 from dataclasses import dataclass, field

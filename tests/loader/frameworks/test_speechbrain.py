@@ -31,7 +31,7 @@ from tests.loader.frameworks.how_to import (
 from tests.loader.material import RATE
 
 for name in [name for name, module in sys.modules.items() if isinstance(module, LazyModule)]:
-    del sys.modules[name]  # stand-ins for old names, which warn whoever looks at all modules (as hypothesis does)
+    del sys.modules[name]  # stand-ins for old names, which warn when all modules are inspected (as hypothesis does)
 
 SIZES = {"train_loader_kwargs": {"batch_size": 16}, "valid_loader_kwargs": {"batch_size": 4}, "progressbar": False}
 
@@ -108,7 +108,7 @@ def test_lengths_are_those_after_the_chain(cut):
 
 
 class Stop(Exception):
-    """Ends training at once."""
+    """Ends training immediately."""
 
 
 def fit_in(folder: Path, epochs: int, stop_after: int | None = None) -> Witness:
