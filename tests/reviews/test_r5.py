@@ -296,7 +296,7 @@ def test_r5_16_an_interval_is_printed_as_two_numbers_and_never_below_0() -> None
 
 
 def test_r5_16_without_workers_no_share_of_a_workers_time_is_named() -> None:
-    for workers, words in ((0, "50 % of the time to load a batch goes into Op1"), (1, "50 % of a worker's time")):
+    for workers, words in ((0, "50 % of the time to load a batch is spent in Op1"), (1, "50 % of a worker's time")):
         today = raced(3, workers, 40.0)
         report = replace(planted_report(), current=today, candidates=(today,))
         assert augment_cpu_bound(Case(report, today, None)).startswith(words)
@@ -445,7 +445,7 @@ def test_r5_07_a_report_and_a_plan_are_not_confused(option, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("arguments", [{"cut": "3"}, {"cut": 1.5}, {"num_workers": None}, {"threads": True}])
 def test_r5_07_numbers_of_another_type_are_refused_in_python_too(arguments):
-    with pytest.raises(PlanError, match="but it must be a whole number"):
+    with pytest.raises(PlanError, match="but it must be an integer"):
         Plan(**arguments)
 
 
