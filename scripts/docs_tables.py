@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import bench_advisor_records
 import click
 import test_matrix
-import update_readme
 
 import audioaug
 from audioaug.__main__ import commands
@@ -42,8 +42,29 @@ def _verification(path: Path) -> str:
     counts = ", ".join(f"{ours.count(status)} {status}" for status in ("passed", "failed", "skipped"))
     return (
         f"## On {found['device']}\n\n{len(ours)} transforms: {counts}. Recorded in `datasets/profiles/{path.name}`.\n\n"
-        + update_readme.table(found["verdicts"])
+        + verdict_table(found["verdicts"])
     )
+
+
+def verdict_table(verdicts: list[dict[str, Any]]) -> str:
+    """Return the Markdown table: what each transform keeps, by how much, and what the other library has for it."""
+    by_op: dict[str, dict[str, dict[str, Any]]] = {}
+    for verdict in verdicts:
+        by_op.setdefault(verdict["op"], {})[verdict["engine"]] = verdict
+    header = "| transform | on the device | worst error | in torch-audiomentations |\n|---|---|---|---|\n"
+    return header + "".join(
+        _verdict_row(op, **{k.replace("-", "_"): v for k, v in engines.items()}) for op, engines in by_op.items()
+    )
+
+
+def _verdict_row(op: str, batched: dict[str, Any], torch_audiomentations: dict[str, Any]) -> str:
+    """Return the line of one transform."""
+    if batched["status"] == "skipped":
+        return f"| {op} | no: {batched['reason'].rstrip('.')} | - | {torch_audiomentations['status']} |\n"
+    error = f"{batched['error']:.2g} {batched['unit']}"
+    found = torch_audiomentations["status"]
+    words = f"{found}: {torch_audiomentations['reason']}" if found in ("differs", "unavailable") else found
+    return f"| {op} | {batched['contract']}, {batched['status']} | {error} | {words} |\n"
 
 
 # The advisor, checked

@@ -27,7 +27,7 @@ def test_without_variance_the_slower_end_sets_the_pace(workers, batch) -> None:
 
 def test_no_samples_are_no_variance() -> None:
     nothing = Noise((), (), 3)
-    assert nothing.is_none and not STEADY.is_none
+    assert nothing.is_empty and not STEADY.is_empty
     assert step_ms(10.0, 7.0, 2, noise=nothing) == 10.0
 
 

@@ -76,9 +76,9 @@ if (table) {
   }
 }
 
-const table = document.getElementById("what-if-table");
-if (table) {
-  const { axes, answers } = JSON.parse(table.textContent);
+const recorded = document.getElementById("what-if-table");
+if (recorded) {
+  const { axes, answers } = JSON.parse(recorded.textContent);
   const answer = document.getElementById("what-if-answer");
   const show = () => {
     let place = 0;
