@@ -159,7 +159,7 @@ def test_batches_are_used_in_turn(clock: FakeClock) -> None:
 
 
 def test_no_batch_is_an_error(clock: FakeClock) -> None:
-    with pytest.raises(MeasurementError, match="without a batch"):
+    with pytest.raises(MeasurementError, match="at least one batch to time the training step"):
         measure_steps(lambda batch: None, [], clock, seconds=1)
 
 

@@ -205,7 +205,7 @@ def test_the_players_load_and_play_one_at_a_time(opened, race):
     paused = page.evaluate(
         """(async () => {
             const players = [...document.querySelectorAll('audio')];
-            for (const it of players) await it.apply_reference();
+            for (const it of players) await it.play();
             return players.map((player) => player.paused);  // in the same turn: the last one ends after 1.5 s
         })()
         """
