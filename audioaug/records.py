@@ -463,9 +463,10 @@ class Signals:
 class Plan:
     """A plan that the advisor writes and the Loader reads: the cut, the engines and the loader's settings.
 
-    Args: cut: ops 1..cut run in the DataLoader workers, the others on the device. worker_engine: ``"audiomentations"``
-        (clip by clip) or ``"batched"`` (our ops on the collated batch, one thread a
-            worker; ops without a batched build, and those before them, run clip by clip).
+    Args:
+        cut: ops 1..cut run in the DataLoader workers, the others on the device.
+        worker_engine: ``"audiomentations"`` (clip by clip) or ``"batched"`` (our ops on the collated batch, one thread
+            a worker; ops without a batched build, and those before them, run clip by clip).
         device_engine: ``"batched"`` (our ops), ``"torch-audiomentations"``, ``"cuda_graph"`` (our ops, replayed as CUDA
             graphs) or ``"torch_compile"`` (our ops, by ``torch.compile``).
         num_workers: DataLoader workers; 0 loads in the training process.

@@ -60,9 +60,10 @@ def _number(name: str, value: str) -> float:
 def what_if(report: Report, values: Mapping[str, float], profile: Report | None = None) -> tuple[str, ...]:
     """Predict the best candidate of each placement with some facts changed, with 90 % intervals.
 
-    Args: report: what was measured here. values: ``cores``; ``step_ms`` of the model alone, for the measured batch or
-        the given ``batch_size``; ``clips`` of the
-            dataset, which only affects an epoch.
+    Args:
+        report: what was measured here.
+        values: ``cores``; ``step_ms`` of the model alone, for the measured batch or the given ``batch_size``; ``clips``
+            of the dataset, which only affects an epoch.
         profile: a report of the same chain and model on a machine with another device, which replaces this device.
 
     Raises:

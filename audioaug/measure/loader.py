@@ -36,9 +36,9 @@ def measure_loader(
 ) -> LoaderRate:
     """Time a loader whose batches are taken as fast as it delivers them.
 
-    Args: batches: the loader. Pass the loader itself, not ``iter(loader)``, to include the start of its workers in the
-        time to
-            the first batch.
+    Args:
+        batches: the loader. Pass the loader itself, not ``iter(loader)``, to include the start of its workers in the
+            time to the first batch.
         clock: the clock of the device.
         seconds: time budget in seconds, start included.
         discard: untimed batches at the start, the first included: as many as can be prefetched.

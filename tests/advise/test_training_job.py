@@ -327,8 +327,8 @@ def test_invalid_numbers(model, line, message) -> None:
     ("text", "words"),
     [
         ("pad = 'yes'", r"mymodel\.py: pad is 'yes', but it must be True or False\."),
-        ("targets = 3", r"mymodel\.py: targets is 3, but it must map "),
-        ("targets = {'label': 3}", r"mymodel\.py: targets is {'label': 3}, but it must map "),
+        ("targets = 3", r"mymodel\.py: Expected targets to map keys or positions .* got 3\."),
+        ("targets = {'label': 3}", r"mymodel\.py: Expected targets to map keys .* got {'label': 3}\."),
     ],
 )
 def test_pad_and_targets_of_a_wrong_type_name_the_model_file(model, text, words) -> None:

@@ -307,7 +307,7 @@ def test_bank_over_the_limit_yields_same_batches(workers, monkeypatch):
     expected = [batch[0] for batch in loader_of(**options)]
     monkeypatch.setattr(bank, "MOST_BYTES", 1000)
     bank._warn_of_size.cache_clear()
-    with pytest.warns(AudioaugWarning, match="read from the files each time"):
+    with pytest.warns(AudioaugWarning, match="its excerpts are read from the files"):
         found = [batch[0] for batch in loader_of(**options)]
     assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
 
