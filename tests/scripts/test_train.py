@@ -130,6 +130,7 @@ def test_accumulated_batches_are_one_larger_batch():
 
 
 def test_everything_that_can_be_asked_for(tmp_path, capsys):
+    pytest.importorskip("tensorboard")
     files = {"--trace": "trace.json", "--html": "run.html", "--tensorboard": "runs"}
     asked = [part for option, file in files.items() for part in (option, str(tmp_path / file))]
     assert run(tmp_path / "c.pt", "--precision", "fp16", *asked) == 0
