@@ -7,7 +7,7 @@
   of the two. Without a GPU the step sleeps, which leaves the cores to the workers as a GPU would.
 * by hand: torch's DataLoader around the same worker part and module, without a step: Loader should be as fast.
 
-All arms take turns, in blocks; queued batches are not timed; ratios are paired by rounds.
+All candidates take turns, in blocks; queued batches are not timed; ratios are paired by rounds.
 """
 
 import math
@@ -155,7 +155,7 @@ def show(title: str, limit: float, ratio: Ratio, found: Mapping[str, Measurement
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Of each loader.")
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Examples in a batch.")
-@click.option("--rounds", type=click.IntRange(2), default=15, show_default=True, help="Blocks of each arm.")
+@click.option("--rounds", type=click.IntRange(2), default=15, show_default=True, help="Blocks of each candidate.")
 @click.option("--json", "json_", metavar="FILE", help="Write the result as JSON.")
 def main(device: str, workers: int, batch: int, rounds: int, json_: str | None) -> None:
     """Measure how well Loader overlaps with a step, and what it costs beside a DataLoader."""

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/adding-a-transform.md"
 SWEEPS = ("tests/core", "tests/engine", "tests/ops", "tests/verify")
-README = "tests/test_readme.py::test_the_table_has_only_transforms_that_exist_and_no_failure"
+README = "tests/test_readme.py::test_contracts_cover_every_transform_and_name_failures"
 FAULTS = {
     "half the depth": ("depth_B1 * (0.5 + 0.5 * wave_BT)", "depth_B1 * (0.25 + 0.25 * wave_BT)"),
     "one rate for all": ("(params[name][:, None] for", "(params[name][:1, None] for"),
