@@ -16,7 +16,7 @@ from audioaug.records import Report, read_record
 from audioaug.report.to_html import render
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDED = ROOT / "tests/decide/recorded/slow_storage_2_cores.json"
+RECORDED = ROOT / "datasets/profiles/report_cpu_2_cores.json"
 PICTURE = ROOT / "docs/images/report.png"
 WIDTH, HEIGHT, MARGIN, SCALE = 1000, 800, 28, 1.5
 COLOURS = 256
