@@ -252,7 +252,7 @@ def ceiling_on_fewer_threads(report: Report) -> Ceiling | None:
 
 
 def parts_to_time(bench: Bench, counts: Sequence[int]) -> dict[int, Parts]:
-    """Return the parts to time by number of threads: all with the middle one, the longest with the others."""
+    """Return the parts to time by number of threads: all with the median one, the longest with the others."""
     parts = device_parts(bench.job, bench.wave)
     longest = dict(list(parts.items())[:1])
     return {count: parts if count == counts[(len(counts) - 1) // 2] else longest for count in counts}
