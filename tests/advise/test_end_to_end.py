@@ -79,7 +79,7 @@ def makes_sense(report: Report) -> None:
     assert {candidate.candidate for candidate in report.measurements} == raced.keys()
     for candidate in report.measurements:
         assert len(candidate.step.seconds) == len(candidate.wait.seconds) >= 1 and min(candidate.step.seconds) > 0
-        share = raced[candidate.candidate].measured_ms / candidate.step.ms  # in a round like the middle one
+        share = raced[candidate.candidate].measured_ms / candidate.step.ms  # in a round like the median one
         assert raced[candidate.candidate].measured_ci_ms == pytest.approx([share * ms for ms in candidate.step.ci_ms])
     for candidate in report.candidates:
         assert (candidate.measured_ms is not None) == (candidate.status == "raced")
