@@ -7,6 +7,8 @@ import gc
 import os
 import random
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -64,8 +66,16 @@ def one_round(number: int) -> None:
     gc.collect()  # semaphores of torch's queues
     assert not list(SHARED.iterdir()) and free() == ROOM, (list(SHARED.iterdir()), free())
     assert len(list(loader_of(chance, clips=100))) == 16  # and now it works
-    gc.collect()
-    assert psutil.Process().num_fds() <= files
+    assert settled(lambda: psutil.Process().num_fds() <= files)  # threads that send batches close theirs a moment later
+
+
+def settled(ready: Callable[[], bool]) -> bool:
+    """Return whether it is ready within ``PATIENCE``."""
+    deadline = time.monotonic() + PATIENCE
+    while not ready() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.05)
+    return ready()
 
 
 def main(rounds: int) -> None:
