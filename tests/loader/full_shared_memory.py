@@ -7,8 +7,6 @@ import gc
 import os
 import random
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,10 +14,10 @@ import torch
 
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.errors import WorkerError
+from tests.loader.test_failures_of_workers import PATIENCE, finally_none
 
 SHARED = Path("/dev/shm")
 ROOM = 4 * 2**20
-PATIENCE = 120.0
 
 
 def free() -> int:
@@ -66,16 +64,8 @@ def one_round(number: int) -> None:
     gc.collect()  # semaphores of torch's queues
     assert not list(SHARED.iterdir()) and free() == ROOM, (list(SHARED.iterdir()), free())
     assert len(list(loader_of(chance, clips=100))) == 16  # and now it works
-    assert settled(lambda: psutil.Process().num_fds() <= files)  # threads that send batches close theirs a moment later
-
-
-def settled(ready: Callable[[], bool]) -> bool:
-    """Return whether it is ready within ``PATIENCE``."""
-    deadline = time.monotonic() + PATIENCE
-    while not ready() and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.05)
-    return ready()
+    gc.collect()
+    assert not finally_none(lambda: psutil.Process().num_fds() > files)  # threads that send batches close theirs late
 
 
 def main(rounds: int) -> None:
