@@ -5,15 +5,17 @@ PYTHON ?= python3
 DEMO ?= --model scripts/models/keyword_cnn.py --quick
 BENCH ?=
 MATRIX ?=
+MUTANTS ?=
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -q -n logical --dist worksteal
 # `make demo` needs less than the rest: it has an environment of its own, unless there is one with everything.
 DEMO_VENV := $(if $(wildcard .venv/.setup-done),.venv,.venv-demo)
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test demo bench verify records test-matrix test-slow notebooks docs clean
+.PHONY: help setup check test test-all demo bench verify records test-matrix test-slow mutants notebooks docs clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -30,8 +32,11 @@ check: setup  ## run ruff, mypy and the check of import layers
 	@echo "check: mypy" && $(BIN)/mypy
 	@echo "check: layers" && $(BIN)/lint-imports --no-logo
 
-test: setup check  ## run check, then the tests: both must pass before a change is merged
-	@$(BIN)/python -m pytest -q $(PYTEST_FLAGS)
+test: setup check  ## run check, then tests/unit and tests/contract, one process a core
+	@$(PYTEST) tests/unit tests/contract $(PYTEST_FLAGS)
+
+test-all: setup check  ## run check, then all tests: both must pass before a change is merged
+	@$(PYTEST) $(PYTEST_FLAGS)
 
 demo: $(DEMO_VENV)/.setup-done  ## run the advisor on the example model and the demo audio; needs no `make setup`
 	@$(DEMO_VENV)/bin/audioaug advise $(DEMO)
@@ -51,7 +56,10 @@ bench: setup  ## time our engine beside the other libraries, about 5 minutes; e.
 	@$(BIN)/python scripts/bench_engine.py $(BENCH)
 
 test-slow: setup  ## run the tests that take minutes
-	@$(BIN)/python -m pytest -q -m slow $(PYTEST_FLAGS)
+	@$(PYTEST) -m slow $(PYTEST_FLAGS)
+
+mutants: setup  ## plant faults one at a time and count those that the tests see, about an hour; e.g. MUTANTS=decide
+	@$(BIN)/python scripts/mutants.py $(MUTANTS)
 
 notebooks: setup  ## run every notebook and keep its output
 	@set -e; for notebook in notebooks/*.ipynb; do [ -e "$$notebook" ] || continue; \

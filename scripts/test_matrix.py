@@ -25,20 +25,20 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "datasets/profiles/environments.json"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
 OF_THE_CHECKOUT = ("setup", "docs", "notebooks", "wheel", "docstrings", "words")
-"""Tests of the checkout itself, which the folder of tests lacks: tests/test_NAME.py."""
+"""Tests of the checkout itself, which the folder of tests lacks: test_NAME.py, in any folder."""
 
 SHORT = (
-    "tests/test_installed.py",
-    "tests/test_internals.py",
-    "tests/test_surface.py",
-    "tests/test_doctor.py",
-    "tests/reviews",
-    "tests/engine/test_graph_cache.py",
-    "tests/loader/test_loader.py",
-    "tests/loader/test_pickling.py",
-    "tests/loader/test_prefetch_function.py",
-    "tests/loader/test_failures_of_workers.py",
-    "tests/verify/test_main.py",
+    "tests/integration/test_installed.py",
+    "tests/unit/test_internals.py",
+    "tests/unit/test_surface.py",
+    "tests/integration/test_doctor.py",
+    "tests/integration/reviews",
+    "tests/contract/engine/test_graph_cache.py",
+    "tests/integration/loader/test_loader.py",
+    "tests/integration/loader/test_pickling.py",
+    "tests/integration/loader/test_prefetch_function.py",
+    "tests/integration/loader/test_failures_of_workers.py",
+    "tests/contract/verify/test_main.py",
 )
 """The short form: what depends on the versions of torch and Python most."""
 
@@ -148,9 +148,9 @@ def find_python(versions: tuple[str, ...]) -> str:
 def copy_tests(folder: Path) -> None:
     """Copy what tests read: all files of the checkout but the package and the tests of the checkout itself."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
-    left_out = {f"tests/test_{name}.py" for name in OF_THE_CHECKOUT}
+    left_out = {f"test_{name}.py" for name in OF_THE_CHECKOUT}
     for name in listed.stdout.decode().splitlines():
-        if (ROOT / name).is_file() and not name.startswith("audioaug/") and name not in left_out:
+        if (ROOT / name).is_file() and not name.startswith("audioaug/") and Path(name).name not in left_out:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
 

@@ -18,8 +18,9 @@ torch.set_num_threads(1)
 # How long an example takes is the machine's: none is too slow.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="audioaug-tests-")
-atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker of pytest-xdist inherits the folder
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="audioaug-tests-")
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Checkers: whether a build's result is as equal to the reference's as the op's contract promises.
 
-Pure functions of numpy arrays. Each has been seen to reject planted faults (``tests/verify/test_canaries.py``).
+Pure functions of numpy arrays. Each has been seen to reject planted faults
+(``tests/contract/verify/test_canaries.py``).
 
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T.
 """

@@ -1,0 +1,3 @@
+"""The model files and the planted time of the advisor's unit tests."""
+
+from tests.unit.advise.conftest import advise, clean_imports, here, model, planted_time, racer_with  # noqa: F401

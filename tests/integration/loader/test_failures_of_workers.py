@@ -1,0 +1,318 @@
+"""A worker that dies: one clear error, immediately, nothing left behind, and training can continue."""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from audioaug import Chain, Loader, Plan, ops
+from audioaug.errors import WorkerError
+
+ROOT = Path(__file__).parents[3]
+SHARED = Path("/dev/shm")
+PATIENCE = 120.0
+"""Seconds after which a test fails instead of hanging."""
+
+UNDER_WAY = 8
+"""Batches that two workers may have queued when one dies: two each, of this epoch and of the next."""
+
+SENTENCES = {
+    "SIGKILL": "was killed by SIGKILL. Most likely the system was out of memory",
+    "SIGBUS": "was killed by SIGBUS. Most likely /dev/shm, through which workers send batches, is full",
+    "SIGSEGV": "was killed by SIGSEGV. A native library crashed",
+    "SIGTERM": "was killed by SIGTERM. Another process",
+    "SIGXCPU": "was killed by SIGXCPU. Try num_workers=0",
+}
+
+
+@pytest.fixture
+def interrupts_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Python drop what is raised where nothing can catch it: the error may be raised while an object is deleted.
+
+    pytest would keep that error until the test ends, and with it the iterator of the DataLoader and its pipes.
+    """
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+
+
+class Deadly:
+    """Forty waves; reading number 20 ends the worker by calling ``end``, if a file exists."""
+
+    def __init__(self, end: Any, while_there: Path) -> None:
+        self.end, self.while_there = end, while_there
+        while_there.touch()
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index == 20 and self.while_there.exists():
+            self.end()
+        return torch.ones(100), index
+
+
+def loader_of(dataset: Any, **knobs: Any) -> Loader:
+    plan = Plan(cut=1, num_workers=2, **knobs)
+    return Loader(dataset, Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=2, device="cpu")
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """Check that no process, shared memory or open file of the block is left."""
+    resource_tracker.ensure_running()  # started once by Python, and kept
+    gc.collect()
+    processes, memory, files = set(psutil.Process().children(recursive=True)), orphans(), open_files()
+    yield
+    gc.collect()
+    started = set(psutil.Process().children(recursive=True)) - processes
+    assert not psutil.wait_procs(list(started), timeout=PATIENCE)[1]
+    assert not finally_none(lambda: orphans() - memory)
+    opened = finally_none(lambda: len(open_files()) > len(files) and open_files() - files)
+    assert not opened, f"opened: {sorted(opened)}"  # a thread that sends batches closes its files when it ends
+
+
+def finally_none(left: Callable[[], Any]) -> Any:
+    """Return what is left after ``PATIENCE``: other processes and threads may take a moment to clean up."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := left()) and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.05)
+    return found
+
+
+def orphans() -> set[Path]:
+    """Return the shared memory (torch_PID_...) of processes that are gone."""
+    return {file for file in SHARED.glob("torch_*") if not psutil.pid_exists(int(file.name.split("_")[1]))}
+
+
+def open_files() -> set[tuple[str, str]]:
+    """Return the number of each open file of this process, and what it is.
+
+    When a worker dies torch opens ten temporary files to see whether it still can, and its signal of the death may come
+    before Python has noted that one is open. Those do not count.
+    """
+    found, folder = set(), Path("/proc/self/fd")  # of Linux
+    for each in folder.iterdir() if folder.exists() else ():
+        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+            found.add((each.name, os.readlink(each)))
+    return {(name, file) for name, file in found if not file.startswith(f"{tempfile.gettempdir()}/tmp")}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only for a moment if something is left behind on purpose."""
+    monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nothing_left_detects_a_process():
+    with pytest.raises(AssertionError), nothing_left():
+        left = subprocess.Popen(["sleep", "60"])
+    left.kill()
+    left.wait()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nothing_left_detects_an_open_file():
+    with pytest.raises(AssertionError, match=r"opened: .*/dev/null"), nothing_left():
+        left = os.open("/dev/null", os.O_RDONLY)
+    os.close(left)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nothing_left_detects_shared_memory():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with pytest.raises(AssertionError), nothing_left():
+        left = SHARED / f"torch_{ended.pid}_1_1"
+        left.touch()
+    left.unlink()
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_error_names_signal_and_likely_cause(name, tmp_path, capfd):
+    with nothing_left():
+        loader = loader_of(Deadly(lambda: os.kill(os.getpid(), signal.Signals[name]), tmp_path / "x"))
+        with pytest.raises(WorkerError, match=r"A worker \(pid \d+\)") as caught:
+            list(loader)
+        assert SENTENCES[name] in str(caught.value) and "\n" not in str(caught.value)
+        del loader, caught
+
+
+def test_error_names_exit_code(tmp_path):
+    with nothing_left(), pytest.raises(WorkerError, match=r"ended with exit code 3\. Try num_workers=0"):
+        list(loader_of(Deadly(lambda: os._exit(3), tmp_path / "x")))
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_training_continues_with_new_workers(persistent, tmp_path):
+    with nothing_left():
+        loader = loader_of(
+            Deadly(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "x"), persistent_workers=persistent
+        )
+        seen: list[int] = []
+        with pytest.raises(WorkerError):
+            seen.extend(index for _, indices in loader for index in indices.tolist())
+        (tmp_path / "x").unlink()
+        loader.load_state_dict(loader.state_dict())
+        seen += [index for _, indices in loader for index in indices.tolist()]
+        assert seen == list(range(40))
+        assert len(list(loader)) == 20
+        del loader
+
+
+def test_shared_memory_of_a_killed_worker_is_removed(tmp_path):
+    def die() -> None:  # as between torch's shm_open and shm_unlink
+        (SHARED / f"torch_{os.getpid()}_1_1").write_bytes(b"batch")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with nothing_left(), pytest.raises(WorkerError):
+        list(loader_of(Deadly(die, tmp_path / "x")))
+
+
+def test_killed_worker_leaves_no_temporary_folder(tmp_path, monkeypatch):
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delitem(config, "tempdir", raising=False)
+    with pytest.raises(WorkerError):
+        list(loader_of(Deadly(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "x")))
+    assert [str(folder) for folder in tmp_path.glob("pymp-*")] == [config["tempdir"]]  # which is removed at exit
+
+
+def kill_while_training(pause: float) -> int:
+    """Kill a worker some time into training; return how many batches arrived before the error."""
+    others = set(psutil.Process().children())
+    loader = loader_of([torch.ones(20_000)] * 40)
+    batches = iter(loader)
+    next(batches)
+    workers = sorted(set(psutil.Process().children()) - others, key=lambda each: each.pid)
+    deadline, came = time.perf_counter() + pause, -1
+    with pytest.raises(WorkerError, match="was killed by SIGKILL"):
+        while True:
+            if came < 0 and time.perf_counter() > deadline:
+                came = 0
+                random.Random(pause).choice(workers).kill()
+            if next(batches, None) is None:
+                batches = iter(loader)
+            came += came >= 0
+            torch.ones(50, 50).sum()  # a training step, in which the signal may arrive as well
+    return came
+
+
+def rounds(count: int) -> None:
+    for number in range(count):
+        with nothing_left():
+            assert kill_while_training(0.3 * random.Random(number).random()) <= UNDER_WAY
+
+
+@pytest.mark.usefixtures("interrupts_anything")
+def test_few_kills_at_random_times():
+    rounds(4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("interrupts_anything")
+def test_hundred_kills_at_random_times():
+    rounds(100)
+
+
+TRAINING = """
+import signal
+import torch
+from audioaug import Chain, Loader, Plan, ops
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
+plan = Plan(cut=1, num_workers=2)
+loader = Loader([torch.ones(20_000)] * 64, Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=4, device="cpu")
+while True:
+    for wave in loader:
+        wave.sum()
+        print("step", flush=True)
+"""
+
+
+def interrupt_after(pause: float, folder: Path) -> None:
+    """Start a training program and send Ctrl-C a while after its first step to all its processes, as a terminal does.
+
+    Temporary files are in this folder, and none is left there.
+    """
+    command, pipe, environ = [sys.executable, "-c", TRAINING], subprocess.PIPE, {**os.environ, "TMPDIR": str(folder)}
+    program = subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    try:
+        assert program.stdout is not None and program.stdout.readline() == "step\n"
+        workers = psutil.Process(program.pid).children(recursive=True)
+        time.sleep(pause)
+        os.killpg(program.pid, signal.SIGINT)
+        _, errors = program.communicate(timeout=PATIENCE)
+        assert program.returncode == -signal.SIGINT and errors.rstrip().endswith("KeyboardInterrupt"), errors
+        assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
+        assert not list(folder.iterdir())
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
+
+
+DROPPED = """
+import os, signal, sys
+import torch
+from audioaug import Chain, Loader, ops
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as above
+
+class Held:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+class Other:
+    def __del__(self):
+        raise ValueError("another thing")
+
+for step, _ in enumerate(Loader([torch.ones(9)] * 8, Chain([ops.Gain(p=1.0)], 16000), device="cpu")):
+    print(step, flush=True)
+    other = Other()
+    del other
+    held = Held()
+    del held
+"""
+
+
+def test_dropped_ctrl_c_ends_training_at_the_next_batch():
+    done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == -signal.SIGINT and done.stdout == "0\n"
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert "Exception ignored in" in done.stderr and "ValueError: another thing" in done.stderr
+
+
+def interrupts(count: int, folder: Path) -> None:
+    for number in range(count):
+        with nothing_left():
+            interrupt_after(0.3 * random.Random(number).random(), folder)
+
+
+def test_few_ctrl_c_at_random_times(tmp_path):
+    interrupts(2, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_hundred_ctrl_c_at_random_times(tmp_path):
+    interrupts(100, tmp_path)

@@ -1,0 +1,62 @@
+"""The command line: one program, and four modules that are the same; help that does not wait for torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from audioaug.__main__ import COMMANDS, main
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True
+    )
+
+
+def imported(stderr: str) -> set[str]:
+    return {line.rpartition("|")[2].strip() for line in stderr.splitlines() if line.startswith("import time:")}
+
+
+PROGRAMS = [["audioaug"], *(["audioaug", name] for name in COMMANDS), *([f"audioaug.{name}"] for name in COMMANDS)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=" ".join)
+def test_help_names_the_program_as_called_and_imports_no_torch(program):
+    done = run("-X", "importtime", "-m", *program, "--help")
+    assert done.stdout.startswith(f"Usage: python -m {' '.join(program)} [OPTIONS]")
+    modules = imported(done.stderr)
+    assert "click" in modules and not {"torch", "numpy", "rich.console"} & modules
+
+
+def test_imported_modules_are_seen():
+    assert "torch" in imported(run("-X", "importtime", "-c", "import audioaug; audioaug.Loader").stderr)
+
+
+def test_help_lists_the_commands(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n  {name} " in shown for name in COMMANDS) and "..." not in shown.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "Usage: "),
+        (["advsie"], 2, "No such command 'advsie'"),
+        (["advise"], 2, "error: Missing option --model."),
+        (["advise", "--fast"], 2, "advise --help' for help"),
+        (["verify", "--op", "Gian"], 2, "Did you mean Gain?"),
+        (["monitor", "none.jsonl", "--html", "page.html"], 2, "Cannot read none.jsonl"),
+        (["doctor"], 0, ""),
+    ],
+)
+def test_exit_codes(arguments, code, said, capfd):
+    try:
+        assert main(arguments) == code
+    except SystemExit as end:
+        assert end.code == code
+    assert said in capfd.readouterr().err

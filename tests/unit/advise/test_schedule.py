@@ -1,0 +1,109 @@
+"""The schedule from planted reports: candidates, times, workers."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from audioaug import Chain, ops
+from audioaug.advise.candidates import WorkerCounts
+from audioaug.advise.racing import Racer
+from audioaug.advise.schedule import FEWEST_RACED, RESERVE, SHARES, Budget, Schedule
+from audioaug.decide.limits import Needs
+from audioaug.errors import MeasurementError
+from audioaug.measure import FakeClock
+from audioaug.records import Candidate
+from tests.helpers.planted_reports import planted_report, raced
+
+
+@pytest.fixture
+def schedule() -> Schedule:
+    """Return a schedule of measured candidates with 0 to 6 workers, of which 8 may be alive at the same time."""
+    today = raced(3, 0, 40.0)
+    candidates = (
+        today,
+        *(
+            replace(raced(cut, workers, 20.0 + workers), predicted_ms=20.0)
+            for cut in (0, 1, 2)
+            for workers in (2, 4, 6)
+        ),
+    )
+    racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 100.0, notice=lambda *_: None)
+    return Schedule(replace(planted_report(), candidates=candidates, current=today), racer, most_workers=8)
+
+
+def test_a_screening_has_as_many_as_time_and_processes_allow(schedule) -> None:
+    waiting = [candidate for candidate in schedule.report.candidates if candidate.num_workers in (2, 4)]
+    assert [candidate.num_workers for candidate in schedule.screening(waiting, 1e6)] == [2, 4, 2]
+    assert schedule.screening(waiting, 0.1) == []
+    schedule.most_workers = 1
+    assert [candidate.num_workers for candidate in schedule.screening(waiting, 1e6)] == [2]  # one at a time, at least
+
+
+def test_a_screening_has_more_rounds_where_there_is_time(schedule) -> None:
+    candidates = [schedule.today, *schedule.report.candidates[1:3]]
+    assert [schedule.screening_rounds(candidates, seconds) for seconds in (0.0, 5.0, 1e6)] == [2, 2, 3]
+
+
+def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
+    assert len(schedule.race(0.0)) == FEWEST_RACED
+    assert schedule.race(0.0)[0] == schedule.today
+
+
+def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> None:
+    assert len({candidate.name for candidate in schedule.race(0.0)}) == FEWEST_RACED
+    schedule.most_workers = 100
+    several = schedule.race(1e6)
+    assert several[FEWEST_RACED] == several[1] and len(several) == len({candidate.name for candidate in several}) + 1
+
+
+def test_a_requested_engine_is_raced_however_short_the_time_is(schedule) -> None:
+    schedule.most_workers = 20
+    *few, asked = schedule.race(0.0, ["cuda_graph"])
+    assert few == schedule.race(0.0) and asked == replace(
+        Candidate("gpu", 0, num_workers=2), device_engine="cuda_graph"
+    )
+    names = [candidate.name for candidate in schedule.race(1e6, ["cuda_graph"])]
+    assert names.count(asked.name) == 1 and len(names) == len(set(names)) + 1  # the favourite against itself
+    schedule.most_workers = 4
+    assert schedule.race(1e6, ["cuda_graph"]) == few
+
+
+def test_expected_times_scale_predictions_by_the_error_of_todays(schedule) -> None:
+    schedule.today = replace(schedule.today, predicted_ms=20.0)
+    candidate = replace(schedule.report.candidates[1], predicted_ms=10.0, measured_ms=None)
+    assert schedule.expected([candidate]) == {candidate.name: pytest.approx(0.02)}
+    assert schedule.expected([replace(candidate, measured_ms=5.0)]) == {candidate.name: pytest.approx(0.005)}
+
+
+def test_counts_without_room_have_their_reason() -> None:
+    chain = Chain([ops.Gain()], 16000)
+    host = replace(planted_report().host, start_method="fork", ram_available_bytes=10_000, usable_cores=4.0)
+    counts = WorkerCounts(host, None, today=3)
+    assert counts.considered == counts.possible == (0, 1, 2, 3, 4) and not list(counts.impossible(chain, range(2)))
+    counts = replace(counts, needs=Needs(worker_bytes=1_000)).with_memory(4_000).with_memory(100)
+    assert (counts.most, counts.possible) == (2, (0, 1, 2))
+    assert {(candidate.cut, candidate.num_workers) for candidate in counts.impossible(chain, range(2))} == {
+        (0, 3),
+        (1, 3),
+        (0, 4),
+        (1, 4),
+    }
+    assert all("in memory for itself" in candidate.reason for candidate in counts.impossible(chain, range(2)))
+    counts.check(2)
+    with pytest.raises(MeasurementError, match=r"3 workers cannot be run.*in memory for itself"):
+        counts.check(3)
+
+
+def test_stages_share_the_remaining_time() -> None:
+    clock = FakeClock()
+    budget, usable = Budget(1000.0, clock), 1000 * (1 - RESERVE)
+    assert budget.seconds_for("today") == pytest.approx(usable * SHARES["today"])
+    assert budget.seconds_for("race") == pytest.approx(usable)
+    budget.leave_out([name for name in SHARES if name not in ("today", "race")])
+    left = usable * (SHARES["today"] + SHARES["race"])
+    assert budget.seconds_for("race") == pytest.approx(left)
+    clock.advance(10.0)
+    assert (budget.spent, budget.seconds_for("race")) == (10.0, pytest.approx(left - 10.0))
+    assert Budget(0.0, clock).seconds_for("race") == 0.0

@@ -1,0 +1,70 @@
+"""The loaders that are timed, their order, and the number of cached batches."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from audioaug import Chain, ops
+from audioaug.advise.candidates import CACHED, FEW_CACHED
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.progress import Progress
+from audioaug.advise.schedule import Budget
+from audioaug.advise.stages import contention_names, loaders_to_time
+from audioaug.advise.survey import Options, Survey
+from audioaug.errors import DataError
+from audioaug.measure import FakeClock
+from tests.helpers.planted_reports import planted_report
+
+THREE = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.PolarityInversion(p=1.0), ops.Gain(p=1.0)]\n"
+FAST = planted_report(batched=(1.0, 1.0, 1.0))
+"""Of a machine where batched workers take less time for the whole chain."""
+
+NEEDED = [
+    (0, "audiomentations", 0),
+    (0, "audiomentations", 2),
+    (3, "audiomentations", 0),
+    (3, "batched", 1),
+    (3, "batched", 2),
+]
+OTHERS = [(0, "audiomentations", 1), (3, "audiomentations", 1), (3, "audiomentations", 2)]
+
+
+def places(candidates) -> list[tuple[int, str, int]]:
+    return [(it.cut, it.worker_engine, it.num_workers) for it in candidates]
+
+
+def survey_of(name: str, budget: float) -> Survey:
+    job = load_training_job(name, torch.device("cpu"))
+    return Survey(job, Options(budget, workers=(0, 1, 2)), Progress(quiet=True), lambda _: None)
+
+
+def test_the_loaders_that_predictions_need_come_first() -> None:
+    chain = Chain([ops.Gain()] * 3, 16000)
+    needed, others = loaders_to_time(FAST, chain, (0, 1, 2))
+    assert (places(needed), places(others)) == (NEEDED, OTHERS)
+    assert contention_names(FAST, [*needed, *others]) == {it.name for it in needed[-2:]}
+    needed, others = loaders_to_time(planted_report(), chain, (0, 1, 2))
+    assert {it.worker_engine for it in (*needed, *others)} == {"audiomentations"}
+    assert places(others) == OTHERS[:1]
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(0.0, NEEDED), (1e6, NEEDED + OTHERS)])
+def test_other_loaders_are_timed_while_there_is_time(model, monkeypatch, seconds, timed) -> None:
+    survey = survey_of(model(THREE), 1.0)
+    survey.report = replace(FAST, chain=survey.report.chain)
+    survey.budget = Budget(seconds, FakeClock())
+    asked = []
+    monkeypatch.setattr(survey, "_measure_loader", lambda candidate, share, contention: asked.append(candidate))
+    survey._measure_loaders()
+    assert places(asked) == timed
+
+
+@pytest.mark.parametrize(("budget", "batches"), [(6.0, FEW_CACHED), (112.0, CACHED)])
+def test_fewer_batches_are_kept_under_a_small_budget(model, monkeypatch, budget, batches) -> None:
+    def load(job, candidate, count):
+        raise DataError(f"{count} batches")
+
+    monkeypatch.setattr("audioaug.advise.survey.cached_batches", load)
+    with pytest.raises(DataError, match=f"^{batches} batches"):
+        survey_of(model(THREE), budget).run()

@@ -1,0 +1,90 @@
+"""Cached results of an earlier run, with real runs of a tiny model."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from audioaug.advise.survey import Cache
+from audioaug.records import Report, read_record
+from tests.helpers.planted_reports import planted_report
+
+CHAIN = """
+from audioaug import ops
+
+augment = [ops.Gain(p=1.0), ops.PitchShift(p=1.0)]
+dataset = [torch.randn(1, 8000) for _ in range(16)]
+"""
+BRIEF = ("--budget", "3", "--workers", "0,1", "--json", "report.json")
+STAGES = ["each transform in a worker ...", "each transform on the device ..."]
+
+
+def notices(path: Path) -> dict[str, str]:
+    return {notice["id"]: notice["text"] for notice in json.loads(path.read_text())["notices"]}
+
+
+def test_a_second_run_uses_cached_stages_and_races(advise, model, here) -> None:
+    path = model(CHAIN)
+    first = advise("--model", path, *BRIEF)
+    assert first.code == 0 and all(stage in first.err.splitlines() for stage in STAGES)
+    assert "cached" not in notices(here / "report.json")
+    before = read_record(here / "report.json", Report)
+
+    second = advise("--model", path, *BRIEF)
+    assert second.code == 0 and not any(stage in second.err.splitlines() for stage in STAGES)
+    assert "racing " in second.err and "ceiling and current configuration" in second.err
+    text = notices(here / "report.json")["cached"]
+    assert " ago (" in text and str(here / "cache") in text and "--fresh measures everything again." in text
+    after = read_record(here / "report.json", Report)
+    assert (after.stages, after.loader_costs, after.contention) == (
+        before.stages,
+        before.loader_costs,
+        before.contention,
+    )
+    assert after.complete and after.current.measured_ms != before.current.measured_ms
+    assert {candidate.candidate for candidate in after.measurements} == {
+        it.name for it in after.candidates if it.measured_ms is not None
+    }
+
+    third = advise("--model", path, *BRIEF, "--fresh")
+    assert third.code == 0 and all(stage in third.err.splitlines() for stage in STAGES)
+    assert "cached" not in notices(here / "report.json")
+
+
+def test_another_model_chain_or_batch_is_not_cached(advise, model, here) -> None:
+    path = model(CHAIN)
+    assert advise("--model", path, *BRIEF).code == 0
+    model(CHAIN + "\n# another file\n")
+    assert advise("--model", path, *BRIEF, "--batch-size", "2").code == 0
+    assert len(list((here / "cache" / "audioaug").iterdir())) == 2
+    assert "cached" not in notices(here / "report.json")
+
+
+def test_the_cache_returns_a_report_and_its_age(here) -> None:
+    cache = Cache("abc")
+    assert cache.path == here / "cache" / "audioaug" / "survey-abc.json" and cache.load() is None
+    cache.save(planted_report())
+    os.utime(cache.path, (cache.path.stat().st_atime, cache.path.stat().st_mtime - 90))
+    report, age = cache.load()
+    assert report == planted_report() and 90 <= age < 3600
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema_version": 99}', b"\xff"])
+def test_a_broken_cache_file_is_ignored(here, content) -> None:
+    cache = Cache("abc")
+    cache.path.parent.mkdir(parents=True)
+    cache.path.write_bytes(content)
+    assert cache.load() is None
+
+
+def test_an_unwritable_cache_folder_is_not_an_error(here) -> None:
+    (here / "cache").write_text("a file where the folder should be")
+    Cache("abc").save(planted_report())
+    assert Cache("abc").load() is None
+
+
+def test_a_relative_cache_folder_is_ignored(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Cache("abc").path == tmp_path / ".cache" / "audioaug" / "survey-abc.json"

@@ -1,0 +1,151 @@
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from audioaug.decide.what_if import crossovers, parse, what_if
+from audioaug.errors import UsageError
+from tests.helpers.planted_reports import CPU, crowding, planted_report
+
+
+def test_values_are_read() -> None:
+    assert parse("cores=16, step_ms=12.5") == ({"cores": 16.0, "step_ms": 12.5}, "")
+    assert parse("gpu=a/b=c.json,clips=7") == ({"clips": 7.0}, "a/b=c.json")
+    assert parse("") == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("core=16", r"Unknown --what-if 'core'. Did you mean cores\?"),
+        ("step=3", r"Unknown --what-if 'step'. Did you mean step_ms\?"),
+        ("nonsense", "Unknown --what-if 'nonsense'. Known: batch_size, clips, cores, gpu, step_ms."),
+        ("cores=", "cores=: must be a finite number above 0"),
+        ("cores", "cores=: must be"),
+        ("cores=many", "cores=many"),
+        ("cores=0", "cores=0"),
+        ("step_ms=-3", "step_ms=-3"),
+        ("cores=inf", "cores=inf"),
+        ("cores=nan", "cores=nan"),
+        ("cores=8,step_ms=x", "step_ms=x"),
+        ("clips=-1", "clips=-1"),
+        ("gpu=", "gpu= needs a file: the --json report of an advisor run"),
+    ],
+)
+def test_invalid_what_if_values_are_refused(text, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(text)
+
+
+def best_ms(report, **values) -> float:
+    found = [float(re.search(r"would take ([\d.,]+) ms", line)[1].replace(",", "")) for line in what_if(report, values)]
+    assert found == sorted(found)
+    return found[0]
+
+
+@pytest.mark.parametrize("host", [CPU, None])
+def test_more_cores_never_hurt_and_help_a_loader(host) -> None:
+    report = planted_report(worker=(20, 80, 10), device=(60, 60, 60), **({"host": host} if host else {}))
+    times = [best_ms(report, cores=cores) for cores in (0.5, 1, 2, 4, 8, 16)]
+    assert times == sorted(times, reverse=True) and times[0] > times[-1]
+
+
+def test_batched_workers_are_considered() -> None:
+    lines = what_if(planted_report(worker=(20, 80, 10), batched=(2, 8, 1), model=1.0), {"cores": 2.0})
+    assert "split at 1 (batched workers), 2 workers" in lines[1]
+    assert "all in the loader (batched workers), 2 workers would take 8.40 ms" in lines[2]
+
+
+def test_a_slower_step_takes_longer() -> None:
+    times = [best_ms(planted_report(), step_ms=ms) for ms in (1, 5, 20, 100)]
+    assert times == sorted(times) and times[-1] == pytest.approx(100, rel=0.02)
+
+
+def test_each_sentence_repeats_the_question_and_says_that_it_is_a_prediction() -> None:
+    lines = what_if(planted_report(), {"cores": 16.0, "step_ms": 12.0})
+    assert len(lines) == 3  # all in the loader, split, all on the device
+    assert all(line.startswith("With cores = 16, step_ms = 12, ") and line.endswith("(predicted).") for line in lines)
+
+
+def test_a_huge_machine_is_predicted_quickly() -> None:
+    assert what_if(planted_report(), {"cores": 1e12})
+
+
+def test_without_stages_it_says_so() -> None:
+    empty = replace(planted_report(), stages=(), loader_costs=())
+    for report in (empty, replace(empty, ceiling=None)):
+        (line,) = what_if(report, {"cores": 4.0})
+        assert "no prediction" in line
+
+
+def test_from_how_many_cores_up_the_loader_keeps_up() -> None:
+    report = planted_report(worker=(20.0, 80.0, 10.0), device=(0.0, 0.0, 0.0), model=30.0)
+    line, other = crossovers(report)
+    cores = int(re.search(r"as fast as any placement with (\d+) or more cores \(predicted\)", line)[1])
+    batch = 115.0
+    needed = next(w for w in range(1, 64) if batch * (1 + 0.05 * (min(w, 8) - 1)) / w <= 1.03 * 30)
+    assert math.isclose(cores, needed, abs_tol=1)
+    assert other == (
+        "Running the whole chain in the loader is as fast as any placement with this model's 30.0 ms step (predicted)."
+    )
+
+
+def test_from_which_model_step_up_the_loader_keeps_up() -> None:
+    report = planted_report(worker=(20.0, 80.0, 10.0), device=(0.1, 0.1, 0.1), model=2.0)
+    step_ms = float(re.search(r"with a model step of ([\d.]+) ms or more \(predicted\)", crossovers(report)[1])[1])
+    assert step_ms == pytest.approx(115 * crowding(8) / 8 / 1.03, rel=0.03)
+
+
+def test_a_profile_replaces_the_device() -> None:
+    here = planted_report(worker=(20.0, 80.0, 10.0), device=(40.0, 40.0, 40.0), model=300.0, host=CPU)
+    there = planted_report(worker=(1.0, 1.0, 1.0), device=(0.1, 0.5, 0.2), model=10.0)
+    *lines, cores, step = what_if(here, {}, there)
+    best = min(float(re.search(r"would take ([\d.]+) ms", line)[1]) for line in lines)
+    assert best == pytest.approx(10.8, rel=0.05)  # all on the device: that machine's step, this machine's decoding
+    assert all(line.startswith("With the model on planted, ") for line in lines)
+    assert "or more cores" in cores and "model step of" in step
+    twice = replace(there, workload=replace(there.workload, batch_size=64))  # its times are for batches twice as large
+    assert what_if(here, {}, twice) != what_if(here, {}, there)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"chain": replace(planted_report().chain, hash="other")}, "is of m.py with the chain other"),
+        ({"workload": replace(planted_report().workload, model="n.py")}, "is of n.py with the chain hash"),
+        ({"ceiling": None}, "has no stages"),
+        ({"stages": ()}, "has no stages"),
+    ],
+)
+def test_a_profile_of_something_else_is_refused(change, words) -> None:
+    with pytest.raises(UsageError, match=words):
+        what_if(planted_report(), {}, replace(planted_report(), **change))
+
+
+def test_more_clips_make_the_epoch_longer_and_the_start_of_workers_cheaper() -> None:
+    report = planted_report()
+    report = replace(report, loader_costs=tuple(replace(it, first_batch_seconds=2.0) for it in report.loader_costs))
+    few, many = (what_if(report, {"clips": float(clips)})[-1] for clips in (6400, 640_000))
+    assert few.startswith("An epoch of 6,400 clips would take 2.0 s") and "would add 100 %" in few
+    assert many.startswith("An epoch of 640,000 clips would take 3 min") and "would add 1.0 %" in many
+
+
+def test_predictions_for_other_machines_have_intervals() -> None:
+    found = [
+        re.search(r"would take ([\d.]+) ms a step \(([\d.]+) \.\. ([\d.]+)\) \(predicted\)", line)
+        for line in what_if(planted_report(), {"cores": 4.0})
+    ]
+    assert found and all(float(it[2]) < float(it[1]) < float(it[3]) for it in found)
+
+
+def test_a_loader_that_never_keeps_up() -> None:
+    (line,) = crossovers(planted_report(worker=(9e5, 1.0, 1.0), model=1.0))
+    assert (
+        line == "Running the whole chain in the loader would be slower on any machine with up to 64 cores (predicted)."
+    )
+
+
+def test_without_a_gpu_there_is_no_crossover() -> None:
+    assert crossovers(planted_report(host=CPU)) == ()
+    assert crossovers(replace(planted_report(), ceiling=None)) == ()

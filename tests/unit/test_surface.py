@@ -1,0 +1,170 @@
+"""The surface: exported names, what importing costs, and the tree of errors."""
+
+import importlib
+import importlib.util
+import json
+import pickle
+import pkgutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import audioaug
+from audioaug import errors
+from audioaug.errors import AudioaugError, AudioaugWarning, UsageError, did_you_mean
+
+ROOT = Path(__file__).parents[2]
+EXPORTED = {
+    "AudioFolder",
+    "Chain",
+    "Draws",
+    "Frames",
+    "Label",
+    "Loader",
+    "Monitor",
+    "Plan",
+    "Report",
+    "Segments",
+    "Stamps",
+    "build_cpu",
+    "build_device",
+    "errors",
+    "ops",
+    "prefetch",
+    "split",
+}
+HEAVY = (
+    "audiomentations",
+    "torch_audiomentations",
+    "torchaudio",
+    "matplotlib",
+    "rich",
+    "pyroomacoustics",
+    "librosa",
+    "numba",
+    "scipy.signal",
+)
+
+
+def can_be_imported(name: str) -> bool:
+    """Return whether a module can be imported here: kernels need Triton."""
+    return not name.endswith(".kernel") or importlib.util.find_spec("triton") is not None
+
+
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(audioaug.__path__, "audioaug.") if can_be_imported(module.name)
+)
+
+
+def fresh_python(code, *arguments):
+    """Run code in a new interpreter that sees this checkout; return what it prints."""
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=200).stdout
+
+
+def test_the_exported_names():
+    assert set(audioaug.__all__) == EXPORTED and len(audioaug.__all__) == len(EXPORTED)
+    namespace: dict[str, object] = {}
+    exec("from audioaug import *", namespace)
+    assert EXPORTED <= set(namespace) and all(f"``{name}``" in audioaug.__doc__ for name in EXPORTED)
+
+
+def test_nothing_else_is_listed():
+    assert set(dir(audioaug)) == {*EXPORTED, "__version__"}
+    assert not hasattr(audioaug, "Lodaer")
+
+
+def test_names_are_the_objects_themselves_and_can_be_pickled():
+    assert audioaug.Chain is importlib.import_module("audioaug.core.chain").Chain
+    assert isinstance(audioaug.ops, types.ModuleType) and isinstance(audioaug.errors, types.ModuleType)
+    chain = audioaug.Chain([audioaug.ops.Gain()], sample_rate=16000)
+    assert pickle.loads(pickle.dumps(chain)) == chain and pickle.loads(pickle.dumps(audioaug.Loader)) is audioaug.Loader
+
+
+LIGHT = """
+import json, sys
+import audioaug
+imported = list(sys.modules)
+transforms = [{"Gain": {}}, {"AddBackgroundNoise": {"sounds_path": "datasets/demo/noise"}}]
+chain = audioaug.Chain.from_dict({"sample_rate": 16000, "transforms": transforms})  # before any op was named
+audioaug.build_cpu(chain), audioaug.build_device(chain), chain.draw([0]), audioaug.Chain.from_dict(chain.to_dict())
+from audioaug import *
+declared = list(sys.modules)
+import rich
+print(json.dumps([imported, declared, list(sys.modules)]))
+"""
+
+
+def test_importing_declaring_and_drawing_stay_light():
+    imported, declared, with_rich = json.loads(fresh_python(LIGHT))
+    assert not {"torch", "numpy", "audioaug.ops", *HEAVY} & set(imported)
+    assert "audioaug.ops.gain" in declared
+    assert not set(HEAVY) & set(declared)
+    assert "rich" in set(HEAVY) & set(with_rich)  # the test would see one
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
+def test_every_module_imports_and_says_what_it_is(name):
+    assert len(importlib.import_module(name).__doc__ or "") > 20
+
+
+def test_the_modules_are_found():
+    assert len(MODULES) > 60 and {"audioaug.core.chain", "audioaug.ops.gain", "audioaug.units"} <= set(MODULES)
+
+
+def every_error(kind=AudioaugError):
+    yield kind
+    for child in kind.__subclasses__():
+        yield from every_error(child)
+
+
+for _name in MODULES:
+    if not _name.endswith("__main__"):
+        importlib.import_module(_name)
+ERRORS = list(every_error())
+EVERY_ERROR = pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+
+
+@EVERY_ERROR
+def test_exit_codes(kind):
+    usage = issubclass(kind, UsageError)
+    assert kind.exit_code == kind("message").exit_code == (2 if usage else 1)
+
+
+@EVERY_ERROR
+def test_an_error_says_what_and_what_to_do_and_survives_a_worker(kind):
+    error = kind("The value is 3, but the limit is 2.", "Use 2 or less.")
+    assert str(error) == "The value is 3, but the limit is 2. Use 2 or less."
+    assert str(kind("Only this.")) == "Only this."
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind and str(again) == str(error) and again.next_step == error.next_step
+
+
+@EVERY_ERROR
+def test_all_errors_live_in_one_tree_that_is_drawn_on_top(kind):
+    assert kind.__module__ == errors.__name__ and kind.__doc__
+    line = next(line for line in errors.__doc__.splitlines() if line.split()[:1] == [kind.__name__])
+    depth = (len(line) - len(line.lstrip()) - 4) // 2
+    assert depth == len([parent for parent in kind.__mro__ if issubclass(parent, AudioaugError)]) - 1
+    drawn = [int(word) for word in line.split() if word.isdigit()]
+    assert drawn in ([kind.exit_code], []) and (drawn or kind.exit_code == kind.__mro__[1].exit_code)
+
+
+def test_warnings_are_user_warnings():
+    assert issubclass(AudioaugWarning, UserWarning) and not issubclass(AudioaugWarning, AudioaugError)
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("Gian", "Did you mean Gain?"),
+        ("gain", "Did you mean Gain?"),
+        ("xyz", "Known: Clip, Gain, Shift."),
+        ("", "Known: Clip, Gain, Shift."),
+    ],
+)
+def test_did_you_mean(word, sentence):
+    assert did_you_mean(word, ["Shift", "Gain", "Clip"]) == sentence
