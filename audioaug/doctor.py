@@ -1,4 +1,4 @@
-"""``python -m audioaug.doctor``: which dependencies are installed, which of them work, and facts on this machine.
+"""``audioaug doctor``: which dependencies are installed, which of them work, and facts on this machine.
 
 A dependency "works" only if it has just been run: its check is in ``CHECKS``. A failure becomes a sentence with the
 next step.

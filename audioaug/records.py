@@ -653,9 +653,9 @@ def _check_fields(content: Mapping[str, Any], kind: type[Any]) -> None:
     """Raise ``UsageError`` for a plan passed as a report, or the reverse, and for an unknown field of a plan."""
     known = {each: {field.name for field in fields(each)} for each in (Plan, Report)}
     other, advice = (
-        (Report, "python -m audioaug.advise --load FILE shows it, and --plan FILE with it writes its plan.")
+        (Report, "audioaug advise --load FILE shows it, and --plan FILE with it writes its plan.")
         if kind is Plan
-        else (Plan, "python -m audioaug.advise --verify FILE measures it.")
+        else (Plan, "audioaug advise --verify FILE measures it.")
     )
     if len(content.keys() & known[other]) > len(content.keys() & known[kind]):
         raise UsageError(f"This is a {other.__name__.lower()}, not a {kind.__name__.lower()}.", advice)

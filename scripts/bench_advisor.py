@@ -43,10 +43,10 @@ from audioaug.units import format_seconds
 # The truth
 
 TOGETHER = 16
-"""Cells in one race, today's among them."""
+"""Candidates in one race, today's among them."""
 
 CLOSE = 1.15
-"""Cells within this much of the best are raced to the end."""
+"""Candidates within this much of the best are raced to the end."""
 
 ROUNDS, FEWEST_ROUNDS, BLOCK = 6, 3, 0.5
 """Of each candidate (fewer, where all candidates take longer than ``CANDIDATES_SECONDS``), and a block's seconds."""
@@ -121,7 +121,7 @@ def _with_truth(row: Row, target: TrainingJob, report: Report, seconds: float) -
         for name, candidate in every.items()
     }
     block = max(BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
-    times, drifts, again = _all_cells(racer, every, today, guess, block)
+    times, drifts, again = _all_candidates(racer, every, today, guess, block)
     best = min(times, key=lambda name: times[name])
     close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
     finalists = [candidates.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
@@ -148,7 +148,7 @@ def _with_truth(row: Row, target: TrainingJob, report: Report, seconds: float) -
     )
 
 
-def _all_cells(
+def _all_candidates(
     racer: Racer, candidates: Mapping[str, Candidate], today: Candidate, guess: Mapping[str, float], block: float
 ) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
     """Return every candidate's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
@@ -186,7 +186,7 @@ def _ms(found: Mapping[str, Measurement]) -> dict[str, float]:
 def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
     """Compare the advice with the best, in each round with what was best in the others of every second round.
 
-    A cell that is chosen for being fast in a round was also lucky in that round, which must not count.
+    A candidate that is chosen for being fast in a round was also lucky in that round, which must not count.
     """
     if advice not in found:
         return advice, Regret(1.0, 1.0, 1.0)

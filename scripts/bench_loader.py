@@ -55,7 +55,7 @@ class Clips:
 
 
 class Bench:
-    """The arms on one device, with ``workers`` workers each."""
+    """The setups on one device, with ``workers`` workers each."""
 
     def __init__(self, device: torch.device, workers: int, batch: int) -> None:
         self.device, self.workers, self.batch, self.clock = device, workers, batch, clock_for(device)
@@ -99,15 +99,15 @@ class Bench:
         self.clock.synchronize()
         return (self.clock.now() - start) / steps
 
-    def in_turns(self, arms: Mapping[str, tuple[Iterator[Any], Step]], rounds: int) -> dict[str, Measurement]:
-        """Return the step times of each arm, one a round; the first round is a warm-up."""
+    def in_turns(self, setups: Mapping[str, tuple[Iterator[Any], Step]], rounds: int) -> dict[str, Measurement]:
+        """Return the step times of each setup, one a round; the first round is a warm-up."""
         queued = 2 * self.workers + 2
         steps = math.ceil(6 / self.workers) * self.workers  # workers that started together deliver together
-        times: dict[str, list[float]] = {name: [] for name in arms}
+        times: dict[str, list[float]] = {name: [] for name in setups}
         draw = random.Random(0)
         for turn in range(rounds + 1):
-            for name in draw.sample(list(arms), len(arms)):
-                seconds = self.seconds_a_step(*arms[name], discard=queued, steps=steps)
+            for name in draw.sample(list(setups), len(setups)):
+                seconds = self.seconds_a_step(*setups[name], discard=queued, steps=steps)
                 times[name] += [seconds] if turn else []
         return {name: Measurement(name, Timing(tuple(each)), Timing(()), steps) for name, each in times.items()}
 
@@ -130,15 +130,15 @@ def overlap(bench: Bench, cut: int, rounds: int) -> tuple[Ratio, dict[str, Measu
     alone = bench.loader(cut)
     pace = bench.seconds_a_step(alone, nothing, discard=2 * bench.workers + 2, steps=8 * bench.workers)
     step, ready = bench.step(pace), iter(lambda: None, 0)
-    arms = {"loader": (alone, nothing), "step": (ready, step), "both": (bench.loader(cut), step)}
-    found = bench.in_turns(arms, rounds)
+    setups = {"loader": (alone, nothing), "step": (ready, step), "both": (bench.loader(cut), step)}
+    found = bench.in_turns(setups, rounds)
     return paired_ratio(found["both"], longer(found["loader"], found["step"])), found
 
 
 def by_hand(bench: Bench, cut: int, rounds: int) -> tuple[Ratio, dict[str, Measurement]]:
     """Return how much longer Loader takes for a batch than a DataLoader and the module, and both."""
-    arms = {"Loader": (bench.loader(cut), nothing), "by hand": (bench.by_hand(cut), nothing)}
-    found = bench.in_turns(arms, rounds)
+    setups = {"Loader": (bench.loader(cut), nothing), "by hand": (bench.by_hand(cut), nothing)}
+    found = bench.in_turns(setups, rounds)
     return paired_ratio(found["Loader"], found["by hand"]), found
 
 

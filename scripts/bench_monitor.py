@@ -65,15 +65,15 @@ def seconds_a_step(
 
 
 def in_turns(
-    arms: Iterable[Iterator[object]], step: Callable[[object], object], steps: int, rounds: int, device: torch.device
+    setups: Iterable[Iterator[object]], step: Callable[[object], object], steps: int, rounds: int, device: torch.device
 ) -> list[tuple[float, float]]:
-    arms = list(arms)
-    for arm in arms:
-        seconds_a_step(arm, step, steps, device)  # warm
+    setups = list(setups)
+    for setup in setups:
+        seconds_a_step(setup, step, steps, device)  # warm
     found = []
     for turn in range(rounds):  # who is first changes, so that going first is no advantage
         order = (0, 1) if turn % 2 else (1, 0)
-        times = {place: seconds_a_step(arms[place], step, steps, device) for place in order}
+        times = {place: seconds_a_step(setups[place], step, steps, device) for place in order}
         found.append((times[0], times[1]))
     return found
 

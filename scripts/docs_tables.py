@@ -32,7 +32,7 @@ def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def equivalence() -> str:
-    """Return what ``python -m audioaug.verify`` found, device by device."""
+    """Return what ``audioaug verify`` found, device by device."""
     return "\n".join(_verification(path) for path in sorted(PROFILES.glob("verify_*.json")))
 
 

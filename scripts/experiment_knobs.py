@@ -27,19 +27,19 @@ import yaml
 from experiment_shared import (
     MODEL,
     ROOT,
-    Arm,
     Claim,
     Finding,
     Say,
+    Setup,
     Speed,
-    cell_arm,
+    candidate_setup,
     experiment,
     graded,
     judge,
     machine,
     perform,
     quiet,
-    race_arms,
+    race_setups,
     speed,
     timed,
     times,
@@ -208,10 +208,10 @@ def augmented(target: TrainingJob) -> Augmented:
     return Augmented(target.dataset, target.chain.to_audiomentations(), int(target.chain.sample_rate))
 
 
-def torch_arm(name: str, target: TrainingJob, **knobs: Any) -> Arm:
-    """Return torch's DataLoader, default but for these knobs, as an arm."""
+def torch_setup(name: str, target: TrainingJob, **knobs: Any) -> Setup:
+    """Return torch's DataLoader, default but for these knobs, as a setup."""
     queued = (knobs.get("prefetch_factor") or 2) * knobs.get("num_workers", 0) + 2
-    return Arm(name, partial(_torch_batches, target, knobs), target.step, target.batch_size, queued)
+    return Setup(name, partial(_torch_batches, target, knobs), target.step, target.batch_size, queued)
 
 
 def _torch_batches(target: TrainingJob, knobs: dict[str, Any]) -> Iterator[Any]:
@@ -220,39 +220,39 @@ def _torch_batches(target: TrainingJob, knobs: dict[str, Any]) -> Iterator[Any]:
         yield to_device(batch, target.device)
 
 
-def settings_alone(target: TrainingJob, plan: Candidate) -> list[Arm]:
+def settings_alone(target: TrainingJob, plan: Candidate) -> list[Setup]:
     """Return each knob changed alone (``prefetch_factor`` beside as many workers as the plan has)."""
     default = Candidate("cpu", len(target.chain))
     workers = max(1, plan.num_workers)
     large, halved = replace(target, batch_size=2 * target.batch_size), replace(target, precision="bf16")
-    arms = [
-        torch_arm("num_workers", target, num_workers=workers),
-        torch_arm("prefetch_factor", target, num_workers=workers, prefetch_factor=4),
-        cell_arm("audioaug.Loader, same settings", target, default),
-        cell_arm("worker engine", target, replace(default, worker_engine="batched")),
-        cell_arm("placement", target, Candidate("gpu", target.chain.device_from)),
-        replace(torch_arm("threads", target), threads=1),
-        torch_arm("batch size, twice", large),
-        replace(torch_arm("mixed precision", target), step=halved.step),
+    setups = [
+        torch_setup("num_workers", target, num_workers=workers),
+        torch_setup("prefetch_factor", target, num_workers=workers, prefetch_factor=4),
+        candidate_setup("audioaug.Loader, same settings", target, default),
+        candidate_setup("worker engine", target, replace(default, worker_engine="batched")),
+        candidate_setup("placement", target, Candidate("gpu", target.chain.device_from)),
+        replace(torch_setup("threads", target), threads=1),
+        torch_setup("batch size, twice", large),
+        replace(torch_setup("mixed precision", target), step=halved.step),
     ]
     if target.device.type == "cuda":
-        arms.append(torch_arm("pin_memory", target, num_workers=workers, pin_memory=True))
-    return arms
+        setups.append(torch_setup("pin_memory", target, num_workers=workers, pin_memory=True))
+    return setups
 
 
-def base_of(arm: Arm) -> str:
-    """Return which arm one is compared with: the default, or the one that differs in this knob alone."""
-    return "num_workers" if arm.name in ("prefetch_factor", "pin_memory") else DEFAULT
+def base_of(setup: Setup) -> str:
+    """Return which setup one is compared with: the default, or the one that differs in this knob alone."""
+    return "num_workers" if setup.name in ("prefetch_factor", "pin_memory") else DEFAULT
 
 
-def ceiling_arm(target: TrainingJob, batches: list[Any]) -> Arm:
-    """Return training on batches that already lie on the device, as an arm."""
+def ceiling_setup(target: TrainingJob, batches: list[Any]) -> Setup:
+    """Return training on batches that already lie on the device, as a setup."""
 
     def feed() -> Iterator[Any]:
         while True:
             yield from batches
 
-    return Arm("ceiling", feed, target.step, target.batch_size)
+    return Setup("ceiling", feed, target.step, target.batch_size)
 
 
 # The ladder
@@ -265,32 +265,32 @@ KNOBS = {
     "threads": ("threads",),
     "pin_memory": ("pin_memory",),
 }
-"""The knobs in the order in which they are changed, and the fields of a cell that each sets."""
+"""The knobs in the order in which they are changed, and the fields of a candidate that each sets."""
 
 
 def ladder(default: Candidate, plan: Candidate, ops: int) -> list[tuple[str, Candidate]]:
-    """Return the knobs in which two cells of a chain of ``ops`` ops differ, each with all earlier ones changed too."""
-    rungs, cell = list[tuple[str, Candidate]](), default
+    """Return the knobs in which two candidates for ``ops`` ops differ, each with all earlier ones changed too."""
+    rungs, candidate = list[tuple[str, Candidate]](), default
     for knob, fields in KNOBS.items():
-        changed = replace(cell, **{name: getattr(plan, name) for name in fields})
+        changed = replace(candidate, **{name: getattr(plan, name) for name in fields})
         changed = replace(changed, placement=placement_of(changed.cut, ops))
-        if changed != cell:
+        if changed != candidate:
             rungs.append((knob, changed))
-        cell = changed
+        candidate = changed
     return rungs
 
 
-def setting(knob: str, cell: Candidate) -> str:
+def setting(knob: str, candidate: Candidate) -> str:
     """Return in words what a knob is set to."""
     words = {
-        "num_workers": plural(cell.num_workers, "worker"),
-        "prefetch_factor": f"{cell.prefetch_factor} batches a worker",
-        "worker engine": f"{cell.worker_engine} ops in the workers",
-        "placement": {"cpu": "all in the loader", "gpu": "all on the device", "split": f"split at {cell.cut}"}[
-            cell.placement
+        "num_workers": plural(candidate.num_workers, "worker"),
+        "prefetch_factor": f"{candidate.prefetch_factor} batches a worker",
+        "worker engine": f"{candidate.worker_engine} ops in the workers",
+        "placement": {"cpu": "all in the loader", "gpu": "all on the device", "split": f"split at {candidate.cut}"}[
+            candidate.placement
         ],
-        "threads": f"{plural(cell.threads or 0, 'thread')} of torch beside the workers",
-        "pin_memory": "page-locked" if cell.pin_memory else "pageable",
+        "threads": f"{plural(candidate.threads or 0, 'thread')} of torch beside the workers",
+        "pin_memory": "page-locked" if candidate.pin_memory else "pageable",
     }
     return words[knob]
 
@@ -374,17 +374,17 @@ def epoch_starts(target: TrainingJob, workers: int, epochs: int) -> dict[str, fl
 LOOKS = 8
 
 
-def watch(arm: Arm, device: torch.device, seconds: float) -> tuple[Window, ...]:
+def watch(setup: Setup, device: torch.device, seconds: float) -> tuple[Window, ...]:
     """Train for ``seconds`` and return the windows, the start left out."""
-    feeder = arm.feed()
-    with torch_threads(arm.threads or torch.get_num_threads()), warnings.catch_warnings():
-        for _ in range(arm.queued):
-            arm.step(next(feeder))
+    feeder = setup.feed()
+    with torch_threads(setup.threads or torch.get_num_threads()), warnings.catch_warnings():
+        for _ in range(setup.queued):
+            setup.step(next(feeder))
         end = time.monotonic() + seconds
         warnings.simplefilter("ignore", AudioaugWarning)  # that the bottleneck moved; the windows say so, too
         with Monitor(feeder, device=device, live=False, every=seconds / LOOKS) as monitor:
             for batch in monitor:
-                arm.step(batch)
+                setup.step(batch)
                 if time.monotonic() > end:
                     break
     return tuple(monitor.windows)
@@ -713,22 +713,22 @@ def run(size: Size, device: torch.device, say: Say = quiet) -> Knobs:
     say("the levels of memory")
     knobs = replace(knobs, levels=levels(device, size.file_bytes), reads_ms=reads(target, batches[0], 1.0))
     say("use of the machine while training")
-    arms = {"default": torch_arm("default", target), "recommended": cell_arm("recommended", target, plan)}
-    knobs = replace(knobs, windows={name: watch(arm, device, size.watch_seconds) for name, arm in arms.items()})
+    setups = {"default": torch_setup("default", target), "recommended": candidate_setup("recommended", target, plan)}
+    knobs = replace(knobs, windows={name: watch(setup, device, size.watch_seconds) for name, setup in setups.items()})
     return replace(knobs, claims=claims(knobs))
 
 
 def _raced(target: TrainingJob, report: Report, plan: Candidate, batches: list[Any], size: Size) -> Knobs:
     """Race the default, the ceiling, each knob alone and each rung of the ladder."""
     default = Candidate("cpu", len(target.chain))
-    base, ceiling = torch_arm(DEFAULT, target), ceiling_arm(target, batches)
+    base, ceiling = torch_setup(DEFAULT, target), ceiling_setup(target, batches)
     alone, rungs = settings_alone(target, plan), ladder(default, plan, len(target.chain))
-    climbed = [cell_arm(cell.name, target, cell) for _, cell in rungs]
-    found = race_arms(
+    climbed = [candidate_setup(candidate.name, target, candidate) for _, candidate in rungs]
+    found = race_setups(
         [base, ceiling, *alone, *climbed], clock_for(target.device), size.race_seconds, size.block_seconds, size.rounds
     )
-    arms = {arm.name: arm for arm in (base, *alone)}
-    speeds = [speed(arm, base, found) for arm in climbed]
+    setups = {setup.name: setup for setup in (base, *alone)}
+    speeds = [speed(setup, base, found) for setup in climbed]
     parts = shares([one.times for one in speeds]) if speeds else []
     report = replace(report, ceiling=_ceiling(found["ceiling"], target))
     return Knobs(
@@ -740,10 +740,10 @@ def _raced(target: TrainingJob, report: Report, plan: Candidate, batches: list[A
         ceiling_ms=found["ceiling"].step.ms,
         default=_allocated(report, default, found[base.name]),
         ladder=tuple(
-            Rung(knob, setting(knob, cell), one, part, _allocated(report, cell, found[cell.name]))
-            for (knob, cell), one, part in zip(rungs, speeds, parts, strict=True)
+            Rung(knob, setting(knob, candidate), one, part, _allocated(report, candidate, found[candidate.name]))
+            for (knob, candidate), one, part in zip(rungs, speeds, parts, strict=True)
         ),
-        alone=tuple(speed(arm, arms[base_of(arm)], found) for arm in alone),
+        alone=tuple(speed(setup, setups[base_of(setup)], found) for setup in alone),
     )
 
 
@@ -751,19 +751,19 @@ def _ceiling(found: Measurement, target: TrainingJob) -> Ceiling:
     return Ceiling(found.step.ms, found.step.ci_ms, target.batch_size / found.step.median)
 
 
-def _allocated(report: Report, cell: Candidate, found: Measurement) -> Any:
-    return allocation(report, replace(cell, measured_ms=found.step.ms, measured_ci_ms=found.step.ci_ms))
+def _allocated(report: Report, candidate: Candidate, found: Measurement) -> Any:
+    return allocation(report, replace(candidate, measured_ms=found.step.ms, measured_ci_ms=found.step.ci_ms))
 
 
 def _workers(target: TrainingJob, size: Size) -> dict[str, Any]:
     """Race torch's DataLoader with none and one worker, and with few and twice as many, in pairs."""
     counts = {0, 1, *size.workers}
-    arms: dict[int, Arm] = {n: torch_arm(plural(n, "worker"), target, num_workers=n) for n in counts}
+    setups: dict[int, Setup] = {n: torch_setup(plural(n, "worker"), target, num_workers=n) for n in counts}
     clock, found = clock_for(target.device), dict[str, Measurement]()
     fewer, more = size.workers
     for pair in ((0, 1), size.workers):
-        found |= race_arms([arms[n] for n in pair], clock, size.race_seconds / 5, size.block_seconds, size.rounds)
-    return {"overlap": speed(arms[1], arms[0], found), "more_workers": speed(arms[more], arms[fewer], found)}
+        found |= race_setups([setups[n] for n in pair], clock, size.race_seconds / 5, size.block_seconds, size.rounds)
+    return {"overlap": speed(setups[1], setups[0], found), "more_workers": speed(setups[more], setups[fewer], found)}
 
 
 @experiment(__doc__)

@@ -74,22 +74,26 @@ FULL = Size(32, 9, 3, (1, 4), (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 12)
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the map: a model and a chain, and the cells that were trained with on it."""
+    """One point of the map: a model and a chain, and the candidates that were trained with on it."""
 
     width: int
     parameters: int
     repeats: int
     ceiling: Ceiling
-    cells: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
 
     def of(self, placement: str, workers: int | None = None) -> Candidate:
-        """Return the fastest measured cell of a placement, with this number of workers or with any."""
-        found = [cell for cell in self.cells if cell.placement == placement and workers in (None, cell.num_workers)]
+        """Return the fastest measured candidate of a placement, with this number of workers or with any."""
+        found = [
+            candidate
+            for candidate in self.candidates
+            if candidate.placement == placement and workers in (None, candidate.num_workers)
+        ]
         return min(found, key=measured)
 
-    def stall(self, cell: Candidate) -> float:
+    def stall(self, candidate: Candidate) -> float:
         """Return the share of a step that the model alone would not need."""
-        return max(0.0, 1 - self.ceiling.step_ms / measured(cell))
+        return max(0.0, 1 - self.ceiling.step_ms / measured(candidate))
 
 
 @dataclass(frozen=True)
@@ -114,14 +118,14 @@ class Experiment:
     schema_version: int = 1
 
 
-def measured(cell: Candidate) -> float:
-    """Return the measured step time in milliseconds; endless for a cell that was not measured."""
-    return inf if cell.measured_ms is None else cell.measured_ms
+def measured(candidate: Candidate) -> float:
+    """Return the measured step time in milliseconds; endless for a candidate that was not measured."""
+    return inf if candidate.measured_ms is None else candidate.measured_ms
 
 
-def clearly_faster(cell: Candidate, other: Candidate) -> bool:
-    """Return whether a measured cell is faster than another, and their intervals do not meet."""
-    ours, theirs = cell.measured_ci_ms, other.measured_ci_ms
+def clearly_faster(candidate: Candidate, other: Candidate) -> bool:
+    """Return whether a measured candidate is faster than another, and their intervals do not meet."""
+    ours, theirs = candidate.measured_ci_ms, other.measured_ci_ms
     return ours is not None and theirs is not None and ours[1] < theirs[0]
 
 
@@ -161,8 +165,8 @@ def worker_counts(target: TrainingJob) -> tuple[int, ...]:
     return 0, max(1, min(8, int(cores) - 1))
 
 
-def cell_at(report: Report, cut: int, workers: int) -> Candidate:
-    """Return the cell of that cut, with audiomentations in this many workers and our ops on the device."""
+def candidate_of_cut(report: Report, cut: int, workers: int) -> Candidate:
+    """Return the candidate of that cut, with audiomentations in this many workers and our ops on the device."""
     return Candidate(placement_of(cut, len(report.chain.ops)), cut, num_workers=workers, pin_memory=report.host.has_gpu)
 
 
@@ -173,7 +177,7 @@ def survey(target: TrainingJob, seconds: float, workers: Sequence[int], say: Say
     """Measure the model's own step, every op on both sides, and loaders alone at both ends of the chain."""
     report = Survey(target, Options(seconds), Progress(quiet=True), lambda _: None).report
     clock = clock_for(target.device)
-    batches = cached_batches(target, cell_at(report, len(target.chain), 0))
+    batches = cached_batches(target, candidate_of_cut(report, len(target.chain), 0))
     say("the model's own step")
     step = measure_steps(target.step, batches, clock, seconds=0.1 * seconds, block_steps=3)
     ceiling = Ceiling(step.ms, step.ci_ms, target.batch_size / step.median)
@@ -216,23 +220,23 @@ def _loader_costs(
 
     What would run on the device is left out: its time is that of the device's stages.
     """
-    ends = {(cut, count): cell_at(report, cut, count) for cut in _ends(report) for count in workers}
+    ends = {(cut, count): candidate_of_cut(report, cut, count) for cut in _ends(report) for count in workers}
     feeders = {}
-    for (cut, _), cell in ends.items():
+    for (cut, _), candidate in ends.items():
         part = replace(target, chain=Chain(target.chain.ops[:cut], target.chain.sample_rate))
-        feeders[cell.name] = iter(open_loader(part, cell))
-        next(feeders[cell.name])
+        feeders[candidate.name] = iter(open_loader(part, candidate))
+        next(feeders[candidate.name])
     result = race(
         feeders,
         lambda batch: None,
         clock_for(target.device),
         block_steps=2 * max(1, *workers),
-        discard={cell.name: queued_batches(cell) for cell in ends.values()},
+        discard={candidate.name: queued_batches(candidate) for candidate in ends.values()},
         rounds=100,
         seconds=seconds,
         at_least_rounds=5,
     )
-    times = {key: result.measurements[cell.name].step for key, cell in ends.items()}
+    times = {key: result.measurements[candidate.name].step for key, candidate in ends.items()}
     return tuple(LoaderCost(cut, count, timing.ms, timing.ci_ms) for (cut, count), timing in times.items())
 
 
@@ -288,10 +292,10 @@ def scaled(report: Report, chain_factor: float, step_ms: float) -> Report:
 def best_ms(report: Report, workers: int) -> dict[str, float]:
     """Return the best predicted step time of each placement ("cpu", "split", "gpu") with this many workers."""
     best = dict.fromkeys(("cpu", "split", "gpu"), inf)
-    for cell in cells_of(report, [workers]):
-        found = predict(report, cell)
+    for candidate in candidates_of(report, [workers]):
+        found = predict(report, candidate)
         if found is not None:
-            best[cell.placement] = min(best[cell.placement], found.ms)
+            best[candidate.placement] = min(best[candidate.placement], found.ms)
     return best
 
 
@@ -308,10 +312,10 @@ def predicted_map(
     return {name: np.array([[best[name] for best in row] for row in grid]) for name in ("cpu", "split", "gpu")}
 
 
-def cells_of(report: Report, workers: Sequence[int]) -> list[Candidate]:
+def candidates_of(report: Report, workers: Sequence[int]) -> list[Candidate]:
     """Return every cut with each number of workers."""
     cuts = range(report.chain.device_from, len(report.chain.ops) + 1)
-    return [cell_at(report, cut, count) for cut in cuts for count in workers]
+    return [candidate_of_cut(report, cut, count) for cut in cuts for count in workers]
 
 
 # Training runs
@@ -326,22 +330,27 @@ def measure_point(
     """Train a model of that width with both ends of the chain and its best split; real loaders, real steps."""
     runner = with_width(with_repeats(target, repeats), width)
     clock = clock_for(target.device)
-    batches = cached_batches(runner, cell_at(report, len(runner.chain), 0))
+    batches = cached_batches(runner, candidate_of_cut(report, len(runner.chain), 0))
     alone = measure_steps(runner.step, batches, clock, seconds=0.2 * seconds, block_steps=2, at_least=5)
     ceiling = Ceiling(alone.ms, alone.ci_ms, target.batch_size / alone.median)
     guess = scaled(report, repeats, ceiling.step_ms)
-    cells = [with_prediction(guess, cell) for cell in _worth_racing(guess, workers)]
-    arms = {cell.name: replace(cell, cut=cell.cut * repeats) for cell in cells}  # every op is there that many times
-    feeders = {name: iter(open_loader(runner, arm)) for name, arm in arms.items()}
+    candidates = [with_prediction(guess, candidate) for candidate in _worth_racing(guess, workers)]
+    repeated = {
+        candidate.name: replace(candidate, cut=candidate.cut * repeats) for candidate in candidates
+    }  # every op is there that many times
+    feeders = {name: iter(open_loader(runner, each)) for name, each in repeated.items()}
     for feeder in feeders.values():
         runner.step(next(feeder))
-    discard = {cell.name: _settled(guess, cell) for cell in cells}
+    discard = {candidate.name: _settled(guess, candidate) for candidate in candidates}
     with Usage(target.device, clock, discard) as usage:
         result = race(
             feeders,
             runner.step,
             clock,
-            block_steps={cell.name: max(3, round(BLOCK_MS / (cell.predicted_ms or BLOCK_MS))) for cell in cells},
+            block_steps={
+                candidate.name: max(3, round(BLOCK_MS / (candidate.predicted_ms or BLOCK_MS)))
+                for candidate in candidates
+            },
             discard=discard,
             rounds=20,
             seconds=0.8 * seconds,
@@ -349,37 +358,42 @@ def measure_point(
         )
     if result.failures:
         raise MeasurementError(f"Training failed: {result.failures}")
-    raced = tuple(_raced(cell, result.measurements[cell.name].step, usage, target.batch_size) for cell in cells)
+    raced = tuple(
+        _raced(candidate, result.measurements[candidate.name].step, usage, target.batch_size)
+        for candidate in candidates
+    )
     return Point(width, sum(p.numel() for p in runner.model.parameters()), repeats, ceiling, raced)
 
 
-def _settled(report: Report, cell: Candidate) -> int:
+def _settled(report: Report, candidate: Candidate) -> int:
     """Return how many steps to leave out before a block.
 
-    These are the cell's own queued batches, and the steps until the workers of the cell before it have filled their
+    These are the candidate's own queued batches, and the steps until the workers of the one before it have filled their
     queues, which uses cores.
     """
     refill_ms = 3 * worker_ms(report, len(report.chain.ops))[1]
-    return max(queued_batches(cell), math.ceil(refill_ms / (cell.predicted_ms or refill_ms)))
+    return max(queued_batches(candidate), math.ceil(refill_ms / (candidate.predicted_ms or refill_ms)))
 
 
-def _raced(cell: Candidate, timing: Timing, usage: Usage, batch_size: int) -> Candidate:
+def _raced(candidate: Candidate, timing: Timing, usage: Usage, batch_size: int) -> Candidate:
     return replace(
-        cell,
+        candidate,
         status="raced",
         measured_ms=timing.ms,
         measured_ci_ms=timing.ci_ms,
         clips_per_second=batch_size / timing.median,
-        vram_bytes=usage.vram.get(cell.name),
-        cpu_seconds_per_step=usage.cpu_per_step(cell.name),
+        vram_bytes=usage.vram.get(candidate.name),
+        cpu_seconds_per_step=usage.cpu_per_step(candidate.name),
     )
 
 
 def _worth_racing(report: Report, workers: Sequence[int]) -> list[Candidate]:
     """Return both ends of the chain with each number of workers, and the split that is predicted to be fastest."""
     first, last = report.chain.device_from, len(report.chain.ops)
-    ends = [cell_at(report, cut, count) for count in workers for cut in (first, last)]
-    splits = [(found.ms, cell) for cell in cells_of(report, workers) if (found := predict(report, cell))]
+    ends = [candidate_of_cut(report, cut, count) for count in workers for cut in (first, last)]
+    splits = [
+        (found.ms, candidate) for candidate in candidates_of(report, workers) if (found := predict(report, candidate))
+    ]
     splits = [pair for pair in splits if first < pair[1].cut < last]
     return [*ends, min(splits, key=lambda pair: pair[0])[1]] if splits else ends
 
@@ -478,8 +492,8 @@ def _no_vram(experiment: Experiment) -> Finding:
     return found, "yes" if more >= 0 else "no"
 
 
-def _cpu_ms(cell: Candidate) -> str:
-    return format_ms((cell.cpu_seconds_per_step or 0.0) * 1e3)
+def _cpu_ms(candidate: Candidate) -> str:
+    return format_ms((candidate.cpu_seconds_per_step or 0.0) * 1e3)
 
 
 def _more_transforms() -> Finding:
@@ -581,7 +595,7 @@ def _depends(experiment: Experiment) -> Finding:
     wins = dict.fromkeys(("in the loader", "split", "on the device"), 0)
     names = {"cpu": "in the loader", "split": "split", "gpu": "on the device"}
     for point in experiment.points:
-        wins[names[min(point.cells, key=measured).placement]] += 1
+        wins[names[min(point.candidates, key=measured).placement]] += 1
     found = ", ".join(f"{name} {count}" for name, count in wins.items())
     many = len(experiment.points) > 1
     holds = "not tested" if not many else "yes" if sum(count > 0 for count in wins.values()) > 1 else "no"
@@ -594,13 +608,13 @@ def model_name(point: Point) -> str:
 
 
 def _counts(experiment: Experiment) -> str:
-    counts = sorted({cell.num_workers for point in experiment.points for cell in point.cells})
+    counts = sorted({candidate.num_workers for point in experiment.points for candidate in point.candidates})
     return f"the best of {' or '.join(map(str, counts))} workers"
 
 
-def _spread(cell: Candidate) -> str:
-    low, high = cell.measured_ci_ms or (inf, inf)
-    return f"{format_ms(measured(cell))}, {format_interval(low, high)}"
+def _spread(candidate: Candidate) -> str:
+    low, high = candidate.measured_ci_ms or (inf, inf)
+    return f"{format_ms(measured(candidate))}, {format_interval(low, high)}"
 
 
 # Text
@@ -621,10 +635,10 @@ def to_text(experiment: Experiment) -> str:
             f"  {model_name(point)}, chain {plural(point.repeats, 'time')} over; model alone "
             f"{timed(point.ceiling.step_ms, point.ceiling.ci_ms)}"
         )
-        for cell in point.cells:
+        for candidate in point.candidates:
             rows.append(
-                f"    {cell.name:36} measured {timed(cell.measured_ms, cell.measured_ci_ms):28} "
-                f"predicted {timed(cell.predicted_ms, cell.predicted_ci_ms)}"
+                f"    {candidate.name:36} measured {timed(candidate.measured_ms, candidate.measured_ci_ms):28} "
+                f"predicted {timed(candidate.predicted_ms, candidate.predicted_ci_ms)}"
             )
     rows += ["", "Convolution (ms for a batch)"]
     for c in experiment.convolutions:

@@ -174,13 +174,13 @@ def machine(host: HostFacts) -> str:
 
 
 SETTLE_BLOCKS = 1.5
-"""How long to train on before a block at most, in blocks: until workers of the arm before have filled their queues."""
+"""At most this many blocks run before a timed one: until the workers of the one before have filled their queues."""
 
 Step = Callable[[Any], object]
 
 
 @dataclass(frozen=True)
-class Arm:
+class Setup:
     """Batches without end, what trains on one, and torch's threads meanwhile (``None``: as they are).
 
     ``queued`` is how many batches may be queued, ``clips`` how many examples a batch holds.
@@ -196,7 +196,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Speed:
-    """What a race found of an arm. ``times`` is how many times the throughput of ``of`` it has, in paired rounds."""
+    """What a race found of a setup. ``times`` is how many times the throughput of ``of`` it has, in paired rounds."""
 
     name: str
     step_ms: float
@@ -212,35 +212,35 @@ class Speed:
         return self.times_ci[0] > 1
 
 
-def cell_arm(name: str, target: TrainingJob, cell: Candidate, step: Step | None = None) -> Arm:
-    """Return the Loader of a cell's plan as an arm."""
-    feed = partial(_batches, target, cell)
-    return Arm(name, feed, step or target.step, target.batch_size, queued_batches(cell), cell.threads)
+def candidate_setup(name: str, target: TrainingJob, candidate: Candidate, step: Step | None = None) -> Setup:
+    """Return the Loader of a candidate's plan as a setup."""
+    feed = partial(_batches, target, candidate)
+    return Setup(name, feed, step or target.step, target.batch_size, queued_batches(candidate), candidate.threads)
 
 
-def _batches(target: TrainingJob, cell: Candidate) -> Iterator[Any]:
-    return iter(open_loader(target, replace(cell, threads=None)))  # threads are set here, since arms take turns
+def _batches(target: TrainingJob, candidate: Candidate) -> Iterator[Any]:
+    return iter(open_loader(target, replace(candidate, threads=None)))  # threads are set here, since setups take turns
 
 
-def race_arms(
-    arms: Sequence[Arm], clock: Clock, seconds: float, block_seconds: float, at_least: int
+def race_setups(
+    setups: Sequence[Setup], clock: Clock, seconds: float, block_seconds: float, at_least: int
 ) -> dict[str, Measurement]:
-    """Race the arms, in blocks of about ``block_seconds`` (at least two steps), at least ``at_least`` rounds.
+    """Race the setups, in blocks of about ``block_seconds`` (at least two steps), at least ``at_least`` rounds.
 
     Raises:
         MeasurementError: one of them fails.
     """
     usual = torch.get_num_threads()
     with torch_threads(usual):
-        feeders = {arm.name: _on_threads(arm, usual) for arm in arms}
-        warm = {arm.name: max(1e-6, _warm(feeders[arm.name], arm.step, clock)) for arm in arms}
-        refill = min(SETTLE_BLOCKS * block_seconds, max(arm.queued * warm[arm.name] for arm in arms))
+        feeders = {setup.name: _on_threads(setup, usual) for setup in setups}
+        warm = {setup.name: max(1e-6, _warm(feeders[setup.name], setup.step, clock)) for setup in setups}
+        refill = min(SETTLE_BLOCKS * block_seconds, max(setup.queued * warm[setup.name] for setup in setups))
         result = race(
             feeders,
             lambda fed: fed[0](fed[1]),
             clock,
             block_steps={name: max(2, min(50, round(block_seconds / took))) for name, took in warm.items()},
-            discard={arm.name: max(arm.queued, math.ceil(refill / warm[arm.name])) for arm in arms},
+            discard={setup.name: max(setup.queued, math.ceil(refill / warm[setup.name])) for setup in setups},
             rounds=100,
             seconds=seconds,
             at_least_rounds=at_least,
@@ -250,12 +250,12 @@ def race_arms(
     return result.measurements
 
 
-def _on_threads(arm: Arm, usual: int) -> Iterator[tuple[Step, Any]]:
-    """Yield the arm's step with each of its batches, torch's threads set for both."""
-    torch.set_num_threads(arm.threads or usual)
-    for batch in arm.feed():
-        torch.set_num_threads(arm.threads or usual)
-        yield arm.step, batch
+def _on_threads(setup: Setup, usual: int) -> Iterator[tuple[Step, Any]]:
+    """Yield the setup's step with each of its batches, torch's threads set for both."""
+    torch.set_num_threads(setup.threads or usual)
+    for batch in setup.feed():
+        torch.set_num_threads(setup.threads or usual)
+        yield setup.step, batch
 
 
 def _warm(feeder: Iterator[tuple[Step, Any]], step: Step, clock: Clock) -> float:
@@ -268,15 +268,15 @@ def _warm(feeder: Iterator[tuple[Step, Any]], step: Step, clock: Clock) -> float
     return clock.now() - begin
 
 
-def speed(arm: Arm, base: Arm, measurements: dict[str, Measurement]) -> Speed:
-    """Return an arm's throughput beside another's."""
-    ours, theirs = measurements[arm.name], measurements[base.name]
-    ratio, share = paired_ratio(theirs, ours), arm.clips / base.clips
+def speed(setup: Setup, base: Setup, measurements: dict[str, Measurement]) -> Speed:
+    """Return a setup's throughput beside another's."""
+    ours, theirs = measurements[setup.name], measurements[base.name]
+    ratio, share = paired_ratio(theirs, ours), setup.clips / base.clips
     return Speed(
-        name=arm.name,
+        name=setup.name,
         step_ms=ours.step.ms,
         ci_ms=ours.step.ci_ms,
-        clips_per_second=arm.clips / ours.step.median,
+        clips_per_second=setup.clips / ours.step.median,
         of=base.name,
         times=ratio.value * share,
         times_ci=(ratio.low * share, ratio.high * share),

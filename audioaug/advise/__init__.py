@@ -1,4 +1,4 @@
-"""The advisor: ``python -m audioaug.advise --model mymodel.py``.
+"""The advisor: ``audioaug advise --model mymodel.py``.
 
 ``__main__`` reads the command line, ``model_file`` turns the user's file into a ``training_job``, ``survey`` measures
 in order and fills a ``Report``: ``today``, then ``stages``, then races (``racing``) of the ``candidates`` that a

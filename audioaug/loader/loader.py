@@ -390,7 +390,7 @@ def _trial_of(config: LoaderConfig) -> Trial:
         raise UsageError(
             'plan="auto" divides an epoch between several plans, so it needs the number of batches, which an iterable '
             "dataset or a sampler without a length does not have.",
-            "Give Loader a Plan, such as the one that python -m audioaug.advise --plan writes.",
+            "Give Loader a Plan, such as the one that audioaug advise --plan writes.",
         )
     cores = max(1, int(usable_cores()) // local_size())
     plans = plans_for(config.chain, config.least_cut, config.device, cores, torch.get_num_threads())

@@ -47,7 +47,7 @@ class Monitor(Generic[Batch]):
         device: where the model trains; by default the loader's device, else the GPU if there is one.
         ceiling_ms: the step time on batches that are already on the device, such as the advisor's
             ``report.ceiling.step_ms``; throughput is then also shown as a share of it.
-        log: a file for JSON lines: the run first, then one line per window; ``python -m audioaug.monitor`` converts it
+        log: a file for JSON lines: the run first, then one line per window; ``audioaug monitor`` converts it
             to the page later.
         html: a file for the page, written when the monitor is closed.
         tensorboard: a folder for TensorBoard.

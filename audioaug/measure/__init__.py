@@ -1,18 +1,5 @@
 """Measuring: time callables and inspect the machine. Nothing here depends on augmentation.
 
-============ =====================================================================================================
-clock        ``WallClock``, ``CudaClock``, ``MpsClock``, ``FakeClock``: the time, and synchronization with the device
-repeat       ``repeat`` one call, ``interleave`` several, ``measure_steps`` (the ceiling), ``measure_transfer`` (copies)
-loader       ``measure_loader``: a loader alone; ``measure_contention``: a loader beside training steps
-feeders      ``race``: one training loop that swaps feeders
-cgroup       ``cpu_quota``, ``memory_limit``: limits of control groups
-host         ``host_facts``, ``usable_cores``: the machine and what this process may use; ``effective_cores``
-interference ``Watch``: cores used by other programs, the hypervisor, a quota; ``page_faults``; ``GcPauses``
-usage        ``cpu_seconds``, ``peak_vram``, ``peak_extra_bytes``, ``sample``: resource usage
-trace        ``trace``: how many kernels a call launches, and how often the host waits for the device
-idle         ``idle_timer``: idle time of the device between training steps
-============ =====================================================================================================
-
 All times are in seconds. Every budget (``seconds``) includes the warm-up; at least ``at_least`` repetitions are made
 even if they exceed it. Time is only read through a ``Clock``.
 """

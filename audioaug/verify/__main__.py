@@ -1,4 +1,4 @@
-"""``python -m audioaug.verify``: every op, through every build, compared by contract.
+"""``audioaug verify``: every op, through every build, compared by contract.
 
 Progress goes to stderr, the table to stdout. Exit 0: every contract is kept; 1: one is not; 2: wrong usage.
 """

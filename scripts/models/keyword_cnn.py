@@ -1,6 +1,6 @@
 """A model file for the advisor, to copy and change: a small keyword spotter on mel spectrograms.
 
-    python -m audioaug.advise --model scripts/models/keyword_cnn.py --quick
+    audioaug advise --model scripts/models/keyword_cnn.py --quick
 
 Only the model is required. Everything else says how you train today; what is missing, the advisor takes from its
 command line or from the demo audio, and says so.

@@ -1,6 +1,6 @@
 """A model file for the advisor: a larger network on the raw waveform, which keeps the device busy.
 
-    python -m audioaug.advise --model scripts/models/raw_waveform.py
+    audioaug advise --model scripts/models/raw_waveform.py
 
 Its chain is light, so this is the case in which augmentation may cost nothing at all. `keyword_cnn.py` beside it says
 what each name in such a file is for.

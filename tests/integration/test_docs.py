@@ -231,9 +231,10 @@ def files_of(page: str) -> dict[str, str]:
 
 
 def commands_of(page: str) -> list[list[str]]:
-    """Return the Python commands of a page, without ``python``."""
+    """Return the commands of a page that Python runs, as its arguments."""
     blocks = re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
-    return [line.split()[1:] for block in blocks for line in block.splitlines() if line.startswith("python ")]
+    lines = [re.sub("^audioaug ", "python -m audioaug ", line) for block in blocks for line in block.splitlines()]
+    return [line.split()[1:] for line in lines if line.startswith("python ")]
 
 
 def write(page: str, folder: Path) -> None:
@@ -247,7 +248,7 @@ def test_the_tutorial_runs_from_start_to_end(tmp_path: Path) -> None:
     (tmp_path / "datasets").symlink_to(ROOT / "datasets")
     said = {}
     for command in commands_of("tutorial.md"):
-        short = ["--budget", "2", "--workers", "0,1"] if "audioaug.advise" in command else []
+        short = ["--budget", "2", "--workers", "0,1"] if "advise" in command else []
         said[" ".join(command)] = run(*command, *short, cwd=tmp_path)
     assert len(said) == 6
     assert {"plan.json", "report.json", "report.html", "run.jsonl", "run.html"} <= {p.name for p in tmp_path.iterdir()}

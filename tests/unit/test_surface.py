@@ -1,5 +1,6 @@
-"""The surface: exported names, what importing costs, and the tree of errors."""
+"""The public surface: exported names, JSON fields, options, what importing costs, and the tree of errors."""
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -10,10 +11,13 @@ import sys
 import types
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 
 import audioaug
-from audioaug import errors
+from audioaug import errors, records
+from audioaug.__main__ import COMMANDS, commands
 from audioaug.errors import AudioaugError, AudioaugWarning, UsageError, did_you_mean
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +74,26 @@ def test_the_exported_names():
     namespace: dict[str, object] = {}
     exec("from audioaug import *", namespace)
     assert EXPORTED <= set(namespace) and all(f"``{name}``" in audioaug.__doc__ for name in EXPORTED)
+
+
+SURFACE = yaml.safe_load(Path(__file__).with_name("surface.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_fields_of_every_record_are_listed():
+    kinds = [kind for kind in vars(records).values() if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+    found = {kind.__name__: [field.name for field in dataclasses.fields(kind)] for kind in kinds}
+    assert found == {name: fields.split() for name, fields in SURFACE["records"].items()}
+
+
+def options_of(command: click.Command) -> list[str]:
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    arguments = [argument.name.upper() for argument in command.params if isinstance(argument, click.Argument)]
+    return [*arguments, *(name for option in options for name in (*option.opts, *option.secondary_opts))]
+
+
+def test_the_options_of_every_command_are_listed():
+    found = {name: options_of(commands.get_command(click.Context(commands), name)) for name in COMMANDS}
+    assert found == {name: options.split() for name, options in SURFACE["commands"].items()}
 
 
 def test_nothing_else_is_listed():

@@ -1,5 +1,6 @@
 """Phrases that a native speaker would not write stay out of the code, the docs and the messages."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -33,7 +34,7 @@ PHRASES = {
 EXCEPTIONS = ("tests/unit/test_words.py",)
 """Files that quote the phrases."""
 
-SUFFIXES = {".py", ".md", ".toml", ".sh", ".yml", ".html", ".css", ".js", ".yaml"}
+SUFFIXES = {".py", ".md", ".toml", ".sh", ".yml", ".html", ".css", ".js", ".yaml", ".ipynb"}
 
 
 def prose() -> list[Path]:
@@ -43,12 +44,20 @@ def prose() -> list[Path]:
     return [path for path in paths if path.suffix in SUFFIXES or path.name == "Makefile"]
 
 
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a file; of a notebook, those of its cells without their outputs."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+    return text.splitlines()
+
+
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_phrase_is_not_used(phrase: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in prose()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for number, line in enumerate(lines_of(path), 1)
         if re.search(phrase, line, re.IGNORECASE)
     ]
     assert not found, f"write {PHRASES[phrase]!r} instead:\n" + "\n".join(found)

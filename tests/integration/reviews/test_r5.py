@@ -412,7 +412,7 @@ def test_r5_18_the_package_is_a_command():
 NO_PLANS = {
     '{"hello": 1}': "Unknown field 'hello' in a plan. Known: chain_hash, cut,",
     '{"cut": 1, "num_worker": 2}': "Unknown field 'num_worker' in a plan. Did you mean num_workers?",
-    to_json(planted_report()): "This is a report, not a plan. python -m audioaug.advise --load FILE shows it",
+    to_json(planted_report()): "This is a report, not a plan. audioaug advise --load FILE shows it",
     '{"cut": "three"}': "Expected `int`, got `str` - at `$.cut`",
     '{"cut": 1, "num_workers": -2}': "num_workers is -2, but it must be an integer from 0 to 1024",
     '{"cut": 1, "num_workers": 1000000000}': "num_workers is 1000000000, but it must be an integer from 0 to 1024",

@@ -34,11 +34,11 @@ from experiment_knobs import (
     resized,
     setting,
     shares,
-    torch_arm,
+    torch_setup,
     watch,
 )
 from experiment_knobs import SAYS as KNOB_SAYS
-from experiment_shared import MODEL, VERDICTS, Arm, Claim, graded, judge, race_arms, speed
+from experiment_shared import MODEL, VERDICTS, Claim, Setup, graded, judge, race_setups, speed
 from experiment_throughput import TURNS, Choice, Way, counts, works
 from listening import hear, spectrogram_db
 
@@ -129,14 +129,14 @@ def test_verdicts_follow_what_holds() -> None:
 # Races
 
 
-def planted_arm(name: str, clock: FakeClock, seconds: float, clips: int = 1) -> Arm:
-    return Arm(name, lambda: iter(range(10**6)), lambda _: clock.advance(seconds), clips)
+def planted_setup(name: str, clock: FakeClock, seconds: float, clips: int = 1) -> Setup:
+    return Setup(name, lambda: iter(range(10**6)), lambda _: clock.advance(seconds), clips)
 
 
 def test_a_planted_speed_is_found_for_every_batch_size() -> None:
     clock = FakeClock()
-    slow, fast = planted_arm("slow", clock, 0.4), planted_arm("fast", clock, 0.2, clips=2)
-    found = race_arms([slow, fast], clock, 10, 0.6, 3)
+    slow, fast = planted_setup("slow", clock, 0.4), planted_setup("fast", clock, 0.2, clips=2)
+    found = race_setups([slow, fast], clock, 10, 0.6, 3)
     result = speed(fast, slow, found)
     assert result.times == pytest.approx(4) and result.times_ci == pytest.approx((4, 4))
     assert result.clips_per_second == pytest.approx(10) and result.clearly_faster
@@ -153,18 +153,18 @@ def test_an_arm_that_fails_is_an_error() -> None:
             raise ValueError("no")
 
     with pytest.raises(MeasurementError, match="no"):
-        race_arms([Arm("broken", lambda: iter(range(100)), step, 1)], clock, 1, 0.6, 3)
+        race_setups([Setup("broken", lambda: iter(range(100)), step, 1)], clock, 1, 0.6, 3)
 
 
 def test_threads_are_those_of_the_arm_and_put_back() -> None:
     usual, seen = torch.get_num_threads(), dict[str, int]()
 
-    def arm(name: str, threads: int | None) -> Arm:
-        return Arm(
+    def setup(name: str, threads: int | None) -> Setup:
+        return Setup(
             name, lambda: iter(range(10**6)), lambda _: seen.update({name: torch.get_num_threads()}), 1, 2, threads
         )
 
-    race_arms([arm("own", usual + 1), arm("usual", None)], WallClock(), 0, 1e-6, 2)
+    race_setups([setup("own", usual + 1), setup("usual", None)], WallClock(), 0, 1e-6, 2)
     assert seen == {"own": usual + 1, "usual": usual} and torch.get_num_threads() == usual
 
 
@@ -177,7 +177,7 @@ def test_the_ladder_leads_from_the_default_to_the_plan_a_knob_at_a_time() -> Non
     rungs = ladder(default, plan, 5)
     assert [knob for knob, _ in rungs] == ["num_workers", "worker engine", "placement", "threads", "pin_memory"]
     assert rungs[-1][1] == plan
-    for before, (knob, after) in zip([default, *(cell for _, cell in rungs)], rungs, strict=False):
+    for before, (knob, after) in zip([default, *(candidate for _, candidate in rungs)], rungs, strict=False):
         changed = {name for name in vars(default) if getattr(before, name) != getattr(after, name)} - {"placement"}
         assert changed and changed <= set(KNOBS[knob])
         assert setting(knob, after)
@@ -198,9 +198,9 @@ def target():
 def test_the_default_loader_augments_in_its_dataset(target) -> None:
     chain = declared_chain(CHAIN)
     assert [op.name for op in chain.ops] == [op.name for op in Chain.from_yaml(CHAIN).ops]
-    wave_BCT, label_B = next(torch_arm("default", replace(target, chain=chain)).feed())
+    wave_BCT, label_B = next(torch_setup("default", replace(target, chain=chain)).feed())
     assert wave_BCT.shape == (4, 1, 16000) and label_B.shape == (4,)
-    dry_BCT, _ = next(torch_arm("dry", replace(target, chain=Chain([], 16000))).feed())
+    dry_BCT, _ = next(torch_setup("dry", replace(target, chain=Chain([], 16000))).feed())
     assert not torch.equal(wave_BCT, dry_BCT)  # the same clips, since the order is seeded
 
 
@@ -226,8 +226,8 @@ def test_batches_are_resized_by_repeating_their_examples() -> None:
 def test_watching_leaves_threads_and_sees_steps(target, monkeypatch) -> None:
     before, looks = torch.get_num_threads(), itertools.count()
     monkeypatch.setattr("experiment_knobs.time", SimpleNamespace(monotonic=lambda: 0.05 * next(looks)))
-    arm = replace(torch_arm("default", replace(target, chain=Chain([], 16000))), threads=1)
-    windows = watch(arm, DEVICE, 0.2)
+    setup = replace(torch_setup("default", replace(target, chain=Chain([], 16000))), threads=1)
+    windows = watch(setup, DEVICE, 0.2)
     assert sum(window.steps for window in windows) >= 3 and torch.get_num_threads() == before
 
 
