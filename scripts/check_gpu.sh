@@ -27,7 +27,7 @@ step() {
 
 step doctor $python -m audioaug.doctor
 tests=(-m "cuda and not slow")
-[ "$device" = cpu ] && tests=(tests/contract/engine/test_no_sync.py)
+[ "$device" = cpu ] && tests=(tests/contract/engine/test_no_copies.py)
 step tests $python -m pytest -q "${tests[@]}"
 step verify $python -m audioaug.verify --device "$device" --json "$out/verify.json" ${VERIFY:-}
 step bench $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" \

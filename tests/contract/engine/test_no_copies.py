@@ -21,21 +21,19 @@ from audioaug.dsp import dispatch
 from audioaug.engine import device as device_build
 from audioaug.engine.prepare import Prepared
 from audioaug.measure import trace
-from tests.contract.engine.test_no_sync import CHAINS, EXAMPLES, LENGTHS, PLANTED, RATE, SAMPLES, ops_of
+from tests.contract.engine.test_no_sync import (
+    CHAINS,
+    EXAMPLES,
+    LENGTHS,
+    PLANTED,
+    RATE,
+    SAMPLES,
+    fake_copies_work,
+    ops_of,
+)
 
 COPIES = {"_to_copy", "copy_"}
 """Operators that copy also a single number; to all others the host's is an argument like Python's."""
-
-
-@functools.cache
-def fake_copies_work():
-    """Return whether torch copies fake tensors to a GPU that is not there: 2.4 asks for its driver."""
-    try:
-        with FakeTensorMode():
-            torch.empty(2).to("cuda")
-    except RuntimeError:
-        return False
-    return True
 
 
 @pytest.fixture(params=["by kernels", "by operations"], autouse=True)
