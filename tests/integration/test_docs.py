@@ -78,7 +78,7 @@ def test_every_page_is_in_the_navigation(site: Path) -> None:
     assert {page.replace(".md", ".html") for page in PAGES} - links <= {"index.html"}
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_pages_fetch_nothing_from_other_sites(site: Path) -> None:
     for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
         text = path.read_text(encoding="utf-8")
         loads = re.findall(r"""(?:\bsrc=|<link [^>]*href=|url\()["']?(?:https?:)?//[^"')> ]+""", text)
@@ -95,7 +95,7 @@ def test_a_broken_link_and_an_unknown_table_fail_the_build(tmp_path: Path) -> No
         assert said in run("-m", "mkdocs", "build", cwd=tmp_path, expect=1 if said else 0)
 
 
-def test_a_folder_in_the_navigation_stands_for_its_pages(tmp_path: Path) -> None:
+def test_a_folder_in_the_navigation_includes_its_pages(tmp_path: Path) -> None:
     (tmp_path / "how").mkdir()
     for name in ("b", "index", "a"):
         (tmp_path / "how" / f"{name}.md").touch()

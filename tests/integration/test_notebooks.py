@@ -123,7 +123,7 @@ def test_it_runs_draws_its_charts_and_can_be_heard(path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "run"])
 @each_claimed
-def test_each_claim_stands_beside_a_measurement(path: Path, kept: bool) -> None:
+def test_each_claim_has_a_measurement(path: Path, kept: bool) -> None:
     says = {id: words for name in CLAIMED[path] for id, words in importlib.import_module(name).SAYS.items()}
     rows = table(read(path) if kept else executed(path), "the claim")
     assert {row[""]: row["the claim"] for row in rows} == says
@@ -153,7 +153,7 @@ def test_the_quickstart_gets_a_plan_and_trains_with_it() -> None:
     assert len(re.findall(r"epoch \d+: mean loss \d", text)) == 2
 
 
-def test_predictions_stand_beside_measurements() -> None:
+def test_each_prediction_has_a_measurement() -> None:
     rows = table(executed(CPU_OR_GPU), "predicted (ms a step)")
     assert len(rows) >= 5
     assert all(row["predicted (ms a step)"] and row["measured (ms a step)"] for row in rows)
@@ -166,7 +166,7 @@ def test_knobs_lead_to_the_plan_and_their_shares_make_the_whole_gain() -> None:
     assert not shares or sum(shares) == pytest.approx(100, abs=2)
 
 
-def test_without_a_gpu_there_is_no_curve_of_one() -> None:
+def test_no_gpu_curve_without_a_gpu() -> None:
     notebook = executed(GPU_PAYS)
     text = "".join(outputs(notebook, "stdout"))
     has_gpu = "no GPU" not in text
@@ -174,7 +174,7 @@ def test_without_a_gpu_there_is_no_curve_of_one() -> None:
     assert len(table(notebook, "parameters")) == 3 and len(table(notebook, "processes")) >= 2
 
 
-def test_what_is_heard_keeps_its_contract_and_the_other_filter_does_not() -> None:
+def test_played_ops_pass_their_contracts_and_the_other_filter_fails() -> None:
     notebook = executed(HEAR)
     rows = table(notebook, "verdict")
     assert len(rows) == 9 and {row["verdict"] for row in rows} == {"passed"}
@@ -188,7 +188,7 @@ def test_what_is_heard_keeps_its_contract_and_the_other_filter_does_not() -> Non
     }
 
 
-def test_what_is_brought_is_placed_checked_and_trained_with() -> None:
+def test_custom_ops_are_placed_checked_and_trained_with() -> None:
     notebook = executed(BRING)
     assert [row["verdict"] for row in table(notebook, "function")] == ["passed", "failed"]
     assert (

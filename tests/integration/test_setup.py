@@ -84,7 +84,7 @@ def test_a_home_folder_is_found_where_there_is_one() -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a git checkout")
-def test_no_file_names_somebodys_home_folder() -> None:
+def test_no_file_names_a_home_folder() -> None:
     listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True).splitlines()
     texts = {name: (ROOT / name).read_bytes().decode("latin-1") for name in listed if (ROOT / name).is_file()}
     found = {name: home_folders(text) for name, text in texts.items() if "\0" not in text}

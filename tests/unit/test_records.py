@@ -179,7 +179,7 @@ def test_a_report_is_not_accepted_as_a_plan():
         from_json(to_json(Plan()), Report)
 
 
-def test_what_a_later_minor_version_adds_to_a_report_is_ignored():
+def test_fields_of_a_later_minor_version_are_ignored():
     content = json.loads(to_json(sample(Report, True)))
     assert from_json(json.dumps(content | {"colour": "blue"}), Report) == sample(Report, True)
 
@@ -237,7 +237,7 @@ def test_the_interval_holds_the_true_median_19_times_in_20(count):
     )
 
 
-def test_candidates_have_names_that_tell_them_apart():
+def test_candidate_names_are_unique():
     candidates = [
         Candidate("cpu", 3, num_workers=1),
         Candidate("cpu", 3, num_workers=2),

@@ -130,7 +130,7 @@ def test_importing_declaring_and_drawing_stay_light():
     assert "rich" in set(HEAVY) & set(with_rich)  # the test would see one
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     modules = [importlib.import_module(name) for name in MODULES if not name.endswith("__main__")]
     assert [module.__name__ for module in modules if len(module.__doc__ or "") <= 20] == []
 
@@ -159,7 +159,7 @@ def test_exit_codes(kind):
 
 
 @EVERY_ERROR
-def test_an_error_says_what_and_what_to_do_and_survives_a_worker(kind):
+def test_errors_state_the_next_step_and_pickle(kind):
     error = kind("The value is 3, but the limit is 2.", "Use 2 or less.")
     assert str(error) == "The value is 3, but the limit is 2. Use 2 or less."
     assert str(kind("Only this.")) == "Only this."
@@ -168,7 +168,7 @@ def test_an_error_says_what_and_what_to_do_and_survives_a_worker(kind):
 
 
 @EVERY_ERROR
-def test_all_errors_live_in_one_tree_that_is_drawn_on_top(kind):
+def test_all_errors_are_in_the_tree_of_the_docstring(kind):
     assert kind.__module__ == errors.__name__ and kind.__doc__
     line = next(line for line in errors.__doc__.splitlines() if line.split()[:1] == [kind.__name__])
     depth = (len(line) - len(line.lstrip()) - 4) // 2

@@ -55,7 +55,7 @@ def test_the_order_of_calls_does_not_matter(speech, exact_chain):
         assert np.array_equal(build_cpu(chain)(speech[5], index=5), forward[5])
 
 
-def test_given_draws_are_used(speech):
+def test_explicit_draws_are_used(speech):
     draws = NOISY.draw([17], epoch=4, seed=9)
     expected = build_cpu(NOISY, seed=9)(speech[0], index=17, epoch=4)
     assert np.array_equal(build_cpu(NOISY)(speech[0], draws=draws), expected)
@@ -149,7 +149,7 @@ def test_draws_of_another_chain_are_refused(speech):
         ops.Shift(min_shift=50, max_shift=60, shift_unit="samples", rollover=False, p=1.0),
     ],
 )
-def test_a_clip_that_the_reference_refuses_gets_what_the_device_build_does(op):
+def test_clips_the_reference_rejects_get_the_device_builds_result(op):
     chain, clip = Chain([op], 16000), np.arange(1, 6, dtype=np.float32)
     expected = build_device(chain)(torch.from_numpy(clip)[None], index=[0])[0]
     assert np.array_equal(build_cpu(chain)(clip, index=0), expected)
@@ -158,7 +158,7 @@ def test_a_clip_that_the_reference_refuses_gets_what_the_device_build_does(op):
 
 
 @pytest.mark.parametrize("op", [ops.Identity(p=1.0), ops.ShuffleChannels(p=1.0), ops.SpliceOut(p=1.0)], ids=repr)
-def test_without_torch_audiomentations_workers_do_what_the_device_does(op, monkeypatch):
+def test_without_torch_audiomentations_workers_use_the_device_build(op, monkeypatch):
     monkeypatch.setattr("audioaug.ops._torch_reference.why_unavailable", lambda: "it is not installed.")
     chain, x_BCT = Chain([op], sample_rate=16000), torch.rand(3, 2, 8000) - 0.5
     expected = build_device(chain)(x_BCT, index=[0, 1, 2])

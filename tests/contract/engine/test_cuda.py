@@ -25,7 +25,7 @@ def are_alike(op, x, expected, found):
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_an_op_does_what_it_does_on_the_cpu(name):
+def test_op_on_cuda_equals_op_on_cpu(name):
     for op in variants(REGISTRY[name]):
         if why_not_on_device(op):
             continue

@@ -80,7 +80,7 @@ def test_the_input_is_not_changed(kind, batch):
 
 
 @EVERY_OP
-def test_writing_over_what_nobody_needs_changes_nothing_else(kind, batch, monkeypatch):
+def test_in_place_work_does_not_change_the_result(kind, batch, monkeypatch):
     chain = Chain([ops.Gain(p=1.0), example(kind, p=0.5), ops.AddGaussianNoise(p=0.5)], RATE)
     draws, x = chain.draw(range(8)), batch[..., :4000]
     result = build_device(chain)(x, draws=draws)
@@ -168,7 +168,7 @@ def test_a_bad_number_stays_in_its_row(kind, bad, batch):
 
 
 @EVERY_OP
-def test_what_lies_behind_the_end_of_a_clip_does_not_matter_and_comes_out_silent(kind, batch):
+def test_padding_is_ignored_and_comes_out_silent(kind, batch):
     chain = always(kind)
     module, draws = build_device(chain), chain.draw(range(8))
     lengths = [4000, 3000, 2000, 1000, 500, 100, 1, 0]
@@ -194,13 +194,13 @@ def test_a_padded_clip_is_treated_like_one_that_fills_its_batch(kind, batch):
         assert (padded[row, :, :end] - alone[0, :, :end]).abs().max() < 3e-6 * alone.abs().max() + 1e-6
 
 
-def test_silence_behind_the_end_also_where_nothing_is_applied(batch):
+def test_padding_is_silent_where_no_op_is_applied(batch):
     for chain in (Chain([], RATE), Chain([ops.Gain(p=0.0)], RATE), Chain([ops.Gain(p=0.5)], RATE)):
         result = build_device(chain)(batch, lengths=[1000] * 8)
         assert not result[..., 1000:].any() and result[..., :1000].any()
 
 
-def test_silence_behind_the_ends_of_clips_that_an_op_has_left_shorter_than_others(batch):
+def test_padding_is_silent_after_an_op_shortens_clips(batch):
     chain = Chain([ops.AdjustDuration(duration_samples=1000, p=0.5), ops.AddGaussianNoise(p=1.0)], RATE)
     result, ends = build_device(chain, seed=1)(batch, return_lengths=True)
     assert set(ends.tolist()) == {1000, batch.shape[-1]}
@@ -262,7 +262,7 @@ def test_copy_is_equal_and_independent(batch, exact_chain):
         assert module.stream.drawn == 16
 
 
-def test_the_module_the_draws_and_what_is_prepared_can_be_pickled(batch, exact_chain):
+def test_modules_draws_and_prepared_batches_pickle(batch, exact_chain):
     module = build_device(exact_chain, seed=3)
     draws = exact_chain.draw(range(8))
     prepared = module.prepare(draws, tuple(batch.shape), None, [12000] * 8)

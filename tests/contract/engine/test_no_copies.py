@@ -115,7 +115,7 @@ def test_benchmark_chains_do_not_wait_for_the_device(path, monkeypatch):
     assert waits(Chain.from_yaml(path)) == []
 
 
-def test_what_a_module_draws_for_itself_is_copied_from_pinned_memory(monkeypatch):
+def test_a_modules_own_draws_are_copied_from_pinned_memory(monkeypatch):
     pinned = []
     monkeypatch.setattr(Prepared, "pin_memory", lambda prepared: pinned.append(prepared) or prepared)
     module = build_device(Chain([ops.Gain(p=1.0)], RATE))

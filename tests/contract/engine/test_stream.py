@@ -55,7 +55,7 @@ def test_it_restarts_when_torch_is_seeded_with_another_number(seeded):
     assert gains(stream) not in (*first, *other)
 
 
-def test_a_seed_of_its_own_takes_the_place_of_torchs(seeded):
+def test_explicit_seed_replaces_torchs_seed(seeded):
     seeded(1)
     first = gains(DrawStream(CHAIN, 7))
     seeded(2)

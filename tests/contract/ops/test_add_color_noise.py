@@ -64,7 +64,7 @@ def test_pink_noise_is_mostly_below_the_lowest_frequency_of_its_filter(kind: str
     assert np.median(shares) > 0.5
 
 
-def test_slopes_of_the_torch_audiomentations_engine_are_those_that_were_drawn() -> None:
+def test_torch_audiomentations_engine_uses_the_drawn_slopes() -> None:
     pytest.importorskip("torch_audiomentations")
     op = ops.AddColorNoise(min_f_decay=4.0, max_f_decay=4.0, min_snr_db=0.0, max_snr_db=0.0, p=1.0)
     (dry,), _, (wet,) = replay(op, [material.signals(RATE)[7]], RATE, engine="torch-audiomentations")

@@ -128,7 +128,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sentence", REFUSED)
-def test_what_cannot_be_is_refused(sentence: str, bits: str) -> None:
+def test_impossible_arguments_raise(sentence: str, bits: str) -> None:
     with pytest.raises(ChainError, match=sentence):
         ops.AddShortNoises(sounds_path=bits, **REFUSED[sentence])
 

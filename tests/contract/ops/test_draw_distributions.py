@@ -323,7 +323,7 @@ def test_wrong_schedules_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         assert min(p_values(ours(op, samples), other, pairs=False).values()) < ALPHA, fault
 
 
-def test_hertz_instead_of_mels_are_seen() -> None:
+def test_frequencies_drawn_in_hertz_instead_of_mels_are_detected() -> None:
     mine, other = ours(ops.LowPassFilter(), SAMPLES), theirs(ops.LowPassFilter(), SAMPLES)
     mine["cutoff_freq"] = np.random.default_rng(0).uniform(150, 7500, DRAWS).tolist()
     assert p_values(mine, other)["cutoff_freq"] < ALPHA

@@ -90,7 +90,7 @@ EVERY = [variant for _, kind in sorted(REGISTRY.items()) for variant in material
 
 
 @pytest.mark.parametrize("op", EVERY, ids=lambda op: op.name)
-def test_an_op_says_beforehand_whether_clips_may_change_their_lengths(op: Op) -> None:
+def test_declared_length_changes_match_the_results(op: Op) -> None:
     node = Chain([op], RATE).nodes[0]
     params = node.resolve(Chain([op], RATE).draw(range(4)), np.arange(4), BatchInfo(RATE, np.full(4, RATE // 2), 1))
     resolved = any(node.param_types[name] == LENGTHS for name in params)

@@ -59,7 +59,7 @@ def test_an_impulse_decays_over_every_block(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", RECURSIONS)
-def test_what_comes_later_changes_nothing_before(kind: str) -> None:
+def test_later_samples_do_not_change_earlier_ones(kind: str) -> None:
     x_RCT = sparse(1000)
     changed = x_RCT.clone()
     changed[1, 0, 500:] = torch.nan

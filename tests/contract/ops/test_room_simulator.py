@@ -56,7 +56,7 @@ def by_the_library(chain: Chain, samples: np.ndarray, monkeypatch: pytest.Monkey
     ids=str,
 )
 @pytest.mark.parametrize("channels", [1, 2])
-def test_it_is_what_the_library_does_with_these_numbers(
+def test_result_equals_the_library_with_the_same_numbers(
     changes: dict[str, Any], channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = Chain([ops.RoomSimulator(p=1.0, **{"ray_tracing_options": FEW_RAYS, **changes})], RATE)
@@ -78,7 +78,7 @@ def test_the_same_draw_gives_the_same_response_in_any_process() -> None:
     assert there.stdout.strip() == here
 
 
-def test_whatever_was_drawn_before_does_not_matter_and_other_keys_give_other_rays() -> None:
+def test_rays_depend_only_on_the_key() -> None:
     first = response()
     for seed in (1, 2):
         simulated.cache_clear()
@@ -133,7 +133,7 @@ def test_an_empty_clip_stays_empty() -> None:
     assert length_B[1] == 0 and not y_BCT[1].any() and length_B[0] > 500
 
 
-def test_without_pyroomacoustics_the_chain_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyroomacoustics_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -198,7 +198,7 @@ def test_the_shortest_reverberation_time_is_the_library_s() -> None:
         ops.RoomSimulator(calculation_mode="rt60", min_target_rt60=low * 0.9999)
 
 
-def test_the_rooms_at_the_edge_of_what_is_allowed_can_be_simulated() -> None:
+def test_rooms_at_the_limits_can_be_simulated() -> None:
     tight = {"min_source_x": 3.5, "max_source_x": 3.55, "padding": 2.3, "use_ray_tracing": False}
     chain = Chain([ops.RoomSimulator(p=1.0, **tight)], RATE)
     clips = material.signals(RATE)

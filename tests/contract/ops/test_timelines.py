@@ -46,7 +46,7 @@ def every_contradiction(op: Op) -> list[str]:
 
 
 @pytest.mark.parametrize("op", VARIANTS, ids=told)
-def test_clicks_come_out_where_the_timeline_says(op: Op) -> None:
+def test_clicks_appear_where_the_timeline_maps_them(op: Op) -> None:
     assert not every_contradiction(op)
 
 
@@ -110,7 +110,7 @@ EXACT = [op for op in EXACT if op.name not in ("ApplyImpulseResponse", "RoomSimu
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("op", EXACT, ids=told)
-def test_every_sample_comes_from_where_the_timeline_says(op: Op, seed: int) -> None:
+def test_samples_come_from_where_the_timeline_maps_them(op: Op, seed: int) -> None:
     chain = Chain([op], RATE)
     draws = chain.draw(np.arange(len(RAMPS)), seed=seed)
     for cut in (0, 1):

@@ -30,7 +30,7 @@ OURS = ("Identity", "Mix", "ShuffleChannels", "SpliceOut")
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_without_the_library_a_sentence_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_one_clear_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_torch_reference, "why_unavailable", lambda: "it cannot be imported.")
     op: Op = getattr(ops, name)(p=1.0)
     with pytest.raises(UsageError) as caught:
@@ -42,7 +42,7 @@ def test_without_the_library_a_sentence_says_so(name: str, monkeypatch: pytest.M
     build_device(Chain([op], RATE))(torch.ones(2, 2, 9))  # which needs no reference
 
 
-def test_a_transform_of_the_library_is_none_of_audiomentations() -> None:
+def test_library_transforms_are_not_taken_for_audiomentations() -> None:
     with pytest.raises(ChainError, match="Identity is not a transform of audiomentations"):
         Chain.from_audiomentations([ops.Identity().reference().transform], RATE)
 
@@ -141,7 +141,7 @@ def test_every_touched_example_is_an_equally_likely_partner() -> None:
     assert partners.min() >= 0 and partners.max() < 8000 and scipy.stats.chisquare(counts).pvalue > 1e-4
 
 
-def test_what_a_partner_has_behind_its_end_is_not_mixed_in() -> None:
+def test_samples_after_the_partners_end_are_not_mixed_in() -> None:
     chain = Chain([MIX], RATE)
     draws = chain.draw(range(8))
     lengths = [4000, 3000, 2000, 1000, 500, 100, 1, 0]

@@ -192,7 +192,7 @@ class TestCustom:
         with pytest.raises(ChainError, match=r"Jitter: your transform cannot be copied \(TypeError: .*first use"):
             Chain.from_audiomentations(transform, RATE)
 
-    def test_subclasses_of_audiomentations_own_transforms_are_yours(self) -> None:
+    def test_subclasses_of_audiomentations_transforms_are_custom(self) -> None:
         class Louder(am.Gain):
             def apply(self, samples: Any, sample_rate: int) -> Any:
                 return 2 * super().apply(samples, sample_rate)

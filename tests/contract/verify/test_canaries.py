@@ -90,7 +90,7 @@ def test_exact_rejects_a_filter_of_another_order() -> None:
     assert check(EXACT, clips, low.reference, low.built).status == "passed"
 
 
-def test_sound_behind_the_end_of_a_clip_fails() -> None:
+def test_sound_after_the_end_of_a_clip_fails() -> None:
     clip = np.ones((1, 50), np.float32)
     assert trimmed(np.pad(clip, ((0, 0), (0, 9))), 50).shape == clip.shape
     loud = trimmed(np.pad(clip, ((0, 0), (0, 9)), constant_values=1e-9), 50)
@@ -192,7 +192,7 @@ def test_statistical_rejects(fault: str) -> None:
 @pytest.mark.parametrize(
     "fault", ["gain off by 0.5 dB", "time reversed", "one sample late", "tail cut", "channels swapped"]
 )
-def test_statistical_rejects_what_changes_the_signal(fault: str) -> None:
+def test_statistical_rejects_a_changed_signal(fault: str) -> None:
     scene = Scene()
     built = scene.add(noise_like(scene.dry, scene.rng))
     assert scene.check(built).status == "passed"

@@ -25,7 +25,7 @@ def test_the_table_is_on_stdout_and_progress_on_stderr(tmp_path: Path) -> None:
     assert {"op": "Gain", "status": "passed"}.items() <= content["verdicts"][0].items()
 
 
-def test_what_cannot_be_compared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ops_without_a_comparison_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "audioaug.verify.replay.verify_op", lambda kind, engine, device: Verdict(kind.__name__, engine, "")
     )
@@ -58,7 +58,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], message: str) -> None:
     assert not result.stdout
 
 
-def test_an_interruption_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_interruption_keeps_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(kind: type, *args: object) -> None:
         raise KeyboardInterrupt
 

@@ -226,7 +226,7 @@ class TestMeasures:
         noise = np.random.default_rng(0).standard_normal(RATE)
         assert perceptual.spectral_distance(noise, 2 * noise, RATE) == pytest.approx(20 * np.log10(2), rel=0.02)
 
-    def test_what_is_voiced(self) -> None:
+    def test_voiced_frames_are_detected(self) -> None:
         signals = [clip.astype(np.float64) for clip in clips_of(1)]
         voiced = [perceptual.voiced_share(clip, RATE) > 0.5 for clip in signals]
         assert voiced[VOICE] and voiced[CHORD] and any(voiced[row] for row in WORDS)

@@ -133,7 +133,7 @@ def test_little_shared_memory_is_reported_before_workers_start(advise, model, he
 
 
 @pytest.mark.usefixtures("spawned")
-def test_what_does_not_pickle_is_named(advise, model, here) -> None:
+def test_unpicklable_objects_are_named(advise, model, here) -> None:
     assert advise("--model", model(CHEAP + HOLDS_A_FUNCTION + TWO_WORKERS), *BRIEF).code == 0
     report = found(here)
     assert report.cause == "not_picklable" and report.current.num_workers == 0

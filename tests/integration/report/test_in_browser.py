@@ -166,7 +166,7 @@ def test_the_code_is_copied(report_page):
     assert copied.startswith("import audioaug\n\nplan = audioaug.Plan(cut=2")
 
 
-def test_the_sliders_show_what_python_predicts(report_page):
+def test_sliders_show_pythons_predictions(report_page):
     axes, answers = (grid(planted_report())[name] for name in ("axes", "answers"))
     places = list(product(*(range(len(axis["values"])) for axis in axes)))
     shown = report_page.evaluate(
@@ -180,7 +180,7 @@ def test_the_sliders_show_what_python_predicts(report_page):
     assert shown == answers and len({tuple(answer) for answer in answers}) > 100
 
 
-def test_a_slider_moves_with_the_keyboard_and_says_where_it_is(report_page):
+def test_slider_moves_with_the_keyboard_and_announces_its_value(report_page):
     slider, answer = report_page.locator("#cores"), report_page.locator("#what-if-answer")
     slider.focus()
     before, start = answer.inner_text(), report_page.locator("#at-cores").inner_text()

@@ -29,7 +29,7 @@ def test_r2_04_a_bug_in_the_dataset_is_raised_not_skipped(options):
         list(Loader(Buggy([torch.ones(100)] * 4), CHAIN, device="cpu", **options))
 
 
-def test_r2_13_a_loader_has_what_a_data_loader_has():
+def test_r2_13_loader_has_the_attributes_of_dataloader():
     dataset = [torch.ones(100)] * 7
     loader = Loader(dataset, CHAIN, device="cpu", batch_size=2)
     assert loader.dataset is dataset and len(loader.sampler) == 7  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def test_r2_02_both_builds_draw_the_same_by_index_whatever_torchs_seed_is() -> N
         )
 
 
-def test_r2_02_labels_cannot_follow_without_an_index_what_moves_on_the_device() -> None:
+def test_r2_02_labels_need_an_index_to_follow_device_ops() -> None:
     chain = Chain([ops.Reverse(p=1.0), ops.Shift(fade_duration=0.0, p=1.0), ops.Gain(p=1.0)], RATE)
     with pytest.raises(UsageError, match=r"^Labels cannot follow Shift, which runs on the device, .*the same index="):
         build_cpu(chain, 1).follow(CLIP)
@@ -164,7 +164,7 @@ BAD_LENGTHS = {
 
 
 @pytest.mark.parametrize("length", [1.0, 0.5, True, np.float32(1.0), torch.tensor(1.0), float("nan"), 101, -1, "100"])
-def test_r2_05_the_loader_refuses_a_length_that_is_no_number_of_samples(length):
+def test_r2_05_loader_rejects_lengths_that_are_not_sample_counts(length):
     """SpeechBrain's relative length 1.0 was taken for one sample, and the rest of the clip dropped."""
     dataset = [{"audio": torch.ones(100), "lengths": length}] * 2
     loader = Loader(dataset, [], sample_rate=16000, batch_size=2, device="cpu", lengths="lengths")
@@ -290,7 +290,7 @@ def test_r2_10_labels_know_that_an_empty_clip_stays_empty() -> None:
 
 
 @pytest.mark.parametrize("x", [np.ones((2, 100), np.float32), [[0.5, 0.5]], None], ids=["numpy", "a list", "nothing"])
-def test_r2_11_what_is_no_tensor_is_told(x: object) -> None:
+def test_r2_11_non_tensor_raises(x: object) -> None:
     with pytest.raises(
         DataError, match=r"^Expected a batch as a tensor of shape \(B, T\) or \(B, C, T\), got .*as_tens"
     ):
@@ -298,7 +298,7 @@ def test_r2_11_what_is_no_tensor_is_told(x: object) -> None:
 
 
 @pytest.mark.parametrize("rate", [0, -5, 16000.5, float("nan"), True, "16000"])
-def test_r2_11_a_sample_rate_that_is_none_is_told_by_both_builds(rate: object) -> None:
+def test_r2_11_invalid_sample_rate_raises_in_both_builds(rate: object) -> None:
     sentences = []
     for build in (build_cpu(GAIN), build_cpu(GAIN).follow, lambda x, rate: build_device(GAIN)(torch.ones(1, 8), rate)):
         with pytest.raises(DataError) as caught:
@@ -313,7 +313,7 @@ def test_r2_11_a_clip_that_is_trimmed_to_nothing_stays_so() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1.5, 1.0, True, None, "1"])
-def test_r2_11_an_epoch_that_is_no_integer_is_told(epoch: object) -> None:
+def test_r2_11_non_integer_epoch_raises(epoch: object) -> None:
     sentence = rf"^epoch is {epoch!r}, but it must be an integer\.$"
     for build in (
         lambda **key: build_cpu(GAIN)(CLIP, index=1, **key),
@@ -325,7 +325,7 @@ def test_r2_11_an_epoch_that_is_no_integer_is_told(epoch: object) -> None:
         build(epoch=np.int64(1))
 
 
-def test_r2_11_an_index_or_seed_that_is_no_integer_is_told() -> None:
+def test_r2_11_non_integer_index_or_seed_raises() -> None:
     for index in (1.5, "a", True, [1]):
         with pytest.raises(DataError, match=r"^Expected integers of shape \(B,\) as index, got "):
             build_cpu(GAIN)(CLIP, index=index)  # type: ignore[arg-type]
@@ -336,7 +336,7 @@ def test_r2_11_an_index_or_seed_that_is_no_integer_is_told() -> None:
         split(GAIN, Plan(), seed=1.5)  # type: ignore[arg-type]
 
 
-def test_r2_11_samples_before_channels_are_told_the_same_way_by_both_builds() -> None:
+def test_r2_11_samples_before_channels_raise_equally_in_both_builds() -> None:
     with pytest.raises(DataError, match=r"^A clip has shape \(400, 2\): channels come first, \(C, T\)\. Transpose it"):
         build_cpu(GAIN)(np.ones((400, 2), np.float32))
     with pytest.raises(DataError, match=r"^A batch has shape \(3, 400, 2\): channels come first, \(B, C, T\)\. Transp"):
@@ -357,7 +357,7 @@ def test_r2_12_a_plain_checkpoint_loads_strictly_into_a_model_that_holds_the_mod
     assert torch.equal(model[1](torch.ones(1, 4)), expected)
 
 
-def test_r2_12_other_missing_keys_are_still_told() -> None:
+def test_r2_12_other_missing_keys_still_raise() -> None:
     class Stateful(torch.nn.Module):
         def get_extra_state(self) -> int:
             return 1
@@ -390,7 +390,7 @@ def test_r2_05_lengths_may_be_any_integers(kind: type) -> None:
 
 
 @pytest.mark.parametrize("lengths", [[None, 3], ["a", "b"]])
-def test_r2_05_what_are_no_numbers_is_one_sentence(lengths: list[object]) -> None:
+def test_r2_05_non_numeric_lengths_are_one_clear_error(lengths: list[object]) -> None:
     with pytest.raises(DataError, match="lengths must be 2 numbers from 0 to 8"):
         build_device(GAIN)(torch.ones(2, 8), lengths=lengths)
 

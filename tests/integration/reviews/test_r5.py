@@ -178,7 +178,7 @@ COMPOSE = (
         ("augment = [ops.Shift(p=1.0)]\ntargets = {'active': Frames(0.1)}", ["targets=targets", 'audio_key="wav"']),
     ],
 )
-def test_r5_05_the_snippet_runs_what_was_raced(loaded: Any, more: str, words: list[str]) -> None:
+def test_r5_05_snippet_runs_the_raced_configuration(loaded: Any, more: str, words: list[str]) -> None:
     examples = "{'wav': torch.full((1, 8000), 0.1), 'n': 7000, 'active': torch.arange(5)}"
     job = loaded(f"dataset = [{examples}] * 8\n{more}\n")
     report = replace(setting(job), chain=replace(planted_report().chain, hash=job.chain.hash))
@@ -217,7 +217,7 @@ def test_r5_09_reports_say_how_long_clips_really_are(loaded: Any, lengths: tuple
 
 
 @pytest.mark.parametrize(("seconds", "cut"), [(9, True), (1, False)])
-def test_r5_09_listen_says_when_it_cuts(loaded: Any, seconds: int, cut: bool) -> None:
+def test_r5_09_listen_reports_shortened_clips(loaded: Any, seconds: int, cut: bool) -> None:
     found = listen(loaded(f"dataset = [torch.ones(1, {16000 * seconds})] * 4\naugment = [ops.Gain(p=1.0)]\n"))
     assert found.examples
     assert ("s of clips of up to 9 s are played and compared." in found.lines[0].text) is cut
@@ -250,7 +250,7 @@ def test_r5_13_an_unpicklable_dataset_under_spawn_is_named():
         list(loader)
 
 
-def test_r5_16_a_train_step_is_said_to_be_used(loaded: Any) -> None:
+def test_r5_16_report_names_the_train_step(loaded: Any) -> None:
     sources = loaded("def train_step(model, batch, optimizer):\n    pass\n").sources
     assert sources["train_step"] == "model file" and "loss" not in sources
 
@@ -306,7 +306,7 @@ def test_r5_16_long_times_are_in_hours() -> None:
     assert format_seconds(337 * 60 + 57) == "5 h 37 min"
 
 
-def test_r5_16_memory_that_is_not_used_is_no_missed_target() -> None:
+def test_r5_16_unused_memory_is_not_a_missed_target() -> None:
     windows = [Window(1.0, 10, 10, 5.0, 0.0, ram_percent=12.0)]
     (ram,) = [meter for meter in known_meters(MonitoredRun(planted_report().host), windows) if meter.name == "RAM"]
     assert share_on_target(ram, windows) == 1.0
@@ -371,7 +371,7 @@ def test_r5_18_a_stream_that_ends_is_started_again(loaded: Any) -> None:
     assert [len(next(batches)["wav"]) for _ in range(5)] == [4] * 5  # of 6 examples
 
 
-def test_r5_18_targets_follow_in_what_is_raced(loaded: Any) -> None:
+def test_r5_18_raced_loaders_transform_targets(loaded: Any) -> None:
     one = "{'audio': torch.ones(1, 8000), 'active': torch.arange(5)}"
     more = (
         f"dataset = [{one}] * 8\ntargets = {{'active': Frames(0.1)}}\naugment = [ops.Trim(p=1.0), ops.Reverse(p=1.0)]\n"
@@ -382,7 +382,7 @@ def test_r5_18_targets_follow_in_what_is_raced(loaded: Any) -> None:
     assert batch["active"][0].tolist() == [4, 3, 2, 1, 0]
 
 
-def test_r5_18_what_if_documents_each_of_its_names() -> None:
+def test_r5_18_what_if_documents_each_name() -> None:
     shown = command.get_help(click.Context(command))
     page = (DOCS / "advisor.md").read_text(encoding="utf-8")
     for name in (*NUMBERS, PROFILE):
@@ -392,7 +392,7 @@ def test_r5_18_what_if_documents_each_of_its_names() -> None:
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_r5_16_a_section_that_the_site_generates_says_so_in_the_file():
+def test_r5_16_generated_sections_are_marked_in_the_source():
     pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")}
     below = [
         (name, found) for name, text in pages.items() for found in re.findall(r"<!-- generated: .* -->\n(.*)", text)
@@ -456,7 +456,7 @@ def test_r5_07_a_plan_keeps_loading(tmp_path):
     assert len(json.loads((tmp_path / "plan.json").read_text())) == 12
 
 
-def test_r5_16_a_misspelt_name_is_told_also_where_the_run_fails(tmp_path, capsys) -> None:
+def test_r5_16_misspelt_name_is_reported_when_the_run_fails(tmp_path, capsys) -> None:
     (tmp_path / "m.py").write_text(
         "import torch\nmodel = torch.nn.Linear(1, 1)\ndef colate_fn(batch): ...\n"
         "dataset = [{'audio': torch.ones(1, 8000), 'n': torch.ones(k + 1)} for k in range(8)]\n"

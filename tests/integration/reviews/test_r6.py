@@ -101,7 +101,7 @@ def test_r6_01_the_command_line_has_a_flag_for_it(refused, here, monkeypatch):
     assert "there is no function 'planted:f'" in refused(*command, "--allow-code")
 
 
-def test_r6_01_classes_of_yours_cannot_be_named_in_a_file():
+def test_r6_01_a_file_cannot_name_custom_classes():
     with pytest.raises(ChainError, match="no transform 'Custom'"):
         Chain.from_dict({"sample_rate": 16000, "transforms": [{"Custom": {"transform": "os:system"}}]}, code=True)
 
@@ -177,7 +177,7 @@ def test_r6_02_a_link_keeps_naming_its_file_whose_mode_is_kept(tmp_path):
     assert new.stat().st_mode == plain.stat().st_mode
 
 
-def test_r6_02_a_loop_of_links_is_told(tmp_path):
+def test_r6_02_loop_of_links_raises(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OutputError, match=r"Cannot write .*a: Too many levels of symbolic links\."):
@@ -192,7 +192,7 @@ def test_r6_02_a_full_disk_leaves_the_old_file(tiny_disk):
     assert file.read_text() == "old" and list(tiny_disk.iterdir()) == [file]
 
 
-def test_r6_02_a_device_without_room_is_told():
+def test_r6_02_full_device_raises():
     with pytest.raises(OutputError, match=r"Cannot write /dev/full: No space left on device\."):
         write_file("new", "/dev/full")
 
@@ -266,7 +266,7 @@ def test_r6_03_links_to_folders_above_are_entered_once(here):
     assert find_audio(as_paths(here)) == (str(here / "yes" / "x.wav"),)
 
 
-def test_r6_03_links_to_folders_elsewhere_are_followed(tmp_path):
+def test_r6_03_links_to_other_folders_are_followed(tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     (tmp_path / "there" / "x.wav").touch()
@@ -274,7 +274,7 @@ def test_r6_03_links_to_folders_elsewhere_are_followed(tmp_path):
     assert find_audio(as_paths(tmp_path / "here")) == (str(tmp_path / "here" / "link" / "x.wav"),)
 
 
-def test_r6_03_a_link_that_names_itself_is_told(here):
+def test_r6_03_link_to_itself_raises(here):
     (here / "x.wav").symlink_to("x.wav")
     with pytest.raises(DataError, match=r"x\.wav cannot be decoded: Too many levels of symbolic links\."):
         read_audio(find_audio(as_paths(here))[0], 16000)
@@ -318,7 +318,7 @@ def test_r6_04_more_samples_than_a_file_can_hold_are_refused(tmp_path):
     refuses_to_decode(tmp_path / "x.flac", "its header declares 68719476735 samples, but the file has")
 
 
-def test_r6_04_what_is_decoded_has_a_largest_size(tmp_path, monkeypatch):
+def test_r6_04_decoded_size_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MOST_BYTES", 1000 * 4)
     soundfile.write(tmp_path / "x.wav", np.full(8000, 0.5), 8000)
     path = str(tmp_path / "x.wav")
@@ -642,7 +642,7 @@ def test_r6_11_sizes_have_units(text, size):
 
 
 @pytest.mark.parametrize("text", ["lots", "-1", "1e9", "", "2 X", "nan", "9" * 400])
-def test_r6_11_what_is_no_size_is_told_and_the_default_used(text, monkeypatch):
+def test_r6_11_invalid_size_warns_and_uses_the_default(text, monkeypatch):
     monkeypatch.setenv("AUDIOAUG_BANK_BYTES", text)
     with pytest.warns(AudioaugWarning, match=r"^Expected AUDIOAUG_BANK_BYTES to be a size such as 500M or 2G, got "):
         assert files.bytes_from_environment("AUDIOAUG_BANK_BYTES", 7) == 7
@@ -664,7 +664,7 @@ def test_r6_11_without_a_home_folder_nothing_is_cached(monkeypatch):
     assert cache.path is None and cache.load() is None
 
 
-def test_r6_11_data_may_have_a_name_that_is_no_utf_8(tmp_path):
+def test_r6_11_data_paths_need_not_be_utf_8(tmp_path):
     folder = os.fsencode(tmp_path) + b"/sp\xe9ech"
     os.mkdir(folder)
     soundfile.write(folder + b"/x.wav", np.full(1000, 0.5), 16000, format="WAV")

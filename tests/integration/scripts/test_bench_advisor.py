@@ -52,7 +52,7 @@ def test_a_small_run_is_written_while_it_comes_and_goes_on_where_it_was(tmp_path
     assert (again.returncode, again.stderr, again.stdout) == (0, "", done.stdout)
 
 
-def test_what_was_found_can_be_shown_again_and_a_wrong_name_is_told(tmp_path: Path) -> None:
+def test_results_can_be_shown_again_and_unknown_names_raise(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     write_record(result(row("one", 1.02), row("planted: two", answers=("fetch_bound",))), file)
     shown = script("--load", str(file))

@@ -169,7 +169,7 @@ def test_growth_is_measured_on_any_device() -> None:
     assert bench_engine.sizes_that_grow(torch.device("cuda", 1)) == bench_engine.GROWTH["cuda"]
 
 
-def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_beyond_memory_are_skipped_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_engine, "SWEEP", {"batch": (2, 4, 2**30), "seconds": (0.5, 3600.0)})
     monkeypatch.setattr(bench_engine, "free_bytes", lambda device: 10**12)
     monkeypatch.setattr(bench_engine, "measure", lambda name, work, size, *_: replace(planted(name, 1e-3), size=size))
@@ -182,7 +182,7 @@ def test_sizes_that_do_not_fit_are_left_out_and_said_so(monkeypatch: pytest.Monk
     assert "Not measured: Gain, 1073741824 x 0.5 s x 16 kHz, 1 thread: may need" in text
 
 
-def test_what_a_size_takes_grows_with_its_samples() -> None:
+def test_memory_estimate_grows_with_samples() -> None:
     row, twice = planted("Gain", 1.0, ta=3.0, am=100.0), replace(TINY, batch=4)
     row.times[RECORDED["torch_compile"]] = Timing((100.0,))
     calls = 3 + bench_engine.CALLS_BESIDE
@@ -274,7 +274,7 @@ def spins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[..., Any]]:
     [("draw", Uniform, "from_uniform"), ("prepare", work.Nothing, "resolve"), ("run", work.Nothing, "batched")],
 )
 @pytest.mark.parametrize("p", [1.0, 0.5])
-def test_what_an_op_costs_is_charged_to_where_it_costs_it(slow, kind, method, p, spins, monkeypatch) -> None:
+def test_costs_are_assigned_to_host_or_device(slow, kind, method, p, spins, monkeypatch) -> None:
     monkeypatch.setattr(kind, method, spins(getattr(kind, method), 1e-3))
     cost = work.op_cost(work.Nothing(p=p), 16, CPU, 0.0, 3)
     calls = 3 if slow == "draw" else 1  # one for each of its numbers
@@ -295,7 +295,7 @@ def test_the_wrappers_op_is_in_no_list_of_ops() -> None:
     assert work.Nothing not in [*REGISTRY.values(), *CUSTOM_OPS.values()]
 
 
-def test_every_op_of_the_device_is_asked_what_preparing_costs(spins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preparing_is_timed_for_every_device_op(spins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Identity, "resolve", spins(Identity.resolve, 0.2))
     names = ("Gain", "Identity", "Mp3Compression", "ShuffleChannels")
     declared = work.declared_ops(list(names), 16000)
@@ -358,7 +358,7 @@ def test_losses_are_printed_like_wins() -> None:
     assert f"| Clip | {REFERENCE} | 2,000 | 1,000 | **0.50** |" in text
 
 
-def test_a_run_in_which_nothing_was_measured_says_why() -> None:
+def test_run_without_measurements_says_why() -> None:
     assert "Not measured: LAME" in text_of(Row("Mp3Compression", False, TINY, reasons={OURS: "LAME"}))
 
 

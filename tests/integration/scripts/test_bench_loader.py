@@ -30,7 +30,7 @@ def test_the_verdict(both, verdict, capsys):
     assert result["ratio"]["value"] == pytest.approx(both / 10)
 
 
-def test_a_block_times_only_what_comes_after_what_lay_ready():
+def test_blocks_time_only_batches_after_the_queued_ones():
     bench, clock = bench_loader.Bench(torch.device("cpu"), 1, 4), FakeClock()
     bench.clock = clock
     steps = iter([5.0, 5.0, 1.0, 2.0])

@@ -21,7 +21,7 @@ def test_dots_are_on_a_logarithmic_axis_and_series_differ_in_shape() -> None:
     assert float(limit.get("x1")) == pytest.approx((half + two) / 2, abs=0.2)
 
 
-def test_a_chart_says_its_numbers_in_words_and_escapes_names() -> None:
+def test_charts_describe_their_numbers_and_escape_names() -> None:
     [title], [description] = elements(SVG, "title"), elements(SVG, "desc")
     assert title.text == "Speed" and "A <b> 0.5, 2; B 8" in description.text
     assert ElementTree.fromstring(SVG)[0].get("aria-label") == "Speed"

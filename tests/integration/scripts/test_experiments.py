@@ -121,7 +121,7 @@ def test_a_claim_without_a_finding_is_an_error() -> None:
         judge(KNOB_SAYS, {"B1": ("found", "no")})
 
 
-def test_verdicts_follow_what_holds() -> None:
+def test_verdicts_follow_the_measurements() -> None:
     assert [graded(True, True), graded(True, False), graded(False, False)] == ["yes", "in part", "no"]
     assert {"yes", "in part", "no"} < set(VERDICTS)
 
@@ -252,7 +252,7 @@ def test_a_planted_crossing_is_found_with_an_interval_around_it() -> None:
     assert found.interval[0] < found.at < found.interval[1] and found.interval[1] / found.interval[0] < 1.2
 
 
-def test_one_that_is_ahead_everywhere_is_no_crossing() -> None:
+def test_no_crossing_where_one_is_always_faster() -> None:
     assert crossed(planted_nets([1, 2], [3, 4])) == crossing([1, 2], [Timing((1.0,))] * 2, [Timing((2.0,))] * 2)
     assert crossed(planted_nets([1, 2], [3, 4])).ahead == CPU and crossed(planted_nets([3, 4], [1, 2])).ahead == GPU
 

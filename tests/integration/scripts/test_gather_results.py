@@ -13,7 +13,7 @@ def gather(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=200)
 
 
-def test_what_is_there_is_gathered_and_what_is_not_is_none(tmp_path: Path) -> None:
+def test_existing_results_are_gathered_and_missing_ones_are_none(tmp_path: Path) -> None:
     (tmp_path / "steps.txt").write_text("verify: passed, 12 s\nbench: failed (1), 3 s\n")
     (tmp_path / "verify.json").write_text('{"verdicts": [1, 2]}')
     (tmp_path / "bench.json").write_text('{"rows": [')  # its step was ended meanwhile

@@ -92,7 +92,7 @@ def test_the_tested_version_is_preferred_and_pytorch_is_asked_last(installed: In
 DEFAULT = ["-c", "constraints.txt", "-e", "."]
 
 
-def test_where_there_is_no_cpu_build_the_demo_takes_the_tested_torch(installed: Installed) -> None:
+def test_demo_installs_the_tested_torch_without_a_cpu_build(installed: Installed) -> None:
     [only] = map(arguments, installed(".venv-demo"))
     assert only.split() == DEFAULT
 
@@ -118,9 +118,7 @@ def test_uv_installs_where_it_is_there_and_pip_where_it_fails(
 
 
 @pytest.mark.parametrize(("there", "used"), [(False, ".venv-demo"), (True, ".venv")])
-def test_the_demo_has_an_environment_of_its_own_unless_there_is_one_with_everything(
-    tmp_path: Path, there: bool, used: str
-) -> None:
+def test_demo_uses_its_own_environment_unless_the_full_one_exists(tmp_path: Path, there: bool, used: str) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "scripts").mkdir()

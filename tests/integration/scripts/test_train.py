@@ -156,7 +156,7 @@ def test_everything_that_can_be_asked_for(tmp_path, capsys):
         (("--precision", "int8"), "Invalid value for '--precision'"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(more, sentence, tmp_path, capsys):
+def test_mistakes_are_one_clear_error(more, sentence, tmp_path, capsys):
     assert run(tmp_path / "none.pt", *more) == 2
     told = capsys.readouterr().err
     assert sentence in told and "Traceback" not in told

@@ -208,7 +208,7 @@ def test_an_unwritable_output_is_reported_before_measuring(advise, model, here, 
         check(advise("--model", path, f"--{kind}", file), f"Cannot write {file}: {reason}.", "Name a file")
 
 
-def test_a_refused_run_leaves_nothing_behind(advise, model, here) -> None:
+def test_a_rejected_run_leaves_no_files(advise, model, here) -> None:
     (here / "old.json").write_text("precious")
     path = model("raise ValueError('no')\n")
     before = set(here.iterdir())

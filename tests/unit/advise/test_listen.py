@@ -67,7 +67,7 @@ def test_ops_that_only_run_in_workers_are_skipped(loaded: TrainingJob) -> None:
     assert "nothing to compare" in alone.lines[0].text and not alone.examples
 
 
-def test_one_by_one_transforms_do_what_the_chain_does() -> None:
+def test_single_transforms_in_order_equal_the_chain() -> None:
     inner = ops.OneOf([ops.Gain(p=0.9), ops.SomeOf(1, [ops.LowPassFilter(p=1.0), ops.AddGaussianNoise(p=1.0)])])
     chain = Chain([ops.Gain(), inner, ops.AddGaussianNoise(), *[ops.PolarityInversion()] * 8, ops.Shift()], RATE)
     clips: Clips = [np.random.default_rng(row).normal(0, 0.1, (1, 900)).astype(np.float32) for row in range(5)]

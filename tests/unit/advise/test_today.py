@@ -82,7 +82,7 @@ def test_hardly_any_waiting_gets_a_second_pilot_if_one_step_was_disturbed(racer_
     assert set(found) == (set() if "race" in did else {candidate.name, CEILING})
 
 
-def test_a_pilot_times_each_step_until_it_is_over_and_says_why_training_failed(racer_with) -> None:
+def test_pilot_times_each_step_and_reports_why_training_failed(racer_with) -> None:
     candidate, seen = Candidate("cpu", 1), []
     racer = racer_with(seen.append)
     found = racer.pilot(candidate, 60.0, lambda found: len(found.step.seconds) == 5)
@@ -158,7 +158,7 @@ def test_a_message_is_sent_for_every_timed_batch() -> None:
     assert receive_ms(message, 1, CLOCK, 0.1) == pytest.approx(1e3 * LOOK / 2)  # a block is two batches
 
 
-def test_workers_that_keep_what_they_read_grow() -> None:
+def test_workers_that_keep_examples_grow() -> None:
     candidate = Candidate("cpu", 1, num_workers=1)
     found = {}
     for keeps in (0, 1_000_000):

@@ -59,7 +59,7 @@ def test_every_field_of_every_op_survives_audiomentations(kind, name):
 @pytest.mark.parametrize(
     "op", [example(kind) for kind in OPS if library(kind) != "audiomentations"], ids=lambda op: op.name
 )
-def test_an_op_of_another_library_is_not_given_to_audiomentations(op):
+def test_ops_of_other_libraries_are_not_sent_to_audiomentations(op):
     library = op.capabilities.library
     for chain in (Chain([ops.Gain(), op], 16000), Chain([ops.OneOf([ops.Gain(), op])], 16000)):
         with pytest.raises(ChainError, match=f"audiomentations has no {op.name}, which is a transform of {library}"):
@@ -112,7 +112,7 @@ def test_a_plain_compose_a_list_and_a_single_transform_are_taken_over():
     assert Chain.from_audiomentations(gain, 8000).ops == expected[:1]
 
 
-def test_what_audiomentations_does_not_have_is_refused():
+def test_ops_unknown_to_audiomentations_raise():
     with pytest.raises(ChainError, match=r"builtins\.function is not a transform of audiomentations"):
         Chain.from_audiomentations([lambda samples, sample_rate: samples], 16000)
     newer = type("FromTheFuture", (), {"__module__": "audiomentations.augmentations.from_the_future"})
@@ -212,7 +212,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "sentence"), WRONG, ids=[text or "empty" for text, _ in WRONG])
-def test_a_wrong_file_is_refused_with_its_name_and_what_is_wrong(text, sentence, tmp_path):
+def test_invalid_file_raises_with_its_name_and_the_problem(text, sentence, tmp_path):
     path = tmp_path / "mychain.yaml"
     path.write_text(text)
     with pytest.raises(ChainError) as caught:
@@ -270,7 +270,7 @@ def test_paths_and_positions_number_the_nodes_depth_first():
     assert len(set(NESTED.columns)) == len(NESTED.columns)
 
 
-def test_where_files_lie_is_no_part_of_the_hash(monkeypatch):
+def test_hash_ignores_paths(monkeypatch):
     monkeypatch.chdir(DEMO)
     absolute, relative = (
         Chain([ops.AddBackgroundNoise(sounds_path=path)], 16000) for path in (str(DEMO / "noise"), "noise/")

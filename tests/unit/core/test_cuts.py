@@ -66,7 +66,7 @@ def test_sized_from_is_after_the_last_op_that_changes_lengths():
     assert [Chain(TIMES[:count], 16000).sized_from for count in range(4)] == [0, 0, 2, 2]
 
 
-def test_the_first_cut_leaves_to_workers_what_must_and_can_run_there():
+def test_first_cut_keeps_cpu_only_ops_in_workers():
     assert [MIDDLE.first_cut(on_clips) for on_clips in range(5)] == [2, 2, 2, 3, 4]
     on_device = Chain([ops.Gain(), ops.Mix(), ops.Trim()], 16000)  # Mix needs a whole batch
     assert on_device.worker_until == 1 and on_device.first_cut(on_device.sized_from) == 1

@@ -206,6 +206,6 @@ def test_torchs_words_are_those_that_it_draws_from() -> None:
             assert word % below == int(torch.randint(below, (1,), generator=generator))
 
 
-def test_one_legacy_generator_set_anew_yields_what_a_new_one_does() -> None:
+def test_reseeded_legacy_generator_equals_a_new_one() -> None:
     for key, generator in zip(KEYS, legacy_generators(KEYS), strict=True):
         assert generator.randint(0, 2**31, 5).tolist() == legacy_generator(key).randint(0, 2**31, 5).tolist()

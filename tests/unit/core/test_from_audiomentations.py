@@ -118,7 +118,7 @@ def told(transform: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore:The .* backend is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_taken_over_and_given_back(name: str) -> None:
+def test_examples_convert_to_audiomentations_and_back(name: str) -> None:
     original = EXAMPLES[name]()
     back = Chain.from_audiomentations(original, RATE).to_audiomentations()
     single = back if type(original) is am.Compose and not original.shuffle else back.transforms[0]

@@ -168,7 +168,7 @@ def test_numbers_are_kept_as_plain_numbers():
     assert op.to_dict() == {"LowPassFilter": {"min_cutoff_freq": 200}}
 
 
-def test_the_registry_is_what_ops_offers():
+def test_registry_equals_the_names_in_ops():
     assert dir(ops) == sorted([*REGISTRY, *CUSTOM_OPS]) and all(issubclass(kind, Op) for kind in OPS)
     assert ops.Gain is REGISTRY["Gain"] and ops.Custom is CUSTOM_OPS["Custom"]
     with pytest.raises(AttributeError, match=r"no transform 'Gian'\. Did you mean Gain\?"):

@@ -114,7 +114,7 @@ def test_a_stall_far_above_the_noise_is_diagnosed() -> None:
     assert first(case(replace(TODAY, measured_ci_ms=(20.0, 40.0)), signals=signals(receive_ms=20.0))).id != "too_noisy"
 
 
-def test_noise_is_what_differs_between_candidates_in_the_same_rounds() -> None:
+def test_noise_is_the_difference_between_candidates_in_the_same_rounds() -> None:
     def noise(others_ms: tuple[float, ...], todays_ms: tuple[float, ...] = (10.0, 30.0, 12.0, 25.0)) -> float:
         blocks = {TODAY.name: todays_ms, "other": others_ms}
         found = tuple(Measurement(name, Timing(ms), Timing(ms), 3) for name, ms in blocks.items())

@@ -110,7 +110,7 @@ def test_batched_workers_take_our_time_where_there_is_one() -> None:
     assert device_ms(report, candidate(1, 2, worker_engine="batched")) == device_ms(report, candidate(1, 2))
 
 
-def test_the_loader_is_faster_by_what_batched_workers_save() -> None:
+def test_batched_workers_make_the_loader_faster_by_their_savings() -> None:
     report = planted_report(worker=(20.0, 80.0, 10.0), batched=(4.0, 16.0, 2.0), model=1.0)
     theirs, ours = (predict(report, candidate(3, 2, worker_engine=engine)) for engine in ("audiomentations", "batched"))
     assert theirs is not None and ours is not None and ours.bound_by == "loader"
@@ -151,7 +151,7 @@ def test_the_training_process_gets_a_thread_for_each_core_that_workers_leave_it(
     assert {it.threads for it in candidates} == {threads}
 
 
-def test_on_fewer_threads_the_device_part_takes_longer_by_what_the_step_does() -> None:
+def test_fewer_threads_slow_the_device_part_like_the_step() -> None:
     report = planted_report(host=TWO_CORES, model=10.0)
     one = candidate(1, 2, threads=1)
     assert device_ms(report, one)[1] == pytest.approx(2 * 10.7)  # not measured: the most it can be
@@ -260,7 +260,7 @@ def test_the_empty_chain_has_one_cut() -> None:
     assert predict(report, Candidate("cpu", 0)).ms == pytest.approx(10 + DECODE + COLLATE)
 
 
-def test_the_planted_intervals_are_what_they_say() -> None:
+def test_planted_intervals_have_their_coverage() -> None:
     assert around(10.0) == (10.0, (9.0, 11.0))
 
 

@@ -102,7 +102,7 @@ def test_more_workers_without_contention_never_move_work_to_the_device(machine) 
 
 @given(machines)
 @always
-def test_the_prediction_is_at_least_what_each_end_takes_alone(machine) -> None:
+def test_prediction_is_at_least_the_time_of_each_end_alone(machine) -> None:
     report = build(machine)
     for place, found in zip(CANDIDATES, predict_all(report, CANDIDATES), strict=True):
         own = machine["model"] + sum(machine["device"][place.cut :])

@@ -74,7 +74,7 @@ def test_batched_workers_are_advised_only_where_they_are_faster(ms, best) -> Non
     assert report.recommendation.name == best and report.verdict.startswith(f"Use {best}: ")
 
 
-def test_what_the_user_has_wins_every_tie() -> None:
+def test_the_users_configuration_wins_every_tie() -> None:
     report = decided(TODAY, raced(0, 1, 39.5), raced(3, 2, 80.0))
     assert report.recommendation.name == TODAY.name
     assert report.verdict.startswith("Leave it as it is (all in the loader, 0 workers): no raced candidate is faster")
@@ -84,7 +84,7 @@ def test_what_the_user_has_wins_every_tie() -> None:
     assert report.before == report.after
 
 
-def test_what_the_user_has_wins_even_if_it_is_not_the_simplest() -> None:
+def test_the_users_configuration_wins_even_if_not_the_simplest() -> None:
     assert decided(raced(2, 4, 40.0), raced(0, 0, 39.9)).recommendation.name == "split at 2, 4 workers"
 
 
@@ -102,7 +102,7 @@ def test_break_even() -> None:
     assert decided(raced(3, 0, 30.0), raced(1, 2, 20.0), cost_seconds=60.0).break_even_steps == 6000
 
 
-def test_an_early_exit_recommends_what_there_is() -> None:
+def test_early_exit_recommends_the_current_configuration() -> None:
     today = raced(3, 0, 10.1)
     report = leave_as_it_is(replace(planted_report(), current=today))
     assert report.recommendation.name == today.name and report.recommendation.tie_with == ()
@@ -169,7 +169,7 @@ def test_a_graph_engine_is_not_advised_if_tied_with_plain_ops() -> None:
     assert recommend(report, steady((today, ours, twin))).recommendation.name == twin.name
 
 
-def test_advice_that_surely_beats_today_is_no_tie_with_it() -> None:
+def test_advice_clearly_faster_than_today_is_not_a_tie() -> None:
     today, best = raced(3, 0, 23.0), raced(0, 2, 20.0)
     report = replace(planted_report(), candidates=(today, best), current=today, cost_seconds=60.0)
     measurements = {

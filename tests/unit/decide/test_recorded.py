@@ -37,7 +37,7 @@ def test_there_are_some() -> None:
     assert len(FILES) >= 2
 
 
-def test_predictions_are_near_what_training_took() -> None:
+def test_predictions_are_near_measured_steps() -> None:
     candidates = [it for path in FILES for it in measured(read_record(path, Report))]
     assert len(candidates) >= 10
     errors = [abs(it.predicted_ms / it.measured_ms - 1) for it in candidates]

@@ -91,7 +91,7 @@ def test_batched_workers_as_built_are_a_rate_of_their_own() -> None:
     )
 
 
-def test_a_loader_is_never_outside_what_was_measured_at_its_ends() -> None:
+def test_loader_times_stay_within_those_of_both_ends() -> None:
     """If ops cost almost nothing, those before a cut may seem slower than the whole chain."""
     report = planted_report(worker=(0.1, 0.1, 0.1), batched=(0.01, 0.01, 0.01), decode=0.0, collate=0.0)
     odd = tuple(built(cut, ms, where="worker") for cut, ms in ((1, 0.01), (2, 0.9), (3, 0.02)))

@@ -136,7 +136,7 @@ def test_silence_stays_silence():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_section_rings_as_long_as_it_says(kind):
+def test_section_rings_as_long_as_computed(kind):
     for row in (row for row in ROWS if row[0]):
         [rings] = sections(kind, 300.0, [row]).rings_R()
         impulse = np.abs(scipy.signal.sosfilt(cookbook(kind, 300.0, *row), np.eye(1, 4 * int(rings))[0]))
@@ -147,7 +147,7 @@ def test_a_section_rings_as_long_as_it_says(kind):
 @pytest.mark.parametrize(
     "centres_hz", [(300.0, 300.0, 300.0, 300.0), (42.0, 90.0, 500.0, 3000.0), (60.0, 7000.0, 7000.0)]
 )
-def test_a_cascade_rings_no_longer_than_it_says_and_far_shorter_than_all_its_sections_together(centres_hz):
+def test_cascade_rings_no_longer_than_computed(centres_hz):
     for row in ROWS:
         cascade = [sections("peaking", hz, [row]) for hz in centres_hz]
         alone_RS = np.stack([each.rings_R() for each in cascade], axis=1)

@@ -155,7 +155,7 @@ def test_each_thread_gets_as_many_rows_of_a_chunk(samples, sizes, monkeypatch):
     assert chunk_sizes(samples) == sizes
 
 
-def test_elsewhere_and_for_a_tracer_all_rows_are_one_chunk():
+def test_all_rows_are_one_chunk_for_tracers_and_other_devices():
     try:
         with FakeTensorMode():
             2 * torch.empty(2, device="cuda")[:1]

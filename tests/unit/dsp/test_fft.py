@@ -44,7 +44,7 @@ def test_a_response_is_applied_to_all_channels_of_its_row():
 
 
 @pytest.mark.parametrize(("samples", "tail"), [(1, 1), (100, 28), (1000, 7), (1000, 600), (64000, 700), (64000, 1)])
-def test_rows_are_filtered_alike_whole_and_in_blocks(samples, tail):
+def test_filtering_in_blocks_equals_filtering_whole_rows(samples, tail):
     rng = np.random.default_rng(2)
     x, h = rng.standard_normal((2, 3, samples)), rng.standard_normal((2, tail + 1))
     expected = scipy.signal.fftconvolve(x, h[:, None], axes=-1)[..., :samples]
@@ -57,7 +57,7 @@ def test_rows_are_filtered_alike_whole_and_in_blocks(samples, tail):
 
 
 @pytest.mark.parametrize(("samples", "tail"), [(100, 28), (1000, 7), (1000, 450), (64000, 700)])
-def test_what_is_before_a_row_rings_into_it(samples, tail):
+def test_samples_before_a_row_ring_into_it(samples, tail):
     rng = np.random.default_rng(3)
     x, h, before = rng.standard_normal((2, 3, samples)), rng.standard_normal((2, tail + 1)), rng.standard_normal((2, 3))
     longer = np.concatenate([np.repeat(before[..., None], tail, axis=-1), x], axis=-1)
@@ -69,7 +69,7 @@ def test_what_is_before_a_row_rings_into_it(samples, tail):
         assert np.abs(result - expected).max() < 1e-9 * np.abs(expected).max()
 
 
-def test_the_dearer_the_response_the_shorter_the_blocks():
+def test_longer_responses_get_shorter_blocks():
     sizes = [block_length(64000, 900, weight) for weight in (0.0, 0.3, 3.0, 30.0)]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= 1800
 

@@ -125,7 +125,7 @@ def test_a_tone_three_octaves_off_loses_18_db_an_order(kind, order):
 
 
 @pytest.mark.parametrize("kind", ["lowpass", "highpass"])
-def test_the_cutoff_lies_at_minus_3_db(kind):
+def test_cutoff_is_at_minus_3_db(kind):
     tone = torch.sin(2 * torch.pi * 1000.0 * torch.arange(RATE, dtype=torch.float64) / RATE).float()
     result = filters(kind, 1000.0, 1000.0, ORDERS, longest=RATE)(tone.expand(len(ORDERS), 1, -1))
     levels = result[:, 0, RATE // 2 :].square().mean(dim=1).sqrt() / tone[RATE // 2 :].square().mean().sqrt()

@@ -84,7 +84,7 @@ def test_noise_of_any_length_is_the_same(samples, interpreted):
     assert len(interpreted) == 3
 
 
-def test_samples_that_do_not_lie_together_are_read_all_the_same(interpreted):
+def test_strided_samples_give_the_same_result(interpreted):
     key, gain, x = torch.tensor([1, 2]), torch.ones(2), torch.randn(2, 1, 200)
     assert torch.equal(with_gaussian(x[..., ::2], key, gain), with_gaussian(x[..., ::2].contiguous(), key, gain))
 

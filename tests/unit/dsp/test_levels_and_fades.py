@@ -60,7 +60,7 @@ def test_crossfades_are_those_of_audiomentations(length, equal_energy):
     assert np.abs(crossfade(length - 1 - places, length, equal_energy).numpy() - fade_out).max() < 1e-6
 
 
-def test_a_fade_is_zero_before_and_one_behind():
+def test_fade_is_zero_before_and_one_after():
     assert crossfade(torch.tensor([-5, -1, 0, 9, 10, 99]), 10, True).tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
 
 

@@ -57,7 +57,7 @@ def test_every_row_is_done_once(team, monkeypatch):
 
 
 @pytest.mark.usefixtures("threads")
-def test_what_goes_wrong_in_a_thread_is_raised():
+def test_errors_in_a_thread_are_raised():
     def fails(first: int, last: int) -> None:
         if last == 10:
             raise ValueError("the last row")

@@ -21,7 +21,7 @@ def measured(clips, sample_rate):
 
 @pytest.mark.parametrize("sample_rate", RATES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7])
-def test_it_is_what_the_package_measures(sample_rate, channels):
+def test_loudness_equals_the_package(sample_rate, channels):
     clips = [x for x in material.signals(sample_rate, channels) if x.shape[1] >= 0.4 * sample_rate]
     rng = np.random.default_rng(channels)
     swelling = rng.normal(0, 1, (channels, 5 * sample_rate)) * np.logspace(-5, 0, 5 * sample_rate)

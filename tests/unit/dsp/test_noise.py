@@ -113,7 +113,7 @@ def test_uniform_numbers_are_evenly_spread_and_their_own():
 
 
 @pytest.mark.parametrize("bins", [2, 3, 65])
-def test_taps_are_what_numpy_makes_of_the_spectrum(bins):
+def test_taps_equal_numpys_inverse_fft(bins):
     rng = np.random.default_rng(bins)
     magnitude, phase = rng.uniform(0.1, 2.0, (3, bins)), rng.uniform(0.0, 7.0, (3, bins))
     taps = taps_of(torch.tensor(magnitude), torch.tensor(phase)).numpy()

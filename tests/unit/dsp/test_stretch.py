@@ -124,7 +124,7 @@ def test_gradients_flow() -> None:
         assert gradient.isfinite().all() and gradient.any()
 
 
-def test_what_follows_silence_does_not_depend_on_the_sign_of_an_ffts_zeros(monkeypatch) -> None:
+def test_signed_zeros_of_the_fft_do_not_change_audio_after_silence(monkeypatch) -> None:
     x_RCT = torch.cat([torch.zeros(1, 4000), torch.from_numpy(material.signals(RATE)[0])], 1)[None]
     transform, found = torch.fft.rfft, []
     for zero in (0.0, -0.0):  # which one it is differs from processor to processor

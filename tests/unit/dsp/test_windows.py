@@ -26,7 +26,7 @@ def by_index(x_RCT, begin_RK, by_RK, samples_out):
 @pytest.mark.parametrize("samples", [1, 7, BLOCK, 3 * BLOCK + 5])
 @pytest.mark.parametrize("segments", [1, 2, 5])
 @pytest.mark.parametrize("samples_out", [1, 100, BLOCK, 2 * BLOCK + 1])
-def test_segments_lie_where_an_index_says(samples, segments, samples_out):
+def test_segments_are_where_the_index_points(samples, segments, samples_out):
     x = RNG.standard_normal((6, 2, samples)).astype(np.float32)
     begin = np.sort(RNG.integers(0, samples_out + 20, (6, segments)), axis=1)
     begin[:, 0], begin[3:] = 0, np.sort(RNG.integers(0, 4, (3, segments)), axis=1) * (np.arange(segments) > 0)
@@ -47,7 +47,7 @@ def test_rows_are_rolled_within_their_lengths(samples):
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 0), (0, 7), (BLOCK - 1, 1), (BLOCK, BLOCK), (700, 1300), (2047, 3)])
-def test_what_follows_a_cut_moves_up_and_silence_comes_in(start, count):
+def test_samples_after_a_cut_move_up_and_silence_fills_the_end(start, count):
     x = RNG.standard_normal((2, 2, 6 * BLOCK)).astype(np.float32)
     x[..., 5 * BLOCK :] = 0.0
     y = without(torch.from_numpy(x), torch.tensor([start, 3]), torch.tensor([count, 0])).numpy()
@@ -74,7 +74,7 @@ def test_gradients_flow_through_windows_as_through_an_index():
         assert torch.equal(windows(x.flatten(), torch.tensor([4]), 9)[0], x.flatten()[4:13])
 
 
-def test_what_is_written_is_read():
+def test_written_segments_are_read_back():
     x = torch.zeros(2, 3, 50)
     window, start = torch.randn(2, 3, 8), torch.tensor([0, 42])
     write(x, start, window)

@@ -185,7 +185,7 @@ def test_both_kinds_of_memory_on_cuda(clock: FakeClock) -> None:
     assert {name: timing.median for name, timing in times.items()} == {"pageable": 1.0, "pinned": 0.25}
 
 
-def test_no_page_locked_memory_elsewhere(clock: FakeClock) -> None:
+def test_no_page_locked_memory_without_cuda(clock: FakeClock) -> None:
     assert set(measure_transfer(Example(clock, 1.0), torch.device("mps"), clock, seconds=5)) == {"pageable"}
 
 

@@ -67,7 +67,7 @@ def test_peak_without_gpu_still_runs_the_work() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_peak_counts_what_was_freed_again() -> None:
+def test_peak_counts_freed_memory() -> None:
     device = torch.device("cuda")
     before = torch.cuda.memory_allocated(device)
     peak = peak_vram(lambda: torch.zeros(1 << 24, device=device), device)
@@ -87,7 +87,7 @@ def test_peak_counts_what_was_freed_again() -> None:
     ],
     ids=["its result", "two together", "five kept", "nothing"],
 )
-def test_extra_memory_is_what_was_allocated_at_once(work: Callable[[], object], tensors: int) -> None:
+def test_extra_memory_is_the_simultaneous_peak(work: Callable[[], object], tensors: int) -> None:
     kept = torch.ones(1000)
     assert peak_extra_bytes(work, CPU) == pytest.approx(tensors * 1_000_000, abs=2000)
     assert len(kept) == 1000

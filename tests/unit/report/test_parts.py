@@ -38,7 +38,7 @@ def test_spread_shows_as_many_digits_as_the_interval_supports(value, interval, t
     assert spread(value, interval) == text
 
 
-def test_the_interval_is_never_narrower_than_what_was_measured():
+def test_interval_is_never_narrower_than_measured():
     for reach in (0.0301, 0.1999, 0.95, 9.51, 19.99, 123.4):
         text = spread(500.0, (500.0 - reach / 2, 500.0 + reach))
         low, high = text.partition("(")[2].rstrip(")").split(" .. ")
@@ -156,7 +156,7 @@ def test_unused_settings_do_not_make_two_candidates():
     assert replace(one, num_workers=1).name != replace(two, num_workers=1).name
 
 
-def test_a_transform_is_drawn_with_what_its_recommended_engines_cost(race):
+def test_bars_show_the_costs_of_the_recommended_engines(race):
     found = costs.op_costs(race)
     assert [(it.worker_ms, it.device_ms) for it in found] == [
         (118.0, None),
@@ -254,7 +254,7 @@ def test_cost_and_break_even(race, early_exit, bare):
     assert price_lines(bare) == ()
 
 
-def test_the_evidence_counts_what_was_measured_and_what_only_predicted(race, early_exit, bare):
+def test_evidence_counts_measured_and_predicted_candidates(race, early_exit, bare):
     assert evidence(race) == (
         "Measured: the ceiling, 14 stages alone, 5 candidates end to end (6 blocks, 150 steps); only predicted: 9 "
         "candidates."

@@ -182,7 +182,7 @@ def test_thousands_of_candidates_stay_under_3_mb(race):
     assert 1_000_000 < len(render(replace(race, candidates=many)).encode()) < 3_000_000
 
 
-def test_the_panel_holds_what_python_predicts():
+def test_the_panel_shows_pythons_predictions():
     report = planted_report()
     panel = grid(report)
     axes = panel["axes"]

@@ -80,7 +80,7 @@ def test_bars_are_to_one_scale_on_the_page(race):
     assert (len(advised), advised.count("#"), advised.count("=")) == (14, 13, 1)
 
 
-def test_what_a_reader_needs_is_there(race):
+def test_report_contains_the_essential_facts(race):
     text = render(race, width=120)
     for sentence in (
         "A tie: split at 2, 4 workers, prefetch 4, pinned does not differ significantly from split at 1, 4 workers.",
