@@ -23,7 +23,7 @@ from compact_records import write_compact
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "datasets/profiles/environments.json"
-TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 OF_THE_CHECKOUT = ("setup", "docs", "notebooks", "wheel", "docstrings", "words")
 """Tests of the checkout itself, which the folder of tests lacks: test_NAME.py, in any folder."""
 
@@ -108,10 +108,13 @@ def test(name: str, wheel: Path, folder: Path, short: bool) -> Outcome:
     python = install(name, wheel)
     copy_tests(folder)
     junit = folder / "junit.xml"
-    command = [str(python), "-m", "pytest", "-q", "-o", "cache_dir=.cache", f"--junitxml={junit}"]
+    command = [str(python), "-m", "pytest", "-q", "-n", "logical", "--dist", "worksteal", "-o", "cache_dir=.cache"]
+    command += [f"--junitxml={junit}", *(SHORT if short else ())]
     click.echo(f"matrix: {name}: testing")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    subprocess.run([*command, *(SHORT if short else ())], cwd=folder, env=environment, check=False)
+    subprocess.run(
+        [*command, f"--junitxml={junit}", *(SHORT if short else ())], cwd=folder, env=environment, check=False
+    )
     return read(name, "short" if short else "full", versions(python), junit)
 
 

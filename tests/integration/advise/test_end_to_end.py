@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -221,7 +222,7 @@ def test_a_corrupt_file_among_others_of_all_kinds(advise, model, mixed, here) ->
     makes_sense(report)
     reported = [notice.text for notice in report.notices if "broken.wav" in notice.text]
     assert reported and len(reported) == len(set(reported)) and "cannot be decoded" in reported[0]
-    assert "broken.wav" in ran.out.replace("\n", "")
+    assert "broken.wav" in re.sub(r"\s", "", ran.out)  # a long path is wrapped
     assert report.workload.clips == 5 and report.workload.setup.on_error == "skip"
 
 
