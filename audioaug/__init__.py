@@ -16,11 +16,12 @@
 ``Label``          the class of an example, mixed where examples are
 ``prefetch``       the device part behind a DataLoader of your own
 ``AudioFolder``    a folder or manifest of audio as a Dataset
-``Report``         what the advisor found
+``recommend``      the advisor: measures a model with a chain and a dataset, and returns a ``Report``
+``Report``         the results of the advisor: ``report.plan``, ``report.to_html(path)``
 ``errors``         everything that can go wrong, in one tree
 =================  =====================================================================================================
 
-The advisor is a command: ``audioaug advise --model mymodel.py``.
+The advisor is a command, too: ``audioaug advise --model mymodel.py``.
 
 Names are imported on first use, so that ``audioaug --help`` does not wait for torch.
 """
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from audioaug import errors, ops
+    from audioaug.advise import recommend
     from audioaug.audio.folder import AudioFolder
     from audioaug.core import Chain, Draws
     from audioaug.engine import build_cpu, build_device, split
@@ -54,10 +56,12 @@ __all__ = [
     "errors",
     "ops",
     "prefetch",
+    "recommend",
     "split",
 ]
 
 _MODULES = {
+    "advise": ("recommend",),
     "audio.folder": ("AudioFolder",),
     "engine": ("build_cpu", "build_device", "split"),
     "core": ("Chain", "Draws"),

@@ -4,6 +4,7 @@ A record holds plain values only, so it can be saved and shown again later (``--
 in seconds; everything named ``*_ms`` is derived. ``None`` means "not measured".
 """
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -557,6 +558,49 @@ class Report:
     notices: tuple[Notice, ...] = ()
     signals: Signals = field(default_factory=Signals)
     variants: tuple[Variant, ...] = ()
+
+    @property
+    def best(self) -> Recommendation:
+        """The recommended candidate; raise ``UsageError`` if the run was interrupted before there was one."""
+        if self.recommendation is None:
+            raise UsageError("This report has no recommendation: its run did not finish.", "Run the advisor again.")
+        return self.recommendation
+
+    @property
+    def plan(self) -> Plan:
+        """The recommended plan, for ``audioaug.Loader``; raise ``UsageError`` if the run did not finish."""
+        return plan_of(self.best, self.chain.hash, self.workload.precision)
+
+    def save(self, path: str | Path) -> None:
+        """Write this report as JSON."""
+        write_record(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Report":
+        """Read a report that ``save`` or the advisor wrote; raise ``UsageError``, naming the file, otherwise."""
+        return read_record(path, cls)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Return the report as one web page that needs no network, and write it to ``path``, if given."""
+        # A report shows itself, which its renderers cannot do for it: they are imported when they are needed.
+        from audioaug.decide.what_if import grid
+        from audioaug.report import to_html
+
+        page = to_html.render(self, grid(self) if self.complete else None)
+        if path is not None:
+            write_file(page, path)
+        return page
+
+    def __str__(self) -> str:
+        """The report as text, 100 characters wide."""
+        from audioaug.report import to_text
+
+        return to_text.render(self)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        page = html.escape(self.to_html())
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 1px solid #888"></iframe>'
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,118 @@
-"""The advisor: ``audioaug advise --model mymodel.py``.
+"""The advisor: ``audioaug advise --model mymodel.py``, or ``audioaug.recommend(model, chain, dataset)``.
 
-``__main__`` reads the command line, ``model_file`` turns the user's file into a ``training_job``, ``survey`` measures
-in order and fills a ``Report``: ``today``, then ``stages``, then races (``racing``) of the ``candidates`` that a
-``schedule`` selects. ``progress`` shows what is being measured and writes the files.
+``__main__`` reads the command line; ``model_file`` and ``settings`` turn the user's file or objects into a
+``training_job``; ``survey`` measures in order and fills a ``Report``: ``today``, then ``stages``, then races
+(``racing``) of the ``candidates`` that a ``schedule`` selects. ``progress`` shows what is being measured.
 """
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from audioaug.records import Plan, Precision, Report
+
+DEFAULT_BUDGET = 112.0
+QUICK_BUDGET = 20.0
+VERIFY_BUDGET = 6.0
+"""Seconds of measuring. With the start and the end of Python that is about two minutes, 30 seconds, and 15 seconds."""
+
+
+def recommend(
+    model: "torch.nn.Module | Callable[[], torch.nn.Module]",
+    chain: Any = None,
+    dataset: Any = None,
+    *,
+    loss: "Callable[[Any, Any], torch.Tensor] | None" = None,
+    optimizer: Any = None,
+    train_step: Callable[..., Any] | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    targets: Mapping[str | int, Any] | None = None,
+    batch_size: int | None = None,
+    num_workers: int | None = None,
+    sample_rate: int | None = None,
+    clip_seconds: float | None = None,
+    audio_key: str | int | None = None,
+    pad: bool | None = None,
+    lengths: str | int | None = None,
+    precision: "Precision" = "fp32",
+    device: str = "auto",
+    workers: Sequence[int] | None = None,
+    budget: float = DEFAULT_BUDGET,
+    also: Sequence[str] = (),
+    verify: "Plan | None" = None,
+    progress: bool = True,
+) -> "Report":
+    """Measure where the augmentation should run: ``audioaug advise`` for objects at hand.
+
+    A copy of the model is trained (and of its optimizer), so yours does not change, and the global random generators
+    of Python, numpy and torch are restored. The copy needs as much memory as the model.
+
+    Args:
+        model: what to train, or a function that builds it.
+        chain: the augmentation: a ``Chain``, ops, or transforms of audiomentations. Default: a demo chain for speech.
+        dataset: map-style or iterable, or the path of a folder or manifest of audio. Default: demo speech.
+        loss: of (output, batch). Default: cross entropy for class scores, else the mean square of the output.
+        optimizer: an optimizer of the model, or a function that builds one of a model. Default: AdamW.
+        train_step: your own step, of (model, batch, optimizer), instead of ``loss``.
+        collate_fn: as in torch's DataLoader.
+        targets: label transforms, as in ``Loader``.
+        batch_size: examples in a batch. Default: 32.
+        num_workers: the workers that you use today. Default: 0.
+        sample_rate: of the audio, in Hz; needed if ``chain`` has none.
+        clip_seconds: length of the clips of a folder or manifest, in seconds. Default: 1.
+        audio_key: key or position of the audio in an example; detected by default.
+        pad: whether clips of a batch may differ in length; detected by default.
+        lengths: key or position of a clip's own length in an example.
+        precision: fp32, bf16 or fp16; of the default step.
+        device: auto, cpu, cuda, cuda:N or mps.
+        workers: worker counts to consider. Default: by the number of cores.
+        budget: seconds to measure. The default takes about two minutes; 20 is a quick look.
+        also: variants to measure, too: bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations,
+            spawn, forkserver.
+        verify: only compare this plan with what you use today.
+        progress: whether to show what is being measured.
+
+    Returns:
+        The report: ``report.plan`` for ``Loader``, ``print(report)``, ``report.to_html(path)``, ``report.save(path)``.
+        A notebook shows it as a page.
+
+    Raises:
+        ModelFileError: the model cannot be copied, built or trained.
+        ChainError, DataError: the augmentation or the dataset is invalid.
+        UsageError: an argument is out of range.
+        MeasurementError: a measurement failed.
+    """
+    from audioaug.advise.progress import Progress
+    from audioaug.advise.settings import ARGUMENTS, Settings, build_job, copy_of, random_state_kept
+    from audioaug.advise.survey import Options, Survey
+    from audioaug.advise.variants import parse_also
+    from audioaug.engine import check_plan
+    from audioaug.loader.prefetch import as_device
+    from audioaug.process import Interrupt
+
+    model, optimizer = copy_of(model, optimizer)
+    settings = {
+        "augment": chain,
+        "dataset": dataset,
+        "loss": loss,
+        "optimizer": optimizer,
+        "train_step": train_step,
+        "collate_fn": collate_fn,
+        "targets": targets,
+        "batch_size": batch_size,
+        "num_workers": num_workers,
+        "sample_rate": sample_rate,
+        "clip_seconds": clip_seconds,
+        "audio_key": audio_key,
+        "pad": pad,
+        "lengths": lengths,
+    }
+    counts = None if workers is None else tuple(sorted({*workers}))
+    options = Options(budget, counts, verify, parse_also(",".join(also)), fresh=True)
+    with random_state_kept(), Interrupt() as interrupt, Progress(interrupt.check, quiet=not progress) as shown:
+        job = build_job(Settings([(ARGUMENTS, settings)]), lambda: model, as_device(device), precision)
+        if verify is not None:
+            check_plan(job.chain, verify)
+        return Survey(job, options, shown, lambda report: None).run()

@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audioaug.advise import DEFAULT_BUDGET, QUICK_BUDGET, VERIFY_BUDGET
 from audioaug.command import run
 from audioaug.errors import UsageError
-from audioaug.records import Plan, Precision, Report, plan_of, read_record, to_json
+from audioaug.records import Plan, Precision, Report, read_record, to_json
 
 if TYPE_CHECKING:
     from audioaug.advise.progress import Outputs
 
 PRECISIONS = typing.get_args(Precision)
-DEFAULT_BUDGET = 112.0
-QUICK_BUDGET = 20.0
-VERIFY_BUDGET = 6.0
-"""Seconds of measuring. With the start and the end of Python that is about two minutes, 30 seconds, and 15 seconds."""
 LISTENING_SECONDS = 3.0
 NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "audio_key", "precision"
 """The options that determine what is trained."""
@@ -146,7 +143,7 @@ def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> No
     report = _with_what_if(report, options["what_if"])
     outputs.update(report)
     if report.recommendation is not None:
-        outputs.save_plan(plan_of(report.recommendation, report.chain.hash, report.workload.precision))
+        outputs.save_plan(report.plan)
     show(report, options["json_"])
 
 

@@ -1,7 +1,7 @@
 """Clips: which examples are sampled, where their audio is, how long they are, and whether batches need padding."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
@@ -129,23 +129,22 @@ def resizing_op(chain: Chain, samples: int) -> str:
 
 
 def loader_setup(
-    dataset: Any, chain: Chain, audio_key: Field | None, defined: Mapping[str, Any]
+    dataset: Any,
+    chain: Chain,
+    audio_key: Field | None,
+    pad: bool | None,
+    lengths: Field | None,
+    collate_fn: Any,
+    targets: Any,
 ) -> tuple[LoaderSetup, Interval | None, dict[str, str]]:
-    """Return Loader's arguments other than the plan, the shortest and longest clip in seconds, and their sources.
+    """Return Loader's arguments other than the plan, the shortest and longest clip in seconds, and sources.
 
-    Args:
-        dataset: map-style or a stream.
-        chain: the augmentation.
-        audio_key: field of the audio, if the user gives it.
-        defined: public names of the model file.
+    ``audio_key`` and ``pad`` are detected from some examples if they are ``None``; then their source is returned, too.
     """
-    lengths, sources = defined.get("lengths"), dict[str, str]()
+    sources = dict[str, str]()
     clips = inspect_clips(dataset, chain.sample_rate, audio_key, lengths)
-    op = "" if defined.get("collate_fn") else resizing_op(chain, max(clips.samples, default=0))
-    pad = defined.get("pad")
-    if pad is not None:
-        sources["pad"] = "model file"
-    elif pad := clips.differ or bool(op):
+    op = "" if collate_fn else resizing_op(chain, max(clips.samples, default=0))
+    if pad is None and (pad := clips.differ or bool(op)):
         sources["pad"] = "clips of different lengths" if clips.differ else f"{op}, which changes clips' lengths"
     if audio_key is None and isinstance(clips.audio_key, str):
         sources["audio_key"] = "the examples"
@@ -154,7 +153,7 @@ def loader_setup(
         audio_key=clips.audio_key if audio_key is None else audio_key,
         pad=bool(pad),
         lengths=lengths,
-        collate_fn=defined.get("collate_fn") is not None,
-        targets=bool(defined.get("targets")),
+        collate_fn=collate_fn is not None,
+        targets=bool(targets),
     )
     return setup, clips.seconds(chain.sample_rate), sources

@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,27 +12,17 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
 
-from audioaug import ops
-from audioaug.advise.clips import loader_setup
-from audioaug.advise.training_job import TrainingJob, UsualLoss, in_one_line
-from audioaug.audio.demo import SAMPLE_RATE, demo_folder
-from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain, Op, as_chain
+from audioaug.advise.settings import COMMAND_LINE, MODEL_FILE, Settings, build_job
+from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.core import Chain
 from audioaug.errors import (
     AudioaugError,
-    ChainError,
-    DataError,
     ModelFileError,
     UsageError,
     did_you_mean,
-    printable,
 )
-from audioaug.loader.pipeline import check_dataset
-from audioaug.loader.targets import LabelTransforms
 from audioaug.records import AugmentForm, Notice, Precision
-from audioaug.units import format_hz
 
 CALLABLE = ("build_model", "train_step", "collate_fn")
 NUMBERS = ("batch_size", "num_workers", "clip_seconds", "sample_rate")
@@ -81,28 +70,7 @@ def _one_edit_apart(a: str, b: str) -> bool:
     return a[1:] == b[1:] or a[1:] == b or a == b[1:] or swapped
 
 
-CLIP_SECONDS = 1.0
-
-
-def demo_chain(sample_rate: int) -> Chain:
-    """Return a chain for speech in rooms with background noise."""
-    return Chain(
-        [
-            ops.Shift(p=0.5),
-            ops.ApplyImpulseResponse(ir_path=demo_folder("rooms"), p=0.5),
-            ops.AddBackgroundNoise(sounds_path=demo_folder("noise"), p=0.7),
-            ops.LowPassFilter(p=0.3),
-            ops.Gain(p=0.5),
-            ops.TimeMask(p=0.3),
-        ],
-        sample_rate,
-    )
-
-
 MODULE_NAME = "audioaug_model_file"
-
-Definitions = Mapping[str, Any]
-"""The public names of a model file, with their values."""
 
 
 def load_training_job(
@@ -118,7 +86,7 @@ def load_training_job(
     audio_key: str | None = None,
     precision: Precision = "fp32",
 ) -> TrainingJob:
-    """Read the model file and fill in defaults.
+    """Read the model file and fill in defaults; the other arguments are the command line's options.
 
     Raises:
         ModelFileError: the file is missing, raises, or has no trainable model.
@@ -129,67 +97,27 @@ def load_training_job(
     path = path + ".py" if name else path
     module = load_module(path)
     defined = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-    sources: dict[str, str] = {}
-    rate = _pick("sample_rate", sample_rate, defined, None, sources)
-    chain, form = _chain(augment, allow_code, defined, rate, sources)
-    if rate is None:
-        sources["sample_rate"] = sources["augment"]
-    seconds = _number("clip_seconds", _pick("clip_seconds", clip_seconds, defined, CLIP_SECONDS, sources))
-    dataset, data_name = _dataset(data, defined, chain.sample_rate, seconds, sources)
-    is_folder = data_name != type(dataset).__name__
-    if not is_folder:
-        del sources["clip_seconds"]  # lengths come from the dataset
-    is_position = audio_key is not None and audio_key.removeprefix("-").isdecimal()
-    option = int(audio_key) if audio_key is not None and is_position else audio_key
-    key = _pick("audio_key", option, defined, None, sources)
-    _check_loader_arguments(path, defined, chain)
-    setup, clip_lengths, reasons = loader_setup(dataset, chain, key, defined)
-    if key is None:
-        del sources["audio_key"]  # detected from the examples, if at all
-    sources |= reasons
-    network = _model(module, path, name).to(device).train()
-    own_step = defined.get("train_step")
-    sources |= {} if own_step is None else {"train_step": "model file"}
-    return TrainingJob(
-        path=path,
-        model=network,
-        chain=chain,
-        dataset=dataset,
-        batch_size=int(_number("batch_size", _pick("batch_size", batch_size, defined, 32, sources), least=1)),
-        clip_seconds=clip_lengths or (seconds, seconds),
-        device=device,
-        precision=precision,
-        num_workers=int(_number("num_workers", _pick("num_workers", None, defined, 0, sources), least=0)),
-        collate_fn=defined.get("collate_fn"),
-        loss=_pick("loss", None, defined, UsualLoss(), sources if own_step is None else {}),
-        optimizer=_optimizer(defined, network, path, sources),
-        own_step=own_step,
-        setup=replace(
-            setup,
-            augment=form,
-            augment_name=(augment or "augment").rpartition(".py:")[2],
-            allow_code=allow_code,
-            dataset_path=data_name if is_folder and sources["dataset"] != "demo data" else "",
-        ),
-        targets=defined.get("targets"),
-        data_name=data_name,
-        sources=sources,
-        threads=tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads)),
-        notices=tuple(
-            Notice("unknown_name", f"{path} defines {name!r}, which the advisor does not use. Did you mean {known!r}?")
-            for name, known in misspelt(defined)
-        ),
+    options = {
+        "dataset": data,
+        "batch_size": batch_size,
+        "sample_rate": sample_rate,
+        "clip_seconds": clip_seconds,
+        "audio_key": audio_key,
+    }
+    if audio_key is not None and audio_key.removeprefix("-").isdecimal():
+        options["audio_key"] = int(audio_key)
+    chain = None if augment is None else _augment_option(augment, allow_code)
+    layers = ((f"{COMMAND_LINE} ({augment})", {"augment": chain}), (COMMAND_LINE, options), (MODEL_FILE, defined))
+    job = build_job(Settings(layers, path), lambda: _model(module, path, name), device, precision)
+    if augment is not None:
+        form: AugmentForm = job.setup.augment if ".py:" in augment else "yaml"
+        job.setup = replace(job.setup, augment=form, augment_name=augment.rpartition(".py:")[2], allow_code=allow_code)
+    job.threads = tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads))
+    job.notices = tuple(
+        Notice("unknown_name", f"{path} defines {name!r}, which the advisor does not use. Did you mean {known!r}?")
+        for name, known in misspelt(defined)
     )
-
-
-def _check_loader_arguments(path: str, defined: Definitions, chain: Chain) -> None:
-    """Raise ``ModelFileError`` if ``pad`` or ``targets`` has a wrong type."""
-    if not isinstance(defined.get("pad"), bool | None):
-        raise ModelFileError(f"{path}: pad is {defined['pad']!r}, but it must be True or False.")
-    try:
-        LabelTransforms(defined.get("targets"), chain, 0)
-    except UsageError as error:
-        raise ModelFileError(f"{path}: {error.message}", error.next_step) from None
+    return job
 
 
 def load_module(path: str) -> ModuleType:
@@ -230,28 +158,6 @@ def _module_name(path: str) -> str:
     except (ImportError, ValueError):
         return MODULE_NAME
     return name if spec is not None and spec.origin == file else MODULE_NAME
-
-
-def _pick(name: str, option: Any, defined: Definitions, default: Any, sources: dict[str, str]) -> Any:
-    """Return the value from the command line, the model file, or the default, and record the source."""
-    if option is not None:
-        sources[name] = "command line"
-        return option
-    if defined.get(name) is not None:
-        sources[name] = "model file"
-        return defined[name]
-    sources[name] = "default"
-    return default
-
-
-def _number(name: str, value: Any, least: int | None = None) -> float:
-    """Return a number above 0 or, with ``least``, an integer of at least that; raise ``UsageError`` otherwise."""
-    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if least is None and not (real and value > 0):
-        raise UsageError(f"{name} is {value!r}, but it must be a number above 0.")
-    if least is not None and not (real and value >= least and value == int(value)):
-        raise UsageError(f"{name} is {value!r}, but it must be an integer of at least {least}.")
-    return float(value)
 
 
 def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
@@ -309,45 +215,6 @@ def _needs_no_arguments(kind: type) -> bool:
     return True
 
 
-def _chain(
-    augment: str | None, allow_code: bool, defined: Definitions, sample_rate: int | None, sources: dict[str, str]
-) -> tuple[Chain, AugmentForm]:
-    """Return the chain, and the form it was declared in."""
-    declared = defined.get("augment")
-    sources["augment"] = "model file"
-    if augment is not None:
-        sources["augment"] = f"command line ({augment})"
-        declared = _augment_option(augment, allow_code)
-    if declared is None:
-        sources["augment"] = "demo chain"
-        return demo_chain(sample_rate or SAMPLE_RATE), "demo"
-    if isinstance(declared, Chain):
-        form: AugmentForm = "yaml" if augment and ".py:" not in augment else "chain"
-        return _at_rate(declared, sample_rate, sources), form
-    if sample_rate is None:
-        raise ChainError("The augmentation has no sample rate.", "Define `sample_rate` or use --sample-rate.")
-    return as_chain(declared, sample_rate), _form_of(declared)
-
-
-def _form_of(declared: Any) -> AugmentForm:
-    if isinstance(declared, list | tuple):
-        return "ops" if all(isinstance(op, Op) for op in declared) else "audiomentations"
-    return "op" if isinstance(declared, Op) else "audiomentations"
-
-
-def _at_rate(chain: Chain, sample_rate: int | None, sources: dict[str, str]) -> Chain:
-    """Return the chain at the requested rate; raise ``ChainError`` if the model file contradicts itself."""
-    if sample_rate in (None, chain.sample_rate):
-        return chain
-    if sources["sample_rate"] != "command line":
-        raise ChainError(
-            f"The chain's rate is {format_hz(chain.sample_rate)}, but `sample_rate` in the model file is "
-            f"{sample_rate!r}.",
-            "Remove `sample_rate`, or use the same rate for the chain.",
-        )
-    return Chain(chain.ops, sample_rate)
-
-
 def _augment_option(augment: str, allow_code: bool) -> Any:
     path, colon, name = augment.rpartition(":")
     if colon and path.endswith(".py"):
@@ -355,39 +222,3 @@ def _augment_option(augment: str, allow_code: bool) -> Any:
     if augment.endswith((".yaml", ".yml")):
         return Chain.from_yaml(augment, code=allow_code)
     raise UsageError(f"--augment {augment} must be FILE.yaml or FILE.py:NAME.")
-
-
-def _dataset(
-    data: str | None, defined: Definitions, sample_rate: int, seconds: float, sources: dict[str, str]
-) -> tuple[Any, str]:
-    declared = _pick("dataset", data, defined, None, sources)
-    if declared is None:
-        sources["dataset"] = "demo data"
-        declared = demo_folder("speech")
-    if isinstance(declared, str | Path):
-        return AudioFolder(declared, sample_rate, seconds), printable(str(declared))
-    if isinstance(declared, Iterator) and not isinstance(declared, IterableDataset):
-        raise DataError(
-            f"`dataset` ({type(declared).__name__}) is an iterator, which can only be read once.",
-            "Define a class with __iter__ (torch's IterableDataset), or one with __getitem__ and __len__.",
-        )
-    check_dataset(declared)
-    return declared, type(declared).__name__
-
-
-def _optimizer(
-    defined: Definitions, model: torch.nn.Module, path: str, sources: dict[str, str]
-) -> torch.optim.Optimizer:
-    made = _pick("optimizer", None, defined, None, sources)
-    if isinstance(made, torch.optim.Optimizer):
-        return made
-    if made is not None:
-        try:
-            return made(model)
-        except Exception as error:
-            raise ModelFileError(f"{path}: the optimizer cannot be built: {in_one_line(error, path)}") from None
-    sources["optimizer"] = "default (AdamW)"
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise ModelFileError(f"{path}: the model has no parameters to train.")
-    return torch.optim.AdamW(parameters, lr=1e-4)

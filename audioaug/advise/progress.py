@@ -1,4 +1,4 @@
-"""Progress on stderr, and the files that a report is written to."""
+"""Progress on a terminal or in a notebook, and the files that a report is written to."""
 
 import os
 import sys
@@ -17,15 +17,17 @@ from audioaug.writing import check_writable, write_file
 
 
 class Progress:
-    """Show the current stage on stderr (bars on a terminal, else a line a stage) and call ``check`` regularly.
+    """Show the current stage and call ``check`` regularly.
 
-    ``quiet`` shows nothing.
+    A terminal gets bars, a notebook one line under the cell, anything else a line a stage on stderr; ``quiet`` shows
+    nothing.
     """
 
     def __init__(self, check: Callable[[], None] = lambda: None, quiet: bool = False) -> None:
         self._bars: Any = None
+        self._line = None if quiet else notebook_line()
         self._check, self._quiet = check, quiet
-        if not quiet and sys.stderr.isatty():
+        if not quiet and self._line is None and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bars
@@ -41,24 +43,48 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bars is not None:
             self._bars.stop()
+        if self._line is not None:
+            self._line("")
 
     @contextmanager
     def stage(self, name: str, seconds: float) -> Iterator[Callable[..., None]]:
         """Show a stage that takes about ``seconds``; call the yielded function as it advances."""
         begin = time.monotonic()
         task = None if self._bars is None else self._bars.add_task(name, total=seconds)
-        if task is None and not self._quiet:
+        if self._line is not None:
+            self._line(f"{name} ...")
+        elif task is None and not self._quiet:
             print(f"{name} ...", file=sys.stderr, flush=True)
 
         def tick(*_: object) -> None:
             self._check()
+            spent = time.monotonic() - begin
             if task is not None:
-                self._bars.update(task, completed=min(seconds, time.monotonic() - begin))
+                self._bars.update(task, completed=min(seconds, spent))
+            if self._line is not None:
+                self._line(f"{name}: {spent:.0f} of about {max(seconds, spent):.0f} s")
 
         yield tick
         self._check()
         if task is not None:
             self._bars.update(task, completed=seconds)
+
+
+def notebook_line() -> Callable[[str], None] | None:
+    """Return a function that replaces one line under the current cell; ``None`` outside a notebook."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import Pretty, display
+
+    line, shown = display(Pretty(""), display_id=True), [""]
+
+    def replace_line(text: str) -> None:
+        if text != shown[0]:
+            shown[0] = text
+            line.update(Pretty(text))
+
+    return replace_line
 
 
 @contextmanager

@@ -59,8 +59,8 @@ class TrainingJob:
 
     @property
     def name(self) -> str:
-        """The model file without its folder."""
-        return Path(self.path).name
+        """The model file without its folder; the model's class if there is no file."""
+        return Path(self.path).name or type(self.model).__name__
 
     @property
     def pad(self) -> bool:

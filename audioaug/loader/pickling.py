@@ -14,9 +14,11 @@ import io
 import pickle
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -134,10 +136,21 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f".{name}", inner) for name, inner in vars(value).items())
 
 
+class _StrictPickler(ForkingPickler):
+    """Also refuses what a new process cannot import: classes and functions of a notebook, which has no file."""
+
+    def persistent_id(self, value: Any) -> None:
+        """Raise ``PicklingError`` for such a class or function."""
+        main = sys.modules["__main__"]
+        has_file = main.__spec__ is not None or Path(getattr(main, "__file__", "") or "-").is_file()
+        if not has_file and isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            raise pickle.PicklingError(f"{value.__qualname__} is defined in a notebook or an interactive session")
+
+
 def _pickling_error(value: Any) -> str:
     """Return why an object cannot be pickled, in one line; empty if it can be."""
     try:
-        ForkingPickler.dumps(value)
+        _StrictPickler.dumps(value)
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, ValueError, OSError) as error:
         return first_line(error)
     return ""

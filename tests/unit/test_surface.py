@@ -38,6 +38,7 @@ EXPORTED = {
     "errors",
     "ops",
     "prefetch",
+    "recommend",
     "split",
 }
 HEAVY = (

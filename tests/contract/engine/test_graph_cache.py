@@ -18,7 +18,7 @@ from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug import Chain, Loader, Plan, build_device, ops, split
-from audioaug.advise.model_file import demo_chain
+from audioaug.advise.settings import demo_chain
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.engine import device as device_build
 from audioaug.engine import graph_backends

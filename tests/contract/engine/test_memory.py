@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from audioaug import Chain, build_device, ops
-from audioaug.advise.model_file import demo_chain
+from audioaug.advise.settings import demo_chain
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.measure import peak_extra_bytes
 from audioaug.verify.material import demo_arguments

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from audioaug import Chain, build_device, ops
-from audioaug.advise.model_file import demo_chain
+from audioaug.advise.settings import demo_chain
 from audioaug.audio.bank import open_bank
 from audioaug.core import REGISTRY
 from audioaug.dsp import dispatch

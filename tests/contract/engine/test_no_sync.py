@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug import Chain, build_device, ops
-from audioaug.advise.model_file import demo_chain
+from audioaug.advise.settings import demo_chain
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.measure import trace
 from audioaug.verify.material import variants

@@ -1,0 +1,259 @@
+"""Settings: the parts of a training job by name, from the command line, a model file or arguments, else defaults."""
+
+import copy
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+from audioaug import ops
+from audioaug.advise.clips import loader_setup
+from audioaug.advise.training_job import TrainingJob, UsualLoss, in_one_line
+from audioaug.audio.demo import SAMPLE_RATE, demo_folder
+from audioaug.audio.folder import AudioFolder
+from audioaug.core import Chain, Op, as_chain
+from audioaug.errors import ChainError, DataError, ModelFileError, UsageError, printable
+from audioaug.loader.pipeline import check_dataset
+from audioaug.loader.targets import LabelTransforms
+from audioaug.records import AugmentForm, Precision
+from audioaug.units import format_hz
+
+BATCH_SIZE = 32
+CLIP_SECONDS = 1.0
+COMMAND_LINE, MODEL_FILE, ARGUMENTS = "command line", "model file", "arguments"
+"""Where a value may come from."""
+
+
+class Settings:
+    """Values by name; ``sources`` records where each one that was picked came from.
+
+    Args:
+        layers: pairs of an origin and its values, the most important first. ``None`` is the same as undefined.
+        path: of the model file, for messages; empty if there is none.
+    """
+
+    def __init__(self, layers: Sequence[tuple[str, Mapping[str, Any]]], path: str = "") -> None:
+        self.layers, self.path = layers, path
+        self.sources: dict[str, str] = {}
+
+    @property
+    def prefix(self) -> str:
+        """The start of messages: the model file, if there is one."""
+        return f"{self.path}: " if self.path else ""
+
+    def get(self, name: str) -> Any:
+        """Return a value; ``None`` if it is not set."""
+        return next((values[name] for _, values in self.layers if values.get(name) is not None), None)
+
+    def pick(self, name: str, default: Any = None) -> Any:
+        """Return a value and record its source; nothing is recorded if there is none."""
+        for origin, values in (*self.layers, ("default", {name: default})):
+            if values.get(name) is not None:
+                self.sources[name] = origin
+                return values[name]
+        return None
+
+    def number(self, name: str, default: float, least: int | None = None) -> float:
+        """Return a number above 0 or, with ``least``, an integer of at least that; raise ``UsageError`` otherwise."""
+        value = self.pick(name, default)
+        real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if least is None and not (real and value > 0):
+            raise UsageError(f"{name} is {value!r}, but it must be a number above 0.")
+        if least is not None and not (real and value >= least and value == int(value)):
+            raise UsageError(f"{name} is {value!r}, but it must be an integer of at least {least}.")
+        return float(value)
+
+
+def build_job(
+    settings: Settings, build_model: Callable[[], torch.nn.Module], device: torch.device, precision: Precision
+) -> TrainingJob:
+    """Return the job, with defaults for everything that is not set.
+
+    Raises:
+        ModelFileError: the model cannot be trained, or its optimizer cannot be built.
+        ChainError, DataError: the augmentation or the dataset is invalid.
+        UsageError: a number is out of range.
+    """
+    sources = settings.sources
+    chain, form = _chain(settings)
+    seconds = settings.number("clip_seconds", CLIP_SECONDS)
+    dataset, data_name, folder = _dataset(settings, chain.sample_rate, seconds)
+    if not isinstance(dataset, AudioFolder):
+        del sources["clip_seconds"]  # lengths come from the dataset
+    collate_fn, targets = settings.get("collate_fn"), _targets(settings, chain)
+    setup, clip_lengths, reasons = loader_setup(
+        dataset,
+        chain,
+        audio_key=settings.pick("audio_key"),
+        pad=_pad(settings),
+        lengths=settings.get("lengths"),
+        collate_fn=collate_fn,
+        targets=targets,
+    )
+    sources |= reasons
+    model = build_model().to(device).train()
+    own_step = settings.pick("train_step")
+    return TrainingJob(
+        path=settings.path,
+        model=model,
+        chain=chain,
+        dataset=dataset,
+        batch_size=int(settings.number("batch_size", BATCH_SIZE, least=1)),
+        clip_seconds=clip_lengths or (seconds, seconds),
+        device=device,
+        precision=precision,
+        num_workers=int(settings.number("num_workers", 0, least=0)),
+        collate_fn=collate_fn,
+        loss=UsualLoss() if own_step is not None else settings.pick("loss", UsualLoss()),
+        optimizer=_optimizer(settings, model),
+        own_step=own_step,
+        setup=replace(setup, augment=form, dataset_path=folder),
+        targets=targets,
+        data_name=data_name,
+        sources=sources,
+    )
+
+
+def demo_chain(sample_rate: int) -> Chain:
+    """Return a chain for speech in rooms with background noise."""
+    return Chain(
+        [
+            ops.Shift(p=0.5),
+            ops.ApplyImpulseResponse(ir_path=demo_folder("rooms"), p=0.5),
+            ops.AddBackgroundNoise(sounds_path=demo_folder("noise"), p=0.7),
+            ops.LowPassFilter(p=0.3),
+            ops.Gain(p=0.5),
+            ops.TimeMask(p=0.3),
+        ],
+        sample_rate,
+    )
+
+
+def _chain(settings: Settings) -> tuple[Chain, AugmentForm]:
+    """Return the chain, and the form it was declared in."""
+    declared, rate, sources = settings.pick("augment"), settings.pick("sample_rate"), settings.sources
+    if declared is None:
+        sources["augment"] = "demo chain"
+    sources.setdefault("sample_rate", sources["augment"])
+    if declared is None:
+        return demo_chain(rate or SAMPLE_RATE), "demo"
+    if isinstance(declared, Chain):
+        return _at_rate(declared, rate, settings), "chain"
+    if rate is None:
+        what_to_do = "Define `sample_rate` or use --sample-rate." if settings.path else "Give sample_rate=, in Hz."
+        raise ChainError("The augmentation has no sample rate.", what_to_do)
+    return as_chain(declared, rate), _form_of(declared)
+
+
+def _form_of(declared: Any) -> AugmentForm:
+    if isinstance(declared, list | tuple):
+        return "ops" if all(isinstance(op, Op) for op in declared) else "audiomentations"
+    return "op" if isinstance(declared, Op) else "audiomentations"
+
+
+def _at_rate(chain: Chain, rate: int | None, settings: Settings) -> Chain:
+    """Return the chain at the requested rate; raise ``ChainError`` if the definitions contradict each other."""
+    if rate in (None, chain.sample_rate):
+        return chain
+    if settings.sources["sample_rate"] != COMMAND_LINE:
+        where = " in the model file" if settings.path else ""
+        raise ChainError(
+            f"The chain's rate is {format_hz(chain.sample_rate)}, but `sample_rate`{where} is {rate!r}.",
+            "Remove `sample_rate`, or use the same rate for the chain.",
+        )
+    return Chain(chain.ops, rate)
+
+
+def _dataset(settings: Settings, sample_rate: int, seconds: float) -> tuple[Any, str, str]:
+    """Return the dataset, its name, and the user's folder or manifest; empty if the dataset is an object."""
+    declared = settings.pick("dataset")
+    if declared is None:
+        settings.sources["dataset"] = "demo data"
+        folder = demo_folder("speech")
+        return AudioFolder(folder, sample_rate, seconds), printable(str(folder)), ""
+    if isinstance(declared, str | Path):
+        return AudioFolder(declared, sample_rate, seconds), printable(str(declared)), printable(str(declared))
+    if isinstance(declared, Iterator) and not isinstance(declared, IterableDataset):
+        raise DataError(
+            f"`dataset` ({type(declared).__name__}) is an iterator, which can only be read once.",
+            "Define a class with __iter__ (torch's IterableDataset), or one with __getitem__ and __len__.",
+        )
+    check_dataset(declared)
+    return declared, type(declared).__name__, ""
+
+
+def _pad(settings: Settings) -> bool | None:
+    pad = settings.pick("pad")
+    if not isinstance(pad, bool | None):
+        raise ModelFileError(f"{settings.prefix}pad is {pad!r}, but it must be True or False.")
+    return pad
+
+
+def _targets(settings: Settings, chain: Chain) -> Any:
+    targets = settings.get("targets")
+    try:
+        LabelTransforms(targets, chain, 0)
+    except UsageError as error:
+        raise ModelFileError(f"{settings.prefix}{error.message}", error.next_step) from None
+    return targets
+
+
+def _optimizer(settings: Settings, model: torch.nn.Module) -> torch.optim.Optimizer:
+    made = settings.pick("optimizer")
+    if isinstance(made, torch.optim.Optimizer):
+        return made
+    if made is not None:
+        try:
+            return made(model)
+        except Exception as error:
+            reason = in_one_line(error, settings.path)
+            raise ModelFileError(f"{settings.prefix}the optimizer cannot be built: {reason}") from None
+    settings.sources["optimizer"] = "default (AdamW)"
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise ModelFileError(f"{settings.prefix}the model has no parameters to train.")
+    return torch.optim.AdamW(parameters, lr=1e-4)
+
+
+def copy_of(model: Any, optimizer: Any) -> tuple[torch.nn.Module, Any]:
+    """Return a model and an optimizer to train in place of the user's; a function is called to build the model.
+
+    Raises:
+        ModelFileError: the model cannot be copied or built.
+        UsageError: ``model`` is neither a model nor a function, or the optimizer belongs to another model.
+    """
+    is_model, is_optimizer = isinstance(model, torch.nn.Module), isinstance(optimizer, torch.optim.Optimizer)
+    if not is_model and (not callable(model) or is_optimizer):
+        what = "the optimizer belongs to a model, but `model` is a function" if callable(model) else "it is no model"
+        raise UsageError(f"`model` is {model!r}: {what}.", "Give a torch.nn.Module and an optimizer of its parameters.")
+    if is_optimizer:
+        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if not trained <= {id(parameter) for parameter in model.parameters()}:
+            raise UsageError("The optimizer trains parameters that are not the model's.", "Give one of this model.")
+    try:
+        if not is_model:
+            return model(), optimizer
+        return copy.deepcopy((model, optimizer)) if is_optimizer else (copy.deepcopy(model), optimizer)
+    except Exception as error:
+        reason, done = in_one_line(error, ""), "copied" if is_model else "built"
+        raise ModelFileError(f"The model cannot be {done}: {reason}", "Give a function that builds it.") from None
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Restore the global random generators of Python, numpy and torch at the end."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)

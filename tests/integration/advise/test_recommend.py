@@ -1,0 +1,88 @@
+"""The advisor from Python: the same survey as the command line, for objects at hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from audioaug import Chain, Loader, Plan, Report, ops, recommend
+from audioaug.errors import PlanError, UsageError
+from tests.helpers.planted_time import CLOCK, Clips
+
+pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
+
+CHAIN = Chain([ops.Gain(p=1.0), ops.LowPassFilter(p=1.0)], 16000)
+MODEL_FILE = """
+from audioaug import Chain, ops
+from tests.helpers.planted_time import CLOCK, Clips
+dataset = Clips(0.001)
+augment = Chain([ops.Gain(p=1.0), ops.LowPassFilter(p=1.0)], 16000)
+def loss(output, batch):
+    CLOCK.advance(0.004)
+    return output.mean()
+"""
+
+
+class Tiny(nn.Module):
+    """A model of a few parameters, as in the model files of these tests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(1, 12)
+
+    def forward(self, x_BCT: torch.Tensor) -> torch.Tensor:
+        return self.head(x_BCT.square().mean(dim=-1))
+
+
+def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    CLOCK.advance(0.004)
+    return output.mean()
+
+
+def names(report: Report) -> set[str]:
+    return {candidate.name for candidate in report.candidates}
+
+
+@pytest.mark.usefixtures("planted_time")
+def test_objects_get_the_survey_of_a_model_file(advise, model, here: Path) -> None:
+    arguments = ("--model", model(MODEL_FILE), "--budget", "30", "--workers", "0,1", "--json", "report.json")
+    assert advise(*arguments, "--plan", "plan.json").code == 0
+    by_file = Report.load(here / "report.json")
+    report = recommend(Tiny(), CHAIN, Clips(0.001), loss=loss, batch_size=4, budget=30, workers=[1, 0], progress=False)
+    assert names(report) == names(by_file) and report.chain == by_file.chain
+    assert by_file.plan == Plan.load(here / "plan.json") and report.plan.num_workers == by_file.plan.num_workers == 1
+    assert (report.workload.model, report.workload.dataset) == ("Tiny", "Clips")
+    assert report.workload.sources["loss"] == "arguments" and report.workload.sources["optimizer"] == "default (AdamW)"
+
+
+def test_a_real_run_changes_neither_model_nor_random_state(here: Path, capsys) -> None:
+    model = Tiny()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before, state, dataset = model.head.weight.clone(), torch.get_rng_state(), [torch.randn(1, 4000)] * 16
+    report = recommend(model.eval(), CHAIN, dataset, optimizer=optimizer, batch_size=4, workers=[0, 1], budget=2)
+    assert torch.equal(model.head.weight, before) and not model.training and model.head.weight.grad is None
+    assert not optimizer.state and not torch.equal(torch.get_rng_state(), state)  # the clips above drew from it
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("ceiling and current configuration ...\n")
+    batch = next(iter(Loader(dataset, CHAIN, report.plan, batch_size=4, device="cpu")))
+    assert batch.shape == (4, 1, 4000)
+    assert report.to_html(here / "report.html") == (here / "report.html").read_text(encoding="utf-8")
+    assert report.verdict[:40] in str(report) and "<iframe srcdoc=" in report._repr_html_()
+    report.save(here / "report.json")
+    assert Report.load(here / "report.json") == report
+
+
+@pytest.mark.usefixtures("planted_time")
+def test_a_plan_can_be_verified_and_one_of_another_chain_is_refused() -> None:
+    both = {"loss": loss, "batch_size": 4, "progress": False}
+    report = recommend(Tiny(), CHAIN, Clips(0.001), **both, budget=6, verify=Plan(cut=0, num_workers=1))
+    assert {(each.cut, each.num_workers) for each in report.candidates} == {(2, 0), (0, 1)}
+    other = Plan(chain_hash=Chain([ops.Clip()], 16000).hash)
+    with pytest.raises(PlanError):
+        recommend(Tiny(), CHAIN, Clips(0.001), **both, verify=other)
+
+
+def test_an_unfinished_report_has_no_plan(report: Report) -> None:
+    with pytest.raises(UsageError, match="This report has no recommendation: its run did not finish"):
+        Report(report.host, report.chain, report.workload).plan  # noqa: B018
