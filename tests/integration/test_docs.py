@@ -268,3 +268,10 @@ def test_readme_and_documentation_name_each_other() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     linked = re.findall(r"\]\((docs/[^)]+\.md)\)", readme)
     assert len(linked) >= 5 and all((ROOT / link).exists() for link in linked)
+
+
+def test_the_advisor_runs_from_python_as_documented(tmp_path: Path) -> None:
+    files = files_of("advisor.md")
+    (tmp_path / "from_python.py").write_text(files["from_python.py"].replace("budget=20", "budget=2"), encoding="utf-8")
+    assert "What each transform costs alone" in run("from_python.py", cwd=tmp_path)
+    assert audioaug.Report.load(tmp_path / "report.json").complete

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
+from nbclient import NotebookClient
 from torch import nn
 
 from audioaug import Chain, Loader, Plan, Report, ops, recommend
@@ -16,10 +18,10 @@ CHAIN = Chain([ops.Gain(p=1.0), ops.LowPassFilter(p=1.0)], 16000)
 MODEL_FILE = """
 from audioaug import Chain, ops
 from tests.helpers.planted_time import CLOCK, Clips
-dataset = Clips(0.001)
+dataset = Clips(0.02)
 augment = Chain([ops.Gain(p=1.0), ops.LowPassFilter(p=1.0)], 16000)
 def loss(output, batch):
-    CLOCK.advance(0.004)
+    CLOCK.advance(0.08)
     return output.mean()
 """
 
@@ -36,7 +38,7 @@ class Tiny(nn.Module):
 
 
 def loss(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-    CLOCK.advance(0.004)
+    CLOCK.advance(0.08)
     return output.mean()
 
 
@@ -46,10 +48,10 @@ def names(report: Report) -> set[str]:
 
 @pytest.mark.usefixtures("planted_time")
 def test_objects_get_the_survey_of_a_model_file(advise, model, here: Path) -> None:
-    arguments = ("--model", model(MODEL_FILE), "--budget", "30", "--workers", "0,1", "--json", "report.json")
+    arguments = ("--model", model(MODEL_FILE), "--budget", "60", "--workers", "0,1", "--json", "report.json")
     assert advise(*arguments, "--plan", "plan.json").code == 0
     by_file = Report.load(here / "report.json")
-    report = recommend(Tiny(), CHAIN, Clips(0.001), loss=loss, batch_size=4, budget=30, workers=[1, 0], progress=False)
+    report = recommend(Tiny(), CHAIN, Clips(0.02), loss=loss, batch_size=4, budget=60, workers=[1, 0], progress=False)
     assert names(report) == names(by_file) and report.chain == by_file.chain
     assert by_file.plan == Plan.load(here / "plan.json") and report.plan.num_workers == by_file.plan.num_workers == 1
     assert (report.workload.model, report.workload.dataset) == ("Tiny", "Clips")
@@ -76,11 +78,48 @@ def test_a_real_run_changes_neither_model_nor_random_state(here: Path, capsys) -
 @pytest.mark.usefixtures("planted_time")
 def test_a_plan_can_be_verified_and_one_of_another_chain_is_refused() -> None:
     both = {"loss": loss, "batch_size": 4, "progress": False}
-    report = recommend(Tiny(), CHAIN, Clips(0.001), **both, budget=6, verify=Plan(cut=0, num_workers=1))
+    report = recommend(Tiny(), CHAIN, Clips(0.02), **both, budget=6, verify=Plan(cut=0, num_workers=1))
     assert {(each.cut, each.num_workers) for each in report.candidates} == {(2, 0), (0, 1)}
     other = Plan(chain_hash=Chain([ops.Clip()], 16000).hash)
     with pytest.raises(PlanError):
-        recommend(Tiny(), CHAIN, Clips(0.001), **both, verify=other)
+        recommend(Tiny(), CHAIN, Clips(0.02), **both, verify=other)
+
+
+NOTEBOOK = """
+import torch
+from torch import nn
+import audioaug
+from IPython.display import Pretty
+from audioaug import ops
+
+shown, update = [], Pretty.__init__
+Pretty.__init__ = lambda self, text: (shown.append(text), update(self, text))[0]
+
+
+class Clips(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return torch.full((1, 4000), 0.1), index % 2
+
+
+model = nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(1, 2))
+chain = [ops.Gain(p=1.0)]
+report = audioaug.recommend(model, chain, Clips(), sample_rate=16000, batch_size=4, workers=[0, 1], budget=2)
+print(shown)
+"""
+
+
+def test_a_notebook_shows_one_line_of_progress_and_the_report_as_a_page() -> None:
+    cells = [nbformat.v4.new_code_cell(text) for text in (NOTEBOOK, "report")]
+    NotebookClient(notebook := nbformat.v4.new_notebook(cells=cells), timeout=600, kernel_name="python3").execute()
+    ran, shown = (cell.outputs for cell in notebook.cells)
+    texts = [output.text for output in ran if output.output_type == "stream" and output.name == "stdout"]
+    assert "ceiling and current configuration: " in texts[0] and " of about " in texts[0]
+    assert texts[0].rstrip().endswith("'']")  # the line is empty at the end
+    assert not [output for output in ran if output.output_type == "stream" and output.name == "stderr"]
+    assert "<iframe srcdoc=" in shown[0].data["text/html"]
 
 
 def test_an_unfinished_report_has_no_plan(report: Report) -> None:
