@@ -222,16 +222,21 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Where one training step's time goes, in milliseconds."""
+    """Where one training step's time goes, in milliseconds.
+
+    ``wait_ms``: the training loop blocks on the next batch. ``contention_ms``: what the step takes beyond the model and
+    the augmentation without waiting, since workers, threads or other programs compete for cores.
+    """
 
     model_ms: float
     augment_ms: float
     wait_ms: float
+    contention_ms: float = 0.0
 
     @property
     def total_ms(self) -> float:
         """The whole step."""
-        return self.model_ms + self.augment_ms + self.wait_ms
+        return self.model_ms + self.augment_ms + self.wait_ms + self.contention_ms
 
 
 @dataclass(frozen=True)

@@ -59,15 +59,26 @@ from audioaug.advise.stages import (
 from audioaug.advise.today import Memory, measure_today
 from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, workload
 from audioaug.advise.variants import VariantRequest, measure_also, race_starts, raced_engines, why_no_graph
-from audioaug.decide.recommend import leave_as_it_is, may_leave, recommend
+from audioaug.decide.predict import best_threads
+from audioaug.decide.recommend import is_impossible, leave_as_it_is, may_leave, recommend
 from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
 from audioaug.decide.what_if import crossovers, variant_sentences
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader.prefetch import tensors
 from audioaug.measure import clock_for, effective_cores, host_facts
-from audioaug.records import Candidate, DeviceEngine, Measurement, Notice, Plan, Report, read_record, write_record
-from audioaug.units import Seconds, format_seconds
+from audioaug.records import (
+    Candidate,
+    Ceiling,
+    DeviceEngine,
+    Measurement,
+    Notice,
+    Plan,
+    Report,
+    read_record,
+    write_record,
+)
+from audioaug.units import Seconds, format_ms, format_seconds, plural
 
 CHANGING = ("ram_available_bytes", "effective_cores")
 """Host facts that differ between runs on the same machine."""
@@ -132,6 +143,12 @@ NOT_FINITE = (
     "labels and the precision."
 )
 
+FEWER_THREADS = 0.03
+"""Share of the budget to time the step on fewer threads before it is left as it is."""
+
+IMPOSSIBLE = 0.03
+"""Share of the budget to measure the ceiling again if a candidate was faster."""
+
 TWO_CANDIDATES = 2
 """Factor on the budget if only a plan and today's configuration race: blocks can be longer."""
 
@@ -184,7 +201,7 @@ class Survey:
         if self.options.verify is not None:
             return self._finish(self._verify(self.options.verify))
         measurements = self._measure_today(self.budget.seconds_for("today"))
-        if may_leave(*(measurements[name] for name in (self.today.name, CEILING))):
+        if may_leave(*(measurements[name] for name in (self.today.name, CEILING))) and not self._fewer_threads_help():
             return self._finish(leave_as_it_is(self._with_cost()))
         self._measure_cores()
         cache = Cache(self._fingerprint())
@@ -248,6 +265,16 @@ class Survey:
             self._notice("not_finite", f"{reason}{NOT_FINITE}")
         return measured
 
+    def _fewer_threads_help(self) -> bool:
+        """Return whether the step is significantly faster on fewer threads, which it can be without any waiting."""
+        usual = self.report.host.torch_threads
+        if self.report.host.has_gpu or usual == 1:
+            return False
+        with self.progress.stage("the step on fewer threads", seconds := FEWER_THREADS * self.options.budget):
+            self._add(stages=steps_on_threads(self.bench, {usual, max(1, usual // 2), 1}, seconds))
+        self._lower_ceiling()
+        return best_threads(self.report) < usual
+
     def _measure_cores(self) -> None:
         """Measure the effective number of cores, which predictions use."""
         host = self.report.host
@@ -264,7 +291,9 @@ class Survey:
         seconds, bench, usual = self.budget.seconds_for("device"), self.bench, self.report.host.torch_threads
         with self.progress.stage("each transform on the device", seconds) as tick:
             counts = thread_counts(self.report, self.counts.possible)
-            self._add(stages=steps_on_threads(bench, {usual, *counts}, 0.1 * seconds))
+            known = {stage.engine for stage in self.report.stages if stage.where == "model"}
+            if unknown := {count for count in {usual, *counts} if plural(count, "thread") not in known}:
+                self._add(stages=steps_on_threads(bench, unknown, 0.1 * seconds))
             self._lower_ceiling()
             counts = thread_counts(self.report, self.counts.possible)
             parts = parts_to_time(bench, counts)
@@ -361,8 +390,29 @@ class Survey:
     def _decide(self, candidates: Sequence[Candidate], measurements: Mapping[str, Measurement]) -> Report:
         """Add the results of the race (today's configuration comes first) and choose a candidate."""
         self._grow(**after_race(self.report, self.racer, candidates, measurements))
+        self._check_ceiling()
         self._grow(candidates=refined(self.report))
         return recommend(self._with_cost(), measurements, self.racer.margin)
+
+    def _check_ceiling(self) -> None:
+        """Measure the ceiling again if a candidate was faster, which is impossible; report those that still are."""
+        ceiling = self.report.ceiling
+        if ceiling is None or not any(is_impossible(self.report, each) for each in self.report.candidates):
+            return
+        threads = ceiling.threads or self.report.host.torch_threads
+        with self.progress.stage("the ceiling again", seconds := IMPOSSIBLE * self.options.budget):
+            again = steps_alone(self.bench, threads, seconds)
+        if again.ms < ceiling.step_ms:
+            rate = 1e3 * self.job.batch_size / again.ms
+            self._grow(ceiling=Ceiling(again.ms, again.ci_ms, rate, ceiling.threads, again.samples_ms))
+            self._grow(current=with_stall(self.report, self.today))
+        for each in self.report.candidates:
+            if is_impossible(self.report, each):
+                self._notice(
+                    "impossible_result",
+                    f"{each.name} was measured at {format_ms(each.measured_ms or 0.0)} a step, below the model alone "
+                    f"({format_ms(again.ms)}): the load of the machine changed. It is not recommended; run this again.",
+                )
 
     # The report
 

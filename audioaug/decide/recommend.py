@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import get_args
 
+from audioaug.decide.ablation import evidence, single_changes
+from audioaug.decide.causes.case import is_timed
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK, causes, stall
 from audioaug.decide.predict import device_ms
 from audioaug.decide.race import MARGIN, Ratio, paired_ratio, ties
@@ -33,7 +35,9 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
     assert report.current is not None and report.ceiling is not None
     current = report.current
     raced = {candidate.name: candidate for candidate in report.candidates if candidate.status == "raced"}
-    eligible = {name for name, candidate in raced.items() if candidate.device_engine not in NEVER_RECOMMENDED}
+    eligible = {
+        name for name, candidate in raced.items() if name == current.name or _may_be_recommended(report, candidate)
+    }
     close = ties({name: found for name, found in measurements.items() if name in eligible}, margin)
     chosen = _pick([raced[name] for name in close], current)
     report = replace(report, break_even_steps=_break_even(report, chosen))
@@ -43,7 +47,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
     found = Recommendation(
         **asdict(chosen),
         tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
-        because=cause.text,
+        because=" ".join(filter(None, (cause.text, evidence(current, single_changes(report, current, chosen))))),
         margin=margin,
     )
     verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
@@ -52,8 +56,8 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
         verdict=verdict + _tie_words(found),
         cause=cause.id,
         recommendation=found,
-        before=allocation(report, current),
-        after=allocation(report, chosen),
+        before=allocation(report, current, measurements.get(current.name)),
+        after=allocation(report, chosen, measurements.get(chosen.name)),
         notices=_with_causes(report, others),
     )
 
@@ -62,14 +66,16 @@ def leave_as_it_is(report: Report) -> Report:
     """Return the report of an early exit: the current configuration is too close to the ceiling to be improved."""
     assert report.current is not None and report.ceiling is not None
     cause, *others = causes(report, report.current)
+    measured = next((each for each in report.measurements if each.candidate == report.current.name), None)
+    parts = allocation(report, report.current, measured)
     return replace(
         report,
         verdict=_leave(report),
         cause=cause.id,
         candidates=(report.current,),
         recommendation=Recommendation(**asdict(report.current), because=cause.text),
-        before=allocation(report, report.current),
-        after=allocation(report, report.current),
+        before=parts,
+        after=parts,
         notices=_with_causes(report, others),
     )
 
@@ -77,6 +83,17 @@ def leave_as_it_is(report: Report) -> Report:
 def may_leave(current: Measurement, ceiling: Measurement) -> bool:
     """Return whether the current configuration's stall is significantly below 2 %."""
     return 1 - 1 / paired_ratio(current, ceiling).high <= NOT_THE_BOTTLENECK
+
+
+def _may_be_recommended(report: Report, candidate: Candidate) -> bool:
+    return candidate.device_engine not in NEVER_RECOMMENDED and not is_impossible(report, candidate)
+
+
+def is_impossible(report: Report, candidate: Candidate) -> bool:
+    """Return whether a candidate's step was measured below the ceiling, which it contains, beyond both intervals."""
+    if report.ceiling is None or candidate.measured_ci_ms is None:
+        return False
+    return candidate.measured_ci_ms[1] * (1 + MARGIN) < report.ceiling.ci_ms[0]
 
 
 def without_waiting(today: Measurement, name: str) -> Measurement:
@@ -88,14 +105,23 @@ def without_waiting(today: Measurement, name: str) -> Measurement:
     return replace(today, candidate=name, step=Timing(model), wait=Timing((0.0,) * len(model)))
 
 
-def allocation(report: Report, candidate: Candidate) -> Allocation | None:
-    """Split a candidate's measured step into model, augmentation on the device, and waiting for data."""
+def allocation(report: Report, candidate: Candidate, measured: Measurement | None = None) -> Allocation | None:
+    """Split a candidate's measured step into model, augmentation on the device, waiting for data, and contention.
+
+    ``measured``: its blocks, with the time that the training loop blocked on a batch. On a CPU that includes the
+    augmentation on the device. Without them, all that is left is waiting.
+    """
     if report.ceiling is None or candidate.measured_ms is None:
         return None
     model = min(report.ceiling.step_ms, candidate.measured_ms)
     device = device_ms(report, replace(candidate, threads=report.ceiling.threads or None))
     augment = min(max(0.0, device[1] - report.ceiling.step_ms) if device else 0.0, candidate.measured_ms - model)
-    return Allocation(model, augment, candidate.measured_ms - model - augment)
+    rest = candidate.measured_ms - model - augment
+    if measured is None or not is_timed(measured):
+        return Allocation(model, augment, rest)
+    blocked = measured.wait.ms - (0.0 if report.host.has_gpu else augment)
+    wait = min(max(0.0, blocked), rest)
+    return Allocation(model, augment, wait, rest - wait)
 
 
 def _pick(ties: list[Candidate], current: Candidate) -> Candidate:

@@ -143,12 +143,12 @@ class Stages:
         return np.maximum(step + part + share * max(more, -whole.ms_per_batch), step)
 
     def step(self, threads: int) -> Array | None:
-        """Return the model's step with this many threads."""
+        """Return the model's step with this many threads; never below the ceiling, its fastest."""
         ceiling = self.report.ceiling
         if ceiling is None:
             return None
         found = self._array(ceiling.step_ms, ceiling.ci_ms, ceiling.samples_ms)
-        return found * self._slowdown(self._ceiling_threads, threads)
+        return found * max(self._slowdown(self._ceiling_threads, threads), 1.0)
 
     @property
     def _ceiling_threads(self) -> int:

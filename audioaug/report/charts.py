@@ -13,11 +13,16 @@ from audioaug.report.costs import OpCost
 from audioaug.report.parts import Bars, Part
 from audioaug.units import format_ms
 
-Share = Literal["model", "augment", "wait"]
+Share = Literal["model", "augment", "wait", "contention"]
 
-CHARACTERS: dict[Share, str] = {"model": "#", "augment": "=", "wait": "."}
-WORDS: dict[Share, str] = {"model": "model", "augment": "augmentation", "wait": "waiting"}
-LEGEND = "# model   = augmentation on the device   . waiting for data"
+CHARACTERS: dict[Share, str] = {"model": "#", "augment": "=", "wait": ".", "contention": "~"}
+WORDS: dict[Share, str] = {
+    "model": "model",
+    "augment": "augmentation",
+    "wait": "waiting",
+    "contention": "contention",
+}
+LEGEND = "# model   = augmentation on the device   . waiting for data   ~ contention for cores"
 
 
 def bar_parts(report: Report) -> tuple[Part, ...]:
@@ -29,7 +34,12 @@ def bar_parts(report: Report) -> tuple[Part, ...]:
 
 def shares(allocation: Allocation) -> dict[Share, float]:
     """Return the milliseconds of each share, in drawing order."""
-    return {"model": allocation.model_ms, "augment": allocation.augment_ms, "wait": allocation.wait_ms}
+    return {
+        "model": allocation.model_ms,
+        "augment": allocation.augment_ms,
+        "wait": allocation.wait_ms,
+        "contention": allocation.contention_ms,
+    }
 
 
 def runs(allocation: Allocation, longest_ms: float, width: int) -> list[tuple[Share, str]]:

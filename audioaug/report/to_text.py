@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LINE_STYLES: dict[parts.LineKind, str] = {"verdict": "bold", "plain": "", "warning": "bold yellow", "note": "dim"}
 ROW_STYLES: dict[parts.RowKind, str] = {"plain": "", "best": "bold green", "guess": "dim"}
-BAR_STYLES: dict[charts.Share, str] = {"model": "green", "augment": "yellow", "wait": "red"}
+BAR_STYLES: dict[charts.Share, str] = {"model": "green", "augment": "yellow", "wait": "red", "contention": "magenta"}
 
 
 LEAST_WORDS = 22

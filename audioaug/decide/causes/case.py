@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+from audioaug.decide.ablation import MOST_OF, Change, single_changes
 from audioaug.decide.predict import worker_ms, worker_stages
 from audioaug.decide.race import Ratio, paired_ratio
 from audioaug.records import Candidate, Examples, Measurement, Report, Signals, StageCost
@@ -91,6 +92,15 @@ class Case:
         same = best is not None and (best.cut, best.worker_engine) == (current.cut, current.worker_engine)
         return best if same and best is not None and best.name != current.name else None
 
+    @cached_property
+    def changes(self) -> list[Change]:
+        """What each single change from today's configuration to the recommended one gains, the largest first."""
+        return [] if self.best is None else single_changes(self.report, self.current, self.best)
+
+    def explains(self, knob: str) -> bool:
+        """Return whether changing this setting alone gives most of the gain; also if that is unknown."""
+        return next((change.share >= MOST_OF for change in self.changes if change.knob == knob), True)
+
     @property
     def in_workers(self) -> str:
         """The process that loads today: a worker or the training process."""
@@ -113,7 +123,7 @@ class Case:
     def wait_ms(self) -> float | None:
         """The time of today's step spent waiting for a batch."""
         found = self.measured
-        return None if found is None or not _is_timed(found) else found.wait.ms
+        return None if found is None or not is_timed(found) else found.wait.ms
 
     @cached_property
     def stages(self) -> list[StageCost]:
@@ -153,5 +163,6 @@ def mean(values: tuple[float, ...] | tuple[int, ...]) -> float:
     return fmean(values) if values else 0.0
 
 
-def _is_timed(measurement: Measurement) -> bool:
+def is_timed(measurement: Measurement) -> bool:
+    """Return whether the waiting time of every block is known."""
     return len(measurement.wait.seconds) == len(measurement.step.seconds) > 0

@@ -59,14 +59,18 @@ def slow_sample_tail(case: Case) -> str:
 
 
 def thread_oversubscription(case: Case) -> str:
-    """Workers and torch's threads compete for cores."""
-    best, current = case.same_way, case.current
-    if best is None or best.measured_ms is None or not current.num_workers or best.threads == current.threads:
+    """Torch's threads compete for cores, with workers or with each other."""
+    best, current = case.best, case.current
+    if best is None or best.measured_ms is None or best.threads == current.threads:
         return ""
-    count = current.threads or case.report.host.torch_threads
+    known = any(change.knob == "threads" for change in case.changes)
+    if not (case.explains("threads") if known else case.same_way is not None and current.num_workers):
+        return ""
+    count = plural(current.threads or case.report.host.torch_threads, "thread")
+    workers = f"{plural(current.num_workers, 'worker')} and " if current.num_workers else ""
+    cores = plural(max(1, int(case.report.host.usable_cores)), "core")
     return (
-        f"{plural(current.num_workers, 'worker')} and {plural(count, 'thread')} of torch share "
-        f"{plural(max(1, int(case.report.host.usable_cores)), 'core')} and compete for them: a step takes "
+        f"{workers}{count} of torch share {cores} and compete for them: a step takes "
         f"{format_ms(case.step_ms)}, with {best.name} {format_ms(best.measured_ms)}. Use that."
     )
 
@@ -75,6 +79,8 @@ def too_many_workers(case: Case) -> str:
     """Fewer workers are faster."""
     best, current = case.same_way, case.current
     if best is None or best.measured_ms is None or best.num_workers >= current.num_workers:
+        return ""
+    if not case.explains("num_workers"):
         return ""
     if case.step_ms < (1 + MARGIN) * best.measured_ms:
         return ""
@@ -89,6 +95,8 @@ def too_few_workers(case: Case) -> str:
     """More workers at the same cut are faster."""
     best, current = case.same_way, case.current
     if best is None or best.measured_ms is None or best.num_workers <= current.num_workers:
+        return ""
+    if not case.explains("num_workers"):
         return ""
     count = current.num_workers
     who = plural(count, "worker") if count else "The training process itself"

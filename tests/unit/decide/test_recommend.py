@@ -5,9 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audioaug.decide.race import ties
-from audioaug.decide.recommend import allocation, leave_as_it_is, may_leave, recommend, without_waiting
-from audioaug.records import Timing
-from tests.helpers.planted_reports import blocks, planted_report, raced, steady
+from audioaug.decide.recommend import (
+    allocation,
+    is_impossible,
+    leave_as_it_is,
+    may_leave,
+    recommend,
+    without_waiting,
+)
+from audioaug.records import Measurement, Timing
+from tests.helpers.planted_reports import CPU, GPU, blocks, planted_report, raced, steady
 
 
 def decided(today, *others, cost_seconds=60.0, **machine):
@@ -144,12 +151,40 @@ def test_an_allocation_names_model_augmentation_and_waiting() -> None:
     assert allocation(replace(report, ceiling=None), raced(1, 2, 30.0)) is None
 
 
-@given(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.floats(0, 1e4, allow_subnormal=False), st.integers(0, 3))
+def waiting(name, ms) -> Measurement:
+    return replace(blocks(name, [30.0] * 3), wait=Timing((ms / 1e3,) * 3))
+
+
+def test_waiting_is_measured_and_the_rest_is_contention() -> None:
+    report, one = planted_report(device=(1.0, 5.0, 2.0), model=10.0, host=CPU), raced(3, 2, 30.0)
+    found = allocation(report, one, waiting(one.name, 4.0))
+    assert (found.wait_ms, found.contention_ms) == pytest.approx((4.0, 16.0))
+    device = raced(1, 2, 30.0)  # on a CPU, the loop blocks while the ops after the cut run, 7 ms
+    assert allocation(report, device, waiting(device.name, 9.0)).wait_ms == pytest.approx(2.0)
+    on_gpu = replace(report, host=GPU)
+    assert allocation(on_gpu, device, waiting(device.name, 9.0)).wait_ms == pytest.approx(9.0)
+
+
+@given(
+    *(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.floats(0, 1e4, allow_subnormal=False), st.integers(0, 3)),
+    st.floats(0, 2e4),
+)
 @settings(max_examples=200, derandomize=True)
-def test_an_allocation_adds_up_and_has_nothing_negative(model, step, op, cut) -> None:
-    found = allocation(planted_report(model=model, device=(op, op, op)), raced(cut, 1, step))
+def test_an_allocation_adds_up_and_has_nothing_negative(model, step, op, cut, wait) -> None:
+    one = raced(cut, 1, step)
+    found = allocation(planted_report(model=model, device=(op, op, op)), one, waiting(one.name, wait))
     assert found.total_ms == pytest.approx(step)
-    assert min(found.model_ms, found.augment_ms, found.wait_ms) >= 0
+    assert min(found.model_ms, found.augment_ms, found.wait_ms, found.contention_ms) >= 0
+
+
+def test_a_candidate_below_the_ceiling_is_never_recommended() -> None:
+    today, best, impossible = raced(3, 0, 40.0), raced(0, 2, 20.0), raced(1, 1, 8.0)
+    report = replace(planted_report(), candidates=(today, best, impossible), current=today, cost_seconds=60.0)
+    found = recommend(report, steady((today, best, impossible)))
+    assert is_impossible(report, impossible) and not is_impossible(report, best)
+    assert found.recommendation.name == best.name and found.recommendation.tie_with == ()
+    assert not is_impossible(report, raced(1, 1, 8.9))  # within the margin and the intervals
+    assert not is_impossible(replace(report, ceiling=None), impossible)
 
 
 def test_an_undecided_candidate_is_a_tie_but_not_the_advice() -> None:

@@ -195,23 +195,25 @@ def test_other_stages_have_their_own_table(race, bare):
 
 @pytest.mark.parametrize("width", [20, 71, 200])
 def test_bars_are_proportional_and_share_one_scale(width):
-    before, after = Allocation(20.0, 0.0, 60.0), Allocation(20.0, 5.0, 15.0)
+    before, after = Allocation(20.0, 0.0, 40.0, 20.0), Allocation(20.0, 5.0, 15.0)
     longest = charts.longest_ms(Bars((("today", before), ("advised", after))))
     for allocation in (before, after):
         bars = charts.runs(allocation, longest, width)
         assert abs(sum(len(run) for _, run in bars) - allocation.total_ms / 80 * width) <= 0.5
         for (share, run), ms in zip(
-            bars, (allocation.model_ms, allocation.augment_ms, allocation.wait_ms), strict=True
+            bars,
+            (allocation.model_ms, allocation.augment_ms, allocation.wait_ms, allocation.contention_ms),
+            strict=True,
         ):
             assert set(run) <= {charts.CHARACTERS[share]}
             assert abs(len(run) - ms / 80 * width) <= 1
-    assert len(set(charts.CHARACTERS.values())) == 3
+    assert len(set(charts.CHARACTERS.values())) == 4
 
 
 def test_bars_survive_nothing_and_less_than_nothing():
     assert charts.plain(Bars((("today", Allocation(0.0, 0.0, 0.0)),)), 20).endswith("today: 0 ms\n")
     runs = dict(charts.runs(Allocation(10.0, 0.0, -1.0), 10.0, 20))
-    assert runs == {"model": "#" * 20, "augment": "", "wait": ""}
+    assert runs == {"model": "#" * 20, "augment": "", "wait": "", "contention": ""}
 
 
 def test_the_snippet_is_valid_python_with_the_real_numbers(race):

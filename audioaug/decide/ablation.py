@@ -1,0 +1,83 @@
+"""Ablation: what each single change from today's configuration to the recommended one gains by itself."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from audioaug.decide.predict import predict_all
+from audioaug.records import SHARED_FIELDS, Candidate, Report
+from audioaug.units import format_ms, plural
+
+MOST_OF = 0.5
+"""Share of the gain that makes a single change its cause."""
+
+
+def _threads(candidate: Candidate) -> str:
+    return "torch's default threads" if candidate.threads is None else f"torch on {plural(candidate.threads, 'thread')}"
+
+
+def _cut(candidate: Candidate) -> str:
+    return {"cpu": "the whole chain in the loader", "gpu": "the whole chain on the device"}.get(
+        candidate.placement, f"the cut at {candidate.cut}"
+    )
+
+
+KNOBS: dict[str, Callable[[Candidate], str]] = {
+    "num_workers": lambda candidate: plural(candidate.num_workers, "worker"),
+    "threads": _threads,
+    "cut": _cut,
+    "worker_engine": lambda candidate: f"{candidate.worker_engine} workers",
+    "device_engine": lambda candidate: f"the device engine {candidate.device_engine}",
+    "pin_memory": lambda candidate: "pinned memory" if candidate.pin_memory else "pageable memory",
+}
+"""The settings that are changed one at a time, with the words for a candidate's value."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Today's configuration with one setting of the recommended one.
+
+    ``ms``: its step, measured or predicted; ``share``: of the gain, 1 if this change alone gains as much as all.
+    """
+
+    knob: str
+    words: str
+    ms: float
+    measured: bool
+    share: float
+
+
+def single_changes(report: Report, current: Candidate, best: Candidate) -> list[Change]:
+    """Return the known single changes, the largest gain first; none if the recommended candidate is not faster.
+
+    A prediction is scaled by how far off that of today's configuration is.
+    """
+    if current.measured_ms is None or best.measured_ms is None or best.measured_ms >= current.measured_ms:
+        return []
+    changed = {knob: _changed(current, best, knob) for knob in KNOBS if getattr(current, knob) != getattr(best, knob)}
+    possible = {knob: one for knob, one in changed.items() if one.num_workers or one.worker_engine != "batched"}
+    known = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
+    today, *predictions = predict_all(report, [current, *possible.values()])
+    gain = current.measured_ms - best.measured_ms
+    found = []
+    for (knob, candidate), prediction in zip(possible.items(), predictions, strict=True):
+        ms = known.get(candidate.name)
+        if ms is None and prediction is not None and today is not None:
+            ms = prediction.ms * current.measured_ms / today.ms
+        if ms is not None:
+            share, measured = (current.measured_ms - ms) / gain, candidate.name in known
+            found.append(Change(knob, KNOBS[knob](best), ms, measured, share))
+    return sorted(found, key=lambda change: change.ms)
+
+
+def _changed(current: Candidate, best: Candidate, knob: str) -> Candidate:
+    """Return today's configuration with one setting of another candidate, without results."""
+    settings = {name: getattr(current, name) for name in SHARED_FIELDS} | {knob: getattr(best, knob)}
+    return Candidate(best.placement if knob == "cut" else current.placement, **settings)
+
+
+def evidence(current: Candidate, changes: Sequence[Change]) -> str:
+    """Return the changes as a sentence; empty if there are fewer than two, which would explain nothing."""
+    if len(changes) < 2 or current.measured_ms is None:
+        return ""
+    each = (f"{it.words}, {format_ms(it.ms)}{'' if it.measured else ' (predicted)'}" for it in changes)
+    return f"One change at a time, instead of {format_ms(current.measured_ms)}: {'; '.join(each)}."

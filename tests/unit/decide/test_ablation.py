@@ -1,0 +1,77 @@
+"""One change at a time: which setting of the recommended candidate gives the gain, and the cause that follows."""
+
+from dataclasses import replace
+
+import pytest
+
+from audioaug.decide.ablation import evidence, single_changes
+from audioaug.decide.diagnose import diagnose
+from audioaug.decide.recommend import recommend
+from audioaug.records import Candidate, Report, StageCost
+from tests.helpers.planted_reports import CPU, around, candidate, planted_report, raced, steady
+
+TODAY = raced(3, 0, 4294.0)
+BEST = raced(3, 1, 1990.0, threads=1)
+
+
+def ecapa(best: Candidate = BEST, *more: Candidate, one_thread: float = 1822.0) -> Report:
+    """An ECAPA-TDNN on two cores: its step takes 4,045 ms on two threads and ``one_thread`` on one; loading 250 ms."""
+    report = planted_report(
+        (80.0, 80.0, 40.0), (1.0, 1.0, 1.0), one_thread, replace(CPU, usable_cores=2.0, torch_threads=2)
+    )
+    report = replace(report, ceiling=replace(report.ceiling, threads=1), loader_costs=())
+    steps = [
+        StageCost("step", "model", *around(ms), engine=name)
+        for name, ms in (("2 threads", 4045.0), ("1 thread", one_thread))
+    ]
+    loaders = planted_report((80.0, 80.0, 40.0), decode=40.0, collate=10.0, workers=(0, 1, 2)).loader_costs
+    stages = (*report.stages, *steps)
+    return replace(
+        report, stages=stages, loader_costs=loaders, candidates=(TODAY, best, *more), current=TODAY, cost_seconds=60.0
+    )
+
+
+def test_the_gain_of_fewer_threads_is_not_that_of_a_worker() -> None:
+    threads, workers = single_changes(ecapa(), TODAY, BEST)
+    assert (threads.knob, workers.knob) == ("threads", "num_workers")
+    assert threads.share > 0.9 and workers.share < 0.3 and not threads.measured
+
+
+def test_a_measured_change_replaces_its_prediction() -> None:
+    alone = raced(3, 1, 4435.0)
+    [change] = [it for it in single_changes(ecapa(BEST, alone), TODAY, BEST) if it.knob == "num_workers"]
+    assert (change.ms, change.measured) == (4435.0, True) and change.share < 0
+
+
+def test_r5_1_threads_are_the_cause_and_the_sentence_quotes_each_change() -> None:
+    report = ecapa(BEST, raced(3, 1, 4435.0))
+    found = recommend(report, steady((TODAY, BEST)))
+    assert found.cause == "thread_oversubscription"
+    because = found.recommendation.because
+    assert because.startswith("2 threads of torch share 2 cores and compete for them: a step takes 4,294 ms, with ")
+    assert "One change at a time, instead of 4,294 ms: torch on 1 thread, " in because
+    assert "(predicted); 1 worker, 4,435 ms." in because
+
+
+def test_workers_are_the_cause_where_they_alone_give_the_gain() -> None:
+    today, best = raced(3, 0, 25.0), raced(3, 2, 12.0)
+    report = replace(planted_report(host=CPU), candidates=(today, best), current=today)
+    assert [change.knob for change in single_changes(report, today, best)] == ["num_workers"]
+    assert diagnose(report, today, best).id == "too_few_workers"
+
+
+def test_workers_that_alone_gain_little_are_not_the_cause() -> None:
+    today, best = raced(3, 0, 25.0), raced(3, 2, 12.0, threads=1)
+    report = replace(planted_report(host=CPU), candidates=(today, best, raced(3, 2, 24.0)), current=today)
+    assert diagnose(report, today, best).id != "too_few_workers"
+
+
+def test_batched_workers_need_a_worker_so_there_is_no_such_change_alone() -> None:
+    today, best = raced(3, 0, 25.0), raced(3, 1, 12.0, worker_engine="batched")
+    report = replace(planted_report(batched=(1.0, 1.0, 1.0)), candidates=(today, best), current=today)
+    assert [change.knob for change in single_changes(report, today, best)] == ["num_workers"]
+
+
+@pytest.mark.parametrize("best", [TODAY, raced(3, 1, 5000.0), candidate(3, 1)])
+def test_without_a_gain_there_is_nothing_to_explain(best: Candidate) -> None:
+    assert single_changes(ecapa(best), TODAY, best) == [] and evidence(TODAY, []) == ""
