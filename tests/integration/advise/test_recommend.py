@@ -9,7 +9,9 @@ from nbclient import NotebookClient
 from torch import nn
 
 from audioaug import Chain, Loader, Plan, Report, ops, recommend
+from audioaug.advise.survey import Survey
 from audioaug.errors import PlanError, UsageError
+from audioaug.loader.processes import torch_threads
 from tests.helpers.planted_time import CLOCK, Clips
 
 pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
@@ -83,6 +85,45 @@ def test_a_plan_can_be_verified_and_one_of_another_chain_is_refused() -> None:
     other = Plan(chain_hash=Chain([ops.Clip()], 16000).hash)
     with pytest.raises(PlanError):
         recommend(Tiny(), CHAIN, Clips(0.02), **both, verify=other)
+
+
+@pytest.mark.usefixtures("planted_time")
+def test_r5_2_a_step_that_is_faster_on_one_thread_is_not_left_as_it_is() -> None:
+    def contended(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        CLOCK.advance(0.1 * torch.get_num_threads())
+        return output.mean()
+
+    dataset = [torch.full((1, 4000), 0.1)] * 16
+    with torch_threads(2):
+        report = recommend(Tiny(), CHAIN, dataset, loss=contended, batch_size=4, budget=30, workers=[0], progress=False)
+    assert report.verdict.startswith("Use all in the loader, 0 workers, 1 thread: ") and report.plan.threads == 1
+    assert report.cause == "thread_oversubscription" and report.ceiling.threads == 1
+    assert report.before.contention_ms == pytest.approx(100, rel=0.2) and report.before.wait_ms < 30
+
+
+@pytest.mark.usefixtures("planted_time")
+@pytest.mark.parametrize("again", [0.1, 0.3], ids=["it was the load", "it stays impossible"])
+def test_a_ceiling_above_a_candidate_is_measured_again(again: float, monkeypatch, capsys) -> None:
+    load = ["ceiling"]  # the load of the machine: until the race, during it, and after it
+
+    def step(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        CLOCK.advance({"ceiling": 0.3, "race": 0.1, "again": again}[load[0]])
+        return output.mean()
+
+    def during(stage: str, name: str) -> None:
+        work = getattr(Survey, name)
+        monkeypatch.setattr(Survey, name, lambda self, *given: (load.__setitem__(0, stage), work(self, *given))[1])
+
+    during("race", "_run_screening")
+    during("again", "_check_ceiling")
+    report = recommend(Tiny(), CHAIN, Clips(0.05), loss=step, batch_size=4, budget=60, workers=[0, 1])
+    assert "\nthe ceiling again ...\n" in capsys.readouterr().err
+    impossible = [notice for notice in report.notices if notice.id == "impossible_result"]
+    assert bool(impossible) == (again == 0.3)
+    if again == 0.1:
+        assert report.ceiling.step_ms == pytest.approx(100, rel=0.1) and report.plan.num_workers == 1
+    else:
+        assert "below the model alone (302 ms)" in impossible[0].text and report.best.name == report.current.name
 
 
 NOTEBOOK = """
