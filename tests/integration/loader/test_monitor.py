@@ -5,6 +5,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -243,6 +244,17 @@ def test_overhead_is_limited_if_measuring_is_slow():
     with monitor:
         train(monitor, clock, 0.1)
     assert len(monitor.windows) >= 5 and monitor.cost_seconds / clock.now() < 0.01
+
+
+def test_time_of_measuring_is_not_counted():
+    clock = FakeClock()
+    monitor = Monitor(Planted(clock, [0.1] * 20), device="cpu", live=False, clock=clock)
+    monitor._outputs.append(SimpleNamespace(add=lambda window: clock.advance(0.05), close=lambda: None))
+    with monitor:
+        train(monitor, clock, 0.1)
+    assert len(monitor.windows) > 1
+    for it in monitor.windows:
+        assert (it.step_ms, it.wait_ms) == (pytest.approx(200), pytest.approx(100))
 
 
 def test_step_overhead_is_a_few_calls():
