@@ -141,6 +141,28 @@ def test_whether_memory_is_pinned_survives_a_candidate(pinned):
     assert plan_of(candidate_of(Plan(cut=1, pin_memory=pinned), chain)).pin_memory is pinned
 
 
+def test_every_field_of_a_plan_survives_a_candidate():
+    plan = Plan(
+        cut=1,
+        worker_engine="batched",
+        device_engine="cuda_graph",
+        num_workers=3,
+        prefetch_factor=5,
+        pin_memory=False,
+        threads=7,
+        persistent_workers=False,
+        start_method="spawn",
+        precision="bf16",
+        chain_hash="ab" * 8,
+    )
+    usual = [
+        field.name for field in dataclasses.fields(Plan) if getattr(plan, field.name) == getattr(Plan(), field.name)
+    ]
+    assert usual == ["schema_version"]
+    candidate = candidate_of(plan, Chain([ops.Gain()], sample_rate=16000))
+    assert plan_of(candidate, plan.chain_hash, plan.precision) == plan
+
+
 GARBAGE = {
     "nothing": b"",
     "half of one": to_json(Plan()).encode()[:50],
@@ -196,6 +218,14 @@ def test_missing_values_in_a_plan(name):
         Plan(**{name: 0})
 
 
+@pytest.mark.parametrize("name", records.PLAN_LIMITS)
+def test_the_limits_of_a_plan_are_valid_values(name):
+    least, most = records.PLAN_LIMITS[name]
+    assert [getattr(Plan(**{name: value}), name) for value in (least, most)] == [least, most]
+    with pytest.raises(PlanError, match=f"Plan: {name} is {most + 1}, but"):
+        Plan(**{name: most + 1})
+
+
 @pytest.mark.parametrize(
     ("seconds", "median", "interval"),
     [
@@ -212,6 +242,11 @@ def test_median_and_interval_on_known_numbers(seconds, median, interval):
     assert (timing.median, timing.interval) == (median, interval)
     assert timing.ms == pytest.approx(median * 1e3)
     assert timing.ci_ms == pytest.approx((interval[0] * 1e3, interval[1] * 1e3))
+
+
+def test_a_report_keeps_the_last_repetitions():
+    timing = Timing(tuple(0.001 * place for place in range(records.KEPT_SAMPLES + 3)))
+    assert timing.samples_ms == pytest.approx([3.0 + place for place in range(records.KEPT_SAMPLES)])
 
 
 def test_one_outlier_moves_neither_median_nor_interval():
@@ -249,6 +284,8 @@ def test_candidate_names_are_unique():
         Candidate("split", 1, "batched", num_workers=2),
         Candidate("split", 1, "batched", "torch-audiomentations", num_workers=2),
         Candidate("cpu", 3, "batched", num_workers=2),
+        Candidate("cpu", 3, num_workers=2, prefetch_factor=4),
+        Candidate("cpu", 3, num_workers=2, start_method="spawn"),
         Candidate("cpu", 3, num_workers=2, threads=1),
         Candidate("cpu", 3, num_workers=2, threads=2),
     ]
@@ -264,6 +301,12 @@ def test_candidate_names_are_unique():
 @pytest.mark.parametrize(("device", "has_gpu"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)])
 def test_a_host_with_a_gpu(device, has_gpu):
     assert dataclasses.replace(sample(HostFacts, True), device=device).has_gpu is has_gpu
+
+
+@pytest.mark.parametrize(("effective", "cores"), [(None, 2.0), (1.5, 1.5), (3.0, 2.0)])
+def test_the_cores_of_a_host_are_at_most_the_usable_ones(effective, cores):
+    host = dataclasses.replace(sample(HostFacts, True), usable_cores=2.0, effective_cores=effective)
+    assert host.cores == cores
 
 
 def test_an_allocation_adds_up():

@@ -81,6 +81,12 @@ def test_ambiguous_examples_are_refused(example, sentence):
     assert sentence in str(caught.value)
 
 
+def test_wave_is_more_than_10_times_longer_than_other_fields():
+    assert audio_field({"wav": torch.ones(121), "targets": LABELS}) == "wav"
+    with pytest.raises(DataError, match="can be the audio"):
+        audio_field({"wav": torch.ones(120), "targets": LABELS})
+
+
 def test_audio_key_names_the_field():
     assert audio_field({"noisy": WAVE, "clean": WAVE}, "clean") == "clean"
     assert audio_field((3, WAVE), 1) == audio_field((3, WAVE), -1) == 1

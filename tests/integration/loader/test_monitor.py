@@ -5,6 +5,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from audioaug import Loader, Monitor, Plan
 from audioaug.decide.bottleneck import Bottlenecks, bottleneck
 from audioaug.errors import AudioaugWarning, OutputError, UsageError
 from audioaug.internals import batches_ready
-from audioaug.measure import FakeClock, host_facts
+from audioaug.loader import monitor as monitor_module
+from audioaug.measure import FakeClock, UsageSample, host_facts
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Window
 from audioaug.report.monitor import bar, known_meters
@@ -71,6 +73,17 @@ def test_window_sums_step_times():
         assert window.ceiling_share == pytest.approx(0.05) and window.ready == 3
     assert first.seconds == pytest.approx(1.2) and last.seconds == pytest.approx(4.0)
     assert first.ram_bytes > 1e7 and 0 < first.ram_percent < 100 and first.gpu_percent is None
+
+
+def test_cpu_use_is_a_share_of_the_usable_cores(monkeypatch):
+    clock = FakeClock()
+    host = replace(host_facts(torch.device("cpu")), logical_cores=16, usable_cores=2.0)
+    monkeypatch.setattr(monitor_module, "host_facts", lambda device: host)
+    used = lambda device: UsageSample({1: clock.now(), 2: 0.5 * clock.now()}, 1, 1.0, None, None, None)  # noqa: E731
+    monkeypatch.setattr(monitor_module, "sample", used)
+    with Monitor(Planted(clock, [0.1] * 9), device="cpu", live=False, clock=clock) as monitor:
+        train(monitor, clock, 0.5)
+    assert [it.cpu_percent for it in monitor.windows] == pytest.approx([75.0] * len(monitor.windows))  # 1.5 of 2 cores
 
 
 def test_time_between_epochs_is_not_counted():
@@ -231,6 +244,17 @@ def test_overhead_is_limited_if_measuring_is_slow():
     with monitor:
         train(monitor, clock, 0.1)
     assert len(monitor.windows) >= 5 and monitor.cost_seconds / clock.now() < 0.01
+
+
+def test_time_of_measuring_is_not_counted():
+    clock = FakeClock()
+    monitor = Monitor(Planted(clock, [0.1] * 20), device="cpu", live=False, clock=clock)
+    monitor._outputs.append(SimpleNamespace(add=lambda window: clock.advance(0.05), close=lambda: None))
+    with monitor:
+        train(monitor, clock, 0.1)
+    assert len(monitor.windows) > 1
+    for it in monitor.windows:
+        assert (it.step_ms, it.wait_ms) == (pytest.approx(200), pytest.approx(100))
 
 
 def test_step_overhead_is_a_few_calls():

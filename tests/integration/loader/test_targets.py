@@ -245,6 +245,15 @@ def test_mix_combines_labels(before: list[Any], behind: list[Any]) -> None:
     assert pairs >= 2
 
 
+def test_mix_takes_the_maximum_of_equal_labels() -> None:
+    example = {"audio": torch.ones(1000), "rows": torch.full((10, 2), 0.75), "class": 3}
+    targets = {"rows": Frames(0.1), "class": Label(5)}
+    chain = Chain([ops.Mix(p=1.0)], 1000)
+    (batch,) = Loader([example] * 4, chain, batch_size=4, device="cpu", targets=targets)
+    assert torch.equal(batch["class"], torch.eye(5)[[3] * 4])
+    assert torch.equal(batch["rows"], torch.full((4, 10, 2), 0.75))
+
+
 def test_mix_keeps_original_labels_or_weights_soft_ones() -> None:
     kept = mixed(Chain([ops.Mix(mix_target="original", p=1.0)], 1000))
     assert torch.equal(kept["class"], torch.eye(5)) and [len(each) for each in kept["at"]] == [1] * 5

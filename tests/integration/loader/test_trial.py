@@ -80,6 +80,14 @@ def test_block_length_is_half_a_second_up_to_a_limit():
     assert longest == {PLANS[0]: 1 + 20, PLANS[1]: 3 + 50 + 4, PLANS[2]: 3 + 50 + 4}
 
 
+@pytest.mark.parametrize(("left", "sizes"), [(10, (3, 3, 4)), (12, (3, 3, 4)), (9, (9, 0, 0))])
+def test_block_leaves_room_for_its_tail(left, sizes):
+    """Two workers: three batches while they start, at least three that are timed, four that they have prefetched."""
+    trial = Trial([Plan(num_workers=2), Plan(cut=1, num_workers=2)], 2, FakeClock())
+    block = trial.block(left, 100)
+    assert (block.head, block.timed, block.tail) == sizes and block.batches <= left
+
+
 @pytest.mark.parametrize("epoch", [3, 8, 11, 40])
 def test_epoch_shorter_than_a_block_is_one_block(epoch):
     machine = Machine(PLANS, [20, 10, 30], epoch=epoch, batches=3000)

@@ -2,12 +2,13 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 
 import click
 import pytest
 
 from audioaug.advise.__main__ import advise as command
-from audioaug.records import Plan, Report, from_json, read_record
+from audioaug.records import SHARED_FIELDS, Plan, Report, from_json, read_record, write_record
 
 OPTIONS = {
     "--model": "FILE.py[:NAME]",
@@ -63,6 +64,27 @@ def test_load_writes_requested_files(advise, saved, report, here) -> None:
     assert read_record(here / "again.json", Report) == report
     assert "split at 1" in (here / "page.html").read_text() and "split at 1" in (here / "page.md").read_text()
     assert Plan.load(here / "plan.json") == Plan(cut=1, num_workers=2, chain_hash="hash")
+
+
+def test_a_written_plan_has_every_field_of_the_recommendation(advise, report, here) -> None:
+    plan = Plan(
+        cut=2,
+        worker_engine="batched",
+        device_engine="cuda_graph",
+        num_workers=3,
+        prefetch_factor=5,
+        pin_memory=True,
+        threads=7,
+        persistent_workers=False,
+        start_method="spawn",
+        precision="bf16",
+        chain_hash="hash",
+    )
+    advice = replace(report.recommendation, **{name: getattr(plan, name) for name in SHARED_FIELDS})
+    special = replace(report, recommendation=advice, workload=replace(report.workload, precision="bf16"))
+    write_record(special, here / "special.json")
+    assert advise("--load", "special.json", "--plan", "plan.json").code == 0
+    assert Plan.load(here / "plan.json") == plan
 
 
 def test_load_and_what_if(advise, saved) -> None:

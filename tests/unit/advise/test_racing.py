@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from audioaug.advise.candidates import EndlessBatches, RaceBatches
+from audioaug.advise.candidates import EndlessBatches, RaceBatches, queued_batches
 from audioaug.advise.clips import Reader
 from audioaug.advise.progress import warnings_once
-from audioaug.advise.racing import CEILING, DUPLICATE, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer
+from audioaug.advise.racing import CEILING, DUPLICATE, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer, Usage
 from audioaug.advise.schedule import _on_other_batches
 from audioaug.advise.stages import CLIPS, readable
 from audioaug.decide.race import MARGIN
@@ -175,6 +175,21 @@ def test_a_candidate_is_warmed_up_before_it_races_but_not_for_ever() -> None:
     assert trained == [3] and len(reported) == 2
     racer._warm(batches(), 100, 10.0, lambda: None)
     assert trained == [3, 10]
+
+
+def test_untimed_steps_cover_the_queue_and_the_batches_in_progress() -> None:
+    assert [queued_batches(Candidate("cpu", 1, num_workers=count)) for count in (0, 1, 3)] == [1, 4, 8]
+    assert queued_batches(Candidate("cpu", 1, num_workers=3, prefetch_factor=4)) == 14
+
+
+def test_usage_is_divided_by_all_steps_of_a_block(monkeypatch) -> None:
+    spent = itertools.count(step=6.0)
+    monkeypatch.setattr("audioaug.advise.racing.cpu_seconds", lambda: next(spent))
+    usage = Usage(torch.device("cpu"), FakeClock(), {"a": 2, "b": 0})
+    for name in ("a", "b"):
+        usage.note(replace(blocks(name, [10.0]), steps_per_block=4), ready=3)
+    assert (usage.cpu_per_step("a"), usage.cpu_per_step("b")) == (1.0, 1.5)  # untimed steps take CPU time, too
+    assert (usage.gc_per_step("a"), usage.ready("a"), usage.cpu_per_step("c")) == (0.0, 3.0, None)
 
 
 class Stocked:

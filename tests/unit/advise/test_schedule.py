@@ -75,6 +75,8 @@ def test_expected_times_scale_predictions_by_the_error_of_todays(schedule) -> No
     candidate = replace(schedule.report.candidates[1], predicted_ms=10.0, measured_ms=None)
     assert schedule.expected([candidate]) == {candidate.name: pytest.approx(0.02)}
     assert schedule.expected([replace(candidate, measured_ms=5.0)]) == {candidate.name: pytest.approx(0.005)}
+    schedule.today = replace(schedule.today, predicted_ms=80.0)  # too high: predictions are not lowered
+    assert schedule.expected([candidate]) == {candidate.name: pytest.approx(0.01)}
 
 
 def test_counts_without_room_have_their_reason() -> None:
@@ -107,3 +109,5 @@ def test_stages_share_the_remaining_time() -> None:
     clock.advance(10.0)
     assert (budget.spent, budget.seconds_for("race")) == (10.0, pytest.approx(left - 10.0))
     assert Budget(0.0, clock).seconds_for("race") == 0.0
+    clock.advance(1000.0)  # earlier stages have overdrawn: a fifth of the budget is shared by the others
+    assert budget.seconds_for("race") == pytest.approx(200.0)

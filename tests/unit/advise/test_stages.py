@@ -1,6 +1,7 @@
 """The loaders that are timed, their order, and the number of cached batches."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ from audioaug.advise.candidates import CACHED, FEW_CACHED
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
 from audioaug.advise.schedule import Budget
-from audioaug.advise.stages import contention_names, loaders_to_time
+from audioaug.advise.stages import CLIPS, contention_names, loaders_to_time, worker_stage
 from audioaug.advise.survey import Options, Survey
 from audioaug.errors import DataError
 from audioaug.measure import FakeClock
+from audioaug.records import Timing
 from tests.helpers.planted_reports import planted_report
 
 THREE = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.PolarityInversion(p=1.0), ops.Gain(p=1.0)]\n"
@@ -68,3 +70,15 @@ def test_fewer_batches_are_kept_under_a_small_budget(model, monkeypatch, budget,
     monkeypatch.setattr("audioaug.advise.survey.cached_batches", load)
     with pytest.raises(DataError, match=f"^{batches} batches"):
         survey_of(model(THREE), budget).run()
+
+
+def test_a_workers_stage_is_scaled_to_a_batch_and_to_the_probability_of_its_op() -> None:
+    job = SimpleNamespace(batch_size=2 * CLIPS, chain=Chain([ops.Gain(p=1.0), ops.Reverse(p=0.25)], 16000))
+    timing = Timing((0.010, 0.012, 0.014))
+    decode, op = (worker_stage(job, name, timing) for name in ("decode", "1"))
+    assert (decode.name, decode.op, decode.engine) == ("decode", None, "")
+    assert (op.name, op.op, op.engine) == ("Reverse", 1, "audiomentations")
+    for stage, factor in ((decode, 2.0), (op, 0.5)):
+        assert stage.ms_per_batch == pytest.approx(12 * factor)
+        assert stage.ci_ms == pytest.approx((10 * factor, 14 * factor))
+        assert stage.samples_ms == pytest.approx([10 * factor, 12 * factor, 14 * factor])

@@ -2,13 +2,17 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from audioaug.advise.survey import Cache
+from audioaug.advise.model_file import load_training_job
+from audioaug.advise.progress import Progress
+from audioaug.advise.survey import Cache, Options, Survey
 from audioaug.records import Report, read_record
-from tests.helpers.planted_reports import planted_report
+from tests.helpers.planted_reports import planted_report, raced
 
 CHAIN = """
 from audioaug import ops
@@ -59,6 +63,30 @@ def test_another_model_chain_or_batch_is_not_cached(advise, model, here) -> None
     assert advise("--model", path, *BRIEF, "--batch-size", "2").code == 0
     assert len(list((here / "cache" / "audioaug").iterdir())) == 2
     assert "cached" not in notices(here / "report.json")
+
+
+def test_the_fingerprint_depends_on_all_that_the_stages_depend_on(model) -> None:
+    def found(more="", budget=3.0, workers=(0, 1), today=0, shape=(4, 1, 4000), cores=None, device=None, **named):
+        job = load_training_job(model(CHAIN + more), torch.device("cpu"), **named)
+        survey = Survey(job, Options(budget, workers), Progress(quiet=True), lambda _: None)
+        host = replace(survey.report.host, effective_cores=cores)
+        survey.report = replace(survey.report, host=replace(host, cpu=device or host.cpu), current=raced(2, today, 9.0))
+        survey.bench = replace(survey.bench, batches=[torch.zeros(shape)])
+        return survey._fingerprint()
+
+    usual = found()
+    assert usual == found() == found(cores=1.5)  # measured anew in each run
+    others = {
+        "file": found("# another file\n"),
+        "budget": found(budget=4.0),
+        "workers": found(workers=(0, 2)),
+        "today": found(today=1),
+        "shape": found(shape=(4, 1, 8000)),
+        "machine": found(device="another"),
+        "batch": found(batch_size=2),
+        "precision": found(precision="bf16"),
+    }
+    assert len({usual, *others.values()}) == 1 + len(others), others
 
 
 def test_the_cache_returns_a_report_and_its_age(here) -> None:

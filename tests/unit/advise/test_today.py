@@ -23,6 +23,7 @@ from audioaug.advise.today import (
     Ready,
     _is_over,
     _raced,
+    example_and_worker_signals,
     receive_ms,
     start_and_gap,
     time_examples,
@@ -30,7 +31,7 @@ from audioaug.advise.today import (
 from audioaug.errors import MeasurementError
 from audioaug.loader.prefetch import tensors
 from audioaug.measure import FakeClock
-from audioaug.records import Candidate, Measurement, Timing
+from audioaug.records import Candidate, Measurement, Signals, Timing
 from tests.helpers.planted_reports import blocks
 from tests.helpers.planted_time import CLOCK, LOOK
 
@@ -98,6 +99,18 @@ def test_pilot_times_each_step_and_reports_why_training_failed(racer_with) -> No
 
     with pytest.raises(MeasurementError, match=r"Training failed .*ValueError: no more"):
         racer_with(fails_the_third_time).pilot(candidate, 60.0, lambda _: False)
+
+
+def test_signals_of_workers_have_their_units(monkeypatch) -> None:
+    monkeypatch.setattr(today, "time_examples", lambda *_: None)
+    monkeypatch.setattr(today, "start_and_gap", lambda *_: (2.0, 0.25))
+    monkeypatch.setattr(today, "receive_ms", lambda *_: 3.0)
+    bench = Bench(SimpleNamespace(threads=("prefetcher",)), FakeClock())
+    found = example_and_worker_signals(bench, Candidate("cpu", 1, num_workers=2), None, Signals(gc_share=0.1), 1.0)
+    assert (found.start_seconds, found.epoch_gap_ms, found.receive_ms) == (2.0, 250.0, 3.0)
+    assert (found.threads_alive, found.gc_share) == (("prefetcher",), 0.1)
+    alone = example_and_worker_signals(bench, Candidate("cpu", 1), None, Signals(), 1.0)
+    assert (alone.start_seconds, alone.epoch_gap_ms, alone.receive_ms) == (None, None, None)
 
 
 class Data:

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from audioaug import Chain, build_device, ops
 from audioaug.advise.model_file import load_module, load_training_job
-from audioaug.advise.training_job import UsualLoss, chain_facts, in_one_line
+from audioaug.advise.training_job import UsualLoss, chain_facts, in_one_line, workload
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
@@ -278,6 +278,13 @@ def test_a_dataset_object_and_collate_fn(model) -> None:
 )
 def test_clips_of_different_lengths_are_padded(model, examples, pad) -> None:
     assert load(model(f"import numpy as np\ndataset = {examples}\n")).pad is pad
+
+
+@pytest.mark.parametrize(("lengths", "shortest"), [((8000, 12000), 0.5), ((12000, 12000), None)])
+def test_the_workload_has_the_longest_clip_and_the_shortest_if_they_differ(model, lengths, shortest) -> None:
+    found = workload(load(model(f"dataset = [torch.zeros(1, length) for length in {lengths}]\n"), precision="bf16"))
+    assert (found.clip_seconds, found.shortest_seconds) == (0.75, shortest)
+    assert (found.clips, found.batch_size, found.precision, found.parameters) == (2, 4, "bf16", 24)
 
 
 def test_unreadable_examples_do_not_prevent_the_inspection_of_lengths(model) -> None:

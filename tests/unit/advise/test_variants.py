@@ -1,10 +1,12 @@
 """Variants: another precision, batch size, engine, start method."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from audioaug import Chain, ops
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.racing import Racer
 from audioaug.advise.variants import VariantRequest, parse_also, race_starts, raced_engines
@@ -13,7 +15,7 @@ from audioaug.decide.what_if import variant_sentences
 from audioaug.errors import UsageError
 from audioaug.measure import clock_for
 from audioaug.records import Candidate, Recommendation, Report, Variant, read_record
-from tests.helpers.planted_reports import planted_report, raced
+from tests.helpers.planted_reports import blocks, planted_report, raced
 
 pytestmark = pytest.mark.timeout(900)  # real runs: some seconds, minutes beside other load
 
@@ -144,6 +146,20 @@ def test_a_plan_is_raced_with_other_start_methods(model, monkeypatch) -> None:
     assert (forked.step_ms, forked.reason) == (None, "it is the default.")
 
 
+def test_the_step_of_another_start_method_follows_the_ratio_of_the_race(monkeypatch) -> None:
+    monkeypatch.setattr("audioaug.advise.variants.start_and_gap", lambda *_: (1.0, 0.5))
+    plan = Candidate("cpu", 1, num_workers=2, measured_ms=10.0)
+    names = (plan.name, replace(plan, start_method="spawn").name)
+    found = dict(
+        zip(names, (blocks(name, [ms] * 4) for name, ms in zip(names, (20.0, 24.0), strict=True)), strict=True)
+    )
+    job = SimpleNamespace(batch_size=4, dataset=[], collate_fn=None, chain=Chain([ops.Gain()], 16000))
+    racer = SimpleNamespace(job=job, clock=None, failed={}, run=lambda *_: found)
+    (variant,) = race_starts(racer, plan, "fork", ("spawn",), 1.0, tick=lambda *_: None)
+    assert variant.step_ms == pytest.approx(12.0) and variant.ci_ms == pytest.approx((12.0, 12.0))
+    assert (variant.now_ms, variant.batch_size, variant.now_batch) == (10.0, 4, 4)
+
+
 def test_unavailable_start_methods_have_a_reason(model) -> None:
     job = load_training_job(model(CHEAP + IN_MEMORY + "collate_fn = lambda batch: batch\n"), torch.device("cpu"))
     racer = Racer(job, clock_for(job.device), 1.0, notice=lambda *_: None)
@@ -172,6 +188,8 @@ def test_the_sentence_says_what_loading_would_need() -> None:
     (text,) = variant_sentences(report)
     assert "takes 2.00 ms (1.90 .. 2.10) instead of 10.0 ms" in text and "5.00x (measured)" in text
     assert text.endswith("would then be the bottleneck, with 4.60 ms a batch (predicted).")
+    larger = replace(report, variants=(replace(faster, batch_size=64, step_ms=6.0),))
+    assert "with 9.20 ms a batch (predicted)." in variant_sentences(larger)[0]  # twice the clips
     slower = replace(faster, step_ms=8.0, ci_ms=(7.0, 9.0))
     assert "bottleneck" not in variant_sentences(replace(report, variants=(slower,)))[0]
     failed = Variant("fp16", 32, 10.0, 32, reason="it is not supported.")

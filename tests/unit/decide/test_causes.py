@@ -140,6 +140,27 @@ def test_the_first_cause_of_a_recorded_fault(name) -> None:
     assert found.id == name, found.text
 
 
+SLOW_STORAGE = examples(read=10.0, cpu=0.5, slow=4, slow_ms=200.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "it"),
+    [
+        ("quota_throttled", "gc_stalls", case(signals=signals(throttled=0.4, gc_share=0.3))),
+        ("slow_sample_tail", "fetch_bound", case(decode=300.0, signals=signals(examples=SLOW_STORAGE))),
+        (
+            "cow_memory_growth",
+            "quota_throttled",
+            case(clips=10**7, signals=signals(worker_growth_bytes=2.0**30, throttled=0.4)),
+        ),
+        ("transport_bound", "too_few_workers", case(best=raced(3, 8, 15.0), signals=signals(receive_ms=20.0))),
+    ],
+)
+def test_of_two_causes_that_hold_the_first_is_primary(before, after, it) -> None:
+    assert all(PRIMARY[name](it) for name in (before, after))
+    assert first(it).id == before
+
+
 @pytest.mark.parametrize("name", TOLD)
 def test_secondary_causes_are_reported(name) -> None:
     assert name in ids(TOLD[name]) - {first(TOLD[name]).id}
@@ -179,6 +200,11 @@ def test_advice_that_pays_late() -> None:
     found = {notice.id: notice.text for notice in causes(report, TODAY)}
     assert "5,000 steps, 500 epochs of 10 steps" in found["advice_costs_more_than_it_saves"]
     assert "advice_costs_more_than_it_saves" not in ids(Case(replace(report, break_even_steps=50), TODAY))
+    more = replace(report, workload=replace(WORK, clips=321))  # with a last, small batch
+    found = {notice.id: notice.text for notice in causes(more, TODAY)}
+    assert found["advice_costs_more_than_it_saves"].startswith(
+        "This advice pays for itself after 5,000 steps, 455 epochs of 11 steps."
+    )
 
 
 def test_other_programs_are_no_cause_where_we_need_no_cores() -> None:
@@ -194,6 +220,13 @@ def test_other_programs_are_no_cause_where_we_need_no_cores() -> None:
 def test_storage_and_slow_files_are_no_cause_where_they_hardly_take_time() -> None:
     quick = examples(read=0.02, cpu=0.001, slow=4, slow_ms=0.9)
     assert not {"fetch_bound", "slow_sample_tail"} & ids(case(decode=300.0, signals=signals(examples=quick)))
+
+
+def test_examples_that_are_slow_once_are_no_slow_tail() -> None:
+    slow = examples(slow=4, slow_ms=90.0)
+    for fields in ({"first_ms": slow.first_ms}, {"again_ms": slow.again_ms}):
+        once = replace(examples(), **fields)
+        assert "slow_sample_tail" not in ids(case(signals=signals(examples=once)))
 
 
 def test_synchronizations_on_the_cpu_are_reported_as_hypothetical() -> None:

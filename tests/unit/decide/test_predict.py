@@ -155,6 +155,8 @@ def test_fewer_threads_slow_the_device_part_like_the_step() -> None:
     report = planted_report(host=TWO_CORES, model=10.0)
     one = candidate(1, 2, threads=1)
     assert device_ms(report, one)[1] == pytest.approx(2 * 10.7)  # not measured: the most it can be
+    more = planted_report(host=replace(TWO_CORES, torch_threads=1), model=10.0)
+    assert device_ms(more, candidate(1, 2, threads=2))[1] == pytest.approx(10.7)  # nor is it known to be faster
     steps = [StageCost("step", "model", ms, engine=name) for name, ms in (("2 threads", 20.0), ("1 thread", 30.0))]
     measured = replace(report, stages=(*report.stages, *steps))
     assert device_ms(measured, one)[1] == pytest.approx(1.5 * 10.7)

@@ -160,6 +160,7 @@ def test_a_large_difference_in_the_noise_is_a_tie() -> None:
 def test_a_candidate_2x_slower_in_two_rounds_is_dropped() -> None:
     candidates = {"a": blocks("a", [10, 12]), "b": blocks("b", [21, 30]), "c": blocks("c", [60, 13])}
     assert clearly_slower(candidates) == ["b"]
+    assert clearly_slower({name: blocks(name, [ms]) for name, ms in (("a", 10), ("b", 90))}) == []  # of one round
 
 
 def test_dropped_candidates_neither_lead_nor_tie() -> None:

@@ -214,3 +214,13 @@ def test_advice_clearly_faster_than_today_is_not_a_tie() -> None:
     assert today.name in ties(measurements)  # corrected for the looks that all candidates were given
     found = recommend(report, measurements)
     assert found.recommendation.tie_with == () and "tie" not in found.verdict
+
+
+@pytest.mark.parametrize(("ms", "changes"), [(38.9, False), (38.2, False), (37.3, True)])
+def test_what_the_user_has_is_kept_within_two_margins_of_the_fastest_tie(ms, changes) -> None:
+    other = raced(0, 2, ms)
+    report = replace(planted_report(), candidates=(TODAY, other), current=TODAY, cost_seconds=60.0)
+    wiggle = (0.7, 1.0, 1.4, 1.0, 0.7, 1.4)
+    measurements = {**steady((TODAY,)), other.name: blocks(other.name, [ms * share for share in wiggle])}
+    assert ties(measurements) == [other.name, TODAY.name]
+    assert recommend(report, measurements).recommendation.name == (other.name if changes else TODAY.name)

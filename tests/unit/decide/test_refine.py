@@ -70,6 +70,7 @@ def test_similarity() -> None:
     assert similarity(one, one, 3) == 1
     unlike = [replace(one, num_workers=1), replace(one, num_workers=0), replace(one, threads=2), replace(one, cut=3)]
     assert all(0 < similarity(one, other, 3) < 1 for other in unlike)
+    assert similarity(candidate(0, 2), candidate(3, 2), 3) == pytest.approx(1 / 4)  # the ends share something, too
 
 
 def test_many_similar_candidates_do_not_outweigh_the_most_similar_one() -> None:

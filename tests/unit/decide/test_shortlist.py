@@ -2,7 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from audioaug.decide.shortlist import all_candidates, best_of_each, placement_of, shortlist, worth_screening
+from audioaug.decide.shortlist import (
+    all_candidates,
+    best_of_each,
+    pinning_wins,
+    placement_of,
+    shortlist,
+    worth_screening,
+)
+from audioaug.records import StageCost
 from tests.helpers.planted_reports import candidate, planted_report
 
 
@@ -133,7 +141,7 @@ def test_batched_workers_are_separate_candidates() -> None:
     assert names(shortlist(candidates, TODAY, 2)) == [TODAY.name, candidates[2].name]
 
 
-@pytest.mark.parametrize(("clips", "kept"), [(100, True), (10**7, False)])
+@pytest.mark.parametrize(("clips", "kept"), [(100, True), (800_000, True), (10**7, False)])
 def test_workers_persist_if_their_start_is_a_part_of_an_epoch(clips, kept) -> None:
     report = planted_report()
     report = replace(
@@ -144,3 +152,17 @@ def test_workers_persist_if_their_start_is_a_part_of_an_epoch(clips, kept) -> No
     assert {it.persistent_workers for it in all_candidates(report, (2,), pin_memory=False)} == {kept}
     unknown = all_candidates(planted_report(), (2,), pin_memory=False)
     assert {it.persistent_workers for it in unknown} == {False}  # they started in no time
+
+
+@pytest.mark.parametrize(
+    ("copies", "wins"),
+    [
+        ({"copy, pageable": 2.0, "copy, pinned": 1.0}, True),
+        ({"copy, pageable": 1.0, "copy, pinned": 2.0}, False),
+        ({"copy, pageable": 1.0}, None),
+        ({}, None),
+    ],
+)
+def test_memory_is_pinned_if_its_copy_is_faster(copies, wins) -> None:
+    stages = tuple(StageCost(name, "transfer", ms) for name, ms in copies.items())
+    assert pinning_wins(replace(planted_report(), stages=stages)) is wins

@@ -68,6 +68,11 @@ def test_each_sentence_repeats_the_question_and_says_that_it_is_a_prediction() -
     assert all(line.startswith("With cores = 16, step_ms = 12, ") and line.endswith("(predicted).") for line in lines)
 
 
+def test_of_equally_fast_worker_counts_the_fewest_is_named() -> None:
+    lines = what_if(planted_report(model=1000.0), {"cores": 8.0})
+    assert len(lines) == 3 and all(", 1 worker would take" in line for line in lines)
+
+
 def test_a_huge_machine_is_predicted_quickly() -> None:
     assert what_if(planted_report(), {"cores": 1e12})
 

@@ -24,6 +24,7 @@ def plant(root: Path, membership: str, files: dict[str, str]) -> Path:
         ("0::/", {"cpu.max": "150000 100000"}, 1.5),  # inside a container
         ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "50000 100000"}, 0.5),  # the parent limits
         ("0::/a/b", {"a/b/cpu.max": "200000 100000", "a/cpu.max": "400000 100000"}, 2.0),  # the tightest holds
+        ("0::/a/b", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "200000 100000"}, 2.0),
         ("0::/a", {"b/cpu.max": "50000 100000", "a/cpu.max": "max 100000"}, None),  # the neighbour's is not ours
         ("0::/not/mounted/here", {"cpu.max": "300000 100000"}, 3.0),  # the path is the host's
         ("0::/../sibling", {"sibling/cpu.max": "100000 100000"}, 1.0),

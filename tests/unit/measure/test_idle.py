@@ -51,5 +51,7 @@ def test_stream_idle_time_is_counted_once_its_events_have_passed(stream) -> None
     assert idle.collect() == (0.0, 0)
     stream.done = 2.5
     assert idle.collect() == (0.5, 2)
+    stream.done = 3.1
+    assert idle.collect() == (0.0, 0)  # its end has passed, but not the next start
     stream.done = 9.0
     assert idle.collect() == (0.25, 1) and idle.collect() == (0.0, 0)

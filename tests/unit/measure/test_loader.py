@@ -65,6 +65,12 @@ def test_an_epoch_that_ends_keeps_its_whole_blocks(clock: FakeClock) -> None:
     assert rate.per_batch.seconds == (1.0, 1.0)
 
 
+def test_cpu_seconds_are_those_of_one_batch(clock: FakeClock, monkeypatch) -> None:
+    monkeypatch.setattr("audioaug.measure.loader.thread_time", iter([2.0, 5.0]).__next__)
+    rate = measure_loader(feed(clock, endlessly(1.0)), clock, seconds=0, discard=1, block_batches=4, at_least=12)
+    assert rate.cpu_seconds == pytest.approx(3.0 / 12)
+
+
 @pytest.mark.parametrize("length", [0, 1, 5])
 def test_too_short_a_loader_is_an_error(clock: FakeClock, length: int) -> None:
     with pytest.raises(MeasurementError, match=f"ended after {length} batches, but 6 are needed"):

@@ -11,7 +11,16 @@ import psutil
 import pytest
 import torch
 
-from audioaug.measure import FakeClock, cpu_seconds, page_faults, peak_extra_bytes, peak_vram, sample, usage
+from audioaug.measure import (
+    FakeClock,
+    MemoryLimit,
+    cpu_seconds,
+    page_faults,
+    peak_extra_bytes,
+    peak_vram,
+    sample,
+    usage,
+)
 from audioaug.measure.interference import PageFaults
 
 CPU = torch.device("cpu")
@@ -57,6 +66,16 @@ def test_sample_of_a_machine_without_gpu() -> None:
     assert 0 < seen.ram_percent < 100
     assert seen.ram_bytes >= psutil.Process().memory_info().rss * 0.5
     assert seen.gpu_percent is None and seen.vram_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "used"),
+    [(None, 60.0), (MemoryLimit(500, 100), 80.0), (MemoryLimit(500, 450), 20.0), (MemoryLimit(9000, 8000), 60.0)],
+)
+def test_used_ram_is_that_of_the_tighter_limit(monkeypatch: pytest.MonkeyPatch, limit, used: float) -> None:
+    monkeypatch.setattr(usage.psutil, "virtual_memory", lambda: SimpleNamespace(total=1000, available=400))
+    monkeypatch.setattr(usage, "memory_limit", lambda: limit)
+    assert usage._ram_percent() == pytest.approx(used)
 
 
 def test_peak_without_gpu_still_runs_the_work() -> None:

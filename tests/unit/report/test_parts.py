@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 
 from audioaug.errors import printable
-from audioaug.records import Allocation, Candidate, Plan, Report, from_json, to_json
+from audioaug.records import (
+    SHARED_FIELDS,
+    Allocation,
+    Candidate,
+    ContentionCost,
+    LoaderCost,
+    Plan,
+    Report,
+    from_json,
+    to_json,
+)
 from audioaug.report import candidates, charts, costs, snippet
 from audioaug.report.page import evidence, headline_parts, page, price_lines, trust_parts
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
@@ -193,6 +203,23 @@ def test_other_stages_have_their_own_table(race, bare):
     assert costs.stage_parts(bare) == costs.op_parts(bare) == ()
 
 
+def test_contention_compares_both_sides_with_what_they_take_alone(race):
+    contention = (ContentionCost(4, "audiomentations", 2, 1, alone_ms=10.0, step_ms=15.0, batch_ms=60.0),)
+    known = replace(race, contention=contention, loader_costs=(LoaderCost(4, 2, 50.0, (49.0, 51.0)),))
+    assert [line.text for line in costs.contention_lines(known)] == [
+        "Beside 2 workers at full speed, a step on 1 thread takes 15.0 ms instead of 10.0 ms, and a batch of these "
+        "workers 60.0 ms instead of 50.0 ms."
+    ]
+    assert costs.contention_lines(replace(known, loader_costs=())) == ()
+
+
+def test_a_chart_has_its_target_and_its_values_from_the_top():
+    chart = charts.time_chart("CPU", "70 %", [0.0, 5.0, 10.0], [0.0, None, 2.0], [5.0], "", (0.6, 0.8))
+    assert chart.band == pytest.approx((0.2 * charts.HEIGHT, 0.2 * charts.HEIGHT))  # its top and its height
+    assert chart.lines == (f"0.0,{charts.HEIGHT} 0.0,{charts.HEIGHT}", "480.0,0.0 480.0,0.0")
+    assert chart.moves == (240.0,)
+
+
 @pytest.mark.parametrize("width", [20, 71, 200])
 def test_bars_are_proportional_and_share_one_scale(width):
     before, after = Allocation(20.0, 0.0, 40.0, 20.0), Allocation(20.0, 5.0, 15.0)
@@ -225,18 +252,31 @@ def test_the_snippet_is_valid_python_with_the_real_numbers(race):
 
 
 def test_the_snippet_builds_the_recommended_plan_however_long_it_gets(race):
-    advice = replace(race.recommendation, worker_engine="batched", device_engine="torch-audiomentations")
-    text = snippet.snippet(race, advice)
-    assert max(map(len, text.splitlines())) <= snippet.LINE_LENGTH
-    call = text[text.index("plan = ") : text.index("# or")].removeprefix("plan = audioaug.")
-    assert eval(call, {"Plan": Plan}) == Plan(
+    plan = Plan(
         cut=2,
         worker_engine="batched",
         device_engine="torch-audiomentations",
         num_workers=4,
         prefetch_factor=4,
         pin_memory=True,
+        threads=7,
+        persistent_workers=False,
+        start_method="spawn",
+        precision="bf16",
+        chain_hash="3f2a",
     )
+    advice = replace(race.recommendation, **{name: getattr(plan, name) for name in SHARED_FIELDS})
+    work = replace(race.workload, precision="bf16", setup=replace(race.workload.setup, augment="chain"))
+    text = snippet.snippet(replace(race, workload=work), advice)
+    assert max(map(len, text.splitlines())) <= snippet.LINE_LENGTH
+    call = text[text.index("plan = ") : text.index("# or")].removeprefix("plan = audioaug.")
+    assert eval(call, {"Plan": Plan}) == plan
+
+
+def test_the_snippet_shuffles_all_datasets_but_streams(race):
+    assert "shuffle=True" in snippet.snippet(race, race.recommendation)
+    streamed = replace(race.workload, setup=replace(race.workload.setup, is_stream=True))
+    assert "shuffle" not in snippet.snippet(replace(race, workload=streamed), race.recommendation)
 
 
 def test_no_snippet_without_a_change(early_exit, interrupted):
@@ -252,6 +292,8 @@ def test_the_second_line_is_the_cause_in_words(race, early_exit, bare):
 def test_cost_and_break_even(race, early_exit, bare):
     (paid,) = price_lines(race)
     assert paid.text == ("This advice took 58 s; it pays for itself after 2,494 steps (1 min 40 s of training).")
+    slower = replace(race, recommendation=replace(race.recommendation, predicted_ms=80.2))
+    assert price_lines(slower) == price_lines(race)  # what was measured counts
     assert price_lines(early_exit)[0].text == "This advice took 11 s."
     assert price_lines(bare) == ()
 

@@ -1,6 +1,7 @@
 """The HTML report: well formed, self-contained, escaped, small, and complete without a script."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,10 +13,12 @@ from audioaug.decide.what_if import grid, what_if
 from audioaug.errors import printable
 from audioaug.records import MonitoredRun, Notice, Window
 from audioaug.report import monitor
+from audioaug.report.candidates import COLUMNS
+from audioaug.report.charts import candidate_axis
 from audioaug.report.parts import Line
 from audioaug.report.sounds import Example, Listening, rendered_sounds
 from audioaug.report.templating import page_from
-from audioaug.report.to_html import render
+from audioaug.report.to_html import CHART, chart_row, render, with_chart
 from tests.helpers.planted_reports import planted_report
 from tests.unit.report.conftest import HOST, candidate
 
@@ -226,6 +229,24 @@ def test_a_monitored_run_states_how_often_its_targets_were_met():
     free = monitor.render(MonitoredRun(HOST), [replace(it, ceiling_share=None) for it in (slow, fast)])
     assert "throughput , at the end 820 clips/s" in text_of(free) and "ceiling" not in text_of(free)
     assert "0.0,15.8 480.0,0.0" in free  # to the scale of the fastest
+
+
+def test_a_phase_begins_where_the_last_one_ended():
+    seen = [Window(5.0, 100, 100, 50.0, 40.0), Window(10.0, 150, 50, 50.0, 0.0), Window(30.0, 250, 100, 80.0, 0.0)]
+    names = ("fetch_bound", "fetch_bound", "model_bound")
+    found = monitor.phases([replace(it, bottleneck=name) for it, name in zip(seen, names)])
+    assert [row.values for row in found.rows] == [
+        ("start", "10 s", "150", "53 %", "reading the data"),
+        ("10 s", "30 s", "100", "0.0 %", "the model's own step"),
+    ]
+
+
+def test_unknown_numbers_sort_last(race):
+    it, axis = replace(race.candidates[2], stall=None), candidate_axis(race.ceiling, race.candidates)
+    keys = chart_row(race, it, axis, range(len(COLUMNS))).keys
+    found = dict(zip((column.header for column in with_chart(COLUMNS, CHART)), keys, strict=True))
+    assert found["stall"] == math.inf
+    assert (found["candidate"], found["workers"], found["measured\nms"]) == (it.name, 4, 40.3)
 
 
 def test_a_move_of_the_bottleneck_is_marked_in_every_chart():
