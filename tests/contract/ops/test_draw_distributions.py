@@ -263,7 +263,6 @@ def test_draws_are_distributed_as_the_reference_draws(op: Op) -> None:
 
 AT_LIMITS: list[Op] = [
     ops.GainTransition(min_duration=1, max_duration=5, duration_unit="samples"),  # at least three samples
-    ops.Limiter(min_attack=1e-6, max_attack=5e-5),  # less than a sample, but ahead by one
     ops.SomeOf((1, 2), [ops.PolarityInversion(p=1.0), ops.Reverse(p=1.0), ops.Clip(p=1.0)]),
 ]
 

@@ -40,12 +40,6 @@ def test_a_response_that_makes_clips_longer_needs_lengths():
     assert Chain([ops.Trim(), op], 16000).device_from == 1
 
 
-def test_lengths_stay_unknown_past_ops_that_do_not_need_them():
-    chain = Chain([ops.Trim(), ops.Gain(), ops.Shift()], 16000)
-    assert chain.device_from == 1
-    assert chain.why_not_cut(0) == "Shift needs each clip's length on the host, but Trim finds it on the device."
-
-
 @pytest.mark.parametrize(("chain", "cut"), [(MIDDLE, 0), (MIDDLE, 1), (CONTAINED, 2)])
 def test_an_impossible_cut_raises_with_the_reason_and_the_first_possible_one(chain, cut):
     with pytest.raises(PlanError) as caught:

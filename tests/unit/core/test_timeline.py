@@ -104,12 +104,6 @@ def test_there_are_as_many_frames_as_the_new_length_has(count_of, centred: bool,
     assert (frames > 0).all()
 
 
-@pytest.mark.parametrize("length_out", [90, 96, 97, 112, 113])
-def test_frame_count_is_rounded_up_where_the_clips_own_does_not_tell(length_out: int) -> None:
-    stretched = Timeline([(0, 96, 0, length_out)], 96, length_out)
-    assert len(stretched.frames(np.arange(96 // 16), 16)) == -(-length_out // 16)
-
-
 def test_frame_whose_centre_is_where_a_piece_ends_is_new() -> None:
     shorter = Timeline([(0, 5, 0, 5)], 10, 10)
     assert shorter.frames(FRAMES, 2).tolist() == [1, 2, 0, 0, 0]
