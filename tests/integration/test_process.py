@@ -70,7 +70,8 @@ def test_the_documentation_lists_every_function():
 
 
 @pytest.mark.parametrize(
-    ("value", "enabled"), [(None, True), ("", True), ("1", True), ("on", True), ("0", False), ("off", False)]
+    ("value", "enabled"),
+    [(None, True), ("", True), ("1", True), ("on", True), ("0", False), ("off", False), (" OFF ", False)],
 )
 def test_values_of_the_switch(value, enabled, monkeypatch):
     monkeypatch.delenv(SWITCH, raising=False)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from audioaug.writing import write_file
+from audioaug.errors import OutputError
+from audioaug.writing import check_writable, write_file
 
 
 def test_write_is_atomic(tmp_path, monkeypatch) -> None:
@@ -27,3 +28,13 @@ def test_write_is_atomic(tmp_path, monkeypatch) -> None:
     assert file.read_text() == "new\n" and link.is_symlink() and file.stat().st_mode & 0o777 == 0o640
     write_file("gone\n", "/dev/null")
     assert not Path("/dev/null").is_file()
+
+
+def test_check_keeps_a_file_and_leaves_no_new_one(tmp_path) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text("old")
+    check_writable(old)
+    check_writable(new)
+    assert list(tmp_path.iterdir()) == [old] and old.read_text() == "old"
+    with pytest.raises(OutputError, match=r"Cannot write .*none/new\.json: .* Name a file in a folder that exists\."):
+        check_writable(tmp_path / "none" / "new.json")

@@ -208,6 +208,21 @@ def test_padding_is_silent_after_an_op_shortens_clips(batch):
         assert not clip[:, end:].any() and clip[:, :end].any()
 
 
+def test_prepared_batch_says_whether_lengths_may_differ(batch):
+    adjust = {p: ops.AdjustDuration(duration_samples=1000, p=p) for p in (0.5, 1.0)}
+    for op, lengths, differ in (
+        (ops.Gain(p=1.0), None, False),
+        (ops.Gain(p=1.0), [8000] * 8, False),
+        (ops.Gain(p=1.0), [8000] * 7 + [7999], True),
+        (adjust[0.5], None, True),
+        (adjust[1.0], [8000] * 7 + [7999], False),
+        (ops.Trim(p=1.0), None, True),  # by how much is found on the device
+    ):
+        chain = Chain([op], RATE)
+        prepared = build_device(chain).prepare(chain.draw(range(8)), tuple(batch.shape), lengths=lengths)
+        assert prepared.ragged is differ, (op, lengths)
+
+
 # Draws
 
 

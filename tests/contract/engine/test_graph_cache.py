@@ -124,8 +124,9 @@ def test_layout_is_compiled_once_with_same_result():
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
 
 
-def test_wrongly_compiled_work_falls_back(monkeypatch, caplog):
-    monkeypatch.setattr(torch, "compile", lambda work, **options: lambda *given: 0.9 * work(*given))
+@pytest.mark.parametrize("factor", [0.9, float("nan")])
+def test_wrongly_compiled_work_falls_back(factor, monkeypatch, caplog):
+    monkeypatch.setattr(torch, "compile", lambda work, **options: lambda *given: factor * work(*given))
     found, module = differences(Chain(HALF, RATE), 8, engine="torch_compile")
     assert max(found) == 0.0 and not len(module._graphs)
     [said] = [record.getMessage() for record in caplog.records]
@@ -168,6 +169,16 @@ def test_layout_is_captured_when_it_returns():
     module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="cuda_graph")
     counts = [len(module._graphs) for _ in range(CAPTURED_AT) if module(wave(0)) is not None]
     assert counts == [0, 0, 1]
+
+
+def test_batches_of_another_rate_or_dtype_share_no_graph():
+    chain = Chain([ops.Gain(p=1.0)], RATE)
+    module, draws = build_device(chain, engine="cuda_graph"), chain.draw(range(8))
+    here, elsewhere = (module.prepare(draws, (8, 1, SAMPLES), rate) for rate in (RATE, 8000))
+    for _ in range(CAPTURED_AT):
+        module.augment(wave(0), here)
+    assert module.has_graph(wave(0), here)
+    assert not module.has_graph(wave(0), elsewhere) and not module.has_graph(wave(0).double(), here)
 
 
 # What cannot be recorded

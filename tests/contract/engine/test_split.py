@@ -7,6 +7,7 @@ import torch
 from audioaug import ops
 from audioaug.core import Chain
 from audioaug.engine import build_cpu, build_device, split
+from audioaug.engine.split import build_worker
 from audioaug.errors import PlanError
 from audioaug.records import Plan
 
@@ -73,6 +74,14 @@ def test_an_impossible_cut_is_refused(cut, sentence):
         split(chain, Plan(cut=cut))
     worker, module = split(chain, Plan(cut=2))
     assert worker.cut == 2 and [node.op.name for node in module.prepare.nodes] == ["Clip"]
+
+
+def test_ops_without_a_batched_build_and_those_before_them_run_on_clips():
+    chain = Chain([ops.Gain(), ops.Mp3Compression(), ops.Clip(), ops.Reverse()], RATE)
+    for on_clips, expected in ((0, 2), (3, 3)):
+        worker, on_batches = build_worker(chain, Plan(cut=4, worker_engine="batched"), on_clips=on_clips)
+        assert worker.cut == on_batches.start == expected
+    assert build_worker(chain, Plan(cut=2, worker_engine="batched"))[1] is None
 
 
 def test_an_engine_that_does_not_exist_is_refused(exact_chain):

@@ -261,6 +261,17 @@ def test_draws_are_distributed_as_the_reference_draws(op: Op) -> None:
     assert len(NAMES) <= AT_MOST
 
 
+AT_LIMITS: list[Op] = [
+    ops.GainTransition(min_duration=1, max_duration=5, duration_unit="samples"),  # at least three samples
+    ops.SomeOf((1, 2), [ops.PolarityInversion(p=1.0), ops.Reverse(p=1.0), ops.Clip(p=1.0)]),
+]
+
+
+@pytest.mark.parametrize("op", AT_LIMITS, ids=lambda op: op.name)
+def test_draws_at_the_limits_are_distributed_as_the_reference_draws(op: Op) -> None:
+    assert min(compared(op).values()) > ALPHA
+
+
 @pytest.mark.parametrize("weights", [[1.0, 5.0, 2.0], [0.0, 1.0, 1.0]])
 def test_weights(weights: list[float]) -> None:
     inner = [ops.PolarityInversion(p=1.0), ops.Reverse(p=1.0), ops.Clip(p=1.0)]

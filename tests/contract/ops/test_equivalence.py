@@ -110,6 +110,7 @@ SPECIAL: list[Op] = [
     ops.PeakingFilter(min_center_freq=5.0, max_center_freq=20.0, min_q=20.0, max_q=100.0),
     ops.PeakingFilter(min_center_freq=7999.0, max_center_freq=9000.0),
     ops.SevenBandParametricEQ(min_gain_db=-30.0, max_gain_db=30.0),
+    ops.AdjustDuration(duration_seconds=0.30005),  # 4800.8 samples
     ops.AirAbsorption(min_distance=2500.0, max_distance=2500.0),
     ops.Resample(min_sample_rate=16000, max_sample_rate=16000),
     ops.Resample(min_sample_rate=500, max_sample_rate=3000),

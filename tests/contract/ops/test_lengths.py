@@ -86,6 +86,17 @@ def test_a_batch_is_as_wide_as_its_longest_clip() -> None:
     assert y_BCT.shape == (8, 1, 700) and length_B.tolist() == np.where(applied, 700, 500).tolist()
 
 
+@pytest.mark.parametrize(("mode", "enough"), [("insert", 1681), ("replace", 1680)])
+def test_part_that_just_fits_is_repeated(mode: str, enough: int) -> None:
+    """A part of 1600 samples, half a crossfade of 80 on either side, and one more sample where it is inserted."""
+    op = ops.RepeatPart(min_part_duration=0.1, max_part_duration=0.1, mode=mode, p=1.0)  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
+    clips = [rng.normal(0.0, 0.1, (1, samples)).astype(np.float32) for samples in (enough - 1, enough)]
+    replayed = replay(op, clips, RATE)
+    assert check(op.contract, *replayed).status == "passed"
+    assert np.array_equal(replayed.built[0], clips[0]) and not np.array_equal(replayed.built[1], clips[1])
+
+
 EVERY = [variant for _, kind in sorted(REGISTRY.items()) for variant in material.variants(kind) if not variant.children]
 
 

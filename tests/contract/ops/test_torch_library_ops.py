@@ -10,6 +10,7 @@ import torch
 
 from audioaug import build_cpu, build_device, ops
 from audioaug.core import BatchInfo, Chain, Op
+from audioaug.core.params import of_one
 from audioaug.decide.shortlist import all_candidates
 from audioaug.errors import ChainError, PlanError, UsageError
 from audioaug.ops import _torch_reference
@@ -102,6 +103,15 @@ def test_the_audio_gets_shorter_by_half_of_every_splice() -> None:
         assert torch.allclose(y[row, 0, : 40000 - silence], torch.tensor(1.0))  # the crossfade keeps a constant
 
 
+def test_seam_of_a_splice_is_in_the_middle_of_its_crossfade() -> None:
+    op, params = spliced(40000, num_time_intervals=1)
+    for row in range(20):
+        own = of_one({name: value[[row]] if isinstance(value, np.ndarray) else value for name, value in params.items()})
+        start, half = own["starts"], (own["widths"] + 1) // 2
+        (_, cut_at, _, seam), (goes_on_at, *_) = op.timeline(own, 40000, RATE).pieces[:2]
+        assert [cut_at, seam, goes_on_at] == pytest.approx([start + half / 2, start + half / 2, start + 1.5 * half])
+
+
 def test_splicing_uses_no_global_generator() -> None:
     before, worker = torch.get_rng_state(), build_cpu(Chain([ops.SpliceOut(p=1.0)], RATE))
     samples = material.signals(RATE)[0][0]
@@ -130,6 +140,15 @@ def test_a_batch_is_mixed_as_the_library_mixes_its_touched_rows() -> None:
     built = build_device(chain)(x_BCT, draws=draws)
     torch.testing.assert_close(built, expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
     assert len(set(parameters["sample_idx"].tolist())) > 1
+
+
+def test_shares_of_mixed_examples_are_those_of_their_energies() -> None:
+    chain, x_BCT = Chain([MIX], RATE), torch.randn(8, 1, 4000, generator=torch.Generator().manual_seed(0))
+    draws = chain.draw(range(8))
+    _, share_B = MIX.mixing(chain.nodes[0].drawn(draws, np.arange(8)), BatchInfo(RATE, np.full(8, 4000)))
+    mixed_in_BCT = build_device(chain)(x_BCT, draws=draws) - x_BCT
+    own_B, other_B = (each.square().sum(dim=(1, 2)).numpy() for each in (x_BCT, mixed_in_BCT))
+    assert share_B == pytest.approx(own_B / (own_B + other_B), rel=1e-4)
 
 
 def test_every_touched_example_is_an_equally_likely_partner() -> None:

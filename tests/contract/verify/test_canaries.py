@@ -75,6 +75,13 @@ def test_exact_accepts_rounding(filtered: tuple[Clips, Clips]) -> None:
     assert verdict.error == pytest.approx(5e-5, rel=0.1)
 
 
+def test_exact_error_is_a_share_of_the_larger_peak() -> None:
+    loud, quiet = (np.full((1, 9), level, np.float32) for level in (1.0, 1e-3))
+    for dry, reference in ((loud, quiet), (quiet, loud)):
+        verdict = check(EXACT, [dry], [reference], [reference + np.float32(5e-5)])
+        assert verdict.status == "passed" and verdict.error == pytest.approx(5e-5, rel=0.01)
+
+
 def test_values_that_are_no_numbers_fail_even_on_both_sides(filtered: tuple[Clips, Clips]) -> None:
     dry, reference = filtered
     broken = one_changed(1, with_nan)(reference)
@@ -204,6 +211,14 @@ def test_statistical_rejects_noise_that_other_draws_repeat() -> None:
     built, again = (scene.add(noise_like(scene.dry, scene.rng)) for _ in range(2))
     assert scene.check(built, again).status == "passed"
     assert scene.check(built, [*again[:2], built[2], again[3]]).status == "failed"
+
+
+def test_statistical_rejects_equal_noise_on_two_clips() -> None:
+    rng = np.random.default_rng(0)
+    one, other, *noise = (rng.normal(0.0, 0.1, (1, RATE)).astype(np.float32) for _ in range(6))
+    dry, reference = [one, other], [one + noise[0], other + noise[1]]
+    for second, status in ((noise[3], "passed"), (noise[2], "failed")):
+        assert check(NOISE, dry, reference, [one + noise[2], other + second]).status == status
 
 
 def test_statistical_rejects_noise_on_silence() -> None:

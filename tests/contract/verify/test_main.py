@@ -59,10 +59,13 @@ def test_wrong_usage_exits_with_2(arguments: list[str], message: str) -> None:
 
 
 def test_interruption_keeps_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupted(kind: type, *args: object) -> None:
-        raise KeyboardInterrupt
+    def interrupted(kind: type, engine: str, device: str) -> Verdict:
+        if kind is ops.Clip:
+            raise KeyboardInterrupt
+        return Verdict(kind.__name__, engine, "exact")
 
     monkeypatch.setattr("audioaug.verify.replay.verify_op", interrupted)
-    result = CliRunner().invoke(main, ["--json", str(tmp_path / "out.json")])
+    result = CliRunner().invoke(main, ["--op", "Gain", "--op", "Clip", "--json", str(tmp_path / "out.json")])
     assert result.exit_code == 130
-    assert json.loads((tmp_path / "out.json").read_text())["complete"] is False
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert content["complete"] is False and [verdict["op"] for verdict in content["verdicts"]] == ["Gain"] * 2

@@ -146,6 +146,21 @@ def test_ten_cents_are_rejected_for_that(cents: float, row: int) -> None:
     assert [finding.what for finding in found if not finding.passed] == ["the pitch of it is off"]
 
 
+def tremolo(phase: float, late_ms: float = 0.0) -> NDArray[np.float32]:
+    """A tone that swells three times a second: spectra hardly differ when it is late, only its envelope."""
+    t_T = np.arange(RATE) / RATE - late_ms / 1000
+    tone_T = sum(np.sin(2 * np.pi * 200 * k * t_T) / k for k in range(1, 8))
+    return np.float32(0.1 * tone_T * (1 + 0.5 * np.sin(2 * np.pi * 3 * t_T + phase)))[None]
+
+
+@pytest.mark.parametrize("late_ms", [-15.0, 15.0])
+def test_one_clip_early_or_late_is_rejected_for_that(late_ms: float) -> None:
+    reference = [tremolo(phase) for phase in (0.0, 1.0, 2.0)]
+    assert judged(reference, reference).status == "passed"
+    verdict = judged(reference, [reference[0], tremolo(1.0, late_ms), reference[2]])
+    assert verdict.status == "failed" and verdict.reason.startswith("clip 1 is early or late"), verdict.reason
+
+
 @pytest.mark.parametrize("rate", [0.9 * 0.99, 0.9 / 0.99])
 def test_one_per_cent_of_duration_is_rejected(rate: float) -> None:
     """Where the clip is cropped to the same length, by its timing; else by its length."""

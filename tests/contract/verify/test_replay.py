@@ -87,6 +87,13 @@ def test_intended_levels_are_the_reference_parameters() -> None:
     assert replay_module.intended_levels(op, clips, RATE, seed=0) == [0.01] * 3
 
 
+def test_op_whose_draws_repeat_every_epoch_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Chain.draw
+    monkeypatch.setattr(Chain, "draw", lambda self, indices, epoch=0, seed=0: draw(self, indices, 0, seed))
+    verdict = verify_op(ops.Gain, sample_rates=(RATE,))
+    assert verdict.status == "failed" and "0:gain_db are the same in two epochs" in verdict.reason
+
+
 class TestStock:
     """The torch-audiomentations engine is described, not judged."""
 

@@ -29,7 +29,7 @@ def test_channels_match_the_layout(rate, mono):
     assert [Path(file).name for file in where.files] == ["mono_8000.wav", "stereo_44100.ogg", "stereo_48000.flac"]
     assert where.channels_F.tolist() == ([1, 1, 1] if mono else [1, 2, 2])
     assert len(flat) == int((where.lengths_F * where.channels_F).sum()) + SPARE
-    assert not flat[-SPARE:].any()
+    assert not flat[-SPARE:].any() and where.nbytes == flat[:-SPARE].nbytes
     for file, length, channels, offset in zip(where.files, where.lengths_F, where.channels_F, where.offsets_F):
         decoded = read_audio(file, rate, mono)
         assert decoded.shape[0] == channels and abs(decoded.shape[1] - length) <= 1

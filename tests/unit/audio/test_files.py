@@ -89,6 +89,18 @@ def test_shapes_at_any_rate(name, rate, mono):
     assert 0.01 < np.abs(samples).max() <= 1.1
 
 
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("rate", [8000, 16000, 22050])
+def test_header_tells_the_length_after_resampling_as_librosa_rounds_it(name, rate):
+    import librosa
+
+    header = ODD[name]
+    resampled = librosa.resample(
+        np.zeros(header.frames), orig_sr=header.sample_rate, target_sr=rate, res_type="soxr_hq"
+    )
+    assert header.frames_at(rate) == len(resampled)
+
+
 @pytest.mark.parametrize(("from_hz", "to_hz"), [(44100, 16000), (8000, 16000), (48000, 22050), (16000, 16000)])
 def test_resampled_tone_keeps_frequency_and_level(from_hz, to_hz, tmp_path):
     path = write_tone(tmp_path / "tone.wav", 1234.5, from_hz)

@@ -32,6 +32,11 @@ def test_clips_are_cut_or_padded_at_the_end():
     assert AudioFolder(DEMO / "rooms", 16000)[place][0].shape == whole.shape
 
 
+def test_seconds_are_rounded_to_the_nearest_sample():
+    assert int(0.7 * 44100) == 30869
+    assert AudioFolder(DEMO / "rooms", 44100, seconds=0.7)[0][0].shape == (1, 30870)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

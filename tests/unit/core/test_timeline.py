@@ -48,6 +48,7 @@ def test_stamps_at_the_edges() -> None:
     assert BACKWARDS.stamps([0, 10])[0].tolist() == [0.0, 10.0]
     assert ROLLED.stamps([6.0])[0].tolist() == [0.0]  # at a seam it belongs to what follows
     assert TWICE.stamps([3.0])[0].tolist() == [3.0, 6.0]
+    assert TWICE.stamps([10.0])[0].tolist() == [13.0]  # the end of the clip is the end of its last piece only
     assert CUT.stamps([2.9, 3.0, 8.0, 11.0])[0].tolist() == [0.0]
     assert LOST.stamps([1.0])[0].tolist() == []
 
@@ -57,6 +58,8 @@ def test_segments_are_cut_split_doubled_and_joined() -> None:
     assert ROLLED.segments([(5, 7)])[0].tolist() == [[0, 1], [9, 10]]
     assert TWICE.segments([(1, 6)])[0].tolist() == [[1, 9]]  # a stutter within it
     assert TWICE.segments([(3, 4)])[0].tolist() == [[3, 4], [6, 7]]
+    one_apart = Timeline([(0, 5, 0, 5), (5, 10, 6, 11)], 10, 11)
+    assert one_apart.segments([(2, 8)])[0].tolist() == [[2, 5], [6, 9]]
     bounds, which = BACKWARDS.segments([(0, 2), (1, 4)])
     assert bounds.tolist() == [[6, 9], [8, 10]] and which.tolist() == [1, 0]
     assert LOST.segments([(0, 10)])[0].shape == (0, 2)
@@ -99,6 +102,12 @@ def test_there_are_as_many_frames_as_the_new_length_has(count_of, centred: bool,
     frames = stretched.frames(values, 16, centred=centred)
     assert len(frames) == count_of(length_out)
     assert (frames > 0).all()
+
+
+def test_frame_whose_centre_is_where_a_piece_ends_is_new() -> None:
+    shorter = Timeline([(0, 5, 0, 5)], 10, 10)
+    assert shorter.frames(FRAMES, 2).tolist() == [1, 2, 0, 0, 0]
+    assert np.isnan(shorter.source([4.9, 5.0])).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("count", [4, 5, 7])

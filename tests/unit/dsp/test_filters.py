@@ -149,3 +149,12 @@ def test_clips_far_shorter_than_the_tail(samples):
     sos = sections("lowpass", 20.0, 20.0, 4)
     expected, _ = scipy.signal.sosfilt(sos, x[0, 0], zi=scipy.signal.sosfilt_zi(sos) * x[0, 0, 0])
     assert np.abs(result[0, 0] - expected).max() < 1e-6
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_zero_phase_of_a_clip_shorter_than_its_extension_does_not_depend_on_the_batch(samples):
+    clip, run = noise(1, 1, samples), both_ways("lowpass", 1000.0, 1000.0, [4], torch.tensor([samples]))
+    padded = np.pad(clip, ((0, 0), (0, 0), (0, 100)), constant_values=9.0)
+    alone, together = (run(torch.from_numpy(each).float())[..., :samples] for each in (clip, padded))
+    assert (alone - together).abs().max() < 1e-6

@@ -142,6 +142,14 @@ def test_rows_are_independent_and_ignore_padding():
         assert row == 1 or torch.equal(broken[row], together[row])
 
 
+def test_last_sample_before_the_end_of_a_clip_sounds():
+    new_rates, lengths = [12345, 44100], torch.tensor([777, 100])
+    result = run(torch.ones(2, 1, 777), new_rates, lengths)
+    for row, rate in enumerate(new_rates):
+        sounding = math.ceil(int(lengths[row]) * rate / RATE)
+        assert result[row, 0, sounding - 1] > 0.1 and not result[row, 0, sounding:].any()
+
+
 def test_the_start_of_a_clip_is_that_of_a_clip_after_silence():
     """Which soxr's is not: between its stages it forgets what lies before time 0."""
     x, before, first = np.ones(2000, np.float32), 16000, 24001
