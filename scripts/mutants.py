@@ -6,6 +6,7 @@ tests that should fail. All these tests must pass without a fault first. It is a
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import click
 import yaml
@@ -104,13 +106,23 @@ def failing_tests(copy: Path, tests: tuple[str, ...] | list[str], *options: str)
     # Without bytecode: Python tells a module from its last version by its size and the second in which it was written.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'scripts'}"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests]
+    running = subprocess.Popen(
+        command,
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        said, _ = running.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)  # pytest and the workers that it has started
         return f"still running after {PATIENCE} s"
-    if done.returncode > 2:  # 1: tests failed; 2: the fault does not even import
-        raise click.ClickException(f"pytest does not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout[-3000:] if done.returncode else ""
+    if running.returncode > 2:  # 1: tests failed; 2: the fault does not even import
+        raise click.ClickException(f"pytest cannot run {' '.join(tests)}:\n{said[-3000:]}")
+    return said[-3000:] if running.returncode else ""
 
 
 if __name__ == "__main__":
