@@ -1,4 +1,4 @@
-"""``audioaug``, or ``python -m audioaug``: the commands advise, verify, doctor and monitor.
+"""``audioaug``, or ``python -m audioaug``: the commands advise, verify, doctor, monitor and compare.
 
 The module of a command is imported when the command is named; none of them imports torch for its ``--help``.
 """
@@ -17,6 +17,7 @@ COMMANDS = {
     "verify": "audioaug.verify.__main__:main",
     "doctor": "audioaug.doctor:main",
     "monitor": "audioaug.monitor:monitor",
+    "compare": "audioaug.compare:compare",
 }
 """Where each command is defined; ``python -m audioaug.NAME`` is the same as ``audioaug NAME``."""
 

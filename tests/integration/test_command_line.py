@@ -1,11 +1,14 @@
-"""The command line: one program, and four modules that are the same; help that does not wait for torch."""
+"""The command line: one program, and a module for each command that is the same; help that does not wait for torch."""
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from audioaug import Monitor
 from audioaug.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +54,7 @@ def test_help_lists_the_commands(capsys):
         (["advise", "--fast"], 2, "advise --help' for help"),
         (["verify", "--op", "Gian"], 2, "Did you mean Gain?"),
         (["monitor", "none.jsonl", "--html", "page.html"], 2, "Cannot read none.jsonl"),
+        (["compare", "none.json", "other.json"], 2, "Cannot read none.json"),
         (["doctor"], 0, ""),
     ],
 )
@@ -60,3 +64,19 @@ def test_exit_codes(arguments, code, said, capfd):
     except SystemExit as end:
         assert end.code == code
     assert said in capfd.readouterr().err
+
+
+REPORT = ROOT / "datasets/profiles/report_cpu_2_cores.json"
+
+
+def test_two_reports_or_two_logs_are_compared(tmp_path, capfd):
+    assert main(["compare", str(REPORT), str(REPORT)]) == 0
+    assert "The advice is the same, " in capfd.readouterr().out
+    log = tmp_path / "run.jsonl"
+    with Monitor([torch.zeros(4, 1, 10)] * 400, device="cpu", live=False, every=0.05, log=log) as monitor:
+        for _ in monitor:
+            time.sleep(0.001)
+    assert main(["compare", str(log), str(log)]) == 0
+    assert capfd.readouterr().out.startswith("A step: ")
+    assert main(["compare", str(REPORT), str(log)]) == 2
+    assert "Give two of the same kind." in capfd.readouterr().err

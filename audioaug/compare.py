@@ -1,0 +1,55 @@
+"""``audioaug compare A B``: what changed between two reports of the advisor, or two runs that ``Monitor`` logged."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from audioaug.command import run
+from audioaug.errors import UsageError
+from audioaug.monitor import read_log
+from audioaug.records import Report, read_record
+from audioaug.writing import read_file
+
+
+@click.command(short_help="Compare two reports or two monitored runs.")
+@click.argument("before")
+@click.argument("now")
+def compare(before: str, now: str) -> None:
+    """Print what changed from BEFORE to NOW: two --json reports of the advisor, or two logs of Monitor.
+
+    After an update of a driver or library, or on another machine. Times that do not differ significantly are said so.
+    """
+    from audioaug.decide.compare import compare_reports, compare_runs
+
+    kinds = [_is_report(path) for path in (before, now)]
+    if kinds[0] != kinds[1]:
+        raise UsageError(f"{before} and {now} are a report and a log of Monitor.", "Give two of the same kind.")
+    if kinds[0]:
+        lines = compare_reports(read_record(before, Report), read_record(now, Report))
+    else:
+        lines = compare_runs(read_log(before), read_log(now))
+    click.echo("\n".join(lines))
+
+
+def _is_report(path: str | Path) -> bool:
+    """Return whether a file is one JSON document, as a report is; a log has one a line."""
+    try:
+        text = read_file(path)
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return text.count(b"\n") > 1
+
+
+def main() -> int:
+    """Run the command and return its exit code; every error is one sentence on stderr."""
+    return run(compare, None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
