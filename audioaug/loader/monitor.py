@@ -1,6 +1,5 @@
 """Monitor: what a training loop waits for and uses, measured between its steps."""
 
-import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,11 @@ COST_SHARE = 1 / 250
 """The share of the time that measuring may take: after a measurement that took t, the next is due t * 250 later."""
 
 
+MEANS = ("clips_per_second", "ceiling_share", "cpu_percent", "gpu_percent")
+LARGEST = ("ram_percent", "ram_bytes", "shm_bytes", "vram_bytes")
+"""Numbers of a window that a summary averages over time, and those of which it takes the largest."""
+
+
 class Monitor(Generic[Batch]):
     """Iterate over batches as before, and record what the steps between them wait for and what they use.
 
@@ -51,7 +55,8 @@ class Monitor(Generic[Batch]):
             to the page later.
         html: a file for the page, written when the monitor is closed.
         tensorboard: a folder for TensorBoard.
-        live: show the last window on stderr while training; by default if that is a terminal.
+        live: show the last window on stderr while training. By default if that is a terminal, else there is one line
+            at the end.
         every: the shortest time between two measurements, in seconds.
         clock: returns the time.
 
@@ -87,7 +92,7 @@ class Monitor(Generic[Batch]):
         self._device = as_device(device if device is not None else getattr(batches, "device", None))
         self.run = MonitoredRun(host_facts(self._device), ceiling_ms=ceiling_ms, capacity=_capacity(batches))
         self.windows: list[Window] = []
-        self._outputs = outputs_for(self.run, log, html, tensorboard, sys.stderr.isatty() if live is None else live)
+        self._outputs = outputs_for(self.run, log, html, tensorboard, live)
         self.cost_seconds: Seconds = 0.0
         self._idle = idle_timer(self._device)
         self._bottlenecks, self._steps, self._done = Bottlenecks(), _Steps(), 0
@@ -132,6 +137,33 @@ class Monitor(Generic[Batch]):
         for output in self._outputs:
             output.close()
         self._outputs.clear()
+
+    def summary(self) -> dict[str, float]:
+        """Return the run so far in plain numbers, for an experiment tracker or a CSV file; what is unknown is left out.
+
+        ``steps``, ``seconds``; means over all steps: ``step_ms``, ``wait_share`` (of the time, from 0 to 1),
+        ``clips_per_second``, ``ceiling_share``, ``cpu_percent``, ``gpu_percent``; the largest ``ram_percent``,
+        ``ram_bytes``, ``shm_bytes``, ``vram_bytes``; and ``bottleneck/ID``, the share of the time with that bottleneck.
+        """
+        windows = self.windows
+        steps = sum(window.steps for window in windows)
+        total_ms = sum(window.steps * window.step_ms for window in windows)
+        if not steps or not total_ms:
+            return {}
+        found: dict[str, float] = {"steps": steps, "seconds": windows[-1].seconds, "step_ms": total_ms / steps}
+        found["wait_share"] = sum(window.steps * window.wait_ms for window in windows) / total_ms
+        for name in MEANS:
+            known = [(w.steps * w.step_ms, value) for w in windows if (value := getattr(w, name)) is not None]
+            if weight := sum(ms for ms, _ in known):
+                found[name] = sum(ms * value for ms, value in known) / weight
+        for name in LARGEST:
+            values = [value for window in windows if (value := getattr(window, name)) is not None]
+            found |= {name: max(values)} if values else {}
+        for window in windows:
+            if window.bottleneck:
+                name, share = f"bottleneck/{window.bottleneck}", window.steps * window.step_ms / total_ms
+                found[name] = found.get(name, 0.0) + share
+        return found
 
     def _ready(self, iterator: Iterator[Batch]) -> int | None:
         """Return how many batches are ready, if this is a ``Loader`` or torch's ``DataLoader``."""

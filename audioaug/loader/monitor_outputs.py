@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
@@ -29,14 +30,23 @@ class Output(Protocol):
 
 
 def outputs_for(
-    run: MonitoredRun, log: str | Path | None, html: str | Path | None, tensorboard: str | Path | None, live: bool
+    run: MonitoredRun,
+    log: str | Path | None,
+    html: str | Path | None,
+    tensorboard: str | Path | None,
+    live: bool | None,
 ) -> list[Output]:
-    """Open the requested outputs; raise ``OutputError`` or ``UsageError`` if one cannot be opened."""
+    """Open the requested outputs; raise ``OutputError`` or ``UsageError`` if one cannot be opened.
+
+    ``live``: a view on the terminal; ``None``: that, or a line at the end if stderr is not a terminal.
+    """
+    is_terminal = sys.stderr.isatty()
     outputs: dict[str, Output] = {}
     outputs |= {f"the log {log}": Log(log, run)} if log is not None else {}
     outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
     outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
-    outputs |= {"the view on the terminal": View(run)} if live else {}
+    outputs |= {"the view on the terminal": View(run)} if live or (live is None and is_terminal) else {}
+    outputs |= {"the last line": ClosingLine()} if live is None and not is_terminal else {}
     return [OptionalOutput(name, output) for name, output in outputs.items()]
 
 
@@ -116,6 +126,23 @@ class Page:
         from audioaug.report.monitor import render
 
         write_file(render(self._run, self._windows), self._path)
+
+
+class ClosingLine:
+    """One line on stderr when the monitor is closed, such as in the log of a job, where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._windows: list[Window] = []
+
+    def add(self, window: Window) -> None:
+        """Store the window."""
+        self._windows.append(window)
+
+    def close(self) -> None:
+        """Print the line."""
+        from audioaug.report.monitor import headline
+
+        print(f"audioaug.Monitor: {headline(self._windows)}", file=sys.stderr, flush=True)
 
 
 class Board:

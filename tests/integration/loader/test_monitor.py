@@ -163,6 +163,32 @@ def test_live_view_shows_last_window(capsys):
     assert "RAM" in shown and "GPU" not in shown
 
 
+@pytest.mark.parametrize("live", [None, False])
+def test_one_closing_line_where_stderr_is_not_a_terminal(live, capsys):
+    clock = FakeClock()
+    with Monitor(Planted(clock, [0.1] * 9), device="cpu", live=live, clock=clock) as monitor:
+        train(monitor, clock, 0.5)
+    line = "audioaug.Monitor: 17 % of the training was spent waiting for data; the main bottleneck was "
+    shown = capsys.readouterr().err
+    assert (shown.startswith(line) and shown.count("\n") == 1) if live is None else shown == ""
+
+
+def test_summary_is_numbers_only_and_leaves_out_what_is_unknown():
+    clock = FakeClock()
+    monitor = Monitor(Planted(clock, [0.1] * 9), device="cpu", ceiling_ms=30, live=False, clock=clock)
+    assert monitor.summary() == {}
+    with monitor:
+        train(monitor, clock, 0.4)
+    found = monitor.summary()
+    assert all(isinstance(value, int | float) for value in found.values())
+    assert (found["steps"], found["seconds"]) == (9, pytest.approx(4.5)) and found["step_ms"] == pytest.approx(500)
+    assert found["wait_share"] == pytest.approx(0.2) and found["ceiling_share"] == pytest.approx(0.06)
+    assert found["clips_per_second"] == pytest.approx(8) and "gpu_percent" not in found
+    assert found["ram_bytes"] == max(window.ram_bytes for window in monitor.windows)
+    shares = {name: share for name, share in found.items() if name.startswith("bottleneck/")}
+    assert set(shares) == {"bottleneck/main_thread_bound"} and 0 < shares["bottleneck/main_thread_bound"] <= 1
+
+
 def test_meter_marks_target_range():
     run = MonitoredRun(host_facts(torch.device("cpu")))
     (cpu,) = (it for it in known_meters(run, [window(0.0, cpu_percent=1.0)]) if it.name == "CPU")
