@@ -58,7 +58,7 @@ bench: setup  ## time our engine beside the other libraries, about 5 minutes; e.
 test-slow: setup  ## run the tests that take minutes
 	@$(PYTEST) -m slow $(PYTEST_FLAGS)
 
-mutants: setup  ## plant faults one at a time and count those that the tests see, about an hour; e.g. MUTANTS=decide
+mutants: setup  ## plant faults one at a time and count those that the tests see, 10 minutes; e.g. MUTANTS=decide
 	@$(BIN)/python scripts/mutants.py $(MUTANTS)
 
 notebooks: setup  ## run every notebook and keep its output
