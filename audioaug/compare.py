@@ -19,7 +19,8 @@ from audioaug.writing import read_file
 def compare(before: str, now: str) -> None:
     """Print what changed from BEFORE to NOW: two --json reports of the advisor, or two logs of Monitor.
 
-    After an update of a driver or library, or on another machine. Times that do not differ significantly are said so.
+    For example after an update of a driver or library, or on another machine. Times have intervals; those without a
+    significant difference are marked.
     """
     from audioaug.decide.compare import compare_reports, compare_runs
 
@@ -34,16 +35,16 @@ def compare(before: str, now: str) -> None:
 
 
 def _is_report(path: str | Path) -> bool:
-    """Return whether a file is one JSON document, as a report is; a log has one a line."""
+    """Return whether a file is one JSON object, as a report is; a log has one a line."""
     try:
         text = read_file(path)
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
     try:
-        json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return text.count(b"\n") > 1
+    return isinstance(content, dict) and "workload" in content
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ in seconds; everything named ``*_ms`` is derived. ``None`` means "not measured".
 
 import html
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral
@@ -663,6 +664,19 @@ BOTTLENECKS = {
     "fetch_bound": "reading the data",
 }
 """Bottlenecks of a monitored run: stable ids and descriptions."""
+
+
+def waiting_share(windows: Sequence[Window]) -> float:
+    """Return the share of the time of these windows that was spent waiting for data."""
+    return sum(it.steps * it.wait_ms for it in windows) / max(1e-9, sum(it.steps * it.step_ms for it in windows))
+
+
+def main_bottleneck(windows: Sequence[Window]) -> str:
+    """Return the id of the bottleneck that lasted longest; empty if none was determined."""
+    lasted = defaultdict[str, float](float)
+    for window in windows:
+        lasted[window.bottleneck] += window.steps * window.step_ms
+    return max((name for name in lasted if name and lasted[name]), default="", key=lambda name: lasted[name])
 
 
 def to_json(record: Any) -> str:

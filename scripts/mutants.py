@@ -41,10 +41,12 @@ class Fault:
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="How many faults to try in parallel.")
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="Faults to try in parallel.")
 def main(names: tuple[str, ...], jobs: int) -> None:
     """Try all faults, or only those in files whose paths contain one of NAMES."""
     faults = [each for each in read_faults() if not names or any(name in each.file for name in names)]
+    if not faults:
+        raise click.ClickException(f"No fault is in a file whose path contains {' or '.join(names)}.")
     with tempfile.TemporaryDirectory(prefix="audioaug-mutants-") as folder:
         copies = [copy_checkout(Path(folder) / str(number)) for number in range(jobs)]
         wanted = sorted({path for fault in faults for path in fault.tests})

@@ -6,7 +6,9 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from audioaug.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET = 112.0
 QUICK_BUDGET = 20.0
 VERIFY_BUDGET = 6.0
+LEAST_BUDGET, MOST_BUDGET = 1, 86400
 """Seconds of measuring. With the start and the end of Python that is about two minutes, 30 seconds, and 15 seconds."""
 
 
@@ -39,15 +42,15 @@ def recommend(
     precision: "Precision" = "fp32",
     device: str = "auto",
     workers: Sequence[int] | None = None,
-    budget: float = DEFAULT_BUDGET,
-    also: Sequence[str] = (),
+    budget: float | None = None,
+    also: str | Sequence[str] = (),
     verify: "Plan | None" = None,
     progress: bool = True,
 ) -> "Report":
-    """Measure where the augmentation should run: ``audioaug advise`` for objects at hand.
+    """Measure where the augmentation should run: ``audioaug advise`` for Python objects.
 
-    A copy of the model is trained (and of its optimizer), so yours does not change, and the global random generators
-    of Python, numpy and torch are restored. The copy needs as much memory as the model.
+    A copy of the model is trained (and of its optimizer), so yours does not change, and the random generators of
+    Python, numpy and torch are restored. Where workers are not forked, call it under ``if __name__ == "__main__":``.
 
     Args:
         model: what to train, or a function that builds it.
@@ -68,8 +71,8 @@ def recommend(
         precision: fp32, bf16 or fp16; of the default step.
         device: auto, cpu, cuda, cuda:N or mps.
         workers: worker counts to consider. Default: by the number of cores.
-        budget: seconds to measure. The default takes about two minutes; 20 is a quick look.
-        also: variants to measure, too: bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations,
+        budget: seconds to measure, from 1 to 86400. Default: 112, about two minutes in all; 6 with ``verify``.
+        also: extra variants to measure: bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations,
             spawn, forkserver.
         verify: only compare this plan with what you use today.
         progress: whether to show what is being measured.
@@ -85,19 +88,31 @@ def recommend(
         MeasurementError: a measurement failed.
     """
     from audioaug.advise.progress import Progress
-    from audioaug.advise.settings import ARGUMENTS, Settings, build_job, copy_of, random_state_kept
+    from audioaug.advise.settings import ARGUMENTS, Settings, build_job, copy_model, preserve_random_state
     from audioaug.advise.survey import Options, Survey
     from audioaug.advise.variants import parse_also
     from audioaug.engine import check_plan
     from audioaug.loader.prefetch import as_device
     from audioaug.process import Interrupt
+    from audioaug.records import Plan, Precision
 
-    model, optimizer = copy_of(model, optimizer)
-    settings = {
+    options = Options(
+        _budget(budget, DEFAULT_BUDGET if verify is None else VERIFY_BUDGET),
+        _worker_counts(workers),
+        verify,
+        parse_also(also if isinstance(also, str) else ",".join(also)),
+        fresh=True,
+    )
+    if precision not in get_args(Precision):
+        raise UsageError(f"precision is {precision!r}.", did_you_mean(str(precision), get_args(Precision)))
+    if not isinstance(verify, Plan | None):
+        raise UsageError(
+            f"verify is {verify!r}, but it must be a Plan.", "Read one from a file: audioaug.Plan.load(path)."
+        )
+    settings: dict[str, Any] = {
         "augment": chain,
         "dataset": dataset,
         "loss": loss,
-        "optimizer": optimizer,
         "train_step": train_step,
         "collate_fn": collate_fn,
         "targets": targets,
@@ -109,10 +124,28 @@ def recommend(
         "pad": pad,
         "lengths": lengths,
     }
-    counts = None if workers is None else tuple(sorted({*workers}))
-    options = Options(budget, counts, verify, parse_also(",".join(also)), fresh=True)
-    with random_state_kept(), Interrupt() as interrupt, Progress(interrupt.check, quiet=not progress) as shown:
-        job = build_job(Settings([(ARGUMENTS, settings)]), lambda: model, as_device(device), precision)
+    with preserve_random_state(), Interrupt() as interrupt, Progress(interrupt.check, quiet=not progress) as shown:
+        copied, settings["optimizer"] = copy_model(model, optimizer)
+        job = build_job(Settings([(ARGUMENTS, settings)]), lambda: copied, as_device(device), precision)
         if verify is not None:
             check_plan(job.chain, verify)
         return Survey(job, options, shown, lambda report: None).run()
+
+
+def _budget(seconds: float | None, usual: float) -> float:
+    if seconds is None:
+        return usual
+    if not isinstance(seconds, int | float) or not LEAST_BUDGET <= seconds <= MOST_BUDGET:  # also refuses NaN
+        raise UsageError(
+            f"budget is {seconds!r}, but it must be a number of seconds from {LEAST_BUDGET} to {MOST_BUDGET}."
+        )
+    return float(seconds)
+
+
+def _worker_counts(counts: Sequence[int] | None) -> tuple[int, ...] | None:
+    if counts is None:
+        return None
+    counts = tuple(counts) if isinstance(counts, Sequence) else (-1,)
+    if not counts or not all(isinstance(count, int) and count >= 0 for count in counts):
+        raise UsageError(f"workers is {counts!r}, but it must be a list of counts such as [0, 2, 4].")
+    return tuple(sorted({*counts}))

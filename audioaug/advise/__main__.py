@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audioaug.advise import DEFAULT_BUDGET, QUICK_BUDGET, VERIFY_BUDGET
+from audioaug.advise import DEFAULT_BUDGET, LEAST_BUDGET, MOST_BUDGET, QUICK_BUDGET, VERIFY_BUDGET
 from audioaug.command import run
 from audioaug.errors import UsageError
 from audioaug.records import Plan, Precision, Report, read_record, to_json
@@ -41,7 +41,11 @@ NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seco
 @click.option(
     "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="Precision to train with."
 )
-@click.option("--budget", type=click.FloatRange(1, 86400), help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].")
+@click.option(
+    "--budget",
+    type=click.FloatRange(LEAST_BUDGET, MOST_BUDGET),
+    help=f"Seconds to measure [default: {DEFAULT_BUDGET:.0f}].",
+)
 @click.option("--quick", is_flag=True, help=f"Measure for {QUICK_BUDGET:.0f} seconds.")
 @click.option("--fresh", is_flag=True, help="Ignore cached results of earlier runs.")
 @click.option("--verify", metavar="PLAN", help="Only compare this plan with your current configuration.")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from audioaug.advise.settings import COMMAND_LINE, MODEL_FILE, Settings, build_job
+from audioaug.advise.settings import COMMAND_LINE, MODEL_FILE, Settings, build_job, usable_model
 from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.core import Chain
 from audioaug.errors import (
@@ -161,20 +161,7 @@ def _module_name(path: str) -> str:
 
 
 def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
-    found = _named(module, path, name) if name else _any_model(module, path)
-    if callable(found) and not isinstance(found, torch.nn.Module):
-        try:
-            found = found()
-        except Exception as error:
-            raise ModelFileError(f"{path}: the model cannot be built: {in_one_line(error, path)}") from None
-    if not isinstance(found, torch.nn.Module):
-        raise ModelFileError(f"{path}: the model is {found!r}, but it must be a torch.nn.Module.")
-    if any(torch.nn.parameter.is_lazy(parameter) for parameter in found.parameters()):
-        raise ModelFileError(
-            f"{path}: the model has uninitialized lazy layers.",
-            "Run it once on a batch of zeros in the model file.",
-        )
-    return found
+    return usable_model(_named(module, path, name) if name else _any_model(module, path), path)
 
 
 def _named(module: ModuleType, path: str, name: str) -> Any:

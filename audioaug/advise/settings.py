@@ -19,7 +19,7 @@ from audioaug.advise.training_job import TrainingJob, UsualLoss, in_one_line
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Op, as_chain
-from audioaug.errors import ChainError, DataError, ModelFileError, UsageError, printable
+from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, printable
 from audioaug.loader.pipeline import check_dataset
 from audioaug.loader.targets import LabelTransforms
 from audioaug.records import AugmentForm, Precision
@@ -208,6 +208,8 @@ def _targets(settings: Settings, chain: Chain) -> Any:
 def _optimizer(settings: Settings, model: torch.nn.Module) -> torch.optim.Optimizer:
     made = settings.pick("optimizer")
     if isinstance(made, torch.optim.Optimizer):
+        if made.state:
+            made.load_state_dict(made.state_dict())  # moves the state to the device of the parameters
         return made
     if made is not None:
         try:
@@ -222,32 +224,61 @@ def _optimizer(settings: Settings, model: torch.nn.Module) -> torch.optim.Optimi
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
-def copy_of(model: Any, optimizer: Any) -> tuple[torch.nn.Module, Any]:
+def usable_model(model: Any, path: str = "") -> torch.nn.Module:
+    """Return a model or what a function builds; raise ``ModelFileError`` if that is not a model or has lazy layers."""
+    where = f"{path}: " if path else ""
+    if callable(model) and not isinstance(model, torch.nn.Module):
+        try:
+            model = model()
+        except Exception as error:
+            raise ModelFileError(f"{where}the model cannot be built: {in_one_line(error, path)}") from None
+    if not isinstance(model, torch.nn.Module):
+        raise ModelFileError(f"{where}the model is {model!r}, but it must be a torch.nn.Module.")
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+        what_to_do = f"Run it once on a batch of zeros{' in the model file' if path else ''}."
+        raise ModelFileError(f"{where}the model has uninitialized lazy layers.", what_to_do)
+    return model
+
+
+def copy_model(model: Any, optimizer: Any) -> tuple[torch.nn.Module, Any]:
     """Return a model and an optimizer to train in place of the user's; a function is called to build the model.
 
     Raises:
-        ModelFileError: the model cannot be copied or built.
-        UsageError: ``model`` is neither a model nor a function, or the optimizer belongs to another model.
+        ModelFileError: the model cannot be copied, built or trained.
+        UsageError: the optimizer cannot be used with the model.
     """
-    is_model, is_optimizer = isinstance(model, torch.nn.Module), isinstance(optimizer, torch.optim.Optimizer)
-    if not is_model and (not callable(model) or is_optimizer):
-        what = "the optimizer belongs to a model, but `model` is a function" if callable(model) else "it is no model"
-        raise UsageError(f"`model` is {model!r}: {what}.", "Give a torch.nn.Module and an optimizer of its parameters.")
-    if is_optimizer:
-        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        if not trained <= {id(parameter) for parameter in model.parameters()}:
-            raise UsageError("The optimizer trains parameters that are not the model's.", "Give one of this model.")
+    if not isinstance(model, torch.nn.Module):
+        if isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                f"The optimizer is {type(optimizer).__name__}, but `model` is a function, whose model it cannot have.",
+                "Give the model, or a function that builds the optimizer of a model.",
+            )
+        return usable_model(model), optimizer
+    memo: dict[int, Any] = {}  # so that the copied optimizer has the copied parameters
     try:
-        if not is_model:
-            return model(), optimizer
-        return copy.deepcopy((model, optimizer)) if is_optimizer else (copy.deepcopy(model), optimizer)
+        copied = copy.deepcopy(usable_model(model), memo)
+        return copied, _copy_optimizer(optimizer, model, memo)
+    except AudioaugError:
+        raise
     except Exception as error:
-        reason, done = in_one_line(error, ""), "copied" if is_model else "built"
-        raise ModelFileError(f"The model cannot be {done}: {reason}", "Give a function that builds it.") from None
+        reason = in_one_line(error, "")
+        raise ModelFileError(f"The model cannot be copied: {reason}", "Give a function that builds it.") from None
+
+
+def _copy_optimizer(optimizer: Any, model: torch.nn.Module, memo: dict[int, Any]) -> Any:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return optimizer
+    trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if not trained <= {id(parameter) for parameter in model.parameters()}:
+        raise UsageError("The optimizer has parameters that the model lacks.", "Build it from model.parameters().")
+    copied = copy.deepcopy(optimizer, memo)
+    for name in vars(optimizer).keys() - vars(copied).keys():  # torch copies only the attributes that it knows
+        setattr(copied, name, copy.deepcopy(getattr(optimizer, name), memo))
+    return copied
 
 
 @contextmanager
-def random_state_kept() -> Iterator[None]:
+def preserve_random_state() -> Iterator[None]:
     """Restore the global random generators of Python, numpy and torch at the end."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     of_python, of_numpy = random.getstate(), np.random.get_state()

@@ -143,10 +143,10 @@ NOT_FINITE = (
     "labels and the precision."
 )
 
-FEWER_THREADS = 0.03
+FEWER_THREADS_SHARE = 0.03
 """Share of the budget to time the step on fewer threads before it is left as it is."""
 
-IMPOSSIBLE = 0.03
+CEILING_AGAIN_SHARE = 0.03
 """Share of the budget to measure the ceiling again if a candidate was faster."""
 
 TWO_CANDIDATES = 2
@@ -270,7 +270,7 @@ class Survey:
         usual = self.report.host.torch_threads
         if self.report.host.has_gpu or usual == 1:
             return False
-        with self.progress.stage("the step on fewer threads", seconds := FEWER_THREADS * self.options.budget):
+        with self.progress.stage("the step on fewer threads", seconds := FEWER_THREADS_SHARE * self.options.budget):
             self._add(stages=steps_on_threads(self.bench, {usual, max(1, usual // 2), 1}, seconds))
         self._lower_ceiling()
         return best_threads(self.report) < usual
@@ -400,18 +400,19 @@ class Survey:
         if ceiling is None or not any(is_impossible(self.report, each) for each in self.report.candidates):
             return
         threads = ceiling.threads or self.report.host.torch_threads
-        with self.progress.stage("the ceiling again", seconds := IMPOSSIBLE * self.options.budget):
+        with self.progress.stage("the ceiling again", seconds := CEILING_AGAIN_SHARE * self.options.budget):
             again = steps_alone(self.bench, threads, seconds)
         if again.ms < ceiling.step_ms:
             rate = 1e3 * self.job.batch_size / again.ms
-            self._grow(ceiling=Ceiling(again.ms, again.ci_ms, rate, ceiling.threads, again.samples_ms))
+            ceiling = Ceiling(again.ms, again.ci_ms, rate, ceiling.threads, again.samples_ms)
+            self._grow(ceiling=ceiling)
             self._grow(current=with_stall(self.report, self.today))
         for each in self.report.candidates:
             if is_impossible(self.report, each):
                 self._notice(
                     "impossible_result",
                     f"{each.name} was measured at {format_ms(each.measured_ms or 0.0)} a step, below the model alone "
-                    f"({format_ms(again.ms)}): the load of the machine changed. It is not recommended; run this again.",
+                    f"({format_ms(ceiling.step_ms)}): the load of the machine changed. Run this again.",
                 )
 
     # The report

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from audioaug.decide.predict import predict_all
+from audioaug.decide.race import MARGIN
 from audioaug.records import SHARED_FIELDS, Candidate, Report
 from audioaug.units import format_ms, plural
 
@@ -47,13 +48,19 @@ class Change:
 
 
 def single_changes(report: Report, current: Candidate, best: Candidate) -> list[Change]:
-    """Return the known single changes, the largest gain first; none if the recommended candidate is not faster.
+    """Return the known single changes, the largest gain first; none if the recommended candidate is not
+    faster by the margin.
 
     A prediction is scaled by how far off that of today's configuration is.
     """
-    if current.measured_ms is None or best.measured_ms is None or best.measured_ms >= current.measured_ms:
+    if current.measured_ms is None or best.measured_ms is None:
         return []
-    changed = {knob: _changed(current, best, knob) for knob in KNOBS if getattr(current, knob) != getattr(best, knob)}
+    if best.measured_ms * (1 + MARGIN) >= current.measured_ms:
+        return []
+    usual = report.host.torch_threads
+    same_threads = (current.threads or usual) == (best.threads or usual)
+    knobs = [knob for knob in KNOBS if getattr(current, knob) != getattr(best, knob)]
+    changed = {knob: _changed(current, best, knob) for knob in knobs if not (knob == "threads" and same_threads)}
     possible = {knob: one for knob, one in changed.items() if one.num_workers or one.worker_engine != "batched"}
     known = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
     today, *predictions = predict_all(report, [current, *possible.values()])

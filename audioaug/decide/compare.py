@@ -18,11 +18,16 @@ from audioaug.records import (
     StageCost,
     Timing,
     Window,
+    main_bottleneck,
+    waiting_share,
 )
 from audioaug.units import format_interval, format_ms, format_percent, plural
 
 MOST_STAGES = 8
 """Most stages that are listed."""
+
+FEWEST_WINDOWS = 5
+"""Fewest windows of a monitored run for an interval."""
 
 HOST_WORDS = {
     "cpu": "CPU",
@@ -54,10 +59,12 @@ class Times:
         return self.now_ms / self.before_ms
 
     def __str__(self) -> str:
-        """Both times, and the factor if they differ."""
+        """Both times, and the factor if they differ and neither is 0."""
         both = f"{_spread(self.before_ms, self.before_ci_ms)} before, {_spread(self.now_ms, self.now_ci_ms)} now"
         if not self.differs:
             return f"{both}: no significant difference"
+        if not min(*self.before_ci_ms, *self.now_ci_ms) > 0:
+            return both
         (a, b), (c, d) = self.before_ci_ms, self.now_ci_ms
         slower = self.factor > 1
         factor, low, high = (self.factor, c / b, d / a) if slower else (1 / self.factor, a / d, b / c)
@@ -85,16 +92,19 @@ def compare_runs(
     """Return what changed from one monitored run to another, a line each: medians over windows, with intervals.
 
     Raises:
-        UsageError: a run has no windows.
+        UsageError: a run has fewer than ``FEWEST_WINDOWS``.
     """
     for name, (_, windows) in (("first", before), ("second", now)):
-        if not windows:
-            raise UsageError(f"The {name} run has no window of training steps yet.", "Compare runs of several seconds.")
+        if len(windows) < FEWEST_WINDOWS:
+            raise UsageError(
+                f"The {name} run has {plural(len(windows), 'window')} of training steps; {FEWEST_WINDOWS} are needed.",
+                "Compare longer runs; a window lasts about a second.",
+            )
     steps, waits = (
         [Timing(tuple(getattr(window, field) / 1e3 for window in windows)) for _, windows in (before, now)]
         for field in ("step_ms", "wait_ms")
     )
-    shares = [sum(it.steps * it.wait_ms for it in w) / sum(it.steps * it.step_ms for it in w) for _, w in (before, now)]
+    shares = [waiting_share(windows) for _, windows in (before, now)]
     return (
         *host_changes(before[0].host, now[0].host),
         f"A step: {_times(*steps)}.",
@@ -122,6 +132,7 @@ def _check_same_work(before: Report, now: Report) -> None:
         "models": [f"{it.workload.model}, {it.workload.parameters:,} parameters" for it in (before, now)],
         "chains": [f"{' > '.join(it.chain.ops)} ({it.chain.hash})" for it in (before, now)],
         "batches": [f"{it.workload.batch_size} clips at {it.workload.precision}" for it in (before, now)],
+        "clips": [f"{it.workload.clip_seconds:g} s at {it.workload.sample_rate} Hz" for it in (before, now)],
     }
     for what, (old, new) in works.items():
         if old != new:
@@ -132,7 +143,10 @@ def _step_changes(before: Report, now: Report) -> Iterator[str]:
     assert before.ceiling and now.ceiling and before.current and now.current
     a, b = before.ceiling, now.ceiling
     yield f"The model alone: {Times(a.step_ms, a.ci_ms, b.step_ms, b.ci_ms)}."
-    yield f"What you do today, {now.current.name}: {_measured(before.current, now.current)}."
+    if before.current.name == now.current.name:
+        yield f"What you do today, {now.current.name}: {_measured(before.current, now.current)}."
+    else:
+        yield f"What you do today was {before.current.name} and is {now.current.name}."
 
 
 def _advice_changes(before: Report, now: Report) -> Iterator[str]:
@@ -153,7 +167,7 @@ def _stage_changes(before: Report, now: Report) -> Iterator[str]:
     """Yield the stages that changed, the largest factor first."""
     old = {_key(stage): stage for stage in before.stages}
     pairs = [(old[_key(stage)], stage) for stage in now.stages if _key(stage) in old]
-    found = [(stage, _stage_times(was, stage)) for was, stage in pairs if was.ms_per_batch and stage.ms_per_batch]
+    found = [(stage, times) for was, stage in pairs if (times := _stage_times(was, stage)) is not None]
     changed = sorted(
         ((stage, times) for stage, times in found if times.differs),
         key=lambda pair: -max(pair[1].factor, 1 / pair[1].factor),
@@ -172,17 +186,17 @@ def _key(stage: StageCost) -> tuple[str, str, str, int | None]:
     return stage.name, stage.where, stage.engine, stage.op
 
 
-def _stage_times(before: StageCost, now: StageCost) -> Times:
-    assert before.ms_per_batch and now.ms_per_batch
-    (a, b), (c, d) = (it.ci_ms or (it.ms_per_batch or 0.0,) * 2 for it in (before, now))
-    return Times(before.ms_per_batch, (a, b), now.ms_per_batch, (c, d))
+def _stage_times(before: StageCost, now: StageCost) -> Times | None:
+    """Return the times of a stage; ``None`` if one of them or its interval is unknown."""
+    if not (before.ms_per_batch and now.ms_per_batch and before.ci_ms and now.ci_ms):
+        return None
+    return Times(before.ms_per_batch, before.ci_ms, now.ms_per_batch, now.ci_ms)
 
 
 def _measured(before: Candidate, now: Candidate) -> str:
-    if before.measured_ms is None or now.measured_ms is None:
+    if not (before.measured_ms and now.measured_ms and before.measured_ci_ms and now.measured_ci_ms):
         return "not measured in both runs"
-    old, new = (it.measured_ci_ms or (it.measured_ms or 0.0,) * 2 for it in (before, now))
-    return str(Times(before.measured_ms, (old[0], old[1]), now.measured_ms, (new[0], new[1])))
+    return str(Times(before.measured_ms, before.measured_ci_ms, now.measured_ms, now.measured_ci_ms))
 
 
 def _times(before: Timing, now: Timing) -> Times:
@@ -190,16 +204,9 @@ def _times(before: Timing, now: Timing) -> Times:
 
 
 def _bottleneck_changes(before: Sequence[Window], now: Sequence[Window]) -> Iterator[str]:
-    old, new = (_longest(windows) for windows in (before, now))
+    old, new = (main_bottleneck(windows) for windows in (before, now))
     if old != new:
-        yield f"The main bottleneck was {old} and is {new}."
-
-
-def _longest(windows: Sequence[Window]) -> str:
-    """Return the bottleneck that lasted longest."""
-    names = {window.bottleneck for window in windows if window.bottleneck}
-    times = {name: sum(it.steps * it.step_ms for it in windows if it.bottleneck == name) for name in names}
-    return BOTTLENECKS.get(longest := max(times, key=times.__getitem__, default=""), longest)
+        yield f"The main bottleneck was {BOTTLENECKS.get(old, old)} and is {BOTTLENECKS.get(new, new)}."
 
 
 def _spread(ms: float, ci_ms: Interval) -> str:

@@ -50,7 +50,10 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
         because=" ".join(filter(None, (cause.text, evidence(current, single_changes(report, current, chosen))))),
         margin=margin,
     )
-    verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
+    if is_impossible(report, current):
+        verdict = _too_busy(report, current)
+    else:
+        verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
     return replace(
         report,
         verdict=verdict + _tie_words(found),
@@ -171,6 +174,14 @@ def _use(report: Report, candidate: Candidate, ratio: Ratio) -> str:
         f"{format_ms(report.current.measured_ms)}, "
         f"{ratio.value:.2f}x faster ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
         f"the remaining stall is {format_percent(stall(report, candidate.measured_ms))}."
+    )
+
+
+def _too_busy(report: Report, current: Candidate) -> str:
+    assert report.ceiling is not None
+    return (
+        f"The machine was too busy to tell: your configuration was measured at {format_ms(current.measured_ms or 0.0)} "
+        f"a step, below the model alone ({format_ms(report.ceiling.step_ms)}). Run this again on a quiet machine."
     )
 
 

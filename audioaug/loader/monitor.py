@@ -20,7 +20,7 @@ from audioaug.measure.clock import Clock, WallClock
 from audioaug.measure.host import host_facts
 from audioaug.measure.idle import idle_timer
 from audioaug.measure.usage import UsageSample, sample
-from audioaug.records import MonitoredRun, Window
+from audioaug.records import MonitoredRun, Window, waiting_share
 from audioaug.units import Seconds
 
 Batch = TypeVar("Batch")
@@ -56,7 +56,7 @@ class Monitor(Generic[Batch]):
         html: a file for the page, written when the monitor is closed.
         tensorboard: a folder for TensorBoard.
         live: show the last window on stderr while training. By default if that is a terminal, else there is one line
-            at the end.
+            when the monitor is closed.
         every: the shortest time between two measurements, in seconds.
         clock: returns the time.
 
@@ -151,7 +151,7 @@ class Monitor(Generic[Batch]):
         if not steps or not total_ms:
             return {}
         found: dict[str, float] = {"steps": steps, "seconds": windows[-1].seconds, "step_ms": total_ms / steps}
-        found["wait_share"] = sum(window.steps * window.wait_ms for window in windows) / total_ms
+        found["wait_share"] = waiting_share(windows)
         for name in MEANS:
             known = [(w.steps * w.step_ms, value) for w in windows if (value := getattr(w, name)) is not None]
             if weight := sum(ms for ms, _ in known):

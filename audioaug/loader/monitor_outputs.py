@@ -13,6 +13,7 @@ import msgspec
 
 from audioaug.errors import AudioaugWarning, OutputError, UsageError, first_line
 from audioaug.loader.failures import user_stacklevel
+from audioaug.loader.processes import rank_and_size
 from audioaug.records import MonitoredRun, Window
 from audioaug.writing import check_writable, write_file
 
@@ -38,7 +39,8 @@ def outputs_for(
 ) -> list[Output]:
     """Open the requested outputs; raise ``OutputError`` or ``UsageError`` if one cannot be opened.
 
-    ``live``: a view on the terminal; ``None``: that, or a line at the end if stderr is not a terminal.
+    ``live``: a view on the terminal; ``None``: that, or, if stderr is not one, a line of the first rank when the
+    monitor is closed.
     """
     is_terminal = sys.stderr.isatty()
     outputs: dict[str, Output] = {}
@@ -46,7 +48,7 @@ def outputs_for(
     outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
     outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
     outputs |= {"the view on the terminal": View(run)} if live or (live is None and is_terminal) else {}
-    outputs |= {"the last line": ClosingLine()} if live is None and not is_terminal else {}
+    outputs |= {"the last line": ClosingLine()} if live is None and not is_terminal and rank_and_size()[0] == 0 else {}
     return [OptionalOutput(name, output) for name, output in outputs.items()]
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING
 
-from audioaug.records import BOTTLENECKS, USAGE_TARGETS, Interval, MonitoredRun, Window
+from audioaug.records import (
+    BOTTLENECKS,
+    USAGE_TARGETS,
+    Interval,
+    MonitoredRun,
+    Window,
+    main_bottleneck,
+    waiting_share,
+)
 from audioaug.report.charts import TimeChart, time_chart
 from audioaug.report.page import host_words
 from audioaug.report.parts import Column, Facts, Row, Table
@@ -169,18 +176,10 @@ def headline(windows: list[Window]) -> str:
     """Return the main bottleneck of the run in one sentence."""
     if not windows:
         return "No training step was recorded."
-    spent = defaultdict[str, float](float)
-    for window in windows:
-        spent[window.bottleneck] += window.steps * window.step_ms
-    most = max((name for name in spent if name and spent[name]), default="", key=lambda name: spent[name])
+    most = main_bottleneck(windows)
     words = BOTTLENECKS.get(most, most)
     held_up = f"the main bottleneck was {words}" if most else "it was too short to determine the bottleneck"
-    return f"{format_percent(_waiting(windows))} of the training was spent waiting for data; {held_up}."
-
-
-def _waiting(windows: list[Window]) -> float:
-    """Return the share of time spent waiting for data."""
-    return sum(it.steps * it.wait_ms for it in windows) / max(1e-9, sum(it.steps * it.step_ms for it in windows))
+    return f"{format_percent(waiting_share(windows))} of the training was spent waiting for data; {held_up}."
 
 
 def summary(run: MonitoredRun, windows: list[Window]) -> tuple[tuple[str, str], ...]:
@@ -208,7 +207,7 @@ def phases(windows: list[Window]) -> Table:
         steps = sum(window.steps for window in phase)
         begin = rows[-1].values[1] if rows else "start"
         times = (begin, format_seconds(phase[-1].seconds))
-        rows.append(Row((*times, f"{steps:,}", format_percent(_waiting(phase)), BOTTLENECKS.get(name, name))))
+        rows.append(Row((*times, f"{steps:,}", format_percent(waiting_share(phase)), BOTTLENECKS.get(name, name))))
     return Table((*columns, Column("waiting", number=True), Column("bottleneck")), tuple(rows))
 
 

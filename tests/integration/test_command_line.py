@@ -1,8 +1,8 @@
 """The command line: one program, and a module for each command that is the same; help that does not wait for torch."""
 
+import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 
 from audioaug import Monitor
 from audioaug.__main__ import COMMANDS, main
+from audioaug.measure import FakeClock
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,9 +74,14 @@ def test_two_reports_or_two_logs_are_compared(tmp_path, capfd):
     assert main(["compare", str(REPORT), str(REPORT)]) == 0
     assert "The advice is the same, " in capfd.readouterr().out
     log = tmp_path / "run.jsonl"
-    with Monitor([torch.zeros(4, 1, 10)] * 400, device="cpu", live=False, every=0.05, log=log) as monitor:
+    clock = FakeClock()
+    with Monitor([torch.zeros(4, 1, 10)] * 90, device="cpu", live=False, log=log, clock=clock) as monitor:
         for _ in monitor:
-            time.sleep(0.001)
+            clock.advance(0.1)
+    one_line = tmp_path / "report.json"
+    one_line.write_text(json.dumps(json.loads(REPORT.read_text(encoding="utf-8"))))
+    assert main(["compare", str(one_line), str(REPORT)]) == 0
+    capfd.readouterr()
     assert main(["compare", str(log), str(log)]) == 0
     assert capfd.readouterr().out.startswith("A step: ")
     assert main(["compare", str(REPORT), str(log)]) == 2

@@ -61,12 +61,13 @@ def slow_sample_tail(case: Case) -> str:
 def thread_oversubscription(case: Case) -> str:
     """Torch's threads compete for cores, with workers or with each other."""
     best, current = case.best, case.current
-    if best is None or best.measured_ms is None or best.threads == current.threads:
+    usual = case.report.host.torch_threads
+    if best is None or best.measured_ms is None or (best.threads or usual) >= (current.threads or usual):
         return ""
     known = any(change.knob == "threads" for change in case.changes)
     if not (case.explains("threads") if known else case.same_way is not None and current.num_workers):
         return ""
-    count = plural(current.threads or case.report.host.torch_threads, "thread")
+    count = plural(current.threads or usual, "thread")
     workers = f"{plural(current.num_workers, 'worker')} and " if current.num_workers else ""
     cores = plural(max(1, int(case.report.host.usable_cores)), "core")
     return (

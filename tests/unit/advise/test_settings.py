@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from audioaug import recommend
-from audioaug.advise.settings import ARGUMENTS, COMMAND_LINE, MODEL_FILE, Settings, copy_of, random_state_kept
+from audioaug.advise.settings import ARGUMENTS, COMMAND_LINE, MODEL_FILE, Settings, copy_model, preserve_random_state
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
 
 
@@ -29,7 +29,7 @@ def test_messages_name_the_model_file_only_if_there_is_one() -> None:
 def test_a_copy_of_the_model_is_trained_by_a_copy_of_its_optimizer() -> None:
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    ours, its = copy_of(model, optimizer)
+    ours, its = copy_model(model, optimizer)
     before = model.weight.clone()
     ours(torch.ones(1, 3)).sum().backward()
     its.step()
@@ -40,7 +40,7 @@ def test_a_function_builds_the_model_and_another_one_its_optimizer() -> None:
     def build(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=0.1)
 
-    model, optimizer = copy_of(lambda: nn.Linear(2, 1), build)
+    model, optimizer = copy_model(lambda: nn.Linear(2, 1), build)
     assert isinstance(model, nn.Linear) and optimizer is build
 
 
@@ -55,23 +55,31 @@ OTHER = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
 @pytest.mark.parametrize(
     ("model", "optimizer", "kind", "says"),
     [
-        (3, None, UsageError, "`model` is 3: it is no model"),
-        (lambda: nn.Linear(2, 1), OTHER, UsageError, "belongs to a model, but `model` is a function"),
-        (nn.Linear(2, 1), OTHER, UsageError, "parameters that are not the model's"),
+        (3, None, ModelFileError, r"the model is 3, but it must be a torch\.nn\.Module"),
+        (lambda: 3, None, ModelFileError, r"the model is 3, but it must be a torch\.nn\.Module"),
+        (nn.LazyLinear(2), None, ModelFileError, r"uninitialized lazy layers\. Run it once on a batch of zeros\."),
+        (lambda: nn.Linear(2, 1), OTHER, UsageError, "The optimizer is SGD, but `model` is a function"),
+        (nn.Linear(2, 1), OTHER, UsageError, "parameters that the model lacks"),
         (Uncopyable(2, 1), None, ModelFileError, r"cannot be copied: RuntimeError: a handle .* Give a function"),
         (lambda: 1 / 0, None, ModelFileError, "cannot be built: ZeroDivisionError"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_one_clear_error(model, optimizer, kind, says) -> None:
     with pytest.raises(kind, match=says):
-        copy_of(model, optimizer)
+        copy_model(model, optimizer)
+
+
+def test_a_copied_optimizer_has_all_attributes_with_the_copied_parameters() -> None:
+    model = nn.Linear(3, 1)
+    copied, optimizer = copy_model(model, torch.optim.LBFGS(model.parameters()))
+    assert {id(each) for each in optimizer._params} == {id(each) for each in copied.parameters()}
 
 
 def test_random_generators_are_restored() -> None:
     def numbers() -> tuple[float, float, float]:
         return random.random(), float(np.random.rand()), float(torch.rand(()))
 
-    with random_state_kept():
+    with preserve_random_state():
         first = numbers()
     assert numbers() == first != numbers()
 
@@ -85,6 +93,13 @@ def test_random_generators_are_restored() -> None:
         ({"dataset": iter([1])}, DataError, "is an iterator, which can only be read once"),
         ({"also": ["bf17"]}, UsageError, "bf17"),
         ({"device": "tpu"}, UsageError, "tpu"),
+        ({"budget": float("nan")}, UsageError, "budget is nan, but it must be a number of seconds from 1 to 86400"),
+        ({"budget": 0}, UsageError, "budget is 0, but"),
+        ({"precision": "fp8"}, UsageError, "precision is 'fp8'"),
+        ({"workers": 2}, UsageError, "must be a list of counts"),
+        ({"workers": [-1]}, UsageError, "must be a list of counts"),
+        ({"verify": "plan.json"}, UsageError, r"must be a Plan\. Read one from a file: audioaug\.Plan\.load"),
+        ({"also": "bf17"}, UsageError, "bf17"),
     ],
 )
 def test_invalid_arguments_are_one_clear_error(arguments, kind, says) -> None:

@@ -89,6 +89,19 @@ def test_two_monitored_runs_compare_step_waiting_and_bottleneck() -> None:
     )
 
 
-def test_a_run_without_windows_is_refused() -> None:
-    with pytest.raises(UsageError, match="The second run has no window of training steps yet"):
-        compare_runs((RUN, windows(40.0, 4.0, "")), (RUN, []))
+def test_a_run_with_few_windows_is_refused() -> None:
+    with pytest.raises(UsageError, match="The second run has 4 windows of training steps; 5 are needed"):
+        compare_runs((RUN, windows(40.0, 4.0, "")), (RUN, windows(40.0, 4.0, "")[:4]))
+
+
+def test_without_any_waiting_there_is_no_factor() -> None:
+    said = compare_runs((RUN, windows(40.0, 0.0, "")), (RUN, windows(40.0, 4.0, "")))
+    assert said[1].startswith("Waiting for data in a step: 0 ms (0 .. 0) before, 4.00 ms (4.00 .. 4.00) now; ")
+
+
+def test_another_configuration_of_today_and_stages_without_interval_are_not_compared() -> None:
+    now = finished(raced(3, 2, 40.0), BEST, OTHER)
+    now = replace(now, stages=tuple(replace(stage, ci_ms=None, ms_per_batch=99.0) for stage in now.stages))
+    said = compare_reports(BEFORE, now)
+    assert "What you do today was all in the loader, 0 workers and is all in the loader, 2 workers." in said
+    assert not [line for line in said if "99.0 ms" in line]

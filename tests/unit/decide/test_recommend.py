@@ -177,6 +177,13 @@ def test_an_allocation_adds_up_and_has_nothing_negative(model, step, op, cut, wa
     assert min(found.model_ms, found.augment_ms, found.wait_ms, found.contention_ms) >= 0
 
 
+def test_below_the_ceiling_todays_configuration_gives_no_advice() -> None:
+    today = raced(3, 0, 5.0)
+    report = replace(planted_report(), candidates=(today, raced(0, 2, 20.0)), current=today, cost_seconds=60.0)
+    verdict = recommend(report, steady(report.candidates)).verdict
+    assert verdict.startswith("The machine was too busy to tell: your configuration was measured at 5.00 ms a step")
+
+
 def test_a_candidate_below_the_ceiling_is_never_recommended() -> None:
     today, best, impossible = raced(3, 0, 40.0), raced(0, 2, 20.0), raced(1, 1, 8.0)
     report = replace(planted_report(), candidates=(today, best, impossible), current=today, cost_seconds=60.0)
