@@ -109,15 +109,19 @@ def load_training_job(
     chain = None if augment is None else _augment_option(augment, allow_code)
     layers = ((f"{COMMAND_LINE} ({augment})", {"augment": chain}), (COMMAND_LINE, options), (MODEL_FILE, defined))
     job = build_job(Settings(layers, path), lambda: _model(module, path, name), device, precision)
+    setup = job.setup
     if augment is not None:
-        form: AugmentForm = job.setup.augment if ".py:" in augment else "yaml"
-        job.setup = replace(job.setup, augment=form, augment_name=augment.rpartition(".py:")[2], allow_code=allow_code)
-    job.threads = tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads))
-    job.notices = tuple(
-        Notice("unknown_name", f"{path} defines {name!r}, which the advisor does not use. Did you mean {known!r}?")
-        for name, known in misspelt(defined)
+        form: AugmentForm = setup.augment if ".py:" in augment else "yaml"
+        setup = replace(setup, augment=form, augment_name=augment.rpartition(".py:")[2], allow_code=allow_code)
+    return replace(
+        job,
+        setup=setup,
+        threads=tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads)),
+        notices=tuple(
+            Notice("unknown_name", f"{path} defines {name!r}, which the advisor does not use. Did you mean {known!r}?")
+            for name, known in misspelt(defined)
+        ),
     )
-    return job
 
 
 def load_module(path: str) -> ModuleType:

@@ -31,6 +31,11 @@ COMMAND_LINE, MODEL_FILE, ARGUMENTS = "command line", "model file", "arguments"
 """Where a value may come from."""
 
 
+def message(path: str, text: str) -> str:
+    """Return a sentence that starts with the model file, if there is one."""
+    return f"{path}: {text}" if path else text[0].upper() + text[1:]
+
+
 class Settings:
     """Values by name; ``sources`` records where each one that was picked came from.
 
@@ -42,11 +47,6 @@ class Settings:
     def __init__(self, layers: Sequence[tuple[str, Mapping[str, Any]]], path: str = "") -> None:
         self.layers, self.path = layers, path
         self.sources: dict[str, str] = {}
-
-    @property
-    def prefix(self) -> str:
-        """The start of messages: the model file, if there is one."""
-        return f"{self.path}: " if self.path else ""
 
     def get(self, name: str) -> Any:
         """Return a value; ``None`` if it is not set."""
@@ -85,7 +85,7 @@ def build_job(
     chain, form = _chain(settings)
     seconds = settings.number("clip_seconds", CLIP_SECONDS)
     dataset, data_name, folder = _dataset(settings, chain.sample_rate, seconds)
-    if not isinstance(dataset, AudioFolder):
+    if not isinstance(settings.get("dataset"), str | Path | None):
         del sources["clip_seconds"]  # lengths come from the dataset
     collate_fn, targets = settings.get("collate_fn"), _targets(settings, chain)
     setup, clip_lengths, reasons = loader_setup(
@@ -192,7 +192,7 @@ def _dataset(settings: Settings, sample_rate: int, seconds: float) -> tuple[Any,
 def _pad(settings: Settings) -> bool | None:
     pad = settings.pick("pad")
     if not isinstance(pad, bool | None):
-        raise ModelFileError(f"{settings.prefix}pad is {pad!r}, but it must be True or False.")
+        raise ModelFileError(message(settings.path, f"`pad` is {pad!r}, but it must be True or False."))
     return pad
 
 
@@ -201,7 +201,7 @@ def _targets(settings: Settings, chain: Chain) -> Any:
     try:
         LabelTransforms(targets, chain, 0)
     except UsageError as error:
-        raise ModelFileError(f"{settings.prefix}{error.message}", error.next_step) from None
+        raise ModelFileError(message(settings.path, error.message), error.next_step) from None
     return targets
 
 
@@ -216,27 +216,26 @@ def _optimizer(settings: Settings, model: torch.nn.Module) -> torch.optim.Optimi
             return made(model)
         except Exception as error:
             reason = in_one_line(error, settings.path)
-            raise ModelFileError(f"{settings.prefix}the optimizer cannot be built: {reason}") from None
+            raise ModelFileError(message(settings.path, f"the optimizer cannot be built: {reason}")) from None
     settings.sources["optimizer"] = "default (AdamW)"
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
-        raise ModelFileError(f"{settings.prefix}the model has no parameters to train.")
+        raise ModelFileError(message(settings.path, "the model has no parameters to train."))
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
 def usable_model(model: Any, path: str = "") -> torch.nn.Module:
     """Return a model or what a function builds; raise ``ModelFileError`` if that is not a model or has lazy layers."""
-    where = f"{path}: " if path else ""
     if callable(model) and not isinstance(model, torch.nn.Module):
         try:
             model = model()
         except Exception as error:
-            raise ModelFileError(f"{where}the model cannot be built: {in_one_line(error, path)}") from None
+            raise ModelFileError(message(path, f"the model cannot be built: {in_one_line(error, path)}")) from None
     if not isinstance(model, torch.nn.Module):
-        raise ModelFileError(f"{where}the model is {model!r}, but it must be a torch.nn.Module.")
+        raise ModelFileError(message(path, f"the model is {model!r}, but it must be a torch.nn.Module."))
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
         what_to_do = f"Run it once on a batch of zeros{' in the model file' if path else ''}."
-        raise ModelFileError(f"{where}the model has uninitialized lazy layers.", what_to_do)
+        raise ModelFileError(message(path, "the model has uninitialized lazy layers."), what_to_do)
     return model
 
 

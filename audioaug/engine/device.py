@@ -127,7 +127,7 @@ class DeviceChain(torch.nn.Module):
 
     def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
-        self.prepare.running = ()
+        self.prepare.mark_running(())
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
         numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
@@ -168,7 +168,7 @@ class DeviceChain(torch.nn.Module):
         is_overwritable: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         node = self.prepare.leaves[step.op]
-        self.prepare.running = node.members
+        self.prepare.mark_running(node.members)
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = y_BCT, length_B
         if rows is not None:

@@ -154,8 +154,8 @@ class Preparer:
     """Decides on the host what the ops of a chain from ``start`` on, up to ``stop``, do to a batch.
 
     ``parts`` are its nodes in order, with neighbours that are ``fused`` as one. ``leaves`` are those that change audio
-    (containers excluded), in the order that ``Step.op`` counts. ``running`` are the nodes that run, here or on the
-    device, or ran last: those that raised an exception. ``constant_rows``: steps get the same number of rows in most
+    (containers excluded), in the order that ``Step.op`` counts. ``running`` are the nodes that run, or ran last: those
+    that raised an exception. ``constant_rows``: steps get the same number of rows in most
     batches.
     """
 
@@ -178,7 +178,7 @@ class Preparer:
         lengths: torch.Tensor | Sequence[int] | None = None,
     ) -> Prepared:
         """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments."""
-        self.running = ()
+        self.mark_running(())
         batch, channels, samples = shape
         if len(draws) != batch:
             raise DataError(f"There are draws for {len(draws)} examples, but the batch has {batch}.")
@@ -200,8 +200,12 @@ class Preparer:
             work.measured or len(set(work.lengths.tolist())) > 1,
         )
 
+    def mark_running(self, nodes: tuple[Node, ...]) -> None:
+        """Record the nodes that run from now on, here or on the device, for the error if one of them raises."""
+        self.running = nodes
+
     def _step(self, node: Node, touched: NDArray[np.int64], draws: Draws, work: _Work) -> Step:
-        self.running = node.members
+        self.mark_running(node.members)
         check_channels(node, work.channels)
         rows = self._rows(node, touched, len(work.lengths))
         params = node.resolve(draws, rows, BatchInfo(work.sample_rate, work.lengths[rows], work.channels))

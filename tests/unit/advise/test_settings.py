@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from audioaug import recommend
-from audioaug.advise.settings import ARGUMENTS, COMMAND_LINE, MODEL_FILE, Settings, copy_model, preserve_random_state
+from audioaug.advise.settings import COMMAND_LINE, MODEL_FILE, Settings, copy_model, message, preserve_random_state
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
 
 
@@ -23,7 +23,10 @@ def test_the_first_layer_with_a_value_wins_and_is_recorded() -> None:
 
 
 def test_messages_name_the_model_file_only_if_there_is_one() -> None:
-    assert Settings([], "m.py").prefix == "m.py: " and Settings([(ARGUMENTS, {})]).prefix == ""
+    assert (message("m.py", "the model is 3."), message("", "the model is 3.")) == (
+        "m.py: the model is 3.",
+        "The model is 3.",
+    )
 
 
 def test_a_copy_of_the_model_is_trained_by_a_copy_of_its_optimizer() -> None:
@@ -55,8 +58,8 @@ OTHER = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
 @pytest.mark.parametrize(
     ("model", "optimizer", "kind", "says"),
     [
-        (3, None, ModelFileError, r"the model is 3, but it must be a torch\.nn\.Module"),
-        (lambda: 3, None, ModelFileError, r"the model is 3, but it must be a torch\.nn\.Module"),
+        (3, None, ModelFileError, r"The model is 3, but it must be a torch\.nn\.Module"),
+        (lambda: 3, None, ModelFileError, r"The model is 3, but it must be a torch\.nn\.Module"),
         (nn.LazyLinear(2), None, ModelFileError, r"uninitialized lazy layers\. Run it once on a batch of zeros\."),
         (lambda: nn.Linear(2, 1), OTHER, UsageError, "The optimizer is SGD, but `model` is a function"),
         (nn.Linear(2, 1), OTHER, UsageError, "parameters that the model lacks"),
@@ -89,7 +92,7 @@ def test_random_generators_are_restored() -> None:
     [
         ({"batch_size": 0}, UsageError, "batch_size is 0, but it must be an integer of at least 1"),
         ({"chain": []}, ChainError, "has no sample rate. Give sample_rate=, in Hz"),
-        ({"pad": "yes"}, ModelFileError, "^pad is 'yes', but it must be True or False"),
+        ({"pad": "yes"}, ModelFileError, "^`pad` is 'yes', but it must be True or False"),
         ({"dataset": iter([1])}, DataError, "is an iterator, which can only be read once"),
         ({"also": ["bf17"]}, UsageError, "bf17"),
         ({"device": "tpu"}, UsageError, "tpu"),

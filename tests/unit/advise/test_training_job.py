@@ -333,7 +333,7 @@ def test_invalid_numbers(model, line, message) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("pad = 'yes'", r"mymodel\.py: pad is 'yes', but it must be True or False\."),
+        ("pad = 'yes'", r"mymodel\.py: `pad` is 'yes', but it must be True or False\."),
         ("targets = 3", r"mymodel\.py: Expected targets to map keys or positions .* got 3\."),
         ("targets = {'label': 3}", r"mymodel\.py: Expected targets to map keys .* got {'label': 3}\."),
     ],
