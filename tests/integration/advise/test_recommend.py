@@ -103,7 +103,8 @@ def test_r5_2_a_step_that_is_faster_on_one_thread_is_not_left_as_it_is() -> None
     dataset = [torch.full((1, 4000), 0.1)] * 16
     with torch_threads(2):
         report = recommend(Tiny(), CHAIN, dataset, loss=contended, batch_size=4, budget=30, workers=[0], progress=False)
-    assert report.verdict.startswith("Use all in the loader, 0 workers, 1 thread: ") and report.plan.threads == 1
+    assert report.verdict.startswith("Use ") and ", 0 workers, 1 thread: " in report.verdict  # placements are in a tie
+    assert report.plan.threads == 1
     assert report.cause == "thread_oversubscription" and report.ceiling.threads == 1
     assert report.before.contention_ms == pytest.approx(100, rel=0.2) and report.before.wait_ms < 30
 
