@@ -32,7 +32,7 @@ from torch.utils.data import get_worker_info
 
 import audioaug.advise.candidates
 from audioaug import Chain, ops
-from audioaug.advise.clips import sample_indices
+from audioaug.advise.candidates import sample_indices
 from audioaug.advise.model_file import load_module
 from audioaug.advise.training_job import TrainingJob, UsualLoss
 from audioaug.audio.files import find_audio, read_audio

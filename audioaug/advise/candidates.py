@@ -1,12 +1,13 @@
-"""Candidates as running Loaders, and how many workers this machine can run."""
+"""Candidates as running Loaders on a sample of the examples, and how many workers this machine can run."""
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from audioaug.advise.clips import POOL, Restarting, sample_indices
+from torch.utils.data import IterableDataset
+
 from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.core import Chain
 from audioaug.decide.limits import Needs, most_workers
@@ -15,9 +16,64 @@ from audioaug.errors import AudioaugError, DataError, MeasurementError
 from audioaug.loader import Loader
 from audioaug.loader.pickling import WorkerBatch, why_not_picklable
 from audioaug.loader.prefetch import tensors
+from audioaug.loader.sampling import is_stream
 from audioaug.measure import files_open, free_shared_memory
 from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFacts, Notice, Plan, plan_of
 from audioaug.units import plural
+
+POOL = 4096
+"""Most examples that loaders are measured with."""
+
+
+def sample_indices(size: int, count: int, seed: int = 0) -> list[int]:
+    """Return up to ``count`` random indices below ``size``, at most ``POOL``.
+
+    A smaller count is a prefix of a larger one. The cost does not depend on the size of the dataset.
+    """
+    return random.Random(seed).sample(range(size), min(size, POOL))[:count]
+
+
+class Restarting(IterableDataset[Any]):
+    """A stream that restarts when it ends, so that a measurement never sees the end of an epoch.
+
+    Args:
+        dataset: the user's stream. Its ``set_epoch``, if it has one, is called before each pass.
+        most: examples that an iteration yields in each worker; unlimited by default.
+    """
+
+    def __init__(self, dataset: Any, most: int | None = None) -> None:
+        self.dataset, self.most = dataset, most
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self._passes(), self.most)
+
+    def _passes(self) -> Iterator[Any]:
+        for epoch in itertools.count():
+            if hasattr(self.dataset, "set_epoch"):
+                self.dataset.set_epoch(epoch)
+            is_empty = True
+            for example in self.dataset:
+                is_empty = False
+                yield example
+            if is_empty:
+                return
+
+
+class Reader:
+    """Read examples of a dataset by number. A stream returns its next example, whatever the number."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._stream = iter(Restarting(dataset)) if is_stream(dataset) else None
+
+    def numbers(self, count: int) -> Sequence[int]:
+        """Return the numbers of a sample of at most ``count`` examples."""
+        return range(count) if self._stream is not None else sample_indices(len(self._dataset), count)
+
+    def __call__(self, number: int) -> Any:
+        """Return an example. Exceptions of the dataset pass through; an empty stream raises ``StopIteration``."""
+        return self._dataset[number] if self._stream is None else next(self._stream)
+
 
 CACHED, FEW_CACHED = 8, 4
 """Batches kept on the device for the ceiling; fewer with a small budget."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from audioaug.advise.clips import Reader
+from audioaug.advise.candidates import Reader
 from audioaug.advise.training_job import TrainingJob, in_one_line
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Contract, Draws, Op

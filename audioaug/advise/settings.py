@@ -4,8 +4,8 @@ import copy
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,19 @@ import torch
 from torch.utils.data import IterableDataset
 
 from audioaug import ops
-from audioaug.advise.clips import loader_setup
+from audioaug.advise.candidates import Reader
 from audioaug.advise.training_job import TrainingJob, UsualLoss, in_one_line
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
-from audioaug.core import Chain, Op, as_chain
+from audioaug.core import Chain, Op, as_chain, leaves
+from audioaug.engine import Preparer
 from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, printable
+from audioaug.loader.examples import Field, audio_field, own_length, samples_of
 from audioaug.loader.pipeline import check_dataset
+from audioaug.loader.sampling import is_stream
 from audioaug.loader.targets import LabelTransforms
-from audioaug.records import AugmentForm, Precision
+from audioaug.ops import AdjustDuration
+from audioaug.records import AugmentForm, Interval, LoaderSetup, Precision
 from audioaug.units import format_hz
 
 BATCH_SIZE = 32
@@ -287,3 +291,91 @@ def preserve_random_state() -> Iterator[None]:
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
+
+
+PROBED = 32
+"""Examples that are read to detect clips of different lengths."""
+
+DRAWS = (2, 16, 128)
+"""Numbers of examples, in steps, whose draws are inspected for ops that change the length of clips."""
+
+
+@dataclass(frozen=True)
+class Clips:
+    """The audio field of examples (``None``: unknown, or they are audio themselves), and clip lengths in samples."""
+
+    audio_key: Field | None
+    samples: tuple[int, ...]
+
+    @property
+    def differ(self) -> bool:
+        """Whether the clips differ in length."""
+        return len(set(self.samples)) > 1
+
+    def seconds(self, sample_rate: int) -> Interval | None:
+        """Return the shortest and the longest length; ``None`` if no example could be read."""
+        return (min(self.samples) / sample_rate, max(self.samples) / sample_rate) if self.samples else None
+
+
+def inspect_clips(dataset: Any, sample_rate: int, audio_key: Field | None, lengths: Field | None) -> Clips:
+    """Read some examples and return their audio field and lengths; unreadable ones are ignored.
+
+    Args:
+        dataset: map-style or a stream.
+        sample_rate: of the chain, in Hz.
+        audio_key: field of the audio, if the user gives it.
+        lengths: field of an example's own length, if its wave is padded.
+    """
+    if isinstance(dataset, AudioFolder) and dataset.seconds is not None:
+        return Clips(0, (round(dataset.seconds * sample_rate),))
+    reader, samples = Reader(dataset), list[int]()
+    for number in reader.numbers(PROBED):
+        with suppress(Exception):
+            example = reader(number)
+            audio_key = audio_field(example, audio_key)
+            length = samples_of(example, sample_rate, audio_key).shape[-1]
+            samples.append(length if lengths is None else own_length(example, lengths, length))
+    return Clips(audio_key, tuple(samples))
+
+
+def resizing_op(chain: Chain, samples: int) -> str:
+    """Return the name of an op that makes clips of equal length (in samples) unequal, or an empty string."""
+    fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
+    start = max(fixed, default=0)
+    names = [leaf.name for op in chain.ops[start:] for leaf in leaves(op) if leaf.capabilities.changes_length]
+    if not names or not samples:
+        return ""
+    prepare = Preparer(chain, start, fused=False)
+    ragged = any(prepare(chain.draw(range(count)), (count, 1, samples)).ragged for count in DRAWS)
+    return names[-1] if ragged else ""
+
+
+def loader_setup(
+    dataset: Any,
+    chain: Chain,
+    audio_key: Field | None,
+    pad: bool | None,
+    lengths: Field | None,
+    collate_fn: Any,
+    targets: Any,
+) -> tuple[LoaderSetup, Interval | None, dict[str, str]]:
+    """Return Loader's arguments other than the plan, the shortest and longest clip in seconds, and sources.
+
+    ``audio_key`` and ``pad`` are detected from some examples if they are ``None``; then their source is returned, too.
+    """
+    sources = dict[str, str]()
+    clips = inspect_clips(dataset, chain.sample_rate, audio_key, lengths)
+    op = "" if collate_fn else resizing_op(chain, max(clips.samples, default=0))
+    if pad is None and (pad := clips.differ or bool(op)):
+        sources["pad"] = "clips of different lengths" if clips.differ else f"{op}, which changes clips' lengths"
+    if audio_key is None and isinstance(clips.audio_key, str):
+        sources["audio_key"] = "the examples"
+    setup = LoaderSetup(
+        is_stream=is_stream(dataset),
+        audio_key=clips.audio_key if audio_key is None else audio_key,
+        pad=bool(pad),
+        lengths=lengths,
+        collate_fn=collate_fn is not None,
+        targets=bool(targets),
+    )
+    return setup, clips.seconds(chain.sample_rate), sources

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from audioaug.advise.candidates import candidate_at, open_loader
-from audioaug.advise.clips import Reader
+from audioaug.advise.candidates import Reader, candidate_at, open_loader
 from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
 from audioaug.decide.predict import best_threads, threads_beside, worker_engines

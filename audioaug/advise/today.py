@@ -12,8 +12,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader
 
-from audioaug.advise.candidates import WorkerCounts, candidate_at, needs_of, open_brief_loader, open_loader
-from audioaug.advise.clips import Reader
+from audioaug.advise.candidates import Reader, WorkerCounts, candidate_at, needs_of, open_brief_loader, open_loader
 from audioaug.advise.racing import CEILING, Racer
 from audioaug.advise.stages import Bench
 from audioaug.advise.training_job import TrainingJob

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import audioaug.advise.candidates
-from audioaug.advise.candidates import EndlessBatches, why_unpicklable
-from audioaug.advise.clips import POOL, Reader, sample_indices
+from audioaug.advise.candidates import POOL, EndlessBatches, Reader, sample_indices, why_unpicklable
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.stages import readable
 from audioaug.advise.today import Memory

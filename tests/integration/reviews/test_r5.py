@@ -21,9 +21,9 @@ from audioaug import AudioFolder, Chain, Frames, Loader, Plan, ops
 from audioaug.advise.__main__ import advise as command
 from audioaug.advise.__main__ import main
 from audioaug.advise.candidates import cached_batches, candidate_at, open_loader
-from audioaug.advise.clips import resizing_op
 from audioaug.advise.listen import listen
 from audioaug.advise.model_file import load_training_job, misspelt
+from audioaug.advise.settings import resizing_op
 from audioaug.advise.training_job import TrainingJob, UsualLoss, workload
 from audioaug.decide.causes.case import Case
 from audioaug.decide.causes.loading import augment_cpu_bound

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from audioaug.advise.candidates import EndlessBatches, RaceBatches, queued_batches
-from audioaug.advise.clips import Reader
+from audioaug.advise.candidates import EndlessBatches, RaceBatches, Reader, queued_batches
 from audioaug.advise.progress import warnings_once
 from audioaug.advise.racing import CEILING, DUPLICATE, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer, Usage
 from audioaug.advise.schedule import _on_other_batches
