@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET = 112.0
 QUICK_BUDGET = 20.0
 VERIFY_BUDGET = 6.0
-LEAST_BUDGET, MOST_BUDGET = 1, 86400
 """Seconds of measuring. With the start and the end of Python that is about two minutes, 30 seconds, and 15 seconds."""
+
+LEAST_BUDGET, MOST_BUDGET = 1, 86400
 
 
 def recommend(

@@ -48,14 +48,12 @@ class Change:
 
 
 def single_changes(report: Report, current: Candidate, best: Candidate) -> list[Change]:
-    """Return the known single changes, the largest gain first; none if the recommended candidate is not
-    faster by the margin.
+    """Return the known single changes, the largest gain first.
 
-    A prediction is scaled by how far off that of today's configuration is.
+    There are none if the recommended candidate is not faster by the margin. A prediction is scaled by how far off that
+    of today's configuration is.
     """
-    if current.measured_ms is None or best.measured_ms is None:
-        return []
-    if best.measured_ms * (1 + MARGIN) >= current.measured_ms:
+    if not (current.measured_ms and best.measured_ms and best.measured_ms * (1 + MARGIN) < current.measured_ms):
         return []
     usual = report.host.torch_threads
     same_threads = (current.threads or usual) == (best.threads or usual)

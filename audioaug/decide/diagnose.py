@@ -67,12 +67,16 @@ SECONDARY: Mapping[str, Cause] = {
 
 def diagnose(report: Report, current: Candidate, best: Candidate | None = None) -> Notice:
     """Return the primary cause for the current configuration; ``best`` is the recommended candidate."""
-    case = Case(report, current, best)
-    return next(Notice(name, text) for name, cause in PRIMARY.items() if (text := cause(case)))
+    return _primary(Case(report, current, best))
 
 
 def causes(report: Report, current: Candidate, best: Candidate | None = None) -> tuple[Notice, ...]:
     """Return the primary cause, followed by the secondary ones that apply."""
-    case, first = Case(report, current, best), diagnose(report, current, best)
+    case = Case(report, current, best)
+    first = _primary(case)
     others = (Notice(name, text) for name, cause in SECONDARY.items() if name != first.id and (text := cause(case)))
     return (first, *others)
+
+
+def _primary(case: Case) -> Notice:
+    return next(Notice(name, text) for name, cause in PRIMARY.items() if (text := cause(case)))

@@ -10,6 +10,7 @@ from audioaug.records import (
     HostFacts,
     LoaderCost,
     Measurement,
+    Plan,
     Report,
     StageCost,
     Timing,
@@ -34,6 +35,20 @@ GPU = HostFacts(
 CPU = replace(GPU, device="cpu", device_name="", vram_bytes=None)
 WORK = Workload("m.py", 7, 32, 1.0, 16000, "fp32", "planted", 100)
 DECODE, COLLATE = 4.0, 1.0
+EVERY_KNOB = Plan(
+    cut=2,
+    worker_engine="batched",
+    device_engine="cuda_graph",
+    num_workers=3,
+    prefetch_factor=5,
+    pin_memory=True,
+    threads=7,
+    persistent_workers=False,
+    start_method="spawn",
+    precision="bf16",
+    chain_hash="0123456789abcdef",
+)
+"""A plan none of whose fields is a default."""
 
 
 def around(ms):

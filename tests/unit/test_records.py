@@ -27,6 +27,7 @@ from audioaug.records import (
     to_json,
     write_record,
 )
+from tests.helpers.planted_reports import EVERY_KNOB
 
 RECORDS = [
     value
@@ -142,19 +143,7 @@ def test_whether_memory_is_pinned_survives_a_candidate(pinned):
 
 
 def test_every_field_of_a_plan_survives_a_candidate():
-    plan = Plan(
-        cut=1,
-        worker_engine="batched",
-        device_engine="cuda_graph",
-        num_workers=3,
-        prefetch_factor=5,
-        pin_memory=False,
-        threads=7,
-        persistent_workers=False,
-        start_method="spawn",
-        precision="bf16",
-        chain_hash="ab" * 8,
-    )
+    plan = dataclasses.replace(EVERY_KNOB, cut=1, pin_memory=False, chain_hash="ab" * 8)
     usual = [
         field.name for field in dataclasses.fields(Plan) if getattr(plan, field.name) == getattr(Plan(), field.name)
     ]

@@ -45,7 +45,7 @@ from audioaug.report.page import training
 from audioaug.report.parts import spread
 from audioaug.report.snippet import chain_lines, plan_arguments, snippet
 from audioaug.units import format_seconds
-from tests.helpers.planted_reports import planted_report, raced
+from tests.helpers.planted_reports import EVERY_KNOB, planted_report, raced
 from tests.integration.loader.material import DEMO
 from tests.unit.advise.conftest import TINY
 
@@ -70,19 +70,6 @@ optimiser = None
 def loss(output, batch):
     return output.mean() * float("nan")
 """
-EVERY_KNOB = Plan(
-    cut=2,
-    worker_engine="batched",
-    device_engine="cuda_graph",
-    num_workers=3,
-    prefetch_factor=5,
-    pin_memory=True,
-    threads=7,
-    persistent_workers=False,
-    start_method="spawn",
-    precision="bf16",
-    chain_hash="0123456789abcdef",
-)
 
 
 @pytest.fixture

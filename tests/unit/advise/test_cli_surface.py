@@ -9,6 +9,7 @@ import pytest
 
 from audioaug.advise.__main__ import advise as command
 from audioaug.records import SHARED_FIELDS, Plan, Report, from_json, read_record, write_record
+from tests.helpers.planted_reports import EVERY_KNOB
 
 OPTIONS = {
     "--model": "FILE.py[:NAME]",
@@ -67,19 +68,7 @@ def test_load_writes_requested_files(advise, saved, report, here) -> None:
 
 
 def test_a_written_plan_has_every_field_of_the_recommendation(advise, report, here) -> None:
-    plan = Plan(
-        cut=2,
-        worker_engine="batched",
-        device_engine="cuda_graph",
-        num_workers=3,
-        prefetch_factor=5,
-        pin_memory=True,
-        threads=7,
-        persistent_workers=False,
-        start_method="spawn",
-        precision="bf16",
-        chain_hash="hash",
-    )
+    plan = replace(EVERY_KNOB, chain_hash="hash")
     advice = replace(report.recommendation, **{name: getattr(plan, name) for name in SHARED_FIELDS})
     special = replace(report, recommendation=advice, workload=replace(report.workload, precision="bf16"))
     write_record(special, here / "special.json")

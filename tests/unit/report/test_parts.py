@@ -20,6 +20,7 @@ from audioaug.records import (
 from audioaug.report import candidates, charts, costs, snippet
 from audioaug.report.page import evidence, headline_parts, page, price_lines, trust_parts
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
+from tests.helpers.planted_reports import EVERY_KNOB
 
 
 def rows_of(report):
@@ -252,18 +253,8 @@ def test_the_snippet_is_valid_python_with_the_real_numbers(race):
 
 
 def test_the_snippet_builds_the_recommended_plan_however_long_it_gets(race):
-    plan = Plan(
-        cut=2,
-        worker_engine="batched",
-        device_engine="torch-audiomentations",
-        num_workers=4,
-        prefetch_factor=4,
-        pin_memory=True,
-        threads=7,
-        persistent_workers=False,
-        start_method="spawn",
-        precision="bf16",
-        chain_hash="3f2a",
+    plan = replace(
+        EVERY_KNOB, device_engine="torch-audiomentations", num_workers=4, prefetch_factor=4, chain_hash="3f2a"
     )
     advice = replace(race.recommendation, **{name: getattr(plan, name) for name in SHARED_FIELDS})
     work = replace(race.workload, precision="bf16", setup=replace(race.workload.setup, augment="chain"))
