@@ -430,7 +430,8 @@ class Signals:
 
     Machine, while today's configuration ran: of the ``watched_cores`` in this process's affinity, those that other
     programs used (``foreign_cores``), that the hypervisor took (``stolen_cores``), and that we waited for
-    (``wanted_cores``); the share of time throttled by a CPU quota (``throttled``).
+    (``wanted_cores``); the share of time throttled by a CPU quota (``throttled``). ``foreign_share``: the share of the
+    watched cores that other programs used and the hypervisor took, over the whole survey.
 
     Today's configuration: the share of a step spent in Python's garbage collector (``gc_share``), queued batches on
     average, the size of a batch, the time to start workers and between epochs, a worker's own memory and its growth per
@@ -447,6 +448,7 @@ class Signals:
     stolen_cores: float | None = None
     wanted_cores: float | None = None
     throttled: float | None = None
+    foreign_share: float | None = None
     gc_share: float | None = None
     ready: float | None = None
     batch_bytes: int | None = None

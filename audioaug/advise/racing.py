@@ -322,8 +322,7 @@ def _first_batches(candidate: Candidate) -> int:
 
 def _is_disturbed(others: Interference) -> bool:
     """Return whether other programs, a CPU quota or swapping disturbed a round."""
-    taken = (others.foreign_cores + others.stolen_cores) / others.cores
-    return max(taken, others.throttled) > DISTURBED or others.swapped_in > SWAPPED
+    return max(others.foreign_share, others.throttled) > DISTURBED or others.swapped_in > SWAPPED
 
 
 def _named(candidates: Sequence[Candidate]) -> dict[str, Candidate]:

@@ -60,13 +60,20 @@ from audioaug.advise.today import Memory, measure_today
 from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, workload
 from audioaug.advise.variants import VariantRequest, measure_also, race_starts, raced_engines, why_no_graph
 from audioaug.decide.predict import best_threads
-from audioaug.decide.recommend import is_impossible, leave_as_it_is, may_leave, recommend
+from audioaug.decide.recommend import (
+    beside_others,
+    is_impossible,
+    is_too_busy,
+    leave_as_it_is,
+    may_leave,
+    recommend,
+)
 from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
 from audioaug.decide.what_if import crossovers, variant_sentences
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader.prefetch import tensors
-from audioaug.measure import clock_for, effective_cores, host_facts
+from audioaug.measure import Watch, clock_for, effective_cores, host_facts
 from audioaug.records import (
     Candidate,
     Ceiling,
@@ -178,6 +185,7 @@ class Survey:
         hurry = options.budget if options.verify is None else TWO_CANDIDATES * options.budget
         self.racer = Racer(job, self.bench.clock, hurry, self._notice)
         self.budget = Budget(options.budget, self.bench.clock)
+        self.watch = Watch(self.bench.clock)
         host = host_facts(job.device)
         self.report = Report(host, chain_facts(job), workload(job))
         self.counts = WorkerCounts(host, options.workers, job.num_workers)
@@ -201,8 +209,8 @@ class Survey:
         if self.options.verify is not None:
             return self._finish(self._verify(self.options.verify))
         measurements = self._measure_today(self.budget.seconds_for("today"))
-        if may_leave(*(measurements[name] for name in (self.today.name, CEILING))) and not self._fewer_threads_help():
-            return self._finish(leave_as_it_is(self._with_cost()))
+        if self._may_leave(measurements[self.today.name], measurements[CEILING]):
+            return self._finish(leave_as_it_is(beside_others(self._with_cost())))
         self._measure_cores()
         cache = Cache(self._fingerprint())
         if self.options.fresh or not self._recall(cache):
@@ -264,6 +272,16 @@ class Survey:
         if reason := self.job.why_not_finite():
             self._notice("not_finite", f"{reason}{NOT_FINITE}")
         return measured
+
+    def _may_leave(self, today: Measurement, ceiling: Measurement) -> bool:
+        """Return whether nothing better can be found; on a busy machine, that takes the whole survey."""
+        self._note_load()
+        return may_leave(today, ceiling) and not is_too_busy(self.report) and not self._fewer_threads_help()
+
+    def _note_load(self) -> None:
+        """Record what other programs have used since the start."""
+        share = self.watch.interference().foreign_share
+        self._grow(signals=replace(self.report.signals, foreign_share=share))
 
     def _fewer_threads_help(self) -> bool:
         """Return whether the step is significantly faster on fewer threads, which it can be without any waiting."""
@@ -390,6 +408,8 @@ class Survey:
     def _decide(self, candidates: Sequence[Candidate], measurements: Mapping[str, Measurement]) -> Report:
         """Add the results of the race (today's configuration comes first) and choose a candidate."""
         self._grow(**after_race(self.report, self.racer, candidates, measurements))
+        self._note_load()
+        self.report = beside_others(self.report)
         self._check_ceiling()
         self._grow(candidates=refined(self.report))
         return recommend(self._with_cost(), measurements, self.racer.margin)

@@ -26,7 +26,7 @@ KNOBS: dict[str, Callable[[Candidate], str]] = {
     "num_workers": lambda candidate: plural(candidate.num_workers, "worker"),
     "threads": _threads,
     "cut": _cut,
-    "worker_engine": lambda candidate: f"{candidate.worker_engine} workers",
+    "worker_engine": lambda candidate: f"{plural(candidate.num_workers, candidate.worker_engine + ' worker')}",
     "device_engine": lambda candidate: f"the device engine {candidate.device_engine}",
     "pin_memory": lambda candidate: "pinned memory" if candidate.pin_memory else "pageable memory",
 }
@@ -55,28 +55,37 @@ def single_changes(report: Report, current: Candidate, best: Candidate) -> list[
     """
     if not (current.measured_ms and best.measured_ms and best.measured_ms * (1 + MARGIN) < current.measured_ms):
         return []
-    usual = report.host.torch_threads
-    same_threads = (current.threads or usual) == (best.threads or usual)
-    knobs = [knob for knob in KNOBS if getattr(current, knob) != getattr(best, knob)]
-    changed = {knob: _changed(current, best, knob) for knob in knobs if not (knob == "threads" and same_threads)}
-    possible = {knob: one for knob, one in changed.items() if one.num_workers or one.worker_engine != "batched"}
+    changed = {knob: _changed(current, best, knob) for knob in differing_knobs(report, current, best)}
     known = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
-    today, *predictions = predict_all(report, [current, *possible.values()])
+    today, *predictions = predict_all(report, [current, *changed.values()])
     gain = current.measured_ms - best.measured_ms
     found = []
-    for (knob, candidate), prediction in zip(possible.items(), predictions, strict=True):
+    for (knob, candidate), prediction in zip(changed.items(), predictions, strict=True):
         ms = known.get(candidate.name)
         if ms is None and prediction is not None and today is not None:
-            ms = prediction.ms * current.measured_ms / today.ms
+            ms = max(best.measured_ms, prediction.ms * current.measured_ms / today.ms)  # else it would be the best
         if ms is not None:
             share, measured = (current.measured_ms - ms) / gain, candidate.name in known
             found.append(Change(knob, KNOBS[knob](best), ms, measured, share))
     return sorted(found, key=lambda change: change.ms)
 
 
+def differing_knobs(report: Report, current: Candidate, best: Candidate) -> list[str]:
+    """Return the settings in which two candidates differ; torch's default threads are so many threads."""
+    usual = report.host.torch_threads
+    same_threads = (current.threads or usual) == (best.threads or usual)
+    knobs = [knob for knob in KNOBS if getattr(current, knob) != getattr(best, knob)]
+    return [knob for knob in knobs if not (knob == "threads" and same_threads)]
+
+
 def _changed(current: Candidate, best: Candidate, knob: str) -> Candidate:
-    """Return today's configuration with one setting of another candidate, without results."""
+    """Return today's configuration with one setting of another candidate, without results.
+
+    The engine of workers is changed together with their number if there are none today.
+    """
     settings = {name: getattr(current, name) for name in SHARED_FIELDS} | {knob: getattr(best, knob)}
+    if knob == "worker_engine" and not current.num_workers:
+        settings["num_workers"] = best.num_workers
     return Candidate(best.placement if knob == "cut" else current.placement, **settings)
 
 

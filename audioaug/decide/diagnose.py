@@ -30,7 +30,7 @@ PRIMARY: Mapping[str, Cause] = {
     "slow_sample_tail": loading.slow_sample_tail,
     "fetch_bound": loading.fetch_bound,
     # the numbers are unreliable
-    "foreign_load": machine.foreign_load,
+    "foreign_load": machine.only_foreign_load,
     "too_noisy": machine.too_noisy,
     # workers and the training process
     "transport_bound": loading.transport_bound,
@@ -49,10 +49,8 @@ PRIMARY: Mapping[str, Cause] = {
 """The primary causes, in order of precedence. At least one applies to every case."""
 
 SECONDARY: Mapping[str, Cause] = {
-    **{
-        name: PRIMARY[name]
-        for name in ("foreign_load", "too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")
-    },
+    **{name: PRIMARY[name] for name in ("too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")},
+    "foreign_load": machine.foreign_load,
     "noisy_neighbour": machine.noisy_neighbour,
     "step_syncs": model.step_syncs,
     "page_faults": model.page_faults,

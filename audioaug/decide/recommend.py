@@ -14,6 +14,7 @@ from audioaug.records import (
     Allocation,
     Candidate,
     DeviceEngine,
+    Interval,
     Measurement,
     Notice,
     Recommendation,
@@ -24,6 +25,11 @@ from audioaug.units import format_interval, format_ms, format_percent
 
 NEVER_RECOMMENDED: tuple[DeviceEngine, ...] = ("torch-audiomentations",)
 """Engines whose audio differs from the reference's: raced only on request."""
+
+
+BUSY, TOO_BUSY = 0.1, 0.25
+"""Shares of the cores used by other programs: above the first the report says so and intervals widen; above the second
+only a candidate that is faster in every round is recommended."""
 
 
 def recommend(report: Report, measurements: Mapping[str, Measurement], margin: float = MARGIN) -> Report:
@@ -40,6 +46,11 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
     }
     close = ties({name: found for name, found in measurements.items() if name in eligible}, margin)
     chosen = _pick([raced[name] for name in close], current)
+    too_busy = is_impossible(report, current) or (
+        is_too_busy(report) and not _always_faster(measurements[chosen.name], measurements[current.name])
+    )
+    if too_busy:
+        chosen, close = current, [current.name]
     report = replace(report, break_even_steps=_break_even(report, chosen))
     cause, *others = causes(report, current, chosen)
     ratio = paired_ratio(measurements[current.name], measurements[chosen.name])
@@ -50,13 +61,14 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
         because=" ".join(filter(None, (cause.text, evidence(current, single_changes(report, current, chosen))))),
         margin=margin,
     )
-    if is_impossible(report, current):
+    if too_busy:
         verdict = _too_busy(report, current)
     else:
         verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
+        verdict += _tie_words(found) + _busy_words(report)
     return replace(
         report,
-        verdict=verdict + _tie_words(found),
+        verdict=verdict,
         cause=cause.id,
         recommendation=found,
         before=allocation(report, current, measurements.get(current.name)),
@@ -73,7 +85,7 @@ def leave_as_it_is(report: Report) -> Report:
     parts = allocation(report, report.current, measured)
     return replace(
         report,
-        verdict=_leave(report),
+        verdict=_leave(report) + _busy_words(report),
         cause=cause.id,
         candidates=(report.current,),
         recommendation=Recommendation(**asdict(report.current), because=cause.text),
@@ -86,6 +98,46 @@ def leave_as_it_is(report: Report) -> Report:
 def may_leave(current: Measurement, ceiling: Measurement) -> bool:
     """Return whether the current configuration's stall is significantly below 2 %."""
     return 1 - 1 / paired_ratio(current, ceiling).high <= NOT_THE_BOTTLENECK
+
+
+def beside_others(report: Report) -> Report:
+    """Return the report with intervals extended by what other programs may have cost, if they used enough cores.
+
+    If they used a share s of the cores, what took t beside them takes between (1 - s) t and t alone.
+    """
+    share = _foreign_share(report)
+    if not share or report.ceiling is None or report.current is None:
+        return report
+
+    def extended(interval: Interval) -> Interval:
+        return (1 - share) * interval[0], interval[1]
+
+    def measured(candidate: Candidate) -> Candidate:
+        known = candidate.measured_ci_ms
+        return candidate if known is None else replace(candidate, measured_ci_ms=extended(known))
+
+    return replace(
+        report,
+        ceiling=replace(report.ceiling, ci_ms=extended(report.ceiling.ci_ms)),
+        current=measured(report.current),
+        candidates=tuple(map(measured, report.candidates)),
+    )
+
+
+def _foreign_share(report: Report) -> float:
+    """Return the share of the cores that other programs used; 0 if it is too small to matter."""
+    share = report.signals.foreign_share or 0.0
+    return share if share >= BUSY else 0.0
+
+
+def is_too_busy(report: Report) -> bool:
+    """Return whether other programs used so much that only a clear winner may be recommended."""
+    return _foreign_share(report) > TOO_BUSY
+
+
+def _always_faster(one: Measurement, other: Measurement) -> bool:
+    """Return whether one was faster in every round that both ran in."""
+    return all(a < b for a, b in zip(one.step.seconds, other.step.seconds, strict=False))
 
 
 def _may_be_recommended(report: Report, candidate: Candidate) -> bool:
@@ -169,20 +221,35 @@ def _without_graphs(candidate: Candidate) -> Candidate:
 
 def _use(report: Report, candidate: Candidate, ratio: Ratio) -> str:
     assert report.current is not None and report.current.measured_ms and candidate.measured_ms
+    free = 1 - min(0.9, _foreign_share(report))
     return (
         f"Use {candidate.name}: {format_ms(candidate.measured_ms)} a step instead of "
         f"{format_ms(report.current.measured_ms)}, "
-        f"{ratio.value:.2f}x faster ({format_interval(max(ratio.low, 0.0), ratio.high)}); "
+        f"{ratio.value:.2f}x faster ({format_interval(free * max(ratio.low, 0.0), ratio.high / free)}); "
         f"the remaining stall is {format_percent(stall(report, candidate.measured_ms))}."
     )
 
 
 def _too_busy(report: Report, current: Candidate) -> str:
     assert report.ceiling is not None
-    return (
-        f"The machine was too busy to tell: your configuration was measured at {format_ms(current.measured_ms or 0.0)} "
-        f"a step, below the model alone ({format_ms(report.ceiling.step_ms)}). Run this again on a quiet machine."
-    )
+    if is_impossible(report, current):
+        why = (
+            f"your configuration was measured at {format_ms(current.measured_ms or 0.0)} a step, below the model alone "
+            f"({format_ms(report.ceiling.step_ms)})"
+        )
+    else:
+        why = (
+            f"other programs used {format_percent(_foreign_share(report))} of the cores, and no candidate "
+            "was faster than your configuration in every round"
+        )
+    return f"The machine was too busy to tell: {why}. Run this again on a quiet machine."
+
+
+def _busy_words(report: Report) -> str:
+    share = _foreign_share(report)
+    if not share:
+        return ""
+    return f" Meanwhile other programs used {format_percent(share)} of the cores, so the times are uncertain."
 
 
 def _leave(report: Report) -> str:

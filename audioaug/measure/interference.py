@@ -14,7 +14,6 @@ from audioaug.measure.cgroup import throttled_seconds
 from audioaug.measure.clock import Clock
 from audioaug.measure.host import allowed_cores
 from audioaug.measure.repeat import rounds
-from audioaug.measure.usage import cpu_seconds
 from audioaug.units import Seconds
 
 
@@ -32,6 +31,11 @@ class Interference:
     wanted_cores: float
     throttled: float
     swapped_in: float
+
+    @property
+    def foreign_share(self) -> float:
+        """The share of the watched cores that other programs used and the hypervisor took."""
+        return min(1.0, (self.foreign_cores + self.stolen_cores) / max(1, self.cores))
 
 
 class Watch:
@@ -73,9 +77,26 @@ class Watch:
         ours = [cores[number] for number in allowed_cores() if number < len(cores)]
         busy = sum(it.user + it.system + getattr(it, "nice", 0.0) + getattr(it, "softirq", 0.0) for it in ours)
         stolen = sum(getattr(it, "steal", 0.0) for it in ours)
-        ended = os.times()
-        used = cpu_seconds() + ended.children_user + ended.children_system
-        return self._clock.now(), busy, stolen, used, _all_delayed_seconds(), throttled_seconds(), _swapped_in()
+        return (
+            self._clock.now(),
+            busy,
+            stolen,
+            _used_seconds(),
+            _all_delayed_seconds(),
+            throttled_seconds(),
+            _swapped_in(),
+        )
+
+
+def _used_seconds() -> Seconds:
+    """Return the CPU seconds of this process and its children, those included that ended: a fork server's, too."""
+    times = os.times()
+    total = times.user + times.system + times.children_user + times.children_system
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # the process has ended
+            its = child.cpu_times()
+            total += its.user + its.system + getattr(its, "children_user", 0.0) + getattr(its, "children_system", 0.0)
+    return total
 
 
 def delayed_seconds(root: Path = Path("/")) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
-from audioaug.decide.ablation import MOST_OF, Change, single_changes
+from audioaug.decide.ablation import MOST_OF, Change, differing_knobs, single_changes
 from audioaug.decide.predict import worker_ms, worker_stages
 from audioaug.decide.race import Ratio, paired_ratio
 from audioaug.records import Candidate, Examples, Measurement, Report, Signals, StageCost
@@ -97,9 +97,26 @@ class Case:
         """What each single change from today's configuration to the recommended one gains, the largest first."""
         return [] if self.best is None else single_changes(self.report, self.current, self.best)
 
-    def explains(self, knob: str) -> bool:
-        """Return whether changing this setting alone gives most of the gain; also if that is unknown."""
-        return next((change.share >= MOST_OF for change in self.changes if change.knob == knob), True)
+    @property
+    def explanation(self) -> Change | None:
+        """The single change that gives the largest part of the gain, at least half of it."""
+        return next((change for change in self.changes if change.share >= MOST_OF), None)
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether all single changes are known, but none gives half of the gain."""
+        if not self.changes or self.best is None or self.explanation is not None:
+            return False
+        return len(self.changes) == len(differing_knobs(self.report, self.current, self.best))
+
+    def is_about(self, knob: str) -> bool:
+        """Return whether the gain comes from this setting: its change alone gives the most of it.
+
+        If no single change is known, that is assumed where nothing but workers and threads differs.
+        """
+        if self.changes:
+            return self.explanation is not None and self.explanation.knob == knob
+        return self.same_way is not None
 
     @property
     def in_workers(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from audioaug.decide.causes.case import Case, mean
 from audioaug.decide.predict import device_ms, worker_stages
 from audioaug.decide.race import MARGIN
-from audioaug.records import StageCost
+from audioaug.records import Candidate, StageCost
 from audioaug.units import format_ms, format_percent, plural
 
 GC = 0.05
@@ -64,8 +64,7 @@ def thread_oversubscription(case: Case) -> str:
     usual = case.report.host.torch_threads
     if best is None or best.measured_ms is None or (best.threads or usual) >= (current.threads or usual):
         return ""
-    known = any(change.knob == "threads" for change in case.changes)
-    if not (case.explains("threads") if known else case.same_way is not None and current.num_workers):
+    if not case.is_about("threads") or not (case.changes or current.num_workers):
         return ""
     count = plural(current.threads or usual, "thread")
     workers = f"{plural(current.num_workers, 'worker')} and " if current.num_workers else ""
@@ -78,32 +77,32 @@ def thread_oversubscription(case: Case) -> str:
 
 def too_many_workers(case: Case) -> str:
     """Fewer workers are faster."""
-    best, current = case.same_way, case.current
+    best, current = case.best, case.current
     if best is None or best.measured_ms is None or best.num_workers >= current.num_workers:
         return ""
-    if not case.explains("num_workers"):
+    if not case.is_about("num_workers"):
         return ""
     if case.step_ms < (1 + MARGIN) * best.measured_ms:
         return ""
     return (
         f"{plural(current.num_workers, 'worker')} share {case.report.host.cores:.1f} effective cores: a step "
-        f"takes {format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}. "
+        f"takes {format_ms(case.step_ms)}, with {plural(best.num_workers, 'worker')} {format_ms(_alone(case, best))}. "
         f"Use {best.num_workers}."
     )
 
 
 def too_few_workers(case: Case) -> str:
     """More workers at the same cut are faster."""
-    best, current = case.same_way, case.current
+    best, current = case.best, case.current
     if best is None or best.measured_ms is None or best.num_workers <= current.num_workers:
         return ""
-    if not case.explains("num_workers"):
+    if not case.is_about("num_workers"):
         return ""
     count = current.num_workers
     who = plural(count, "worker") if count else "The training process itself"
     return (
         f"{who} {'load' if count > 1 else 'loads'} too slowly: a step takes {format_ms(case.step_ms)}, with "
-        f"{plural(best.num_workers, 'worker')} {format_ms(best.measured_ms)}; the model alone needs "
+        f"{plural(best.num_workers, 'worker')} {format_ms(_alone(case, best))}; the model alone needs "
         f"{format_ms(case.model_ms)}. Use {best.num_workers}."
     )
 
@@ -211,7 +210,9 @@ def augment_cpu_bound(case: Case) -> str:
 def decode_bound(case: Case) -> str:
     """Decoding takes most of a worker's time."""
     slowest = case.stages[0] if case.stages else None
-    if not case.waits or slowest is None or slowest.op is not None or slowest.name == "collate":
+    if not case.waits or case.is_unexplained or slowest is None:
+        return ""
+    if slowest.op is not None or slowest.name == "collate":
         return ""
     return (
         f"{_share(case, slowest)} is spent in {slowest.name} ({_cost(slowest)}). Store clips at the length and rate "
@@ -221,7 +222,9 @@ def decode_bound(case: Case) -> str:
 
 def unverified(case: Case) -> str:
     """No measured cause explains the stall; applies to every case."""
-    if case.stages:
+    if case.is_unexplained:
+        why = "no single change gives half of what all changes together gain."
+    elif case.stages:
         most = case.stages[0].name
         why = f"no measured stage accounts for it (the slowest is {most}). Measure again on a quiet machine."
     else:
@@ -229,10 +232,23 @@ def unverified(case: Case) -> str:
     return f"The stall is {format_percent(case.stall)} of a step; {why}"
 
 
+def _alone(case: Case, best: Candidate) -> float:
+    """Return the milliseconds of a step with the change that explains the gain, else of the recommended candidate."""
+    return case.explanation.ms if case.explanation is not None else best.measured_ms or 0.0
+
+
 def _slowest_op(case: Case) -> StageCost | None:
-    """Return the slowest stage of loading a batch, if it is an op."""
-    slowest = case.stages[0] if case.stages and case.waits else None
-    return slowest if slowest is not None and slowest.op is not None else None
+    """Return the slowest stage of loading a batch, if it is an op and single changes do not speak against it.
+
+    If the gain comes from moving the cut, it is the slowest op that moves, also if another stage takes longer.
+    """
+    if not case.waits or case.is_unexplained:
+        return None
+    stages = case.stages
+    if case.best is not None and case.is_about("cut"):
+        moved = range(*sorted((case.best.cut, case.current.cut)))
+        stages = [stage for stage in stages if stage.op in moved] or stages
+    return stages[0] if stages and stages[0].op is not None else None
 
 
 def _share(case: Case, stage: StageCost) -> str:

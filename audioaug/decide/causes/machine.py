@@ -53,6 +53,11 @@ def foreign_load(case: Case) -> str:
     )
 
 
+def only_foreign_load(case: Case) -> str:
+    """Other programs used cores that were fully loaded, and no candidate is faster beside them."""
+    return "" if case.best is not None and case.best.name != case.current.name else foreign_load(case)
+
+
 def quota_throttled(case: Case) -> str:
     """A CPU quota throttled the process."""
     share = case.signals.throttled

@@ -66,10 +66,35 @@ def test_workers_that_alone_gain_little_are_not_the_cause() -> None:
     assert diagnose(report, today, best).id != "too_few_workers"
 
 
-def test_batched_workers_need_a_worker_so_there_is_no_such_change_alone() -> None:
+def test_without_workers_their_engine_is_changed_together_with_their_number() -> None:
     today, best = raced(3, 0, 25.0), raced(3, 1, 12.0, worker_engine="batched")
     report = replace(planted_report(batched=(1.0, 1.0, 1.0)), candidates=(today, best), current=today)
-    assert [change.knob for change in single_changes(report, today, best)] == ["num_workers"]
+    engine, workers = single_changes(report, today, best)
+    assert (engine.knob, engine.words, engine.ms, engine.share) == ("worker_engine", "1 batched worker", 12.0, 1.0)
+    assert workers.knob == "num_workers" and workers.share < 1
+
+
+def test_the_largest_change_is_the_cause_also_if_others_differ() -> None:
+    today, best, workers = raced(3, 0, 25.0), raced(1, 2, 12.0), raced(3, 2, 12.5)
+    report = replace(planted_report(host=CPU), candidates=(today, best, workers, raced(1, 0, 24.0)), current=today)
+    found = diagnose(report, today, best)
+    assert found.id == "too_few_workers" and "with 2 workers 12.5 ms" in found.text
+
+
+def test_no_cause_is_named_if_no_change_gives_half_of_the_gain() -> None:
+    today, best = raced(3, 0, 25.0), raced(1, 2, 12.0)
+    report = replace(
+        planted_report(host=CPU), candidates=(today, best, raced(3, 2, 20.0), raced(1, 0, 21.0)), current=today
+    )
+    found = diagnose(report, today, best)
+    assert found.id == "unverified" and "no single change gives half of what all changes together gain" in found.text
+
+
+def test_the_op_that_moves_is_the_cause_although_decoding_takes_longer() -> None:
+    today, best = raced(3, 1, 25.0), raced(2, 1, 12.0)
+    report = replace(planted_report((1.0, 2.0, 5.0), decode=30.0, host=CPU), candidates=(today, best), current=today)
+    found = diagnose(report, today, best)
+    assert found.id == "augment_cpu_bound" and report.chain.ops[2] in found.text
 
 
 @pytest.mark.parametrize("best", [TODAY, raced(3, 1, 5000.0), candidate(3, 1)])

@@ -44,8 +44,9 @@ def test_too_many_threads() -> None:
     assert diagnose(report, raced(3, 0, 60.0), raced(3, 2, 30.0, threads=1)).id == "too_few_workers"
 
 
-def test_more_workers_at_another_cut_are_not_the_cause() -> None:
-    assert diagnose(planted_report(), raced(3, 0, 30.0), raced(2, 4, 11.0)).id == "augment_cpu_bound"
+def test_more_workers_that_alone_gain_little_are_not_the_cause() -> None:
+    report = replace(planted_report(), candidates=(raced(3, 4, 28.0), raced(2, 0, 12.0)))
+    assert diagnose(report, raced(3, 0, 30.0), raced(2, 4, 11.0)).id == "augment_cpu_bound"
     assert diagnose(planted_report(), raced(3, 4, 30.0), raced(3, 4, 30.0)).id == "augment_cpu_bound"
 
 
@@ -60,6 +61,7 @@ def test_an_op_in_the_workers() -> None:
 
 def test_an_op_that_batched_workers_run_faster() -> None:
     report, today = planted_report(batched=(None, 2.0, 0.5)), raced(3, 2, 30.0)
+    report = replace(report, candidates=(raced(3, 4, 28.0), raced(3, 2, 12.0, worker_engine="batched")))
     found = diagnose(report, today, raced(3, 4, 11.0, worker_engine="batched"))
     assert found.id == "augment_cpu_bound"  # not too few workers: that is another way to run it
     assert found.text == "50 % of a worker's time is spent in Op1 (8.00 ms a batch); batched, it takes 2.00 ms there."

@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 from audioaug.decide.race import ties
 from audioaug.decide.recommend import (
     allocation,
+    beside_others,
     is_impossible,
+    is_too_busy,
     leave_as_it_is,
     may_leave,
     recommend,
     without_waiting,
 )
-from audioaug.records import Measurement, Timing
+from audioaug.records import Measurement, Report, Signals, Timing
 from tests.helpers.planted_reports import CPU, GPU, blocks, planted_report, raced, steady
 
 
@@ -28,7 +30,7 @@ TODAY = raced(3, 0, 40.0)
 
 
 def test_a_clear_winner() -> None:
-    report = decided(TODAY, raced(1, 2, 20.0), raced(0, 2, 30.0))
+    report = decided(raced(3, 2, 40.0), raced(1, 2, 20.0), raced(0, 2, 30.0))
     assert report.recommendation.name == "split at 1, 2 workers" and report.recommendation.tie_with == ()
     assert report.verdict.startswith(
         "Use split at 1, 2 workers: 20.0 ms a step instead of 40.0 ms, 2.00x faster (2.00 .. 2.00); "
@@ -192,6 +194,49 @@ def test_a_candidate_below_the_ceiling_is_never_recommended() -> None:
     assert found.recommendation.name == best.name and found.recommendation.tie_with == ()
     assert not is_impossible(report, raced(1, 1, 8.9))  # within the margin and the intervals
     assert not is_impossible(replace(report, ceiling=None), impossible)
+
+
+def beside(share, rounds) -> Report:
+    """The report on a race with another candidate, in these rounds, while programs used this share of the cores."""
+    today, other = raced(3, 0, 40.0), raced(0, 2, 20.0)
+    report = replace(planted_report(), candidates=(today, other), current=today, cost_seconds=60.0)
+    report = beside_others(replace(report, signals=Signals(foreign_share=share)))
+    return recommend(
+        report, {today.name: blocks(today.name, [40.0] * len(rounds)), other.name: blocks(other.name, rounds)}
+    )
+
+
+def test_a_little_load_is_not_mentioned() -> None:
+    found = beside(0.09, [20.0, 20.0, 20.0, 20.0])
+    assert "other programs" not in found.verdict and found.current.measured_ci_ms == (39.6, 40.4)
+
+
+def test_load_of_other_programs_is_stated_beside_the_verdict_and_widens_intervals() -> None:
+    found = beside(0.2, [20.0, 20.1, 20.0, 19.9])
+    assert found.verdict.startswith("Use all on the device, 2 workers: 20.0 ms a step instead of 40.0 ms, 2.00x faster")
+    assert "(1.59 .. 2.52)" in found.verdict
+    assert found.verdict.endswith("Meanwhile other programs used 20 % of the cores, so the times are uncertain.")
+    assert found.current.measured_ci_ms == pytest.approx((31.68, 40.4))
+    assert found.recommendation.measured_ci_ms == pytest.approx((15.84, 20.2))
+    assert found.ceiling.ci_ms == pytest.approx((7.2, 11.0))
+
+
+def test_on_a_busy_machine_only_a_winner_of_every_round_is_recommended() -> None:
+    clear = beside(0.4, [20.0, 25.0, 20.0, 19.9])
+    assert clear.verdict.startswith("Use all on the device") and "used 40 % of the cores" in clear.verdict
+    unclear = beside(0.4, [20.0, 41.0, 20.0, 19.9])
+    assert unclear.verdict == (
+        "The machine was too busy to tell: other programs used 40 % of the cores, and no candidate was faster than "
+        "your configuration in every round. Run this again on a quiet machine."
+    )
+    assert unclear.recommendation.name == unclear.current.name and unclear.recommendation.tie_with == ()
+
+
+def test_on_a_busy_machine_nothing_is_left_as_it_is() -> None:
+    assert beside(0.4, [60.0, 60.0, 60.0, 60.0]).verdict.startswith("The machine was too busy to tell: other programs")
+    assert beside(0.2, [60.0, 60.0, 60.0, 60.0]).verdict.startswith("Leave it as it is")
+    assert is_too_busy(replace(planted_report(), signals=Signals(foreign_share=0.3)))
+    assert not is_too_busy(planted_report())
 
 
 def test_an_undecided_candidate_is_a_tie_but_not_the_advice() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +38,7 @@ def test_cpu_time_of_other_programs_is_foreign(looks) -> None:
     assert found.foreign_cores == pytest.approx(1.0) and found.stolen_cores == pytest.approx(0.25)
     assert found.wanted_cores == pytest.approx(0.2) and found.throttled == pytest.approx(0.25)
     assert found.swapped_in == pytest.approx(300.0)
+    assert replace(found, cores=5).foreign_share == 0.25 and replace(found, cores=1).foreign_share == 1.0
 
 
 def test_a_lap_starts_where_the_last_one_ended(looks) -> None:
