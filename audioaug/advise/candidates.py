@@ -1,6 +1,7 @@
 """Candidates as running Loaders on a sample of the examples, and how many workers this machine can run."""
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +18,10 @@ from audioaug.loader import Loader
 from audioaug.loader.pickling import WorkerBatch, why_not_picklable
 from audioaug.loader.prefetch import tensors
 from audioaug.loader.sampling import is_stream
-from audioaug.measure import files_open, free_shared_memory
+from audioaug.measure import clock_for, files_open, free_shared_memory
+from audioaug.measure.repeat import rounds
 from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFacts, Notice, Plan, plan_of
-from audioaug.units import plural
+from audioaug.units import Seconds, plural
 
 POOL = 4096
 """Most examples that loaders are measured with."""
@@ -180,11 +182,17 @@ def queued_batches(candidate: Candidate) -> int:
     return candidate.queue + 2 if candidate.num_workers else 1
 
 
-def cached_batches(job: TrainingJob, candidate: Candidate, count: int = CACHED) -> list[Any]:
-    """Return ``count`` batches on the device; raise ``DataError`` if they cannot be loaded."""
+def cached_batches(
+    job: TrainingJob, candidate: Candidate, count: int = CACHED, seconds: Seconds = math.inf
+) -> list[Any]:
+    """Return batches on the device: ``count``, or as many as load within about ``seconds``, at least one.
+
+    Raises:
+        DataError: they cannot be loaded.
+    """
     try:
-        feeder = iter(open_loader(job, replace(candidate, num_workers=0)))
-        return [next(feeder) for _ in range(count)]
+        feeder, clock = iter(open_loader(job, replace(candidate, num_workers=0))), clock_for(job.device)
+        return [next(feeder) for _ in rounds(clock, clock.now() + seconds, at_most=count)]
     except AudioaugError:
         raise
     except StopIteration:

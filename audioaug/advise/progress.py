@@ -46,6 +46,13 @@ class Progress:
         if self._line is not None:
             self._line("")
 
+    def note(self, text: str) -> None:
+        """Show a sentence above the stages; the report says it too."""
+        if self._bars is not None:
+            self._bars.console.print(text)
+        elif not self._quiet and self._line is None:
+            print(text, file=sys.stderr, flush=True)
+
     @contextmanager
     def stage(self, name: str, seconds: float) -> Iterator[Callable[..., None]]:
         """Show a stage that takes about ``seconds``; call the yielded function as it advances."""

@@ -38,8 +38,8 @@ ROUNDS, RACE_BLOCK = 4, 0.5
 FINALISTS = 4
 """Candidates that remain in the second half of a race, the first one included: more rounds for the close ones."""
 
-FEW_ROUNDS = 3
-"""Fewest rounds of a race with the ceiling, and when time is short."""
+FEW_ROUNDS, SHORT_ROUNDS = 3, 2
+"""Fewest rounds of a race with the ceiling, and when time is short; and if the budget allows only a few steps."""
 
 DUPLICATE = " (again)"
 """Suffix of the name of a candidate that is entered twice."""
@@ -69,7 +69,8 @@ class Racer:
         notice: called with an id and a sentence when a candidate fails.
         seed: seed of the batches.
 
-    ``failed``: reasons of failures by name; ``skipped``: number of unreadable examples that loaders skipped.
+    ``failed``: reasons of failures by name; ``skipped``: number of unreadable examples that loaders skipped;
+    ``few_steps``: the budget allows only a few steps.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Racer:
         self.threads = torch.get_num_threads()
         self.failed: dict[str, str] = {}
         self.skipped = 0
+        self.few_steps = False
         self.margin = MARGIN
 
     def pilot(self, candidate: Candidate, seconds: Seconds, is_over: Callable[[Measurement], bool]) -> Measurement:
@@ -127,7 +129,7 @@ class Racer:
         """
         watch = Watch(self.clock)
         with torch_threads(self.threads):
-            least = FEW_ROUNDS if cached else ROUNDS
+            least = SHORT_ROUNDS if self.few_steps else FEW_ROUNDS if cached else ROUNDS
             found = self._race(
                 candidates,
                 expected,
@@ -170,7 +172,7 @@ class Racer:
     ) -> dict[str, Measurement]:
         named = _named(candidates)
         expected = {**expected, **{name: expected[candidate.name] for name, candidate in named.items()}}
-        discard = {name: queued_batches(candidate) for name, candidate in named.items()}
+        discard = {name: self.discarded(candidate) for name, candidate in named.items()}
         steps = self._blocks(named, expected, block, len(cached))
         same = len(cached) if self.job.pad else 0  # lengths differ: only the same batches are comparable
         loaders = {name: self._loader(candidate, discard[name], steps[name], same) for name, candidate in named.items()}
@@ -285,8 +287,13 @@ class Racer:
         Workers that started together deliver together, so a block is a multiple of their number.
         """
         aim, least = seconds * min(1.0, self.budget / 100), HURRIED_BLOCK if self.budget < SMALL else SHORTEST_BLOCK
+        least = 1 if self.few_steps else least
         steps = max(least, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
+
+    def discarded(self, candidate: Candidate) -> int:
+        """Return the untimed steps before a candidate's block."""
+        return 1 if self.few_steps else queued_batches(candidate)
 
     def _wait_for_refill(self, loader: Loader | None, step_seconds: float) -> None:
         """Wait until workers have refilled their queue; otherwise they would disturb the next candidate's block."""

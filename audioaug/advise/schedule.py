@@ -2,10 +2,11 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
-from audioaug.advise.candidates import WorkerCounts, queued_batches
-from audioaug.advise.racing import RACE_BLOCK, ROUNDS, SCREENING_BLOCK, SCREENING_ROUNDS, SMALL, Racer
+from audioaug.advise.candidates import WorkerCounts
+from audioaug.advise.racing import RACE_BLOCK, ROUNDS, SCREENING_BLOCK, SCREENING_ROUNDS, SHORT_ROUNDS, SMALL, Racer
 from audioaug.core import Chain
 from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
@@ -20,6 +21,9 @@ SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "scree
 
 RESERVE = 0.04
 """Share of the time kept in reserve: the last stage ends with a whole round."""
+
+LIMIT = 2.0
+"""Multiple of the budget within which a survey ends, slow steps and slow data included."""
 
 ALSO, ALSO_RACED = 0.04, 0.1
 """Shares of the budget, in addition to it, for each precision or batch size and for each start method."""
@@ -42,6 +46,11 @@ class Budget:
     def spent(self) -> Seconds:
         """Seconds since the start."""
         return self._clock.now() - self._began
+
+    @property
+    def until_limit(self) -> Seconds:
+        """Seconds until everything must end: at twice the budget, with a reserve."""
+        return LIMIT * (1 - RESERVE) * self.total - self.spent
 
     def leave_out(self, stages: Container[str]) -> None:
         """Skip these stages and their shares."""
@@ -119,10 +128,14 @@ class Schedule:
         """Return the candidates to race: as many as fit ``PLANNED_ROUNDS`` rounds into the time.
 
         After the first three come, if there is room, the requested engines with what they are compared with, and the
-        favourite a second time: how much a plan differs from itself is the resolution of the race.
+        favourite a second time: how much a plan differs from itself is the resolution of the race. If the budget
+        allows only a few steps, only as many as fit: perhaps none but today's.
         """
         left, processes = seconds, self.most_workers
         candidates = shortlist(self.report.candidates, self.today, MOST_RACED)
+        if self.racer.few_steps:
+            costs = accumulate(self._candidate_seconds(each, SHORT_ROUNDS, 0.0) for each in candidates)
+            return [each for each, cost in zip(candidates, costs, strict=True) if each is self.today or cost <= seconds]
         first, others = candidates[:FEWEST_RACED], candidates[FEWEST_RACED:]
         asked = _not_among(first, with_engines(self.report.candidates, engines))
         chosen: list[Candidate] = []
@@ -136,10 +149,10 @@ class Schedule:
     def _candidate_seconds(self, candidate: Candidate, rounds: int, block: float) -> Seconds:
         """Return the estimated seconds of a candidate."""
         step = self.expected([candidate])[candidate.name]
-        steps = (
-            queued_batches(candidate) + self.racer.block_steps(step, candidate.num_workers, block) + candidate.queue
-        )  # to refill it
-        return STARTING + rounds * step * steps
+        steps = self.racer.discarded(candidate) + self.racer.block_steps(step, candidate.num_workers, block)
+        if not self.racer.few_steps:
+            steps += candidate.queue  # to refill it
+        return STARTING + step * (1 + rounds * steps)
 
 
 def _not_among(known: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:

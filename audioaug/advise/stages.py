@@ -43,11 +43,17 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Bench:
-    """A training job, the clock of its device, and batches cached on the device."""
+    """A training job, the clock of its device, and batches cached on the device.
+
+    ``load_seconds``: to load one of them. ``few_steps``: the budget allows only a few training steps or batches, so
+    stages that need several are left out.
+    """
 
     job: TrainingJob
     clock: Clock
     batches: Sequence[Any] = ()
+    load_seconds: Seconds = 0.0
+    few_steps: bool = False
 
     @property
     def typical(self) -> Any:
@@ -71,8 +77,8 @@ class Bench:
         return interleave(works, self.clock, seconds=seconds, at_least=ROUNDS, on_round=tick)
 
 
-CLIPS = 16
-"""Clips that an op in a worker is timed on."""
+CLIPS, FEW_CLIPS = 16, 4
+"""Clips that an op in a worker is timed on; fewer if the budget allows only a few batches."""
 
 DRAWS = 8
 """Batches of draws that an op on the device cycles through."""
@@ -81,10 +87,10 @@ MOST_TRIED = 512
 """Most examples that are tried to find enough readable ones."""
 
 
-def worker_works(job: TrainingJob) -> dict[str, Callable[[], object]]:
-    """Return the parts of a worker's work, each for ``CLIPS`` clips: decode, every op (always applied), collate."""
+def worker_works(job: TrainingJob, count: int = CLIPS) -> dict[str, Callable[[], object]]:
+    """Return the parts of a worker's work, each for ``count`` clips: decode, every op (always applied), collate."""
     chain, read = job.chain, Reader(job.dataset)
-    examples = readable(read, job.clip_of)
+    examples = readable(read, job.clip_of, count)
     clips = [job.clip_of(example) for _, example in examples]
     works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
@@ -142,17 +148,17 @@ def step_with_part(job: TrainingJob, part: Callable[[], torch.Tensor], batch: An
     return lambda: job.step(next(feeder))
 
 
-def readable(read: Reader, clip_of: Callable[[Any], object]) -> list[tuple[int, Any]]:
-    """Return ``CLIPS`` readable examples with their numbers, repeated if there are fewer."""
+def readable(read: Reader, clip_of: Callable[[Any], object], count: int = CLIPS) -> list[tuple[int, Any]]:
+    """Return ``count`` readable examples with their numbers, repeated if there are fewer."""
     found: dict[int, Any] = {}
     for number in read.numbers(MOST_TRIED):
         with suppress(Exception):
             example = read(number)
             clip_of(example)
             found[number] = example
-        if len(found) == CLIPS:
+        if len(found) == count:
             break
-    return list(islice(cycle(found.items()), CLIPS))
+    return list(islice(cycle(found.items()), count))
 
 
 def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], object]:
@@ -172,10 +178,10 @@ def _on_batches(
     return lambda: module.augment(wave, next(turns))[0]
 
 
-def worker_stage(job: TrainingJob, name: str, timing: Timing) -> StageCost:
-    """Return a worker's stage: the time of ``CLIPS`` clips scaled to a batch, and an op's to its probability."""
+def worker_stage(job: TrainingJob, name: str, timing: Timing, count: int = CLIPS) -> StageCost:
+    """Return a worker's stage: the time of ``count`` clips scaled to a batch, and an op's to its probability."""
     op = int(name) if name.isdigit() else None
-    factor = job.batch_size / CLIPS * (1.0 if op is None else job.chain.ops[op].p)
+    factor = job.batch_size / count * (1.0 if op is None else job.chain.ops[op].p)
     low, high = timing.ci_ms
     engine = "audiomentations" if op is not None else ""
     label = name if op is None else job.chain.ops[op].name
@@ -200,7 +206,8 @@ def worker_stages(
 ) -> tuple[tuple[StageCost, ...], tuple[PartCost, ...]]:
     """Time decoding, collating and every op with either engine, and the batched part before each cut, on one thread."""
     job, wave = bench.job, bench.wave.cpu()
-    on_clips = worker_works(job)
+    count = FEW_CLIPS if bench.few_steps else CLIPS
+    on_clips = worker_works(job, count)
     on_batches = {
         f"batched {op}": work
         for op, work in device_works(job, wave).items()
@@ -209,7 +216,7 @@ def worker_stages(
     parts = {f"until {cut}": work for cut, work in worker_parts(job, wave).items()}
     with torch_threads(1):
         times = bench.interleave(on_clips | on_batches | parts, seconds, tick)
-    stages = [worker_stage(job, name, times[name]) for name in on_clips]
+    stages = [worker_stage(job, name, times[name], count) for name in on_clips]
     stages += [op_stage(job.chain, "worker", name, times[name]) for name in on_batches]
     built = [part_cost("worker", int(name.split()[1]), 1, times[name]) for name in parts]
     return tuple(stages), tuple(built)
@@ -234,7 +241,8 @@ def steps_on_threads(bench: Bench, counts: Iterable[int], seconds: Seconds) -> t
             step()
 
     works = {plural(count, "thread"): partial(on_threads, count) for count in sorted(counts, reverse=True)}
-    times = bench.interleave(works, seconds)
+    least, warm_up = (1, 0) if bench.few_steps else (ROUNDS, 1)
+    times = interleave(works, bench.clock, seconds=seconds, at_least=least, warm_up=warm_up)
     return tuple(
         StageCost("step", "model", it.ms, it.ci_ms, engine=name, samples_ms=it.samples_ms) for name, it in times.items()
     )
@@ -260,7 +268,7 @@ def parts_to_time(bench: Bench, counts: Sequence[int]) -> dict[int, Parts]:
 def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -> tuple[PartCost, ...]:
     """Time device parts with ``count`` threads, and the longest one together with the copy and the step."""
     works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
-    if parts and not bench.job.pad:  # padded batches would need their new lengths
+    if parts and not bench.job.pad and not bench.few_steps:  # padded batches would need their new lengths
         behind = step_with_part(bench.job, parts[min(parts)], bench.typical)
         works |= {"step": bench.step(), "both": behind}
     with torch_threads(count):
@@ -345,14 +353,15 @@ def loader_cost(bench: Bench, candidate: Candidate, messages: Iterator[Any], sec
 
 def steps_alone(bench: Bench, threads: int, seconds: Seconds) -> Timing:
     """Time training steps with this many threads and no loader."""
+    least, warm_up = (1, 0) if bench.few_steps else (ROUNDS, 2)
     with torch_threads(threads):
-        return repeat(bench.step(), bench.clock, seconds=seconds, at_least=ROUNDS)
+        return repeat(bench.step(), bench.clock, seconds=seconds, at_least=least, warm_up=warm_up)
 
 
 def contention_cost(
     bench: Bench, candidate: Candidate, threads: int, messages: Iterator[Any], alone: Timing, seconds: Seconds
-) -> ContentionCost:
-    """Time training steps while this candidate's workers run at full speed."""
+) -> tuple[ContentionCost, ...]:
+    """Time training steps while this candidate's workers run at full speed; none if they were too slow for the time."""
     with torch_threads(threads):
         found = measure_contention(
             bench.step(),
@@ -363,7 +372,9 @@ def contention_cost(
             block_steps=max(1, round(CONTENTION_BLOCK / alone.median)),
             block_batches=candidate.num_workers,
         )
-    return ContentionCost(
+    if not found.batch.seconds:
+        return ()
+    cost = ContentionCost(
         candidate.cut,
         candidate.worker_engine,
         candidate.num_workers,
@@ -374,3 +385,4 @@ def contention_cost(
         found.step.samples_ms,
         found.batch.samples_ms,
     )
+    return (cost,)

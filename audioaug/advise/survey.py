@@ -6,10 +6,11 @@ steps.
 """
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ from audioaug.advise.stages import (
     thread_counts,
     worker_stages,
 )
-from audioaug.advise.today import Memory, measure_today
+from audioaug.advise.today import FEW_STEPS, Memory, measure_today
 from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, workload
 from audioaug.advise.variants import VariantRequest, measure_also, race_starts, raced_engines, why_no_graph
 from audioaug.decide.predict import best_threads
@@ -67,6 +68,7 @@ from audioaug.decide.recommend import (
     leave_as_it_is,
     may_leave,
     recommend,
+    too_few_steps,
 )
 from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
@@ -153,6 +155,12 @@ NOT_FINITE = (
 FEWER_THREADS_SHARE = 0.03
 """Share of the budget to time the step on fewer threads before it is left as it is."""
 
+CACHED_SHARE = 0.1
+"""Most of the budget to load batches that stay on the device."""
+
+OVERDRAFT = 0.15
+"""Share of the budget by which a stage may exceed its own: five long stages and a race end within twice the budget."""
+
 CEILING_AGAIN_SHARE = 0.03
 """Share of the budget to measure the ceiling again if a candidate was faster."""
 
@@ -218,7 +226,8 @@ class Survey:
             self._measure_device()
             self._measure_loaders()
             self._grow(**predicted(self.report, self.job.chain, self.counts))
-            self._run_screening()
+            if not self.bench.few_steps:
+                self._run_screening()
             cache.save(self.report)
         return self._finish(self._run_race())
 
@@ -261,17 +270,36 @@ class Survey:
         chain = self.job.chain
         candidate = candidate_at(chain, chain.worker_until, self.job.num_workers)
         name = "ceiling, current configuration, and the plan" if rivals else "ceiling and current configuration"
-        with self.progress.stage(name, seconds) as tick:
-            batches = cached_batches(self.job, candidate, FEW_CACHED if self.budget.is_small else CACHED)
-            self.bench = replace(self.bench, batches=batches)
+        with self._stage(name, seconds) as tick:
+            count = FEW_CACHED if self.budget.is_small else CACHED
+            begin, most = self.budget.spent, CACHED_SHARE * self.options.budget
+            batches = cached_batches(self.job, candidate, count, most)
+            load_seconds = (self.budget.spent - begin) / len(batches)
+            self.bench = replace(self.bench, batches=batches, load_seconds=load_seconds)
             found = measure_today(self.bench, candidate, self.counts, self.racer, seconds, tick, rivals)
         self.counts, measured = found.counts, found.measurements
+        self.bench = replace(self.bench, few_steps=found.few_steps)
         raced = (measured[found.candidate.name],)
         self._grow(ceiling=found.ceiling, current=found.candidate, measurements=raced, signals=found.signals)
         self._grow(current=with_stall(self.report, self.today))
+        if found.few_steps:
+            self._plan_few_steps()
         if reason := self.job.why_not_finite():
             self._notice("not_finite", f"{reason}{NOT_FINITE}")
         return measured
+
+    def _plan_few_steps(self) -> None:
+        """Leave out screening, and say what the budget allows."""
+        assert self.report.ceiling is not None
+        self.budget.leave_out(["screening"])
+        step, budget = (self.today.measured_ms or 0.0) / 1e3, self.options.budget
+        text = (
+            f"A training step takes {format_seconds(step)} with its data, so a budget of {format_seconds(budget)} "
+            "allows only a few: at most the most promising candidates are raced. "
+            f"--budget {math.ceil(FEW_STEPS * step)} or more measures all."
+        )
+        self._notice("few_steps", text)
+        self.progress.note(text)
 
     def _may_leave(self, today: Measurement, ceiling: Measurement) -> bool:
         """Return whether nothing better can be found; on a busy machine, that takes the whole survey."""
@@ -288,7 +316,7 @@ class Survey:
         usual = self.report.host.torch_threads
         if self.report.host.has_gpu or usual == 1:
             return False
-        with self.progress.stage("the step on fewer threads", seconds := FEWER_THREADS_SHARE * self.options.budget):
+        with self._stage("the step on fewer threads", seconds := FEWER_THREADS_SHARE * self.options.budget):
             self._add(stages=steps_on_threads(self.bench, {usual, max(1, usual // 2), 1}, seconds))
         self._lower_ceiling()
         return best_threads(self.report) < usual
@@ -300,14 +328,14 @@ class Survey:
 
     def _measure_workers(self) -> None:
         seconds = self.budget.seconds_for("workers")
-        with self.progress.stage("each transform in a worker", seconds) as tick:
+        with self._stage("each transform in a worker", seconds) as tick:
             stages, parts = worker_stages(self.bench, seconds, tick)
         self._grow(stages=stages, parts=parts)
 
     def _measure_device(self) -> None:
         """Time the step with each number of threads, the device part of each cut, every op, and the copy."""
         seconds, bench, usual = self.budget.seconds_for("device"), self.bench, self.report.host.torch_threads
-        with self.progress.stage("each transform on the device", seconds) as tick:
+        with self._stage("each transform on the device", seconds) as tick:
             counts = thread_counts(self.report, self.counts.possible)
             known = {stage.engine for stage in self.report.stages if stage.where == "model"}
             if unknown := {count for count in {usual, *counts} if plural(count, "thread") not in known}:
@@ -331,11 +359,14 @@ class Survey:
     def _measure_loaders(self) -> None:
         """Time loaders without the device part, and the contention between them and training steps."""
         needed, others = loaders_to_time(self.report, self.job.chain, self.counts.possible)
-        contended, seconds = contention_names(self.report, needed), self.budget.seconds_for("loader")
+        contended = set[str]() if self.bench.few_steps else contention_names(self.report, needed)
+        seconds = self.budget.seconds_for("loader")
         share, end = seconds / (len(needed) + len(others) + len(contended)), self.budget.spent + seconds
-        with self.progress.stage("the loader alone and beside training", seconds) as tick:
+        if self.bench.few_steps:
+            needed.sort(key=lambda candidate: -candidate.num_workers)  # the fastest first
+        with self._stage("the loader alone and beside training", seconds) as tick:
             for candidate in (*needed, *others):
-                is_due = candidate in needed or self.budget.spent < end
+                is_due = self.budget.spent < end or (candidate in needed and not self.bench.few_steps)
                 if is_due and candidate.num_workers <= self.counts.most:
                     self._measure_loader(candidate, share, candidate.name in contended)
                     tick()
@@ -347,7 +378,7 @@ class Survey:
         messages = open_messages(bench, candidate)
         self._add(loader_costs=(loader_cost(bench, candidate, messages, seconds),))
         if alone is not None:
-            self._add(contention=(contention_cost(bench, candidate, threads, messages, alone, seconds * 3 / 4),))
+            self._add(contention=contention_cost(bench, candidate, threads, messages, alone, seconds * 3 / 4))
         self._look_at_memory(candidate, messages, seconds / 4)
 
     def _look_at_memory(self, candidate: Candidate, messages: Iterator[Any], seconds: float) -> None:
@@ -374,7 +405,7 @@ class Survey:
             candidate for candidate in worth_screening(self.report.candidates) if candidate.name != self.today.name
         ]
         end = self.budget.spent + seconds
-        with self.progress.stage(f"screening {len(waiting)} candidates with training steps", seconds) as tick:
+        with self._stage(f"screening {len(waiting)} candidates with training steps", seconds) as tick:
             while screening := schedule.screening(waiting, left := end - self.budget.spent):
                 waiting = waiting[len(screening) :]
                 candidates = [self.today, *screening]
@@ -392,8 +423,12 @@ class Survey:
     def _run_race(self) -> Report:
         """Race the most promising candidates against today's configuration, and decide."""
         schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("race")
-        candidates = schedule.race(seconds, [it for it in self._engines if not why_no_graph(it, self.job.device)])
-        with self.progress.stage(f"racing {len(candidates)} candidates with training steps", seconds) as tick:
+        most = self.budget.until_limit if self.bench.few_steps else seconds
+        candidates = schedule.race(most, [it for it in self._engines if not why_no_graph(it, self.job.device)])
+        if len(candidates) == 1 and self.bench.few_steps:
+            self._note_load()
+            return too_few_steps(beside_others(self._with_cost()), self.options.budget)
+        with self._stage(f"racing {len(candidates)} candidates with training steps", seconds) as tick:
             measurements = self.racer.run(candidates, schedule.expected(candidates), seconds, tick)
         return self._decide(candidates, measurements)
 
@@ -420,7 +455,7 @@ class Survey:
         if ceiling is None or not any(is_impossible(self.report, each) for each in self.report.candidates):
             return
         threads = ceiling.threads or self.report.host.torch_threads
-        with self.progress.stage("the ceiling again", seconds := CEILING_AGAIN_SHARE * self.options.budget):
+        with self._stage("the ceiling again", seconds := CEILING_AGAIN_SHARE * self.options.budget):
             again = steps_alone(self.bench, threads, seconds)
         if again.ms < ceiling.step_ms:
             rate = 1e3 * self.job.batch_size / again.ms
@@ -434,6 +469,17 @@ class Survey:
                     f"{each.name} was measured at {format_ms(each.measured_ms or 0.0)} a step, below the model alone "
                     f"({format_ms(ceiling.step_ms)}): the load of the machine changed. Run this again.",
                 )
+
+    @contextmanager
+    def _stage(self, name: str, seconds: Seconds) -> Iterator[Callable[..., None]]:
+        """Show a stage with the time left; from well after its share on, its measurements are cut short."""
+        left = max(seconds, self.options.budget - self.budget.spent)
+        self.bench.clock.limit = self.bench.clock.now() + seconds + OVERDRAFT * self.options.budget
+        try:
+            with self.progress.stage(f"{name}, {format_seconds(left)} left", seconds) as tick:
+                yield tick
+        finally:
+            self.bench.clock.limit = math.inf
 
     # The report
 
@@ -477,7 +523,7 @@ class Survey:
         steps = [it for it in self.options.also if it.precision is not None or it.batch_size is not None]
         timed, raced = (share * self.options.budget for share in (ALSO * len(steps), ALSO_RACED * len(methods)))
         found = raced_engines(self.report, self.job.device, self._engines, self.racer.failed)
-        with self.progress.stage("variants of the step", timed + raced) as tick:
+        with self._stage("variants of the step", timed + raced) as tick:
             found += measure_also(self.bench, steps, timed) if steps else ()
             found += race_starts(self.racer, chosen, usual, methods, raced, tick)
         self._grow(variants=found)

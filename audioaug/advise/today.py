@@ -22,13 +22,16 @@ from audioaug.decide.recommend import may_leave, without_waiting
 from audioaug.engine import WorkerChain
 from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.prefetch import map_tensors
-from audioaug.measure import Clock, Watch, delayed_seconds, measure_loader, page_faults, trace
+from audioaug.measure import Clock, Watch, delayed_seconds, measure_loader, page_faults, repeat, trace
 from audioaug.measure.repeat import seconds_per_call
-from audioaug.records import Candidate, Ceiling, Examples, Measurement, Notice, Signals
+from audioaug.records import Candidate, Ceiling, Examples, Measurement, Notice, Signals, Timing
 from audioaug.units import Seconds
 
-FEWEST_STEPS = 3
-"""Fewest steps of a pilot."""
+FEW_STEPS = 50
+"""Training steps in the budget below which every step is planned."""
+
+FEWEST_STEPS, SHORT_STEPS = 3, 2
+"""Fewest steps of a pilot, and its steps if the budget allows only a few."""
 
 ENOUGH_STEPS, ENOUGH_SECONDS = 24, 1.0
 """Steps and seconds that resolve a wait of 1 % of a step from 2 %, on a machine where every tenth wait is 3x longer."""
@@ -43,13 +46,17 @@ SIGNALS_SHARE = 0.016
 
 @dataclass(frozen=True)
 class Today:
-    """The results: today's candidate, the ceiling, all measurements by name, the signals, and the worker counts."""
+    """The results: today's candidate, the ceiling, all measurements by name, the signals, and the worker counts.
+
+    ``few_steps``: the budget allows only a few steps or batches.
+    """
 
     candidate: Candidate
     ceiling: Ceiling
     measurements: dict[str, Measurement]
     signals: Signals
     counts: WorkerCounts
+    few_steps: bool
 
 
 def measure_today(
@@ -63,7 +70,8 @@ def measure_today(
 ) -> Today:
     """Race this candidate (with fewer workers if the machine cannot run all of them), the ceiling and ``rivals``."""
     job = bench.job
-    job.try_step(bench.batches[0])
+    bench = replace(bench, few_steps=_takes_long(bench, candidate, racer.budget))
+    racer.few_steps = bench.few_steps
     signals = step_signals(bench, seconds / 20)
     message = next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
     counts = replace(counts, needs=needs_of(job, message, counts.host.start_method))
@@ -78,7 +86,15 @@ def measure_today(
     rate, samples_ms = 1e3 * job.batch_size / step_ms, result[CEILING].step.samples_ms
     ceiling = Ceiling(step_ms, ci_ms, rate, counts.host.torch_threads, samples_ms)
     counts = replace(counts, today=candidate.num_workers)
-    return Today(racer.measured(candidate, result), ceiling, result, signals, counts)
+    return Today(racer.measured(candidate, result), ceiling, result, signals, counts, bench.few_steps)
+
+
+def _takes_long(bench: Bench, today: Candidate, budget: Seconds) -> bool:
+    """Take the first training step, and return whether the budget allows only a few steps or batches."""
+    job, batch, clock, most = bench.job, bench.batches[0], bench.clock, budget / FEW_STEPS
+    first = seconds_per_call(partial(job.try_step, batch), clock, 1)
+    is_slow = first > most and seconds_per_call(partial(job.step, batch), clock, 1) > most
+    return is_slow or bench.load_seconds > most * max(1, today.num_workers)
 
 
 def _within_limits(bench: Bench, candidate: Candidate, counts: WorkerCounts) -> tuple[Candidate, Notice | None]:
@@ -98,6 +114,11 @@ def _raced(
     """Measure the candidates and the ceiling; from a pilot alone if there is nothing else and hardly any waiting."""
     first = candidates[0]
     alone = len(candidates) == 1 and first.num_workers == 0 and bench.job.device.type == "cpu"
+    if bench.few_steps and len(candidates) == 1:
+        is_slow_data = bench.load_seconds * FEW_STEPS > racer.budget
+        enough = SHORT_STEPS * max(1, first.num_workers if is_slow_data else 1)  # workers deliver together
+        found = racer.pilot(first, seconds, lambda measured: len(measured.step.seconds) >= enough)
+        return {first.name: found, CEILING: without_waiting(found, CEILING) if alone else _few_cached_steps(bench)}
     for share in PILOT_SHARES:
         found = racer.pilot(first, share * seconds, partial(_is_over, alone, first.num_workers))
         model = without_waiting(found, CEILING)
@@ -109,6 +130,11 @@ def _raced(
         CEILING: fmean(model.step.seconds)
     }
     return racer.run(candidates, expected, seconds / 2, tick, cached=bench.batches)
+
+
+def _few_cached_steps(bench: Bench) -> Measurement:
+    step = repeat(bench.step(), bench.clock, seconds=0.0, at_least=SHORT_STEPS, warm_up=0)
+    return Measurement(CEILING, step, Timing((0.0,) * SHORT_STEPS), 1)
 
 
 def _is_over(alone: bool, workers: int, found: Measurement) -> bool:
@@ -147,7 +173,7 @@ def example_and_worker_signals(
     """Add the signals of single examples and of today's workers, in about ``seconds``."""
     job, clock = bench.job, bench.clock
     signals = replace(signals, examples=time_examples(job, clock, seconds / 2), threads_alive=job.threads)
-    if not today.num_workers:
+    if not today.num_workers or bench.few_steps:
         return signals
     start, gap = start_and_gap(job, today, clock)
     received = receive_ms(message, today.num_workers, clock, seconds / 4)
@@ -167,7 +193,7 @@ def step_signals(bench: Bench, seconds: float) -> Signals:
             first.append(times[0])
             again.append(times[1])
     on_cpu = job.device.type == "cpu"
-    fresh = page_faults(partial(job.step, batches[0]), clock, seconds) if on_cpu else None
+    fresh = page_faults(partial(job.step, batches[0]), clock, seconds) if on_cpu and not bench.few_steps else None
     waits = trace(lambda: job.step(batches[0]), job.device).waits if job.device.type == "cuda" else ()
     return Signals(
         batch_shapes=len({tuple(job.wave_of(batch).shape) for batch in batches}),

@@ -71,7 +71,7 @@ def single_changes(report: Report, current: Candidate, best: Candidate) -> list[
 
 
 def differing_knobs(report: Report, current: Candidate, best: Candidate) -> list[str]:
-    """Return the settings in which two candidates differ; torch's default threads are so many threads."""
+    """Return the settings in which two candidates differ; torch's default counts as its number of threads."""
     usual = report.host.torch_threads
     same_threads = (current.threads or usual) == (best.threads or usual)
     knobs = [knob for knob in KNOBS if getattr(current, knob) != getattr(best, knob)]

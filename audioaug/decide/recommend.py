@@ -1,5 +1,6 @@
 """Recommend one of the raced candidates, with its ties, the verdict and the cause."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import get_args
@@ -21,11 +22,14 @@ from audioaug.records import (
     Report,
     Timing,
 )
-from audioaug.units import format_interval, format_ms, format_percent
+from audioaug.units import Seconds, format_interval, format_ms, format_percent, format_seconds
 
 NEVER_RECOMMENDED: tuple[DeviceEngine, ...] = ("torch-audiomentations",)
 """Engines whose audio differs from the reference's: raced only on request."""
 
+
+WAITED = 0.02
+"""Share of the cores that a run waited for, below which it does not matter what other programs use."""
 
 BUSY, TOO_BUSY = 0.1, 0.25
 """Shares of the cores used by other programs: above the first the report says so and intervals widen; above the second
@@ -79,15 +83,35 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
 
 def leave_as_it_is(report: Report) -> Report:
     """Return the report of an early exit: the current configuration is too close to the ceiling to be improved."""
-    assert report.current is not None and report.ceiling is not None
+    assert report.current is not None
+    found = replace(report, candidates=(report.current,))
+    return _keep(found, _leave(report) + _busy_words(report))
+
+
+def too_few_steps(report: Report, budget: Seconds) -> Report:
+    """Return the report if the budget, in seconds, is too short to race anything: steps take too long."""
+    assert report.current is not None and report.current.measured_ms
+    verdict = (
+        f"A step takes {format_ms(report.current.measured_ms)}: {format_seconds(budget)} are too short to compare "
+        "candidates."
+    )
+    known = [each for each in report.candidates if each.predicted_ms is not None and each.status == "predicted"]
+    if known:
+        best = min(known, key=lambda each: each.predicted_ms or math.inf)
+        verdict += f" Predicted to be the fastest: {best.name}, {format_ms(best.predicted_ms or 0.0)}."
+    return _keep(report, verdict)
+
+
+def _keep(report: Report, verdict: str) -> Report:
+    """Return the report with this verdict that recommends the current configuration, which alone was measured."""
+    assert report.current is not None
     cause, *others = causes(report, report.current)
     measured = next((each for each in report.measurements if each.candidate == report.current.name), None)
     parts = allocation(report, report.current, measured)
     return replace(
         report,
-        verdict=_leave(report) + _busy_words(report),
+        verdict=verdict,
         cause=cause.id,
-        candidates=(report.current,),
         recommendation=Recommendation(**asdict(report.current), because=cause.text),
         before=parts,
         after=parts,
@@ -125,9 +149,11 @@ def beside_others(report: Report) -> Report:
 
 
 def _foreign_share(report: Report) -> float:
-    """Return the share of the cores that other programs used; 0 if it is too small to matter."""
-    share = report.signals.foreign_share or 0.0
-    return share if share >= BUSY else 0.0
+    """Return the share of the cores that other programs used; 0 if it is small or today's run hardly waited for one."""
+    found = report.signals
+    share, cores = found.foreign_share or 0.0, found.watched_cores or 1
+    waited = found.wanted_cores is None or found.wanted_cores >= WAITED * cores
+    return share if share >= BUSY and waited else 0.0
 
 
 def is_too_busy(report: Report) -> bool:
@@ -222,10 +248,12 @@ def _without_graphs(candidate: Candidate) -> Candidate:
 def _use(report: Report, candidate: Candidate, ratio: Ratio) -> str:
     assert report.current is not None and report.current.measured_ms and candidate.measured_ms
     free = 1 - min(0.9, _foreign_share(report))
+    several = math.isfinite(ratio.high)
+    certainty = format_interval(free * max(ratio.low, 0.0), ratio.high / free) if several else "measured once"
     return (
         f"Use {candidate.name}: {format_ms(candidate.measured_ms)} a step instead of "
         f"{format_ms(report.current.measured_ms)}, "
-        f"{ratio.value:.2f}x faster ({format_interval(free * max(ratio.low, 0.0), ratio.high / free)}); "
+        f"{ratio.value:.2f}x faster ({certainty}); "
         f"the remaining stall is {format_percent(stall(report, candidate.measured_ms))}."
     )
 

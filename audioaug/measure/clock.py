@@ -4,8 +4,8 @@ GPU work is asynchronous, so a timer that does not synchronize measures only the
 clock as an argument and calls ``synchronize`` at both ends.
 """
 
+import math
 import time
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -14,7 +14,12 @@ from audioaug.units import Seconds
 
 
 class Clock(Protocol):
-    """A monotonic time in seconds, and a way to wait for the device."""
+    """A monotonic time in seconds, and a way to wait for the device.
+
+    ``limit``: the time from which measurements are cut short: they repeat once instead of as often as they should.
+    """
+
+    limit: Seconds = math.inf
 
     def now(self) -> Seconds:
         """Return a time in seconds, for differences."""
@@ -25,7 +30,7 @@ class Clock(Protocol):
         ...
 
 
-class WallClock:
+class WallClock(Clock):
     """The clock for synchronous work, on the CPU."""
 
     def now(self) -> Seconds:
@@ -36,11 +41,11 @@ class WallClock:
         """Do nothing: CPU work is synchronous."""
 
 
-@dataclass(frozen=True)
-class CudaClock:
+class CudaClock(Clock):
     """The clock for a CUDA device, all streams."""
 
-    device: torch.device
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
 
     def now(self) -> Seconds:
         """Return the time in seconds."""
@@ -51,7 +56,7 @@ class CudaClock:
         torch.cuda.synchronize(self.device)
 
 
-class MpsClock:
+class MpsClock(Clock):
     """The clock for an Apple GPU."""
 
     def now(self) -> Seconds:
@@ -63,7 +68,7 @@ class MpsClock:
         torch.mps.synchronize()
 
 
-class FakeClock:
+class FakeClock(Clock):
     """A clock for tests: time passes only by ``advance``, and a simulated device can lag behind."""
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ def measure_loader(
         take()
         clock.synchronize()
         first = clock.now() - start
-        for _ in range(discard - 1):
+        while taken < discard and clock.now() < clock.limit:
             take()
         begin = thread_time()
         for _ in rounds(clock, deadline, at_least=-(-at_least // block_batches)):
@@ -153,12 +153,12 @@ def measure_contention(
     """
     deadline = clock.now() + seconds
     with Drain(feeder, clock) as drain:
-        while len(drain.arrivals) < discard and not drain.ended:
+        while len(drain.arrivals) < discard and not drain.ended and clock.now() < clock.limit:
             step()
         first, times = len(drain.arrivals), list[Seconds]()
         for _ in rounds(clock, deadline, at_least=at_least):
             times.append(seconds_per_call(step, clock, block_steps))
-        while len(drain.arrivals) - first <= at_least * block_batches and not drain.ended:
+        while len(drain.arrivals) - first <= at_least * block_batches and not drain.ended and clock.now() < clock.limit:
             times.append(seconds_per_call(step, clock, block_steps))
         came = drain.arrivals[max(0, first - 1) :: block_batches]
     return Contention(Timing(tuple(times)), Timing(tuple((b - a) / block_batches for a, b in pairwise(came))))

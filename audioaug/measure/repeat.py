@@ -15,18 +15,22 @@ from audioaug.units import Seconds
 ENOUGH = 1000  # more repetitions do not improve a median
 
 
-def rounds(clock: Clock, deadline: Seconds, *, at_least: int = 1, at_most: int = ENOUGH) -> Iterator[int]:
-    """Yield 0, 1, 2, ... while there is time for one more round as long as the last.
+def rounds(
+    clock: Clock, deadline: Seconds, *, first: int = 0, at_least: int = 1, at_most: int = ENOUGH
+) -> Iterator[int]:
+    """Yield ``first``, ``first + 1``, ... while there is time for one more round as long as the last.
 
     Args:
         clock: the clock of ``deadline``.
         deadline: time on that clock by which the last round should end, in seconds.
-        at_least: fewest rounds, regardless of the deadline.
+        first: rounds that were made before, which count.
+        at_least: fewest rounds, regardless of the deadline; one, once the clock's limit is over.
         at_most: most rounds.
     """
     last: Seconds = 0.0
-    for index in range(at_most):
-        if index >= at_least and clock.now() + last > deadline:
+    for index in range(first, at_most):
+        now = clock.now()
+        if index >= (at_least if now < clock.limit else min(1, at_least)) and now + last > deadline:
             return
         start = clock.now()
         yield index
@@ -58,7 +62,7 @@ def repeat(
     """
     deadline = clock.now() + seconds
     calls, first = _warm(work, clock, warm_up)
-    more = rounds(clock, deadline, at_least=at_least - 1, at_most=at_most - 1)
+    more = rounds(clock, deadline, first=1, at_least=at_least, at_most=at_most)
     return Timing((first, *(seconds_per_call(work, clock, calls) for _ in more)))
 
 
@@ -90,12 +94,12 @@ def interleave(
     warm = {name: _warm(work, clock, warm_up) for name, work in works.items()}
     times = {name: [first] for name, (_, first) in warm.items()}
     order, shuffle = list(works), random.Random(seed).shuffle
-    for index in rounds(clock, deadline, at_least=at_least - 1) if works else ():
+    for index in rounds(clock, deadline, first=1, at_least=at_least) if works else ():
         shuffle(order)
         for name in order:
             times[name].append(seconds_per_call(works[name], clock, warm[name][0]))
         if on_round is not None:
-            on_round(index + 2)
+            on_round(index + 1)
     return {name: Timing(tuple(entries)) for name, entries in times.items()}
 
 

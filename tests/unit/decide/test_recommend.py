@@ -221,6 +221,14 @@ def test_load_of_other_programs_is_stated_beside_the_verdict_and_widens_interval
     assert found.ceiling.ci_ms == pytest.approx((7.2, 11.0))
 
 
+def test_load_that_the_run_did_not_wait_for_does_not_matter() -> None:
+    def shown(wanted) -> bool:
+        signals = Signals(foreign_share=0.4, wanted_cores=wanted, watched_cores=2)
+        return is_too_busy(replace(planted_report(), signals=signals))
+
+    assert [shown(wanted) for wanted in (0.0, 0.03, 0.05, None)] == [False, False, True, True]
+
+
 def test_on_a_busy_machine_only_a_winner_of_every_round_is_recommended() -> None:
     clear = beside(0.4, [20.0, 25.0, 20.0, 19.9])
     assert clear.verdict.startswith("Use all on the device") and "used 40 % of the cores" in clear.verdict

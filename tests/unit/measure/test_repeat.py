@@ -32,6 +32,18 @@ def test_number_of_rounds(clock: FakeClock, cost: float, limits: dict[str, float
     assert made(clock, cost, **limits) == list(range(expected))
 
 
+def test_after_the_limit_one_round_is_enough(clock: FakeClock) -> None:
+    clock.limit = 2.0
+    assert made(clock, 1.0, deadline=0.0, at_least=5) == [0, 1]  # the limit is over when the third would begin
+    assert made(clock, 1.0, deadline=0.0, at_least=5) == [0]
+    assert made(clock, 1.0, deadline=0.0, at_least=5, first=1) == []
+    assert len(repeat(lambda: clock.advance(1.0), clock, seconds=0.0, at_least=5).seconds) == 1
+
+
+def test_rounds_made_before_count(clock: FakeClock) -> None:
+    assert made(clock, 1.0, deadline=0.0, first=1, at_least=3) == [1, 2]
+
+
 def test_cost_comes_out_exactly_and_within_the_budget(clock: FakeClock) -> None:
     timing = repeat(lambda: clock.advance(0.5), clock, seconds=10)
     assert set(timing.seconds) == {0.5}
