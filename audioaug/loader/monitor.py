@@ -201,7 +201,7 @@ class Monitor(Generic[Batch]):
         """Close the window; return a message if the bottleneck has changed, else nothing."""
         start = self._clock.now()
         window = self._window(start)
-        message = self._bottlenecks.follow(window)
+        message = self._follow(window)
         window = replace(window, bottleneck=self._bottlenecks.settled, message=message)
         self.windows.append(window)
         self._waits.add(window)
@@ -211,6 +211,19 @@ class Monitor(Generic[Batch]):
         cost = self._clock.now() - start
         self.cost_seconds += cost
         self._due = start + max(self._every, cost / COST_SHARE)
+        return message
+
+    def _follow(self, window: Window) -> str:
+        """Return a message if the bottleneck has changed; a ``Loader`` with ``plan="auto"`` then tries its plans again.
+
+        While it tries them, what they wait for says nothing about the plan that it will choose.
+        """
+        if getattr(self._batches, "is_trying_plans", False):
+            self._bottlenecks.restart()
+            return ""
+        message = self._bottlenecks.follow(window)
+        if self._bottlenecks.moved:
+            getattr(self._batches, "try_plans_again", lambda: None)()
         return message
 
     def _window(self, now: Seconds) -> Window:
