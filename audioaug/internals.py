@@ -98,6 +98,16 @@ def batches_ready(iterator: Any) -> int | None:
         return None
 
 
+def process_group_store() -> Any:
+    """Return the key-value store of the default process group; ``None`` without one, or if it is unknown."""
+    try:
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        return _get_default_store()
+    except (ImportError, ValueError, RuntimeError):  # the latter two: torch.distributed is not initialized
+        return None
+
+
 def named_dimensions(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has named dimensions, which torch 2.14 has removed."""
     return bool(getattr(tensor, "has_names", lambda: False)())
@@ -187,6 +197,15 @@ INTERNALS: tuple[Internal, ...] = (
         "counts the batches that are ready",
         "Monitor and the report do not show that number",
         lambda iterator: _has(iterator, "_worker_result_queue", "_data_queue", "_task_info"),
+    ),
+    Internal(
+        "torch.distributed.distributed_c10d._get_default_store",
+        "reads what other ranks wait for, without waiting for them",
+        "Monitor does not name the slowest rank",
+        lambda _: (
+            not torch.distributed.is_available()
+            or _importable("torch.distributed.distributed_c10d", "_get_default_store")
+        ),
     ),
     Internal(
         "torch.Tensor.has_names",

@@ -39,20 +39,28 @@ class Bottlenecks:
     """Track the bottleneck over windows; report each change once."""
 
     def __init__(self) -> None:
-        self.settled = ""
-        self._pending, self._seen = "", 0
         self._reported: Counter[tuple[str, str]] = Counter()
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the bottleneck: the next one is the first of another configuration, and no change."""
+        self.settled, self.moved = "", False
+        self._pending, self._seen = "", 0
 
     def follow(self, window: Window) -> str:
-        """Add the next window; return a sentence if the bottleneck has changed in a way not reported before."""
-        found = bottleneck(window)
+        """Add the next window; return a sentence if the bottleneck has changed in a way not reported before.
+
+        ``settled`` is then the bottleneck, and ``moved`` whether it has changed with this window.
+        """
+        found, self.moved = bottleneck(window), False
         self._seen = self._seen + 1 if found == self._pending else 1
         self._pending = found
         if found == self.settled or self._seen < SETTLED:
             return ""
-        moved, self.settled = (self.settled, found), found
-        self._reported[moved] += 1
-        return _sentence(*moved, window) if moved[0] and self._reported[moved] == 1 else ""
+        change, self.settled = (self.settled, found), found
+        self.moved = bool(change[0])
+        self._reported[change] += 1
+        return _sentence(*change, window) if self.moved and self._reported[change] == 1 else ""
 
 
 def _sentence(before: str, now: str, window: Window) -> str:

@@ -15,19 +15,20 @@ from audioaug.loader.failures import OnError, SkippedExamples
 from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.pipeline import LoaderConfig, Pipeline, check_dataset, check_order
 from audioaug.loader.prefetch import as_device, run_ahead
-from audioaug.loader.processes import local_size, warn_of_identical_shares, with_threads
+from audioaug.loader.processes import warn_of_identical_shares, with_threads
 from audioaug.loader.sampling import (
     BatchSamplerView,
     EpochSlice,
     KeySampler,
     Position,
+    batches_in,
     is_stream,
     position_from,
     refuse_collating,
 )
 from audioaug.loader.targets import LabelTransform
-from audioaug.loader.trial import Trial, plans_for
-from audioaug.measure import clock_for, usable_cores
+from audioaug.loader.trial import Trial, plans_to_try
+from audioaug.measure import clock_for
 from audioaug.process import listen_for_interrupts, raise_dropped_interrupt
 from audioaug.records import Plan
 
@@ -54,8 +55,12 @@ class Loader:
         plan: where and how the chain runs; ``Plan()`` by default: on the device as far as possible, without workers. A
             plan's workers are those of the machine: several processes that train on it (torchrun) share them.
             ``"auto"`` tries a few plans in the first steps, including your own training step, and keeps the fastest, or
-            the simplest of several equally fast ones: that is ``plan`` from then on, and the logger ``audioaug`` says
-            which and why. No batch is lost or repeated, and each is the same as with any plan.
+            the simplest of those that tie with it, within 3 %: that is ``plan`` from then on. A trial takes at most
+            5 % of an epoch's batches, or 60 s. If these batches are too few to time each plan three times, it continues
+            in the next epoch, at least one block of batches in each; in between, the best plan so far is used. When a
+            ``Monitor`` of this Loader sees the bottleneck move, there is another trial in the next epoch. The logger
+            ``audioaug`` says (INFO, first process) when a trial begins and what it chose. No batch is lost or repeated,
+            and each is the same as with any plan. Processes that train together choose each for itself.
         sample_rate: of the audio, in Hz: required unless the augmentation is a ``Chain``, which has its own.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
@@ -181,7 +186,9 @@ class Loader:
             audio_key=audio_key,
         )
         self._pipelines: dict[Plan, Pipeline] = {}
-        self._trial = _trial_of(config) if plan == "auto" else None
+        self._plans_to_try = plans_to_try(config) if plan == "auto" else []
+        self._trial = self._new_trial() if plan == "auto" else None
+        self._tries_again = False
         first = plan if isinstance(plan, Plan) else Plan(cut=config.least_cut)
         self._use(first if self._trial is None else self._trial.plans[0])
 
@@ -189,6 +196,9 @@ class Loader:
         if shuffle:
             return RandomSampler(self.dataset, generator=self._shuffle_generator)
         return SequentialSampler(self.dataset)
+
+    def _new_trial(self, again: bool = False) -> Trial:
+        return Trial(self._plans_to_try, len(self._config.chain), clock_for(self.device), again)
 
     def _use(self, plan: Plan) -> None:
         """Switch to a plan; its pipeline is built the first time."""
@@ -200,6 +210,19 @@ class Loader:
     def plan(self) -> Plan:
         """Where and how the chain runs; while plans are tried, the current one."""
         return self._pipeline.plan
+
+    @property
+    def is_trying_plans(self) -> bool:
+        """Whether the plans of ``plan="auto"`` take turns at the moment."""
+        return self._trial is not None and self._trial.is_in_block
+
+    def try_plans_again(self) -> None:
+        """Let ``plan="auto"`` try its plans again in the next epoch; with any other plan, nothing happens.
+
+        ``Monitor`` does this when the bottleneck has moved. Do it after a change of your own that makes training steps
+        longer or shorter, such as unfreezing layers.
+        """
+        self._tries_again = bool(self._plans_to_try)
 
     @property
     def audio_key(self) -> Field | None:
@@ -234,7 +257,7 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the progress of the run for a checkpoint. Batches that were yielded count, prefetched ones do not."""
-        return self._done.state(self._config.seed, _length(self._pipeline.source))
+        return self._done.state(self._config.seed, batches_in(self._pipeline.source))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration be the rest of the epoch in which ``state_dict`` was called.
@@ -247,7 +270,7 @@ class Loader:
             UsageError: this is not the state of a Loader, it has another seed, or it is in the middle of an epoch with
                 another number of batches.
         """
-        self._next = self._done = position_from(state, self._config.seed, _length(self._pipeline.source))
+        self._next = self._done = position_from(state, self._config.seed, batches_in(self._pipeline.source))
 
     def __iter__(self) -> Iterator[Any]:
         return self._epoch()
@@ -259,9 +282,12 @@ class Loader:
         """
         start, self._next = self._next, Position(self._next.epoch + 1)
         current = self._iteration = object()
-        shared = self._trial is not None or self._pipeline.data_loader.persistent_workers
-        in_turns = self._trial is not None
-        batches = self._trial_batches(start) if in_turns else self._on_threads(self._batches(EpochSlice(start)))
+        if self._tries_again and self._trial is None:
+            self._trial = self._new_trial(again=True)
+        self._tries_again = False
+        trial = self._trial
+        shared = trial is not None or self._pipeline.data_loader.persistent_workers
+        batches = self._trial_batches(trial, start) if trial else self._on_threads(self._batches(EpochSlice(start)))
         for batch in batches:
             yield batch
             if shared and self._iteration is not current:
@@ -273,26 +299,26 @@ class Loader:
     def _on_threads(self, batches: Iterator[Any]) -> Iterator[Any]:
         return batches if self.plan.threads is None else with_threads(batches, self.plan.threads)
 
-    def _trial_batches(self, start: Position) -> Iterator[Any]:
-        """Yield the batches of an epoch while plans take turns, and with the chosen plan as soon as there is one."""
+    def _trial_batches(self, trial: Trial, start: Position) -> Iterator[Any]:
+        """Yield the batches of an epoch: while plans take turns, and then with the chosen plan or the best so far."""
         continues = False
-        while self._trial is not None and start.batch < len(self):
-            block = self._trial.block(len(self) - start.batch, len(self))
+        trial.begin_epoch(len(self))
+        while block := trial.block(len(self) - start.batch):
             self._use(block.plan)
             batches = self._batches(EpochSlice(start, block.batches, continues))
-            yield from self._trial.timed(block, self._on_threads(batches))
+            yield from trial.timed(block, self._on_threads(batches))
             start, continues = Position(start.epoch, start.batch + block.batches), True
-            self._drop_pipelines(self._trial)
+            self._keep_pipelines(trial.plans)
+        self._use(trial.best)
+        self._keep_pipelines(trial.plans)
+        if trial.chosen is not None:
+            self._trial = None
         yield from self._on_threads(self._batches(EpochSlice(start, None, continues)))
 
-    def _drop_pipelines(self, trial: Trial) -> None:
-        """End the workers of plans that are out of the trial; once a plan is chosen, use it."""
-        plans = trial.plans if trial.chosen is None else [trial.chosen]
+    def _keep_pipelines(self, plans: Sequence[Plan]) -> None:
+        """End the workers of all other plans."""
         for plan in self._pipelines.keys() - set(plans):
             self._pipelines.pop(plan).close()
-        if trial.chosen is not None:
-            self._use(trial.chosen)
-            self._trial = None
 
     @property
     def capacity(self) -> int | None:
@@ -382,24 +408,3 @@ class Loader:
 
 def _without_cut(plan: Plan | None) -> Plan:
     return replace(plan or Plan(), cut=0, device_engine="batched", chain_hash="")
-
-
-def _trial_of(config: LoaderConfig) -> Trial:
-    """Return a trial of the plans for this machine; raise ``UsageError`` if the batches of an epoch are unknown."""
-    if config.keys is None or _length(config.keys) is None:
-        raise UsageError(
-            'plan="auto" divides an epoch between several plans, so it needs the number of batches, which an iterable '
-            "dataset or a sampler without a length does not have.",
-            "Give Loader a Plan, such as the one that audioaug advise --plan writes.",
-        )
-    cores = max(1, int(usable_cores()) // local_size())
-    plans = plans_for(config.chain, config.least_cut, config.device, cores, torch.get_num_threads())
-    return Trial(plans, len(config.chain), clock_for(config.device))
-
-
-def _length(source: Any) -> int | None:
-    """Return the number of batches in an epoch; ``None`` for a stream or a sampler without a length."""
-    try:
-        return len(source)
-    except TypeError:
-        return None

@@ -3,19 +3,23 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from multiprocessing import active_children
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
+import msgspec
 import torch
 from torch.utils.data import DataLoader
 
 from audioaug.decide.bottleneck import Bottlenecks
+from audioaug.decide.slowest_rank import Waits, rank_numbers, rank_words
 from audioaug.errors import AudioaugWarning, UsageError
 from audioaug.internals import batches_ready, worker_pids
 from audioaug.loader.monitor_outputs import outputs_for
 from audioaug.loader.prefetch import as_device, tensors
+from audioaug.loader.processes import leave_for_ranks, values_of_ranks
 from audioaug.measure.clock import Clock, WallClock
 from audioaug.measure.host import host_facts
 from audioaug.measure.idle import idle_timer
@@ -28,6 +32,8 @@ Batch = TypeVar("Batch")
 COST_SHARE = 1 / 250
 """The share of the time that measuring may take: after a measurement that took t, the next is due t * 250 later."""
 
+_NUMBER = count()
+"""Numbers the monitors of a process."""
 
 MEANS = ("clips_per_second", "ceiling_share", "cpu_percent", "gpu_percent")
 LARGEST = ("ram_percent", "ram_bytes", "shm_bytes", "vram_bytes")
@@ -39,7 +45,12 @@ class Monitor(Generic[Batch]):
 
     Once a second a window of steps is closed: its step time, the share spent waiting for data, the number of batches
     that are ready, CPU (of each worker), RAM, shared memory, GPU and its memory. On a terminal it is shown live; on
-    request it is written to a log, TensorBoard and a page. A permanent change of the bottleneck is one warning.
+    request it is written to a log, TensorBoard and a page. A permanent change of the bottleneck is one warning; a
+    ``Loader`` with ``plan="auto"`` then tries its plans again in the next epoch.
+
+    Of several processes that train together (torch.distributed), each monitors itself and leaves its numbers in the
+    process group's key-value store, where ``summary`` and the closing line read those of all. There is no collective:
+    no process waits for another, whatever it calls and whether or not the others still run.
 
     On CUDA, the waiting time is the idle time of the training stream between steps, measured with its events;
     elsewhere, the time to get the next batch. The monitor never synchronizes with the device. It costs a few
@@ -92,10 +103,11 @@ class Monitor(Generic[Batch]):
         self._device = as_device(device if device is not None else getattr(batches, "device", None))
         self.run = MonitoredRun(host_facts(self._device), ceiling_ms=ceiling_ms, capacity=_capacity(batches))
         self.windows: list[Window] = []
-        self._outputs = outputs_for(self.run, log, html, tensorboard, live)
+        self._outputs = outputs_for(self.run, log, html, tensorboard, live, lambda: rank_words(self._ranks()))
         self.cost_seconds: Seconds = 0.0
         self._idle = idle_timer(self._device)
         self._bottlenecks, self._steps, self._done = Bottlenecks(), _Steps(), 0
+        self._waits, self._name = Waits(), f"monitor {next(_NUMBER)}"
         self._begin = self._due = self._measured = self._clock.now()
         self._usage: UsageSample | None = None
         self._iterator: Iterator[Batch] | None = None
@@ -144,6 +156,13 @@ class Monitor(Generic[Batch]):
         ``steps``, ``seconds``; means over all steps: ``step_ms``, ``wait_share`` (of the time, from 0 to 1),
         ``clips_per_second``, ``ceiling_share``, ``cpu_percent``, ``gpu_percent``; the largest ``ram_percent``,
         ``ram_bytes``, ``shm_bytes``, ``vram_bytes``; and ``bottleneck/ID``, the share of the time with that bottleneck.
+
+        Of several processes that train together, these are the numbers of the one that calls this. Added are ``ranks``,
+        the number of processes that have left theirs so far, up to their last window; and, if one of them waits for
+        data for more than 5 % of its time, ``slowest_rank``, the one that waits longest, with its
+        ``slowest_rank/wait_share`` and ``slowest_rank/bottleneck/ID``. This needs the same order of monitors in each
+        process. A process whose model itself is slow is not found: the time of a step is the same in all processes that
+        wait for each other.
         """
         windows = self.windows
         steps = sum(window.steps for window in windows)
@@ -163,7 +182,10 @@ class Monitor(Generic[Batch]):
             if window.bottleneck:
                 name, share = f"bottleneck/{window.bottleneck}", window.steps * window.step_ms / total_ms
                 found[name] = found.get(name, 0.0) + share
-        return found
+        return found | rank_numbers(self._ranks())
+
+    def _ranks(self) -> dict[int, Waits]:
+        return {rank: msgspec.json.decode(value, type=Waits) for rank, value in values_of_ranks(self._name).items()}
 
     def _ready(self, iterator: Iterator[Batch]) -> int | None:
         """Return how many batches are ready, if this is a ``Loader`` or torch's ``DataLoader``."""
@@ -179,14 +201,29 @@ class Monitor(Generic[Batch]):
         """Close the window; return a message if the bottleneck has changed, else nothing."""
         start = self._clock.now()
         window = self._window(start)
-        message = self._bottlenecks.follow(window)
+        message = self._follow(window)
         window = replace(window, bottleneck=self._bottlenecks.settled, message=message)
         self.windows.append(window)
+        self._waits.add(window)
+        leave_for_ranks(self._name, msgspec.json.encode(self._waits))
         for output in self._outputs:
             output.add(window)
         cost = self._clock.now() - start
         self.cost_seconds += cost
         self._due = start + max(self._every, cost / COST_SHARE)
+        return message
+
+    def _follow(self, window: Window) -> str:
+        """Return a message if the bottleneck has changed; a ``Loader`` with ``plan="auto"`` then tries its plans again.
+
+        While it tries them, what they wait for says nothing about the plan that it will choose.
+        """
+        if getattr(self._batches, "is_trying_plans", False):
+            self._bottlenecks.restart()
+            return ""
+        message = self._bottlenecks.follow(window)
+        if self._bottlenecks.moved:
+            getattr(self._batches, "try_plans_again", lambda: None)()
         return message
 
     def _window(self, now: Seconds) -> Window:

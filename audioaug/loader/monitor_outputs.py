@@ -13,7 +13,7 @@ import msgspec
 
 from audioaug.errors import AudioaugWarning, OutputError, UsageError, first_line
 from audioaug.loader.failures import user_stacklevel
-from audioaug.loader.processes import rank_and_size
+from audioaug.loader.processes import is_first_rank
 from audioaug.records import MonitoredRun, Window
 from audioaug.writing import check_writable, write_file
 
@@ -36,11 +36,12 @@ def outputs_for(
     html: str | Path | None,
     tensorboard: str | Path | None,
     live: bool | None,
+    rank_words: Callable[[], str],
 ) -> list[Output]:
     """Open the requested outputs; raise ``OutputError`` or ``UsageError`` if one cannot be opened.
 
     ``live``: a view on the terminal; ``None``: that, or, if stderr is not one, a line of the first rank when the
-    monitor is closed.
+    monitor is closed, which ends with ``rank_words``.
     """
     is_terminal = sys.stderr.isatty()
     outputs: dict[str, Output] = {}
@@ -48,7 +49,9 @@ def outputs_for(
     outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
     outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
     outputs |= {"the view on the terminal": View(run)} if live or (live is None and is_terminal) else {}
-    outputs |= {"the last line": ClosingLine()} if live is None and not is_terminal and rank_and_size()[0] == 0 else {}
+    outputs |= (
+        {"the last line": ClosingLine(rank_words)} if live is None and not is_terminal and is_first_rank() else {}
+    )
     return [OptionalOutput(name, output) for name, output in outputs.items()]
 
 
@@ -133,8 +136,9 @@ class Page:
 class ClosingLine:
     """One line on stderr when the monitor is closed, such as in the log of a job, where there is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank_words: Callable[[], str]) -> None:
         self._windows: list[Window] = []
+        self._rank_words = rank_words
 
     def add(self, window: Window) -> None:
         """Store the window."""
@@ -144,7 +148,8 @@ class ClosingLine:
         """Print the line."""
         from audioaug.report.monitor import headline
 
-        print(f"audioaug.Monitor: {headline(self._windows)}", file=sys.stderr, flush=True)
+        words = f"{headline(self._windows)} {self._rank_words()}".rstrip()
+        print(f"audioaug.Monitor: {words}", file=sys.stderr, flush=True)
 
 
 class Board:

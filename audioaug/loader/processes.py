@@ -1,15 +1,16 @@
-"""Processes: ranks of distributed training, their share of a machine's workers, and the number of torch threads."""
+"""Processes: ranks of distributed training, what they share, and the number of torch threads."""
 
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import torch
 import torch.distributed
 
 from audioaug.errors import AudioaugWarning
+from audioaug.internals import process_group_store
 
 Batch = TypeVar("Batch")
 
@@ -19,6 +20,38 @@ def rank_and_size() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
+
+
+def is_first_rank() -> bool:
+    """Return whether this process is the first of those that train together, the one that prints."""
+    return rank_and_size()[0] == 0
+
+
+def leave_for_ranks(name: str, value: bytes) -> None:
+    """Leave a value for the other processes that train together, in the store of their process group.
+
+    Nothing waits for another process, and if the store cannot be reached, nothing happens.
+    """
+    store = process_group_store()
+    if store is not None:
+        with suppress(RuntimeError):
+            store.set(_key(name, rank_and_size()[0]), value.decode())
+
+
+def values_of_ranks(name: str) -> dict[int, bytes]:
+    """Return the values that processes have left so far, by rank; those that have left none are not waited for."""
+    store, found = process_group_store(), dict[int, bytes]()
+    if store is not None:
+        with suppress(RuntimeError):
+            for rank in range(rank_and_size()[1]):
+                # Unlike get, this does not wait for a missing key: it sets it to an empty value.
+                if value := store.compare_set(_key(name, rank), "", ""):
+                    found[rank] = value
+    return found
+
+
+def _key(name: str, rank: int) -> str:
+    return f"audioaug/{name}/{rank}"
 
 
 def share_of(workers: int) -> int:

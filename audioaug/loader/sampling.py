@@ -92,6 +92,14 @@ class KeySampler:
         return len(self.batches)  # type: ignore[arg-type]
 
 
+def batches_in(source: Any) -> int | None:
+    """Return the number of batches in an epoch; ``None`` for a stream or a sampler without a length."""
+    try:
+        return len(source)
+    except TypeError:
+        return None
+
+
 def is_stream(dataset: Any) -> bool:
     """Return whether a dataset can only be iterated over."""
     iterable = isinstance(dataset, IterableDataset)  # torch's has a __getitem__, which only raises

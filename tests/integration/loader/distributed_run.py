@@ -48,10 +48,11 @@ def main(out: Path) -> None:
     init_process_group("gloo")
     torch.manual_seed(get_rank())  # DistributedDataParallel makes the models equal, and keeps them so
     model = DistributedDataParallel(torch.nn.Linear(8000, 2))
-    words, plan = Words(12), Plan(cut=3, num_workers=WORKERS)
-    for name in ("map", "stream"):
-        sampler = DistributedSampler(words, seed=1) if name == "map" else None
-        dataset: Any = words if name == "map" else Dealt()
+    words = Words(12)
+    for name in ("map", "stream", "auto"):
+        sampler = None if name == "stream" else DistributedSampler(words, seed=1)
+        dataset: Any = Dealt() if name == "stream" else words
+        plan: Any = "auto" if name == "auto" else Plan(cut=3, num_workers=WORKERS)
         loader = Loader(dataset, exact_chain(), plan, batch_size=2, device="cpu", sampler=sampler, seed=SEED)
         seen: dict[str, Any] = {}
         train(loader, model, seen)

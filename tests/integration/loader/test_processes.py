@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)  # some seconds where nothing else runs
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Let torchrun start both processes; return what each saw, of the dataset and of the stream."""
+    """Let torchrun start both processes; return what each saw, of the dataset, the stream, and with plan="auto"."""
     out = tmp_path_factory.mktemp("seen")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*torchrun, "-m", "tests.integration.loader.distributed_run", str(out)]
@@ -33,14 +33,16 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
         command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr
-    return {name: [dict(np.load(out / f"{name} {rank}.npz")) for rank in range(2)] for name in ("map", "stream")}
+    return {
+        name: [dict(np.load(out / f"{name} {rank}.npz")) for rank in range(2)] for name in ("map", "stream", "auto")
+    }
 
 
 def audio(run: dict[str, Any], epoch: int) -> dict[int, np.ndarray]:
     return {int(key.split()[1]): wave for key, wave in run.items() if key.startswith(f"{epoch} ")}
 
 
-@pytest.mark.parametrize("name", ["map", "stream"])
+@pytest.mark.parametrize("name", ["map", "stream", "auto"])
 def test_union_of_processes_matches_single_process(name, seen):
     alone = Loader(Words(12), exact_chain(), Plan(cut=3), batch_size=4, device="cpu", seed=SEED)
     for epoch in range(EPOCHS):
