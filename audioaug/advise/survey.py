@@ -45,6 +45,7 @@ from audioaug.advise.stages import (
     contention_cost,
     contention_names,
     copies,
+    decoder_stages,
     loader_cost,
     loaders_to_time,
     open_messages,
@@ -138,7 +139,7 @@ CPU_TRAINING = (
     "means whole batches in the training process."
 )
 
-NOT_FINITE = (
+NAN_LOSS = (
     " after today's training steps. The times are valid, but the model does not learn: check the learning rate, the "
     "labels and the precision."
 )
@@ -262,7 +263,7 @@ class Survey:
         self._grow(ceiling=found.ceiling, current=found.candidate, measurements=raced, signals=found.signals)
         self._grow(current=with_stall(self.report, self.today))
         if reason := self.job.why_not_finite():
-            self._notice("not_finite", f"{reason}{NOT_FINITE}")
+            self._notice("nan_loss", f"{reason}{NAN_LOSS}")
         return measured
 
     def _fewer_threads_help(self) -> bool:
@@ -284,7 +285,7 @@ class Survey:
         seconds = self.budget.seconds_for("workers")
         with self.progress.stage("each transform in a worker", seconds) as tick:
             stages, parts = worker_stages(self.bench, seconds, tick)
-        self._grow(stages=stages, parts=parts)
+        self._grow(stages=(*stages, *decoder_stages(self.bench, stages)), parts=parts)
 
     def _measure_device(self) -> None:
         """Time the step with each number of threads, the device part of each cut, every op, and the copy."""

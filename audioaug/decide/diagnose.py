@@ -54,6 +54,7 @@ SECONDARY: Mapping[str, Cause] = {
         for name in ("foreign_load", "too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")
     },
     "noisy_neighbour": machine.noisy_neighbour,
+    "pin_noop": loading.pin_noop,
     "step_syncs": model.step_syncs,
     "page_faults": model.page_faults,
     "epoch_gap": model.epoch_gap,
