@@ -223,7 +223,7 @@ DECODERS_SECONDS, DECODER_MS = 0.3, 100.0
 
 
 def decoder_stages(bench: Bench, stages: Iterable[StageCost]) -> tuple[StageCost, ...]:
-    """Time decoders on some of the clips, the one in use first, if audioaug decodes them and that is the largest stage."""
+    """Time decoders on some of the clips, ours first, if audioaug decodes them and that is the largest stage."""
     job, slowest = bench.job, max(stages, key=lambda stage: stage.ms_per_batch or 0.0)
     clip_ms = (slowest.ms_per_batch or math.inf) / job.batch_size
     clips = list(islice(encoded_clips(job), min(CLIPS, int(DECODER_MS / clip_ms)))) if slowest.name == "decode" else []
