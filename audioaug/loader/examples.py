@@ -1,7 +1,7 @@
 """Examples: which field holds the audio of what a dataset returns, and of the batch made from it.
 
 Known forms: a bare wave; a tuple or list with the wave as its first item; a dict with the wave under ``"audio"`` or in
-the only field that can be audio; an object of a type with its own ``to``, with the wave in its attribute ``audio``.
+the only field that can be audio; a custom type with its own ``to(device)`` and the wave in its attribute ``audio``.
 ``audio_key`` names another field. A wave may also be in a form of Hugging Face: a dict with ``"array"`` and
 ``"sampling_rate"``, a decoder, or undecoded, a dict with ``"bytes"`` and ``"path"``.
 
@@ -35,9 +35,9 @@ LENGTH_RATIO = 10
 
 
 def has_own_to(content: Any) -> bool:
-    """Return whether a batch, or a part of one, is of a type that moves itself: one with its own ``to(device)``.
+    """Return whether a batch, or a part of one, is of a custom type: no tensor, but with its own ``to(device)``.
 
-    Such are transformers' ``BatchEncoding``, torch's ``PackedSequence`` and custom batch types, but not a tensor.
+    Examples are transformers' ``BatchEncoding``, torch's ``PackedSequence``, and classes of the user.
     """
     return not isinstance(content, torch.Tensor) and callable(getattr(type(content), "to", None))
 

@@ -134,7 +134,7 @@ def tensors(batch: Any) -> Iterator[torch.Tensor]:
 
 
 def has_custom_type(batch: Any) -> bool:
-    """Return whether a nested batch is or has an object that moves itself."""
+    """Return whether a nested batch, or a part of it, is of a custom type with its own ``to``."""
     is_container = isinstance(batch, Mapping | tuple | list)
     return has_own_to(batch) or (is_container and any(map(has_custom_type, _values(batch))))
 
@@ -160,10 +160,10 @@ def unpinned_types(batch: Any) -> set[str]:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a nested batch with every tensor on the device, and copies of objects that their own ``to`` has moved.
+    """Return a nested batch with every tensor on the device; custom types are copied, then moved by their own ``to``.
 
     Raises:
-        DataError: such a ``to`` does not accept a device, or returns nothing.
+        DataError: the ``to`` of a custom type does not accept a device, or returns nothing.
     """
     return map_leaves(lambda tensor: tensor.to(device, non_blocking=True), lambda part: _moved(part, device), batch)
 
@@ -191,7 +191,7 @@ def _accepts(function: Callable[..., Any], name: str) -> bool:
 
 
 def map_leaves(on_tensor: Callable[[torch.Tensor], Any], on_custom: Callable[[Any], Any], batch: Any) -> Any:
-    """Return a nested batch with each tensor, and each object with its own ``to``, replaced by a function of it."""
+    """Return a nested batch with each tensor, and each object of a custom type, replaced by a function of it."""
     if isinstance(batch, torch.Tensor):
         return on_tensor(batch)
     if has_own_to(batch):

@@ -35,6 +35,19 @@ CASES = {
         "batch['audio']",
         "dict (4, 1, 4000)",
     ),
+    "custom": (
+        f"{GAIN}dataset = [(torch.full((1, 4000), 0.1), 3)] * 8\n"
+        "class Batch:\n"
+        "    def __init__(self, audio, labels):\n"
+        "        self.audio, self.labels = audio, labels\n"
+        "    def to(self, device):\n"
+        "        return Batch(self.audio.to(device), self.labels.to(device))\n"
+        "def collate_fn(examples):\n"
+        "    waves, labels = zip(*examples)\n"
+        "    return Batch(torch.stack(waves), torch.tensor(labels))\n",
+        "batch.audio",
+        "Batch (4, 1, 4000)",
+    ),
     "Compose": (
         "import audiomentations\n"
         "augment = audiomentations.Compose([audiomentations.Gain(p=1.0), audiomentations.PolarityInversion(p=1.0)])\n"
@@ -72,6 +85,7 @@ def test_the_pasted_code_trains(advise, model, here, name) -> None:
     ran = advise("--model", path, "--budget", "1", "--workers", "1", "--device", "cpu", "--json", "report.json")
     assert ran.code == 0, ran.err
     report = Report.load(here / "report.json")
+    assert report.signals.unpinned_types == (("Batch",) if name == "custom" else ())
     code = f"{snippet(report, report.best)}\n"
     assert code.count(LOOP) == 1 and "num_workers=1" in code
     pasted = indent(code.replace(LOOP, BODY.format(audio=audio)), "    ")

@@ -154,3 +154,12 @@ def test_decoding_undecoded_audio_is_part_of_the_decode_stage(monkeypatch) -> No
     decoded.clear()
     works["decode"]()
     assert len(decoded) == CLIPS
+
+
+def test_decoders_are_among_the_stages_of_the_report(model, monkeypatch) -> None:
+    decode, other = StageCost("decode", "worker", 5.0), StageCost("decode", "comparison", 1.0, engine="torchcodec")
+    monkeypatch.setattr("audioaug.advise.survey.worker_stages", lambda *_: ((decode,), ()))
+    monkeypatch.setattr("audioaug.advise.survey.decoder_stages", lambda bench, stages: (other,) * len(stages))
+    survey = survey_of(model(THREE), 1.0)
+    survey._measure_workers()
+    assert survey.report.stages == (decode, other)
