@@ -110,7 +110,8 @@ def test_a_custom_type_that_does_not_work_is_one_sentence(kind, sentence, worker
 
 def test_pin_memory_that_returns_nothing_is_one_sentence():
     loader = batches(partial(collate, Forgetful), Plan())
-    sent = pin_memory(next(loader.worker_batches()))
+    sent = next(loader.worker_batches())
+    sent = sent._replace(batch=pin_memory(sent.batch))
     with pytest.raises(DataError, match=r"pin_memory\(\) of the batch returned None\. Let it return the batch"):
         loader._pipeline.finish(sent)
 

@@ -145,11 +145,11 @@ def test_decoders_are_not_timed_for_nothing(dataset, decode_ms) -> None:
     assert decoder_stages(Bench(job_on(dataset), CLOCK), stages) == ()
 
 
-def test_decoding_undecoded_audio_is_part_of_the_decode_stage(monkeypatch) -> None:
+def test_decoding_undecoded_audio_is_part_of_the_decode_stage() -> None:
     decoded = []
     job = job_on(ENCODED)
     job.clip_of = lambda example: decoded.append(example) or samples_of(example, 16000)
-    job.__dict__ |= {"least_cut": 0, "targets": None, "lengths": None, "collate_fn": None, "pad": True}
+    vars(job).update(least_cut=0, targets=None, lengths=None, collate_fn=None, pad=True)
     works = worker_works(job)
     decoded.clear()
     works["decode"]()
