@@ -526,14 +526,6 @@ FAULTS: Mapping[str, Workload] = {
             num_workers=2,
         ),
         fault("slow decoding", "decode_bound", FREE, sleeps(8), data=partial(Data, partial(spins, 5)), num_workers=2),
-        fault(
-            "slow decoding of files",
-            "decode_bound",
-            FREE,
-            sleeps(2),
-            data=partial(AudioFolder, DEMO / "long", RATE, 10.0),
-            num_workers=2,
-        ),
         fault("slow storage", "fetch_bound", FREE, sleeps(8), data=partial(Data, partial(waits, 10))),
         fault(
             "slow storage, workers",

@@ -13,7 +13,6 @@ from bench_advisor_records import Predicted, Regret, Result, Row, SelfRace, perc
 from bench_advisor_workloads import FAULTS, REAL, spin
 
 from audioaug.decide.diagnose import PRIMARY, SECONDARY
-from audioaug.loader.examples import get_wave
 from audioaug.measure import host_facts
 from audioaug.records import Measurement, Timing, read_record, write_record
 
@@ -78,7 +77,7 @@ def test_a_fault_can_be_built_and_yields_clips(name: str) -> None:
     if name in ("planted: a CPU quota", "planted: other programs"):
         pytest.skip("it changes the machine for all processes")
     with FAULTS[name].build() as target:
-        assert get_wave(target.dataset[3]).shape[0] == 1 and len(target.dataset) >= target.batch_size
+        assert target.dataset[3].shape[0] == 1 and len(target.dataset) >= target.batch_size
         assert 0 <= target.chain.device_from <= target.chain.worker_until <= len(target.chain)
 
 
