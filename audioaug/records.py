@@ -32,8 +32,11 @@ GRAPH_ENGINES: tuple[DeviceEngine, ...] = ("cuda_graph", "torch_compile")
 Precision = Literal["fp32", "bf16", "fp16"]
 AugmentForm = Literal["demo", "chain", "op", "ops", "audiomentations", "yaml"]
 CandidateStatus = Literal["raced", "predicted", "infeasible"]
-Location = Literal["worker", "device", "transfer", "model"]
-"""Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself."""
+Location = Literal["worker", "device", "transfer", "model", "comparison"]
+"""Where a stage runs: in a DataLoader worker, on the device, between them, or as the training step itself.
+
+"comparison": outside of training, another way to do what a worker does (``engine`` names it).
+"""
 
 START_METHODS = ("fork", "spawn", "forkserver")
 
@@ -434,8 +437,8 @@ class Signals:
     watched cores that other programs used and the hypervisor took, over the whole survey.
 
     Today's configuration: the share of a step spent in Python's garbage collector (``gc_share``), queued batches on
-    average, the size of a batch, the time to start workers and between epochs, a worker's own memory and its growth per
-    batch.
+    average, the size of a batch, the types in it that cannot be pinned (``unpinned_types``), the time to start workers
+    and between epochs, a worker's own memory and its growth per batch.
 
     Training step: calls that synchronize, the shapes of its batches, its time on a new shape and again, and, on the
     CPU, page faults and the kernel's share of CPU time (``page_faults``, ``kernel_share``). ``refused``: a limit that
@@ -453,6 +456,7 @@ class Signals:
     ready: float | None = None
     batch_bytes: int | None = None
     batch_tensors: int | None = None
+    unpinned_types: tuple[str, ...] = ()
     receive_ms: float | None = None
     start_seconds: float | None = None
     epoch_gap_ms: float | None = None

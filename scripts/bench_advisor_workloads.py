@@ -5,6 +5,7 @@ Shapes: B examples, C channels, T samples, M mel bands, F frames.
 
 import gc
 import hashlib
+import math
 import multiprocessing
 import os
 import resource
@@ -77,7 +78,7 @@ def target(
     batch_size: int,
     num_workers: int = 0,
     pad: bool = False,
-    step: Callable[[Any, Any, Any], None] | None = None,
+    step: Callable[[Any, Any, Any], object] | None = None,
     collate_fn: Callable[[list[Any]], Any] | None = None,
     alive: tuple[str, ...] = (),
 ) -> TrainingJob:
@@ -274,6 +275,12 @@ def sleeps_for_lengths(batch_ms: float) -> Callable[..., None]:
     return lambda model, batch, optimizer: time.sleep(batch_ms / 1e3 * batch[0].shape[-1] / SAMPLES)
 
 
+def loses(ms: float, model: Any, batch: Any, optimizer: Any) -> float:
+    """Train without success."""
+    time.sleep(ms / 1e3)
+    return math.nan
+
+
 class SleepsOnNewShapes:
     """A training step that takes ``again_ms``, and ``first_ms`` on a shape that it has not seen."""
 
@@ -466,7 +473,7 @@ def a_thread_alive() -> Iterator[None]:
 
 @contextmanager
 def planted(
-    chain: list[Op], step: Callable[..., None], data: Callable[[], Any] = Data, meanwhile: Any = None, **more: Any
+    chain: list[Op], step: Callable[..., object], data: Callable[[], Any] = Data, meanwhile: Any = None, **more: Any
 ) -> Iterator[TrainingJob]:
     """Yield a pipeline of these parts; ``meanwhile`` is what the machine does while it is looked at."""
     with ExitStack() as stack:
@@ -482,7 +489,7 @@ def fault(
     name: str,
     answer: str | tuple[str, ...],
     chain: list[Op],
-    step: Callable[..., None],
+    step: Callable[..., object],
     *,
     first: bool = True,
     workers: tuple[int, ...] = (0, 1, 2),
@@ -652,6 +659,7 @@ FAULTS: Mapping[str, Workload] = {
             first=False,
             data=partial(Data, partial(slow_unless, FEW)),
         ),
+        fault("a loss that is NaN", "nan_loss", FREE, partial(loses, 8), first=False),
         fault("memory handed back", "page_faults", FREE, partial(asks_for_pages, 32), first=False),
         fault(
             "short epochs",

@@ -4,17 +4,21 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
 from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.audio.decoders import EncodedClip
+from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain
 from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError, DataError, MeasurementError
 from audioaug.loader import Loader
+from audioaug.loader.examples import get_wave, is_encoded
 from audioaug.loader.pickling import WorkerBatch, why_not_picklable
 from audioaug.loader.prefetch import tensors
 from audioaug.loader.sampling import is_stream
@@ -75,6 +79,21 @@ class Reader:
     def __call__(self, number: int) -> Any:
         """Return an example. Exceptions of the dataset pass through; an empty stream raises ``StopIteration``."""
         return self._dataset[number] if self._stream is None else next(self._stream)
+
+
+def encoded_clips(job: TrainingJob) -> Iterator[EncodedClip]:
+    """Yield readable clips that audioaug decodes, for ``AudioFolder`` or in the Loader; none if the dataset does."""
+    dataset, read = job.dataset, Reader(job.dataset)
+    for number in read.numbers(POOL):
+        with suppress(Exception):
+            job.clip_of(example := read(number))
+            audio = get_wave(example, job.audio_key)
+            if type(dataset) is AudioFolder:
+                yield EncodedClip(dataset.files[number], dataset.seconds)
+            elif is_encoded(audio):
+                yield EncodedClip(audio["path"] if audio["bytes"] is None else audio["bytes"])
+            else:
+                return
 
 
 CACHED, FEW_CACHED = 8, 4

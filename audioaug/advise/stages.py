@@ -1,6 +1,8 @@
 """Stages: the parts of a step, timed alone: in a worker, on the device, in a loader."""
 
 import itertools
+import math
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from audioaug.advise.candidates import Reader, candidate_at, open_loader
+from audioaug.advise.candidates import Reader, candidate_at, encoded_clips, open_loader
 from audioaug.advise.training_job import TrainingJob
+from audioaug.audio.decoders import decoders
 from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
 from audioaug.decide.predict import best_threads, threads_beside, worker_engines
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
@@ -92,7 +95,7 @@ def worker_works(job: TrainingJob, count: int = CLIPS) -> dict[str, Callable[[],
     chain, read = job.chain, Reader(job.dataset)
     examples = readable(read, job.clip_of, count)
     clips = [job.clip_of(example) for _, example in examples]
-    works: dict[str, Callable[[], object]] = {"decode": lambda: [read(number) for number, _ in examples]}
+    works: dict[str, Callable[[], object]] = {"decode": lambda: [job.clip_of(read(number)) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
         if not why_not_in_worker(op):
             works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
@@ -220,6 +223,26 @@ def worker_stages(
     stages += [op_stage(job.chain, "worker", name, times[name]) for name in on_batches]
     built = [part_cost("worker", int(name.split()[1]), 1, times[name]) for name in parts]
     return tuple(stages), tuple(built)
+
+
+DECODERS_SECONDS, DECODER_MS = 0.3, 100.0
+"""Seconds to compare decoders, and the most milliseconds that soundfile takes for the clips that each decodes."""
+
+
+def decoder_stages(bench: Bench, stages: Iterable[StageCost]) -> tuple[StageCost, ...]:
+    """Time decoders on some of the clips, ours first, if audioaug decodes them and that is the largest stage."""
+    job, slowest = bench.job, max(stages, key=lambda stage: stage.ms_per_batch or 0.0)
+    clip_ms = (slowest.ms_per_batch or math.inf) / job.batch_size
+    clips = list(islice(encoded_clips(job), min(CLIPS, int(DECODER_MS / clip_ms)))) if slowest.name == "decode" else []
+    if not clips:
+        return ()
+    with tempfile.TemporaryDirectory() as folder, torch_threads(1):
+        times = bench.interleave(decoders(clips, int(job.chain.sample_rate), folder), DECODERS_SECONDS)
+    batches = {name: Timing(tuple(it * job.batch_size / len(clips) for it in times[name].seconds)) for name in times}
+    return tuple(
+        StageCost("decode", "comparison", it.ms, it.ci_ms, engine=name, samples_ms=it.samples_ms)
+        for name, it in batches.items()
+    )
 
 
 Parts = dict[int, Callable[[], torch.Tensor]]

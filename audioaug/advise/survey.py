@@ -46,6 +46,7 @@ from audioaug.advise.stages import (
     contention_cost,
     contention_names,
     copies,
+    decoder_stages,
     loader_cost,
     loaders_to_time,
     open_messages,
@@ -147,7 +148,7 @@ CPU_TRAINING = (
     "means whole batches in the training process."
 )
 
-NOT_FINITE = (
+NAN_LOSS = (
     " after today's training steps. The times are valid, but the model does not learn: check the learning rate, the "
     "labels and the precision."
 )
@@ -285,7 +286,7 @@ class Survey:
         if found.few_steps:
             self._plan_few_steps()
         if reason := self.job.why_not_finite():
-            self._notice("not_finite", f"{reason}{NOT_FINITE}")
+            self._notice("nan_loss", f"{reason}{NAN_LOSS}")
         return measured
 
     def _plan_few_steps(self) -> None:
@@ -330,7 +331,7 @@ class Survey:
         seconds = self.budget.seconds_for("workers")
         with self._stage("each transform in a worker", seconds) as tick:
             stages, parts = worker_stages(self.bench, seconds, tick)
-        self._grow(stages=stages, parts=parts)
+        self._grow(stages=(*stages, *decoder_stages(self.bench, stages)), parts=parts)
 
     def _measure_device(self) -> None:
         """Time the step with each number of threads, the device part of each cut, every op, and the copy."""

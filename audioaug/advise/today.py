@@ -1,5 +1,6 @@
 """Today: what the user does now, raced against the ceiling, and the signals that a diagnosis reads."""
 
+import copy
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from audioaug.decide.race import typical_ms
 from audioaug.decide.recommend import may_leave, without_waiting
 from audioaug.engine import WorkerChain
 from audioaug.loader.pickling import WorkerBatch
-from audioaug.loader.prefetch import map_tensors
+from audioaug.loader.prefetch import map_leaves, unpinned_types
 from audioaug.measure import Clock, Watch, delayed_seconds, measure_loader, page_faults, repeat, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Candidate, Ceiling, Examples, Measurement, Notice, Signals, Timing
@@ -75,7 +76,12 @@ def measure_today(
     signals = step_signals(bench, seconds / 20)
     message = next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
     counts = replace(counts, needs=needs_of(job, message, counts.host.start_method))
-    signals = replace(signals, batch_bytes=counts.needs.batch_bytes, batch_tensors=counts.needs.batch_tensors)
+    signals = replace(
+        signals,
+        batch_bytes=counts.needs.batch_bytes,
+        batch_tensors=counts.needs.batch_tensors,
+        unpinned_types=tuple(sorted(unpinned_types(message.batch))),
+    )
     candidate, refused = _within_limits(bench, candidate, counts)
     watch = Watch(bench.clock)
     candidates = [candidate, *(other for other in rivals if other.name != candidate.name)]
@@ -247,8 +253,7 @@ def time_examples(job: TrainingJob, clock: Clock, seconds: float) -> Examples:
 
 def _read(job: TrainingJob, clock: Clock, read: Callable[[], Any]) -> tuple[float, float, Any]:
     """Return the seconds of reading an example, its CPU seconds, and the wave."""
-    seconds, on_core, example = _timed(clock, read)
-    return seconds, on_core, job.clip_of(example)
+    return _timed(clock, lambda: job.clip_of(read()))
 
 
 def _timed(clock: Clock, work: Callable[[], Any]) -> tuple[float, float, Any]:
@@ -279,7 +284,7 @@ class Ready:
         return 10**9
 
     def __getitem__(self, index: int) -> Any:
-        return map_tensors(torch.Tensor.clone, self.message)
+        return map_leaves(torch.Tensor.clone, copy.deepcopy, self.message)
 
 
 def _unchanged(message: Any) -> Any:

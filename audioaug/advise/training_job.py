@@ -175,7 +175,9 @@ def labels_of(batch: Any) -> Any:
     """Return a batch's labels (``label``, ``labels`` or the second item); ``None`` if absent."""
     if isinstance(batch, Mapping):
         return batch.get("label", batch.get("labels"))
-    return batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
+    if isinstance(batch, tuple | list):
+        return batch[1] if len(batch) > 1 else None
+    return getattr(batch, "label", getattr(batch, "labels", None))
 
 
 def are_strings(labels: Any) -> bool:

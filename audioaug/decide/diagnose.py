@@ -52,6 +52,7 @@ SECONDARY: Mapping[str, Cause] = {
     **{name: PRIMARY[name] for name in ("too_noisy", "slow_sample_tail", "fetch_bound", "padding_waste")},
     "foreign_load": machine.foreign_load,
     "noisy_neighbour": machine.noisy_neighbour,
+    "pin_noop": loading.pin_noop,
     "step_syncs": model.step_syncs,
     "page_faults": model.page_faults,
     "epoch_gap": model.epoch_gap,

@@ -125,7 +125,7 @@ def _with_device(report: Report, profile: Report) -> Report:
         report,
         host=replace(device, torch_threads=host.torch_threads),
         ceiling=theirs.ceiling,
-        stages=(*mine, *(stage for stage in theirs.stages if stage.where != "worker")),
+        stages=(*mine, *(stage for stage in theirs.stages if stage.where in ("device", "transfer", "model"))),
         parts=(*_parts(report, "worker"), *_parts(theirs, "device")),
         contention=(),
     )

@@ -1,14 +1,17 @@
 """Examples: which field holds the audio of what a dataset returns, and of the batch made from it.
 
 Known forms: a bare wave; a tuple or list with the wave as its first item; a dict with the wave under ``"audio"`` or in
-the only field that can be audio. ``audio_key`` names another field. A wave may also be in a form of Hugging Face: a
-dict with ``"array"`` and ``"sampling_rate"``, a decoder, or undecoded, a dict with ``"bytes"`` and ``"path"``.
+the only field that can be audio; a custom type with its own ``to(device)`` and the wave in its attribute ``audio``.
+``audio_key`` names another field. A wave may also be in a form of Hugging Face: a dict with ``"array"`` and
+``"sampling_rate"``, a decoder, or undecoded, a dict with ``"bytes"`` and ``"path"``.
 
 Shapes: B examples, C channels, T samples.
 """
 
+import copy
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +23,7 @@ from audioaug.errors import DataError
 from audioaug.units import format_hz
 
 Field: TypeAlias = str | int
-"""A field of an example or batch: a key of a dict, or a position in a tuple."""
+"""A field of an example or batch: a key of a dict, a position in a tuple, or an attribute of a custom batch."""
 
 Key: TypeAlias = tuple[int, int]
 """What identifies an example in a training run: (epoch, index)."""
@@ -29,6 +32,19 @@ AUDIO = "audio"
 
 LENGTH_RATIO = 10
 """A wave that nothing names is more than this many times longer than any other floating-point field."""
+
+
+def has_own_to(content: Any) -> bool:
+    """Return whether a batch, or a part of one, is of a custom type: no tensor, but with its own ``to(device)``.
+
+    Examples are transformers' ``BatchEncoding``, torch's ``PackedSequence``, and classes of the user.
+    """
+    return not isinstance(content, torch.Tensor) and callable(getattr(type(content), "to", None))
+
+
+def _has_attributes(content: Any) -> bool:
+    """Return whether a batch is a custom type whose fields are attributes."""
+    return has_own_to(content) and not isinstance(content, Mapping | tuple | list)
 
 
 def audio_field(example: Any, key: Field | None = None, what: str = "An example") -> Field | None:
@@ -61,6 +77,8 @@ def audio_field(example: Any, key: Field | None = None, what: str = "An example"
         return 0
     if isinstance(example, torch.Tensor | np.ndarray):
         return None
+    if _has_attributes(example) and hasattr(example, AUDIO):
+        return AUDIO
     raise DataError(
         f"{what} is {describe(example)}: expected a wave, a tuple that starts with one, or a dict with one under "
         f"{AUDIO!r}.",
@@ -89,7 +107,7 @@ def _likely_field(example: Mapping[Any, Any], what: str) -> Field:
 def _longest_axis(value: Any) -> float | None:
     """Return the longest axis of a field that can be audio, infinite for audio of Hugging Face; else ``None``."""
     if isinstance(value, Mapping):
-        return math.inf if {"array", "sampling_rate"} <= value.keys() or _is_encoded(value) else None
+        return math.inf if {"array", "sampling_rate"} <= value.keys() or is_encoded(value) else None
     if hasattr(value, "get_all_samples"):  # the decoder of torchcodec, and datasets' subclass of it
         return math.inf
     if isinstance(value, list):
@@ -106,7 +124,7 @@ def batch_field(batch: Any, field: Field | None = None) -> Field | None:
     That is the same field, unless a collate_fn made a batch of another form, such as a dict of tuples: then it is the
     one that ``audio_field`` finds.
     """
-    named = isinstance(batch, Mapping) and field in batch
+    named = (isinstance(batch, Mapping) and field in batch) or _has_attribute(batch, field)
     same_form = named or isinstance(batch, Mapping if isinstance(field, str) else tuple | list)
     return audio_field(batch, field if same_form else None)
 
@@ -117,7 +135,9 @@ def get_wave(batch: Any, field: Field | None = None) -> Any:
     ``field`` is what ``audio_field`` returned for an example.
     """
     found = batch_field(batch, field)
-    return batch if found is None else batch[found]
+    if found is None:
+        return batch
+    return getattr(batch, str(found)) if _has_attributes(batch) else batch[found]
 
 
 def with_wave(batch: Any, wave: Any, field: Field | None = None) -> Any:
@@ -132,7 +152,7 @@ def samples_of(example: Any, sample_rate: int, field: Field | None = None) -> ND
     Undecoded audio is decoded and converted to the sample rate. ``field`` is what ``audio_field`` returned for it.
     """
     wave = get_wave(example, field)
-    if _is_encoded(wave):
+    if is_encoded(wave):
         return decode(wave, sample_rate)
     if hasattr(wave, "__getitem__") and not isinstance(wave, np.ndarray | torch.Tensor | list | tuple):
         rate, wave = _hugging_face(wave)
@@ -144,7 +164,8 @@ def samples_of(example: Any, sample_rate: int, field: Field | None = None) -> ND
     return wave.detach().cpu().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
 
 
-def _is_encoded(audio: Any) -> bool:
+def is_encoded(audio: Any) -> bool:
+    """Return whether audio is undecoded, in the form of Hugging Face."""
     return isinstance(audio, Mapping) and {"bytes", "path"} <= audio.keys() and "array" not in audio
 
 
@@ -196,7 +217,13 @@ def item_of(content: Any, field: Field, what: str = "An example", next_step: str
             return content[field]  # type: ignore[index]
         except (KeyError, IndexError, TypeError):
             pass
+    if _has_attribute(content, field):
+        return getattr(content, str(field))
     raise DataError(f"{what} has no field {field!r}: it is {describe(content)}.", next_step)
+
+
+def _has_attribute(content: Any, field: Field | None) -> bool:
+    return isinstance(field, str) and _has_attributes(content) and hasattr(content, field)
 
 
 def describe(content: Any) -> str:
@@ -215,8 +242,27 @@ def _kind(value: Any) -> str:
 
 def with_item(content: Any, field: Field, value: Any) -> Any:
     """Return the example or batch with another value in a field that it has, without changing the original."""
-    if isinstance(content, Mapping):
+    if isinstance(content, tuple | list):
+        items = list(content)
+        items[int(field)] = value
+        return type(content)(*items) if hasattr(content, "_fields") else type(content)(items)
+    if not has_own_to(content):
         return {**content, field: value}
-    items = list(content)
-    items[int(field)] = value
-    return type(content)(*items) if hasattr(content, "_fields") else type(content)(items)
+    changed = copy.copy(content)
+    if isinstance(changed, MutableMapping):
+        changed[field] = value
+        return changed
+    return _with_attribute(changed, str(field), value)
+
+
+def _with_attribute(changed: Any, name: str, value: Any) -> Any:
+    """Set an attribute of a custom batch; raise ``DataError`` if it is read-only."""
+    try:
+        setattr(changed, name, value)
+    except dataclasses.FrozenInstanceError:
+        return dataclasses.replace(changed, **{name: value})
+    except AttributeError as error:
+        raise DataError(
+            f"{type(changed).__name__}.{name} cannot be set: {error}.", "Make it a plain attribute."
+        ) from None
+    return changed

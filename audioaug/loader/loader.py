@@ -69,7 +69,10 @@ class Loader:
         batch_sampler: as in torch's DataLoader.
         drop_last: as in torch's DataLoader.
         collate_fn: makes a batch of examples, keeping the audio in its field. It runs after all ops that change clips'
-            lengths, so a plan must cut after them.
+            lengths, so a plan must cut after them. A batch, or a part of one, may be of a custom type (transformers'
+            ``BatchEncoding``, a class of your own, with the audio in its attribute ``audio`` or the one that
+            ``audio_key`` names): its ``to(device)`` moves it, with ``non_blocking=True`` if it accepts that, and its
+            ``pin_memory()`` pins it. Both return the batch.
         pad: allow clips of different lengths: shorter ones are padded with silence at their end, and the batch gets
             their lengths (as the last item of a tuple, ``"lengths"`` in a dict).
         lengths: the field of an example, a key or a position, with its own length in samples, if its wave is padded:
@@ -372,7 +375,7 @@ class Loader:
             if number <= start.batch:
                 continue
             self._skipped.add(batch.skipped)
-            if batch.batch is not None:
+            if batch.prepared is not None:
                 self._check_audio_key(batch)
                 self._usable += 1
                 yield Position(start.epoch, number), batch

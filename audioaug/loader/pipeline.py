@@ -184,6 +184,8 @@ class Pipeline:
 
     def finish(self, sent: WorkerBatch) -> Any:
         """Copy a batch to the device and run the device part on its audio, without synchronizing with the device."""
+        if sent.batch is None:
+            raise DataError("pin_memory() of the batch returned None.", "Let it return the batch in pinned memory.")
         batch = unpack_ragged(to_device(sent.batch, self.config.device))
         assert sent.prepared is not None
         if not sent.prepared.steps:

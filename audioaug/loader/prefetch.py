@@ -3,17 +3,21 @@
 ``prefetch`` does this for a DataLoader of your own. Shapes: B examples, C channels, T samples.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 
 from audioaug.engine import DeviceChain
-from audioaug.errors import DataError, DeviceError
-from audioaug.loader.examples import Field, audio_field, get_wave, item_of, with_item, with_wave
+from audioaug.errors import DataError, DeviceError, first_line
+from audioaug.loader.examples import Field, audio_field, get_wave, has_own_to, item_of, with_item, with_wave
 
 Batch = TypeVar("Batch")
 Moved = TypeVar("Moved")
+
+HOW_TO_MOVE = "Define to(self, device, non_blocking=False); it returns the batch on that device."
 
 
 def prefetch(
@@ -34,7 +38,7 @@ def prefetch(
 
     Args:
         loader: batches: a tensor, a tuple that starts with it, or a dict with it under ``"audio"`` (see ``audio_key``).
-            All other tensors are copied to the device too.
+            All other tensors are copied to the device too, and objects of custom types by their own ``to``.
         device: ``"cuda"`` and the like; the GPU, if there is one, for ``None``.
         module: the device part; in ``eval`` mode it returns the audio unchanged.
         index: the field of a batch with the examples' dataset indices, (B,) on the CPU, from which their draws follow.
@@ -97,9 +101,13 @@ def run_ahead(batches: Iterable[Batch], device: torch.device, finish: Callable[[
         return
     side = torch.cuda.Stream(device)
     ready: tuple[Moved, torch.cuda.Event] | None = None
+    has_custom = False
     for batch in batches:
+        if has_custom:  # not all of their tensors can be found, to record the stream that uses them
+            side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             launched = finish(batch), side.record_event()
+        has_custom = has_custom or has_custom_type(launched[0])
         if ready is not None:
             yield _hand_over(*ready, device)
         ready = launched
@@ -117,32 +125,82 @@ def _hand_over(batch: Moved, done: torch.cuda.Event, device: torch.device) -> Mo
 
 
 def tensors(batch: Any) -> Iterator[torch.Tensor]:
-    """Yield every tensor of a nested batch."""
+    """Yield every tensor of a nested batch, those in attributes of custom types included."""
     if isinstance(batch, torch.Tensor):
         yield batch
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
+    elif isinstance(batch, Mapping | tuple | list) or has_own_to(batch):
+        for value in _values(batch):
             yield from tensors(value)
-    elif isinstance(batch, tuple | list):
-        for value in batch:
-            yield from tensors(value)
+
+
+def has_custom_type(batch: Any) -> bool:
+    """Return whether a nested batch, or a part of it, is of a custom type with its own ``to``."""
+    is_container = isinstance(batch, Mapping | tuple | list)
+    return has_own_to(batch) or (is_container and any(map(has_custom_type, _values(batch))))
+
+
+def _values(content: Any) -> Iterable[Any]:
+    """Return the values in a container, or those of an object's attributes."""
+    if isinstance(content, Mapping | Sequence):
+        return content.values() if isinstance(content, Mapping) else content
+    names = (*getattr(content, "__dict__", ()), *getattr(type(content), "__slots__", ()))
+    return [getattr(content, name, None) for name in names]
+
+
+def unpinned_types(batch: Any) -> set[str]:
+    """Return the names of types with tensors that torch's DataLoader does not pin: custom ones without ``pin_memory``.
+
+    It pins tensors, containers of them, and whatever has a ``pin_memory`` method.
+    """
+    if isinstance(batch, torch.Tensor | str | bytes) or hasattr(batch, "pin_memory"):
+        return set()
+    if isinstance(batch, Mapping | Sequence):
+        return set[str]().union(*map(unpinned_types, _values(batch)))
+    return {type(batch).__name__} if any(True for value in _values(batch) for _ in tensors(value)) else set()
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a nested batch with every tensor on the device."""
-    return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)
+    """Return a nested batch with every tensor on the device; custom types are copied, then moved by their own ``to``.
+
+    Raises:
+        DataError: the ``to`` of a custom type does not accept a device, or returns nothing.
+    """
+    return map_leaves(lambda tensor: tensor.to(device, non_blocking=True), lambda part: _moved(part, device), batch)
 
 
-def map_tensors(function: Callable[[torch.Tensor], Any], batch: Any) -> Any:
-    """Return a nested batch with ``function(tensor)`` in place of every tensor."""
+def _moved(part: Any, device: torch.device) -> Any:
+    """Return a copy of an object, moved by its own ``to``, which may change the object that it is called on."""
+    name = f"{type(part).__name__}.to({str(device)!r})"
+    options = {"non_blocking": True} if _accepts(type(part).to, "non_blocking") else {}
+    try:
+        moved = copy.copy(part).to(device, **options)
+    except TypeError as error:
+        raise DataError(f"{name} failed: {first_line(error)}.", HOW_TO_MOVE) from error
+    if moved is None:
+        raise DataError(f"{name} returned None.", HOW_TO_MOVE)
+    return moved
+
+
+def _accepts(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function has a parameter of this name, or accepts any; not if it has no readable signature."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of some functions in C
+        return False
+    return any(it.name == name or it.kind is it.VAR_KEYWORD for it in parameters)
+
+
+def map_leaves(on_tensor: Callable[[torch.Tensor], Any], on_custom: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a nested batch with each tensor, and each object of a custom type, replaced by a function of it."""
     if isinstance(batch, torch.Tensor):
-        return function(batch)
+        return on_tensor(batch)
+    if has_own_to(batch):
+        return on_custom(batch)
     if isinstance(batch, Mapping):
-        return {key: map_tensors(function, value) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_tensors(function, value) for value in batch))
+        return {key: map_leaves(on_tensor, on_custom, value) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        return type(batch)(map_tensors(function, value) for value in batch)
+        items = (map_leaves(on_tensor, on_custom, value) for value in batch)
+        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
     return batch
 
 

@@ -211,7 +211,8 @@ class Collate:
         except DataError:
             raise DataError(
                 f"collate_fn returned {describe(batch)}, without the audio at {key!r}, where the examples have it.",
-                "Let collate_fn keep the audio in its field; rename it in the training step.",
+                "Let collate_fn keep the audio in its field, or in `audio` of a type that has to(device); rename it in "
+                "the training step.",
             ) from None
         if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
             raise DataError(

@@ -145,6 +145,19 @@ def transport_bound(case: Case) -> str:
     )
 
 
+def pin_noop(case: Case) -> str:
+    """Batches are pinned, but not the tensors in their custom types."""
+    types, plans = case.signals.unpinned_types, (case.current, case.best)
+    pins = any(plan is not None and plan.pin_memory is not False for plan in plans)
+    if not types or not pins or not case.report.host.device.startswith("cuda"):
+        return ""
+    return (
+        f"Pinning does nothing for {plural(len(types), 'type')} in a batch without pin_memory(), {', '.join(types)}: "
+        "the training process waits while the tensors in it are copied to the GPU. Define pin_memory(self), which pins "
+        "them and returns the batch."
+    )
+
+
 def main_thread_bound(case: Case) -> str:
     """The training process is busy besides the step, so that workers wait for it."""
     device = device_ms(case.report, replace(case.current, threads=None))
@@ -214,10 +227,25 @@ def decode_bound(case: Case) -> str:
         return ""
     if slowest.op is not None or slowest.name == "collate":
         return ""
-    return (
-        f"{_share(case, slowest)} is spent in {slowest.name} ({_cost(slowest)}). Store clips at the length and rate "
-        "used for training, in a format that decodes quickly (WAV)."
-    )
+    return f"{_share(case, slowest)} is spent in {slowest.name} ({_cost(slowest)}). {_faster_decoding(case)}"
+
+
+def _faster_decoding(case: Case) -> str:
+    """Describe how long the decoder takes and others take on the same clips, if they were timed, and what to do."""
+    store = "Store clips at the length and rate used for training, in a format that decodes quickly (WAV)."
+    timed = [stage for stage in case.report.stages if (stage.name, stage.where) == ("decode", "comparison")]
+    if not timed:
+        return store
+    now, best = timed[0], min(timed, key=_ms)
+    others = " and ".join(f"{format_ms(_ms(stage))} with {stage.engine}" for stage in timed[1:])
+    found = f"The decoder is {now.engine}: the clips of a batch take {format_ms(_ms(now))} with it, {others}."
+    if (1 + MARGIN) * _ms(best) >= _ms(now):
+        return f"{found} None is faster: use more workers, or shorter clips."
+    return f"{found} {store if best.engine.startswith('WAV') else f'Decode with {best.engine} in the dataset.'}"
+
+
+def _ms(stage: StageCost) -> float:
+    return stage.ms_per_batch or 0.0
 
 
 def unverified(case: Case) -> str:

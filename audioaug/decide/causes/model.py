@@ -49,11 +49,29 @@ def padding_waste(case: Case) -> str:
     wasted = padding(examples.samples, case.report.workload.batch_size)
     if wasted < PADDED:
         return ""
+    bucketed = sorted_padding(examples.samples, case.report.workload.batch_size)
+    similar = (
+        ""
+        if bucketed is None
+        else f" In batches of similar length it would be {format_percent(bucketed)} (computed for "
+        f"{len(examples.samples)} clips, sorted by length)."
+    )
     return (
         f"{format_percent(wasted)} of a batch is padding, which the model processes in each of its "
-        f"{format_ms(case.model_ms)} steps. Put clips of similar lengths into one batch (a sampler that sorts by "
-        "length)."
+        f"{format_ms(case.model_ms)} steps.{similar} Put clips of similar length into one batch (a sampler that sorts "
+        "by length)."
     )
+
+
+def sorted_padding(samples: tuple[int, ...], batch_size: int) -> float | None:
+    """Return the share of padding if these clips, sorted by length, are batched in that order: length bucketing.
+
+    ``None`` if they do not fill two batches. A whole dataset has more clips of each length, and so less padding.
+    """
+    ordered = sorted(samples)
+    batches = [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
+    width = sum(len(batch) * batch[-1] for batch in batches)
+    return 1.0 - sum(ordered) / width if len(ordered) >= 2 * batch_size and width else None
 
 
 def padding(samples: tuple[int, ...], batch_size: int) -> float:

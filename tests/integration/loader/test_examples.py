@@ -173,8 +173,8 @@ def test_collate_fn_that_renames_the_audio_is_refused(workers):
         list(loader)
     assert str(caught.value) == (
         "collate_fn returned a dict with 'input_values' (float32, (2, 4000)), 'labels' (int64, (2,)), without the "
-        "audio at 'audio', where the examples have it. Let collate_fn keep the audio in its field; rename it in the "
-        "training step."
+        "audio at 'audio', where the examples have it. Let collate_fn keep the audio in its field, or in "
+        "`audio` of a type that has to(device); rename it in the training step."
     )
 
 

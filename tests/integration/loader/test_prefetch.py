@@ -15,6 +15,7 @@ from audioaug import Loader, Plan
 from audioaug.errors import DeviceError
 from audioaug.loader.pipeline import Pipeline
 from audioaug.loader.prefetch import as_device, run_ahead, to_device
+from tests.integration.loader.custom_batches import Clips
 from tests.integration.loader.material import Words, assert_same_audio, by_index, exact_chain
 
 CPU = torch.device("cpu")
@@ -40,7 +41,10 @@ class FakeCuda:
         self.now = "training"
 
     def Stream(self, device: torch.device) -> Any:
-        return types.SimpleNamespace(record_event=lambda: f"all of {self.log[-1]}")
+        return types.SimpleNamespace(
+            record_event=lambda: f"all of {self.log[-1]}",
+            wait_stream=lambda stream: self.log.append(f"side waits for {stream.name}"),
+        )
 
     @contextlib.contextmanager
     def stream(self, side: Any) -> Iterator[None]:
@@ -49,7 +53,8 @@ class FakeCuda:
         self.now = "training"
 
     def current_stream(self, device: torch.device | None = None) -> Any:
-        return types.SimpleNamespace(wait_event=lambda event: self.log.append(f"{device} waits for {event}"))
+        wait = lambda event: self.log.append(f"{device} waits for {event}")  # noqa: E731
+        return types.SimpleNamespace(name=f"training on {device}", wait_event=wait)
 
     def finish(self, batch: int) -> dict[str, Any]:
         self.log.append(f"copy {batch} on {self.now}")
@@ -77,6 +82,20 @@ def test_cuda_next_batch_is_launched_on_side_stream(cuda):
 def test_cuda_with_no_batch_and_one_batch(cuda):
     assert list(run_ahead([], torch.device("cuda:0"), cuda.finish)) == []
     assert [int(batch["audio"]) for batch in run_ahead([7], torch.device("cuda:0"), cuda.finish)] == [7]
+
+
+def test_cuda_memory_of_custom_types_is_reused_only_after_the_step(cuda):
+    def finish(batch: int) -> Any:
+        cuda.log.append(f"copy {batch}")
+        return [Clips(torch.tensor(batch))]
+
+    for _ in run_ahead(range(3), torch.device("cuda:1"), finish):
+        cuda.log.append("train")
+    hand_over = "cuda:1 waits for all of copy {0}", "keep {0}", "train"
+    first, second, third = ([line.format(k) for line in hand_over] for k in range(3))
+    waits = "side waits for training on cuda:1"
+    hand_overs = [*first, waits, "copy 2", *second, *third]
+    assert cuda.log == ["copy 0", waits, "copy 1", *hand_overs]
 
 
 @pytest.mark.parametrize(

@@ -343,7 +343,7 @@ def test_r5_18_a_stream_with_targets_is_advised(streamed: tuple[Report, str]) ->
 
 def test_r5_12_and_16_are_notices_of_the_report(streamed: tuple[Report, str]) -> None:
     said = {notice.id: notice.text for notice in streamed[0].notices}
-    assert said["not_finite"].startswith("The loss is nan after today's training steps.")
+    assert said["nan_loss"].startswith("The loss is nan after today's training steps.")
     assert "Did you mean 'optimizer'?" in said["unknown_name"]
 
 

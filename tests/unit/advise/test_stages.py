@@ -1,6 +1,10 @@
 """The loaders that are timed, their order, and the number of cached batches."""
 
+import sys
+import tempfile
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +15,23 @@ from audioaug.advise.candidates import CACHED, FEW_CACHED
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
 from audioaug.advise.schedule import Budget
-from audioaug.advise.stages import CLIPS, contention_names, loaders_to_time, worker_stage
+from audioaug.advise.stages import (
+    CLIPS,
+    Bench,
+    contention_names,
+    decoder_stages,
+    loaders_to_time,
+    worker_stage,
+    worker_works,
+)
 from audioaug.advise.survey import Options, Survey
+from audioaug.audio.folder import AudioFolder
 from audioaug.errors import DataError
+from audioaug.loader.examples import samples_of
 from audioaug.measure import FakeClock
-from audioaug.records import Timing
+from audioaug.records import StageCost, Timing
 from tests.helpers.planted_reports import planted_report
+from tests.helpers.planted_time import CLOCK, LOOK
 
 THREE = "from audioaug import ops\naugment = [ops.Gain(p=1.0), ops.PolarityInversion(p=1.0), ops.Gain(p=1.0)]\n"
 FAST = planted_report(batched=(1.0, 1.0, 1.0))
@@ -83,3 +98,69 @@ def test_a_workers_stage_is_scaled_to_a_batch_and_to_the_probability_of_its_op()
         assert stage.ms_per_batch == pytest.approx(12 * factor)
         assert stage.ci_ms == pytest.approx((10 * factor, 14 * factor))
         assert stage.samples_ms == pytest.approx([10 * factor, 12 * factor, 14 * factor])
+
+
+DEMO = Path(__file__).parents[3] / "datasets" / "demo"
+FILES = AudioFolder(DEMO / "rooms", 16000, seconds=0.1)
+ENCODED = [{"audio": {"bytes": Path(file).read_bytes(), "path": None}} for file in FILES.files]
+
+
+def job_on(dataset) -> SimpleNamespace:
+    """A job on these clips, in batches of 8."""
+    clip_of = partial(samples_of, sample_rate=16000)
+    return SimpleNamespace(
+        dataset=dataset, batch_size=8, chain=Chain([ops.Gain()], 16000), clip_of=clip_of, audio_key=None
+    )
+
+
+@pytest.mark.parametrize("dataset", [FILES, ENCODED])
+@pytest.mark.parametrize(("batch_ms", "clips"), [(320.0, 2), (0.8, len(ENCODED))])
+def test_decoders_are_timed_on_a_few_clips_and_nothing_is_left(monkeypatch, tmp_path, dataset, batch_ms, clips) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "torchcodec", None)  # not installed
+    slow = [StageCost("decode", "worker", batch_ms), StageCost("Gain", "worker", 0.5, op=0)]
+    found = decoder_stages(Bench(job_on(dataset), CLOCK), slow)
+    assert [(it.name, it.where, it.engine) for it in found] == [
+        ("decode", "comparison", "soundfile"),
+        ("decode", "comparison", "WAV copies at 16 kHz"),
+    ]
+    assert [it.ms_per_batch for it in found] == pytest.approx([1e3 * LOOK * 8 / clips] * 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Decodes(AudioFolder):
+    """A dataset of the user, which decodes in its own way."""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "decode_ms"),
+    [
+        (FILES, 0.1),  # not the largest stage
+        (FILES, 10_000.0),  # reading a clip again and again would take seconds
+        (Decodes(DEMO / "rooms", 16000, 0.1), 80.0),
+        ([torch.ones(1, 1600)] * 8, 80.0),
+    ],
+)
+def test_decoders_are_not_timed_for_nothing(dataset, decode_ms) -> None:
+    stages = [StageCost("decode", "worker", decode_ms), StageCost("Gain", "worker", 0.5, op=0)]
+    assert decoder_stages(Bench(job_on(dataset), CLOCK), stages) == ()
+
+
+def test_decoding_undecoded_audio_is_part_of_the_decode_stage() -> None:
+    decoded = []
+    job = job_on(ENCODED)
+    job.clip_of = lambda example: decoded.append(example) or samples_of(example, 16000)
+    vars(job).update(least_cut=0, targets=None, lengths=None, collate_fn=None, pad=True)
+    works = worker_works(job)
+    decoded.clear()
+    works["decode"]()
+    assert len(decoded) == CLIPS
+
+
+def test_decoders_are_among_the_stages_of_the_report(model, monkeypatch) -> None:
+    decode, other = StageCost("decode", "worker", 5.0), StageCost("decode", "comparison", 1.0, engine="torchcodec")
+    monkeypatch.setattr("audioaug.advise.survey.worker_stages", lambda *_: ((decode,), ()))
+    monkeypatch.setattr("audioaug.advise.survey.decoder_stages", lambda bench, stages: (other,) * len(stages))
+    survey = survey_of(model(THREE), 1.0)
+    survey._measure_workers()
+    assert survey.report.stages == (decode, other)

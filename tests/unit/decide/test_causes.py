@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audioaug.decide.causes.case import Case
-from audioaug.decide.causes.model import padding
+from audioaug.decide.causes.model import padding, sorted_padding
 from audioaug.decide.diagnose import PRIMARY, SECONDARY, causes, diagnose
-from audioaug.records import Examples, Measurement, Notice, Signals, Timing
+from audioaug.records import Examples, Measurement, Notice, Signals, StageCost, Timing
 from tests.helpers.planted_reports import CPU, GPU, WORK, candidate, planted_report, raced
 
 TODAY = raced(3, 2, 30.0)
@@ -81,6 +81,7 @@ TOLD = {
         raced(3, 0, 10.05, cpu_seconds_per_step=0.01), signals=signals(foreign_cores=1.5, watched_cores=2), host=HOST
     ),
     "noisy_neighbour": case(signals=signals(stolen_cores=0.5), host=HOST),
+    "pin_noop": case(MODEL, signals=signals(unpinned_types=("Clips",))),
     "step_syncs": case(MODEL, signals=signals(step_waits=("item", "item"))),
     "page_faults": case(MODEL, signals=signals(page_faults=12_000.0, kernel_share=0.2)),
     "epoch_gap": case(raced(3, 2, 10.05), clips=320, signals=signals(epoch_gap_ms=40.0)),
@@ -237,6 +238,69 @@ def test_synchronizations_on_the_cpu_are_reported_as_hypothetical() -> None:
 
 def _syncs(host):
     return case(MODEL, signals=signals(step_waits=("item",)), host=host)
+
+
+def test_pinning_that_does_nothing_names_the_types_on_cuda_only() -> None:
+    def text(host=GPU, current=MODEL, best=None) -> str:
+        return SECONDARY["pin_noop"](case(current, best, signals=signals(unpinned_types=("Clips", "Words")), host=host))
+
+    assert text().startswith("Pinning does nothing for 2 types in a batch without pin_memory(), Clips, Words: ")
+    assert not text(host=CPU) and not text(host=replace(GPU, device="mps"))
+    unpinned, pinned = replace(MODEL, pin_memory=False), raced(3, 2, 9.0, pin_memory=True)
+    assert text(current=unpinned, best=pinned)
+    assert not text(current=unpinned) and not text(current=unpinned, best=replace(pinned, pin_memory=False))
+
+
+def compared(*times: tuple[str, float]) -> str:
+    """The sentence of slow decoding if these decoders were timed, the first one in use."""
+    it = RECORDED["decode_bound"]
+    stages = tuple(StageCost("decode", "comparison", ms, engine=name) for name, ms in times)
+    return diagnose(replace(it.report, stages=(*it.report.stages, *stages)), it.current, it.best).text
+
+
+def test_slow_decoding_names_the_decoder_and_those_timed_beside_it() -> None:
+    soundfile, wav = ("soundfile", 40.0), ("WAV copies at 16 kHz", 0.5)
+    assert "The decoder is soundfile: the clips of a batch take 40.0 ms with it, 0.500 ms with WAV copies at" in (
+        compared(soundfile, wav)
+    )
+    assert compared(soundfile, wav).endswith("in a format that decodes quickly (WAV).")
+    both = compared(soundfile, ("torchcodec", 10.0), (wav[0], 20.0))
+    assert "40.0 ms with it, 10.0 ms with torchcodec and 20.0 ms with WAV copies at 16 kHz. Decode with torch" in both
+    assert compared(soundfile, ("WAV copies at 16 kHz", 39.0)).endswith(
+        "None is faster: use more workers, or shorter clips."
+    )
+    assert "decoder" not in compared()
+
+
+def test_comparisons_are_no_part_of_the_loading_time() -> None:
+    it = RECORDED["decode_bound"]
+    timed = StageCost("decode", "comparison", 400.0, engine="soundfile")
+    more = replace(it, report=replace(it.report, stages=(*it.report.stages, timed)))
+    assert more.batch_ms == it.batch_ms and more.stages == it.stages
+
+
+def test_padding_waste_quotes_what_sorting_by_length_would_leave() -> None:
+    it = RECORDED["padding_waste"]
+    text = first(it).text
+    assert "In batches of similar length it would be 45 % (computed for 64 clips, sorted by length)." in text
+    whole = replace(
+        it, report=replace(it.report, workload=replace(WORK, batch_size=33))
+    )  # 64 clips are not two batches
+    assert "similar length it would" not in first(whole).text
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "share"),
+    [
+        ((300, 100, 300, 100), 2, 0.0),
+        ((100, 200, 300, 400), 2, 1 - 1000 / 1200),
+        ((100, 200, 300, 400, 500), 2, 1 - 1500 / 1700),  # the last batch is smaller
+        ((0, 0), 1, None),
+        ((100, 300, 100), 2, None),
+    ],
+)
+def test_sorted_padding(samples, batch, share) -> None:
+    assert sorted_padding(samples, batch) == (share if share is None else pytest.approx(share, abs=1e-9))
 
 
 @pytest.mark.parametrize(
