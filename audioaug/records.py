@@ -538,12 +538,16 @@ def plan_of(candidate: Candidate, chain_hash: str = "", precision: Precision = "
 
 @dataclass(frozen=True)
 class Report:
-    """The results of one run of the advisor. ``complete`` is false if it was interrupted or failed."""
+    """The results of one run of the advisor. ``complete`` is false if it was interrupted or failed.
+
+    ``date``: when the run began, as ISO 8601 in UTC; empty if unknown.
+    """
 
     host: HostFacts
     chain: ChainFacts
     workload: Workload
     schema_version: int = SCHEMA_VERSION
+    date: str = ""
     complete: bool = False
     verdict: str = ""
     cause: str = ""
@@ -564,6 +568,17 @@ class Report:
     notices: tuple[Notice, ...] = ()
     signals: Signals = field(default_factory=Signals)
     variants: tuple[Variant, ...] = ()
+
+    @property
+    def known_candidates(self) -> list[Candidate]:
+        """All candidates, the recommended and current ones included; measured ones replace equal predicted ones."""
+        candidates: dict[str, Candidate] = {}
+        for candidate in (*self.candidates, self.recommendation, self.current):
+            if candidate is not None:
+                known = candidates.setdefault(candidate.name, candidate)
+                if known.measured_ms is None and candidate.measured_ms is not None:
+                    candidates[candidate.name] = candidate
+        return list(candidates.values())
 
     @property
     def best(self) -> Recommendation:
@@ -589,7 +604,7 @@ class Report:
     def to_html(self, path: str | Path | None = None) -> str:
         """Return the report as one web page that needs no network, and write it to ``path``, if given."""
         # A report shows itself, which its renderers cannot do for it: they are imported when they are needed.
-        from audioaug.decide.what_if import grid
+        from audioaug.decide.sliders import grid
         from audioaug.report import to_html
 
         page = to_html.render(self, grid(self) if self.complete else None)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,8 @@ class Survey:
         self.racer = Racer(job, self.bench.clock, hurry, self._notice)
         self.budget = Budget(options.budget, self.bench.clock)
         host = host_facts(job.device)
-        self.report = Report(host, chain_facts(job), workload(job))
+        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self.report = Report(host, chain_facts(job), workload(job), date=date)
         self.counts = WorkerCounts(host, options.workers, job.num_workers)
 
     def run(self) -> Report:

@@ -16,9 +16,6 @@ from audioaug.units import format_interval, format_ms, format_percent, format_ra
 
 NUMBERS = ("cores", "step_ms", "batch_size", "clips")
 PROFILE = "gpu"
-CORES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 64)
-STEP_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
-BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MOST_WORKERS = 64
 Cost = TypeVar("Cost", StageCost, LoaderCost, PartCost)
 CLOSE = 1.03
@@ -69,10 +66,10 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     Raises:
         UsageError: the profile has another chain or model, or no stages.
     """
-    machine = _changed(report if profile is None else _with_device(report, profile), values)
+    machine = changed(report if profile is None else _with_device(report, profile), values)
     numbers = [f"{name} = {value:g}" for name, value in values.items()]
     asked = ", ".join([*numbers, *([] if profile is None else [f"the model on {_device_name(profile)}"])])
-    best = _best_of_each(machine)
+    best = best_of_each_placement(machine)
     if not best:
         return (f"With {asked}: no prediction, since not every stage was measured.",)
     lines = [
@@ -135,45 +132,7 @@ def _parts(report: Report, where: Location) -> Iterable[PartCost]:
     return (part for part in report.parts if part.where == where)
 
 
-def grid(report: Report) -> dict[str, Any] | None:
-    """Predict every combination of some cores, step times and batch sizes, for the sliders of the page.
-
-    Returns: ``axes``, each with its name, label, values and the index for this machine, and ``answers``: for each
-        combination, the last axis fastest, a sentence for each placement. ``None`` if nothing can be predicted.
-    """
-    if report.ceiling is None or not _best_of_each(report):
-        return None
-    batch = report.workload.batch_size
-    cores = sorted({*CORES, max(1, int(report.host.usable_cores))})
-    steps = [report.ceiling.step_ms * factor for factor in STEP_FACTORS]
-    batches = sorted({max(1, round(batch * factor)) for factor in BATCH_FACTORS})
-    axes = (
-        _axis("cores", "cores", cores, [str(value) for value in cores], max(1, int(report.host.usable_cores))),
-        _axis(
-            "step_ms",
-            f"model step at batch size {batch}",
-            steps,
-            [format_ms(it) for it in steps],
-            report.ceiling.step_ms,
-        ),
-        _axis("batch_size", "batch size", batches, [str(value) for value in batches], batch),
-    )
-    found = [_best_of_each(_changed(report, {"cores": core, "step_ms": step})) for core in cores for step in steps]
-    answers = [_answers(best, size, size / batch) for best in found for size in batches]
-    return {"axes": axes, "answers": answers}
-
-
-def _axis(name: str, label: str, values: Sequence[float], texts: list[str], start: float) -> dict[str, Any]:
-    return {"name": name, "label": label, "values": texts, "start": values.index(start)}
-
-
-def _answers(best: list[tuple[float, Candidate]], clips: int, factor: float) -> list[str]:
-    """Return a sentence for each placement; all times scale with the batch size."""
-    times = [(ms * factor, candidate) for ms, candidate in best]
-    return [f"{candidate.name}: {format_ms(ms)} a step, {format_rate(clips / ms * 1e3)}" for ms, candidate in times]
-
-
-def _changed(report: Report, values: Mapping[str, float]) -> Report:
+def changed(report: Report, values: Mapping[str, float]) -> Report:
     """Return the report with these facts changed; ``step_ms`` applies to the changed batch size."""
     if "batch_size" in values:
         report = _with_batch(report, values["batch_size"])
@@ -184,7 +143,7 @@ def _changed(report: Report, values: Mapping[str, float]) -> Report:
     return report
 
 
-def _best_of_each(report: Report) -> list[tuple[float, Candidate]]:
+def best_of_each_placement(report: Report) -> list[tuple[float, Candidate]]:
     """Return the best candidate of each placement with its time, fastest first."""
     if report.ceiling is None:
         return []
@@ -298,7 +257,9 @@ def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Candidate
     found: dict[str, list[tuple[float, Candidate]]] = {}
     for cut in report.chain.cuts:
         kind = placement_of(cut, ops)
-        for engine, workers in product(worker_engines(report, cut, stages), range(1, most_workers + 1)):
+        for engine, workers in product(worker_engines(report, cut, stages), range(most_workers + 1)):
+            if not workers and engine != "audiomentations":
+                continue
             candidate = Candidate(kind, cut, engine, num_workers=workers, threads=threads_beside(report, workers))
             ms = mean_ms(stages, candidate)
             if ms is not None:
