@@ -1,10 +1,10 @@
 """What if: predictions for another machine, model or dataset, and measured variants, in words."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from audioaug.decide.predict import loader_ms, mean_ms, predict, threads_beside, worker_engines
 from audioaug.decide.recommend import NEVER_RECOMMENDED
