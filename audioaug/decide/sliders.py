@@ -21,7 +21,7 @@ def grid(report: Report) -> dict[str, Any] | None:
     """Predict every candidate for every combination of some numbers of cores and step times.
 
     A time is the candidate's own, measured if possible, multiplied by how much longer the formulas expect it to take
-    there, and at least the model's step. With another number of cores, the best candidate of each placement is added.
+    there, and elsewhere at least the model's step. With another number of cores, the best candidate of each placement is added.
 
     Returns: ``axes``, each with its name, label, values and the index for this machine: cores, the model's step, and
         the batch size, with which all times scale; ``candidates``: their names; ``times``: for each combination of
@@ -63,8 +63,8 @@ def _times(report: Report, machines: Sequence[Report]) -> dict[str, Any]:
     times = []
     for machine, added in zip(machines, best, strict=True):
         expected, shown = _expected(machine, candidates.values()), own.keys() | added.keys()
-        model = _model_ms(report), _model_ms(machine)
-        scaled = [_scaled(*each, *model) for each in zip(candidates.values(), usual, expected, strict=True)]
+        least = 0.0 if machine == report or machine.ceiling is None else machine.ceiling.step_ms
+        scaled = [_scaled(*each, least) for each in zip(candidates.values(), usual, expected, strict=True)]
         times.append([ms if name in shown else None for name, ms in zip(candidates, scaled, strict=True)])
     return {"candidates": list(candidates), "times": times}
 
@@ -74,22 +74,10 @@ def _expected(report: Report, candidates: Iterable[Candidate]) -> list[float | N
     return [mean_ms(stages, candidate) for candidate in candidates]
 
 
-def _scaled(
-    candidate: Candidate, usual: float | None, expected: float | None, usual_model: float, model: float
-) -> float | None:
-    """Return a candidate's own time, multiplied by the ratio of two predictions, with 5 digits.
-
-    It is at least the model's step; if its own time is not, at the same distance from it.
-    """
+def _scaled(candidate: Candidate, usual: float | None, expected: float | None, least: float) -> float | None:
+    """Return a candidate's own time, multiplied by the ratio of two predictions, and at least ``least``; 5 digits."""
     ms = _known_ms(candidate)
-    if not (ms and usual and expected):
-        return None
-    return float(f"{max(ms * expected / usual, min(ms, usual_model) * model / usual_model):.5g}")
-
-
-def _model_ms(report: Report) -> float:
-    assert report.ceiling is not None
-    return report.ceiling.step_ms
+    return float(f"{max(least, ms * expected / usual):.5g}") if ms and usual and expected else None
 
 
 def _known_ms(candidate: Candidate) -> float | None:

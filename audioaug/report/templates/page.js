@@ -94,13 +94,13 @@ if (sliders) {
       });
   };
   const row = (texts) => {
-    const row = document.createElement("tr");
-    row.className = texts[0].includes("use") ? "best" : "plain";
+    const made = document.createElement("tr");
+    made.className = texts[0].includes("use") ? "best" : "plain";
     texts.forEach((text, place) => {
-      row.insertCell().textContent = text;
-      row.cells[place].className = place === 2 || place === 4 ? "number" : "";
+      made.insertCell().textContent = text;
+      made.cells[place].className = place === 2 || place === 4 ? "number" : "";
     });
-    return row;
+    return made;
   };
   const show = () => {
     const at = inputs.map((input) => Number(input.value));

@@ -75,8 +75,8 @@ def test_axes_start_at_this_machine() -> None:
 
 
 def test_a_candidate_without_a_time_is_left_out() -> None:
-    unknown = candidate(1, 3)
-    assert unknown.name not in (grid(replace(report_with(), candidates=(unknown,))) or {})["candidates"]
+    found = grid(replace(report_with(), candidates=(candidate(1, 7), raced(1, 5, 20.0)))) or {}
+    assert list(times_at(found)) == ["split at 1, 5 workers"]
 
 
 def test_without_stages_nothing_is_predicted() -> None:
