@@ -194,6 +194,11 @@ class Candidate:
         return where + "".join(words for words, holds in special.items() if holds)
 
     @property
+    def known_ms(self) -> float | None:
+        """Its measured step time, else its predicted one."""
+        return self.predicted_ms if self.measured_ms is None else self.measured_ms
+
+    @property
     def queue(self) -> int:
         """The most batches that its workers may have queued."""
         return (self.prefetch_factor or 2) * self.num_workers

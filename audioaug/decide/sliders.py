@@ -20,8 +20,9 @@ BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 def grid(report: Report) -> dict[str, Any] | None:
     """Predict every candidate for every combination of some numbers of cores and step times.
 
-    A time is the candidate's own, measured if possible, multiplied by how much longer the formulas expect it to take
-    there, and elsewhere at least the model's step. With another number of cores, the best candidate of each placement is added.
+    On this machine a time is the candidate's own, measured if possible. Elsewhere it is multiplied by how much longer
+    the formulas expect it to take there, and is at least the model's step; with other cores, the best candidate of each
+    placement is added.
 
     Returns: ``axes``, each with its name, label, values and the index for this machine: cores, the model's step, and
         the batch size, with which all times scale; ``candidates``: their names; ``times``: for each combination of
@@ -51,7 +52,7 @@ def _axis(name: str, label: str, values: Sequence[float], texts: list[str], star
 
 def _times(report: Report, machines: Sequence[Report]) -> dict[str, Any]:
     """Return the names of all candidates, and their times on each machine."""
-    own = {it.name: it for it in report.known_candidates if it.status != "infeasible" and _known_ms(it) is not None}
+    own = {it.name: it for it in report.known_candidates if it.status != "infeasible" and it.known_ms is not None}
     best = [
         {} if machine.host == report.host else {it.name: it for _, it in best_of_each_placement(machine)}
         for machine in machines
@@ -76,9 +77,5 @@ def _expected(report: Report, candidates: Iterable[Candidate]) -> list[float | N
 
 def _scaled(candidate: Candidate, usual: float | None, expected: float | None, least: float) -> float | None:
     """Return a candidate's own time, multiplied by the ratio of two predictions, and at least ``least``; 5 digits."""
-    ms = _known_ms(candidate)
+    ms = candidate.known_ms
     return float(f"{max(least, ms * expected / usual):.5g}") if ms and usual and expected else None
-
-
-def _known_ms(candidate: Candidate) -> float | None:
-    return candidate.predicted_ms if candidate.measured_ms is None else candidate.measured_ms

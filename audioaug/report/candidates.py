@@ -55,9 +55,8 @@ def shown_candidates(report: Report, runnable: list[Candidate]) -> list[Candidat
 
 
 def best_known_ms(candidate: Candidate) -> float:
-    """Return the measured step time, else the predicted one."""
-    known = (candidate.measured_ms, candidate.predicted_ms, math.inf)
-    return next(value for value in known if value is not None)
+    """Return the measured step time, else the predicted one, else infinity."""
+    return math.inf if candidate.known_ms is None else candidate.known_ms
 
 
 def marks(report: Report, candidate: Candidate) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def price_lines(report: Report) -> tuple[Line, ...]:
 def training_time(report: Report, steps: int) -> str:
     """Return the time of this many recommended steps: `` (1 min 40 s of training)``."""
     advice = report.recommendation
-    step_ms = (advice.measured_ms or advice.predicted_ms) if advice else None
+    step_ms = advice.known_ms if advice else None
     return "" if step_ms is None else f" ({format_seconds(steps * step_ms / 1e3)} of training)"
 
 
