@@ -1,4 +1,4 @@
-"""Renew what is generated: README.md's table of contracts, audioaug/README.md's list of files, the page's explanations.
+"""Renew generated text: README.md's table of contracts, audioaug/README.md's list of files, the page's explanations.
 
     python scripts/update_readme.py
 
