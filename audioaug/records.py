@@ -624,8 +624,8 @@ class Report:
         return to_text.render(self)
 
     def _repr_html_(self) -> str:
-        """The page in a frame, for notebooks."""
-        page = html.escape(self.to_html())
+        """The page in a frame, for notebooks. Its links to its own sections must not lead to the notebook's page."""
+        page = html.escape(self.to_html().replace("<head>", '<head><base href="about:srcdoc">', 1))
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 1px solid #888"></iframe>'
 
 

@@ -253,6 +253,14 @@ def test_contents_lead_to_each_section_in_the_order_of_decisions(opened, recorde
         assert 0 <= page.locator(f"#{id}").bounding_box()["y"] < 800
 
 
+def test_in_a_notebook_contents_stay_in_the_frame(opened, recorded):
+    page = opened(f"<!doctype html><html lang=en><title>notebook</title>{recorded._repr_html_()}</html>")
+    frame = page.frames[1]
+    frame.locator("nav a", has_text="Facts").click()
+    assert frame.url == "about:srcdoc#facts" and frame.evaluate("scrollY") > 0
+    assert "notebook" in page.title() and "#" not in page.url
+
+
 def test_an_id_leads_to_its_explanation(opened, recorded):
     page = opened(render(recorded))
     page.get_by_role("link", name=recorded.cause).click()
