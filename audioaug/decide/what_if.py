@@ -1,13 +1,14 @@
 """What if: predictions for another machine, model or dataset, and measured variants, in words."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
 from audioaug.decide.predict import loader_ms, mean_ms, predict, threads_beside, worker_engines
 from audioaug.decide.recommend import NEVER_RECOMMENDED
+from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import placement_of
 from audioaug.decide.stages import Stages
 from audioaug.errors import UsageError, did_you_mean
@@ -66,10 +67,13 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     Raises:
         UsageError: the profile has another chain or model, or no stages.
     """
-    machine = changed(report if profile is None else _with_device(report, profile), values)
+    here = report if profile is None else _with_device(report, profile)
+    machine = changed(here, values)
     numbers = [f"{name} = {value:g}" for name, value in values.items()]
     asked = ", ".join([*numbers, *([] if profile is None else [f"the model on {_device_name(profile)}"])])
-    best = best_of_each_placement(machine)
+    candidates = best_of_each_placement(machine)
+    (times,) = times_elsewhere(here, [machine], candidates)
+    best = sorted(((times[it.name], it) for it in candidates if it.name in times), key=lambda pair: pair[0])
     if not best:
         return (f"With {asked}: no prediction, since not every stage was measured.",)
     lines = [
@@ -81,12 +85,41 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     return (*lines, *(crossovers(machine) if profile is not None else ()))
 
 
+def times_elsewhere(
+    report: Report, machines: Sequence[Report], more: Iterable[Candidate] = ()
+) -> list[dict[str, float]]:
+    """Return the step times of the report's candidates, and of ``more``, on changed machines, in milliseconds, by name.
+
+    A time is the candidate's own, measured if possible, else predicted and corrected by those that were, multiplied by
+    how much longer the formulas expect it to take there, and at least the model's step. On an unchanged machine it is
+    the candidate's own. Candidates that cannot be predicted are left out.
+    """
+    own = {it.name: it for it in report.known_candidates if it.status != "infeasible" and it.known_ms is not None}
+    new = {it.name: it for it in more if it.name not in own}
+    corrected = refined(replace(report, candidates=(*report.candidates, *new.values())))
+    candidates = own | {it.name: it for it in corrected if it.name in new}
+    usual = _expected(report, candidates)
+    found = []
+    for machine in machines:
+        least = 0.0 if machine == report or machine.ceiling is None else machine.ceiling.step_ms
+        expected = _expected(machine, candidates)
+        known = ((name, it.known_ms, usual[name], expected[name]) for name, it in candidates.items())
+        found.append({name: max(least, ms * there / here) for name, ms, here, there in known if ms and here and there})
+    return found
+
+
+def _expected(report: Report, candidates: Mapping[str, Candidate]) -> dict[str, float | None]:
+    stages = Stages(report, replicates=1)
+    return {name: mean_ms(stages, candidate) for name, candidate in candidates.items()}
+
+
 def _spread(report: Report, candidate: Candidate, ms: float) -> str:
-    """Format a step time with its interval: ``12.0 ms a step (11.0 .. 13.5)``."""
+    """Format a step time with the interval of its prediction: ``12.0 ms a step (11.0 .. 13.5)``."""
     found = predict(report, candidate)
     if found is None:
         return f"{format_ms(ms)} a step"
-    return f"{format_ms(found.ms)} a step ({format_interval(*found.ci_ms)})"
+    low, high = (bound * ms / found.ms for bound in found.ci_ms)
+    return f"{format_ms(ms)} a step ({format_interval(low, high)})"
 
 
 def _epoch(report: Report, candidate: Candidate, ms: float, clips: float) -> str:
@@ -125,6 +158,9 @@ def _with_device(report: Report, profile: Report) -> Report:
         stages=(*mine, *(stage for stage in theirs.stages if stage.where != "worker")),
         parts=(*_parts(report, "worker"), *_parts(theirs, "device")),
         contention=(),
+        candidates=(),
+        current=None,
+        recommendation=None,
     )
 
 
@@ -143,12 +179,12 @@ def changed(report: Report, values: Mapping[str, float]) -> Report:
     return report
 
 
-def best_of_each_placement(report: Report) -> list[tuple[float, Candidate]]:
-    """Return the best candidate of each placement with its time, fastest first."""
+def best_of_each_placement(report: Report) -> list[Candidate]:
+    """Return the best candidate of each placement by the formulas alone."""
     if report.ceiling is None:
         return []
     best = _best(report, max(1, int(min(MOST_WORKERS, report.host.usable_cores))))
-    return sorted(best.values(), key=lambda pair: pair[0])
+    return [candidate for _, candidate in best.values()]
 
 
 def _with_batch(report: Report, batch_size: float) -> Report:
@@ -247,8 +283,9 @@ def _with_cores(report: Report, cores: float) -> Report:
 
     Measured contention is dropped: it only applies to this machine's cores. Step times with threads are unchanged.
     """
-    host = replace(report.host, usable_cores=cores, effective_cores=None)
-    return replace(report, host=host, contention=report.contention if cores == report.host.usable_cores else ())
+    if cores == report.host.usable_cores:
+        return report
+    return replace(report, host=replace(report.host, usable_cores=cores, effective_cores=None), contention=())
 
 
 def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Candidate]]:
