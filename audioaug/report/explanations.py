@@ -18,4 +18,5 @@ def explanations(ids: Iterable[str]) -> dict[str, list[str]]:
 @cache
 def _all() -> dict[str, list[str]]:
     text = files("audioaug.report").joinpath("templates", "explanations.json").read_text(encoding="utf-8")
-    return {id: list(paragraphs) for id, paragraphs in json.loads(text).items()}
+    known: dict[str, list[str]] = json.loads(text)
+    return known
