@@ -197,6 +197,11 @@ class Candidate:
         return where + "".join(words for words, holds in special.items() if holds)
 
     @property
+    def known_ms(self) -> float | None:
+        """Its measured step time, else its predicted one."""
+        return self.predicted_ms if self.measured_ms is None else self.measured_ms
+
+    @property
     def queue(self) -> int:
         """The most batches that its workers may have queued."""
         return (self.prefetch_factor or 2) * self.num_workers
@@ -544,12 +549,16 @@ def plan_of(candidate: Candidate, chain_hash: str = "", precision: Precision = "
 
 @dataclass(frozen=True)
 class Report:
-    """The results of one run of the advisor. ``complete`` is false if it was interrupted or failed."""
+    """The results of one run of the advisor. ``complete`` is false if it was interrupted or failed.
+
+    ``date``: when the run began, as ISO 8601 in UTC; empty if unknown.
+    """
 
     host: HostFacts
     chain: ChainFacts
     workload: Workload
     schema_version: int = SCHEMA_VERSION
+    date: str = ""
     complete: bool = False
     verdict: str = ""
     cause: str = ""
@@ -570,6 +579,17 @@ class Report:
     notices: tuple[Notice, ...] = ()
     signals: Signals = field(default_factory=Signals)
     variants: tuple[Variant, ...] = ()
+
+    @property
+    def known_candidates(self) -> list[Candidate]:
+        """All candidates, the recommended and current ones included; measured ones replace equal predicted ones."""
+        candidates: dict[str, Candidate] = {}
+        for candidate in (*self.candidates, self.recommendation, self.current):
+            if candidate is not None:
+                known = candidates.setdefault(candidate.name, candidate)
+                if known.measured_ms is None and candidate.measured_ms is not None:
+                    candidates[candidate.name] = candidate
+        return list(candidates.values())
 
     @property
     def best(self) -> Recommendation:
@@ -595,7 +615,7 @@ class Report:
     def to_html(self, path: str | Path | None = None) -> str:
         """Return the report as one web page that needs no network, and write it to ``path``, if given."""
         # A report shows itself, which its renderers cannot do for it: they are imported when they are needed.
-        from audioaug.decide.what_if import grid
+        from audioaug.decide.sliders import grid
         from audioaug.report import to_html
 
         page = to_html.render(self, grid(self) if self.complete else None)
@@ -610,8 +630,8 @@ class Report:
         return to_text.render(self)
 
     def _repr_html_(self) -> str:
-        """The page in a frame, for notebooks."""
-        page = html.escape(self.to_html())
+        """The page in a frame, for notebooks. Its links to its own sections must not lead to the notebook's page."""
+        page = html.escape(self.to_html().replace("<head>", '<head><base href="about:srcdoc">', 1))
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 1px solid #888"></iframe>'
 
 

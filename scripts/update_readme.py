@@ -1,9 +1,9 @@
-"""Renew what is generated in the READMEs: README.md's table of contracts, audioaug/README.md's list of files.
+"""Renew generated text: README.md's table of contracts, audioaug/README.md's list of files, the page's explanations.
 
     python scripts/update_readme.py
 
 The table is made from datasets/profiles/verify_cpu.json, which `make records` renews; the list from the first line of
-each module's docstring.
+each module's docstring; the explanations of ids on a report's page from docs/troubleshooting.md.
 """
 
 import ast
@@ -18,6 +18,7 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 README, FILES_README = ROOT / "README.md", ROOT / "audioaug/README.md"
 VERIFIED = ROOT / "datasets/profiles/verify_cpu.json"
+TROUBLESHOOTING, EXPLANATIONS = ROOT / "docs/troubleshooting.md", ROOT / "audioaug/report/templates/explanations.json"
 MARKERS = re.compile(r"(<!-- table: .*? -->\n).*?(<!-- end of table -->)", re.DOTALL)
 HEADER = "| contract | transforms | promise | largest error |\n|---|---|---|---|\n"
 MEANINGS = {
@@ -88,6 +89,21 @@ def summary(path: Path) -> str:
     return words.rstrip(".").replace("``", "`").replace("|", "\\|")
 
 
+# Explanations
+
+
+def explanations(page: str) -> str:
+    """Return the entries of the page on troubleshooting as JSON: for each id its paragraphs, without markup."""
+    entries = re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+    found = {id: [_plain(paragraph) for paragraph in text.strip().split("\n\n")] for id, text in entries}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _plain(markdown: str) -> str:
+    """Return a paragraph as one line, without backticks and with the text of its links."""
+    return re.sub(r"\[(.+?)\]\(.+?\)", r"\1", " ".join(markdown.split())).replace("`", "")
+
+
 # Both
 
 
@@ -107,9 +123,10 @@ def renewed(readme: Path, content: str) -> str:
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
 def main() -> None:
-    """Write between the markers of both READMEs."""
+    """Write between the markers of both READMEs, and the explanations."""
     for readme, content in generated():
         readme.write_text(renewed(readme, content), encoding="utf-8")
+    EXPLANATIONS.write_text(explanations(TROUBLESHOOTING.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,12 @@ def advise(**options: Any) -> None:
     """Find where your augmentation should run, and with how many workers, by measuring your training step."""
     if options["load"]:
         report = read_record(options["load"], Report)
-        _conclude(report, _outputs(options), options)
+        outputs = _outputs(options)
+        if outputs.has_page:
+            from audioaug.report.sounds import NOT_SAVED
+
+            click.echo(f"note: {NOT_SAVED}", err=True)
+        _conclude(report, outputs, options)
         return
     if not options["model"]:
         raise UsageError("Missing option --model.", "Give a Python file that defines a model: --model FILE.py.")

@@ -32,9 +32,12 @@ EXAMPLES_TRIED = 64
 
 FLAC_RATIO = 0.7
 
+SAME = 2**-15
+"""Differences that the 16-bit audio of the page cannot hold."""
+
 INTRODUCTION = (
     "The same draws through both builds: audiomentations, clip by clip, and the device build, as one batch. Transforms "
-    "that only run in workers are identical in both."
+    "that only run in workers are identical in both. A sound that equals the one before it in 16 bits is left out."
 )
 COLUMNS = (
     Column("transform"),
@@ -51,7 +54,7 @@ def listen(job: TrainingJob) -> Listening:
     """Augment a few examples with both builds; if that fails, return the reason."""
     whole = job.chain
     chain = Chain(whole.ops[: whole.worker_until], whole.sample_rate)
-    if chain.device_from >= len(chain):
+    if not any(has_device_build(chain, place, place + 1) for place in range(len(chain))):
         return Listening(
             (Line("No transform of this chain runs both in a worker and on the device: nothing to compare."),)
         )
@@ -62,43 +65,69 @@ def listen(job: TrainingJob) -> Listening:
 
 
 def _listen(job: TrainingJob, chain: Chain) -> Listening:
-    names, clips, draws, longest = examples(job, chain)
+    names, clips, draws, lengths = examples(job, chain)
     if not clips:
         return Listening((Line("No examples to listen to: none of the sampled examples could be read.", "warning"),))
-    rate, device, cut = chain.sample_rate, str(job.device), chain.device_from
-    reference = on_cpu(chain, clips, rate, draws, cut)
-    built = on_device(chain, reference, rate, draws, cut, device=device)
-    rows = []
-    for place in range(cut, len(chain)):
-        alone, own = Chain([chain.ops[place]], rate), own_draws(draws, place)
+    rate, device = chain.sample_rate, str(job.device)
+    reference, rows = clips, list[Row]()
+    for place, op in enumerate(chain.ops):
+        alone, own = Chain([op], rate), own_draws(draws, place, place + 1)
         before, reference = reference, on_cpu(alone, reference, rate, own)
         rows.append(judge(alone, before, reference, own, device))
-    found = [
-        Example(name, example_words(chain, draw, *pair), rendered_sounds(named(dry, *pair), rate))
-        for name, draw, dry, pair in zip(names, draws, clips, zip(reference, built))
-    ]
-    played = max(x_CT.shape[1] for x_CT in clips)
+    built = on_device_where_possible(chain, clips, draws, device)
+    found = []
+    for name, draw, dry, length, pair in zip(names, draws, clips, lengths, zip(reference, built)):
+        played = dry.shape[1]
+        cut = f", the first {played / rate:.2g} of {length / rate:.2g} s" if played < length else ""
+        found.append(Example(name + cut, example_words(chain, draw, *pair), rendered_sounds(named(dry, *pair), rate)))
+    played, longest = max(x_CT.shape[1] for x_CT in clips), max(lengths)
     note = f" Only the first {played / rate:.2g} s of clips of up to {longest / rate:.2g} s are played and compared."
     introduction = Line(INTRODUCTION + (note if played < longest else ""), "note")
     return Listening((introduction,), tuple(found), Table(COLUMNS, tuple(rows)))
 
 
-def own_draws(draws: Draws, place: int) -> Draws:
-    """Return the draws of one transform as those of a chain of it alone."""
-    own = [(at, name) for at, name in enumerate(draws.columns) if re.match(rf"{place}[.:]", name)]
-    columns = tuple(f"0{name.removeprefix(str(place))}" for _, name in own)
-    return Draws(columns, draws.table[:, [at for at, _ in own]])
+def has_device_build(chain: Chain, start: int, stop: int) -> bool:
+    """Return whether these ops of the chain can run on the device, all of them together."""
+    return Chain(chain.ops[start:stop], chain.sample_rate).device_from == 0
+
+
+def on_device_where_possible(chain: Chain, clips: Clips, draws: Draws, device: str) -> Clips:
+    """Run the chain with as many neighbouring ops as possible together on the device, the others clip by clip."""
+    start, rate = 0, chain.sample_rate
+    while start < len(chain):
+        stops = range(len(chain), start, -1)
+        stop = next((stop for stop in stops if has_device_build(chain, start, stop)), None)
+        end = stop or start + 1
+        part, own = Chain(chain.ops[start:end], rate), own_draws(draws, start, end)
+        clips = on_device(part, clips, rate, own, device=device) if stop else on_cpu(part, clips, rate, own)
+        start = end
+    return clips
+
+
+def own_draws(draws: Draws, start: int, stop: int) -> Draws:
+    """Return the draws of some transforms of a chain as those of a chain of them alone."""
+    columns = [re.fullmatch(r"(\d+)([.:].*)", name) for name in draws.columns]
+    own = {at: found for at, found in enumerate(columns) if found and start <= int(found[1]) < stop}
+    names = tuple(f"{int(found[1]) - start}{found[2]}" for found in own.values())
+    return Draws(names, draws.table[:, list(own)])
 
 
 def named(dry: Sound, reference: Sound, built: Sound) -> dict[str, Sound]:
-    """Return the three sounds of an example by label."""
-    return {"dry": dry, "reference build": reference, "device build": built}
+    """Return the sounds of an example by label; one that equals the sound before it shares that sound's label."""
+    sounds = [(["dry"], dry)]
+    for label, x_CT in (("reference build", reference), ("device build", built)):
+        labels, before_CT = sounds[-1]
+        if x_CT.shape == before_CT.shape and np.abs(x_CT - before_CT).max(initial=0.0) < SAME:
+            labels.append(label)
+        else:
+            sounds.append(([label], x_CT))
+    return {" = ".join(labels): x_CT for labels, x_CT in sounds}
 
 
-def examples(job: TrainingJob, chain: Chain) -> tuple[list[str], Clips, Draws, int]:
+def examples(job: TrainingJob, chain: Chain) -> tuple[list[str], Clips, Draws, list[int]]:
     """Choose the examples whose draws apply the most transforms.
 
-    Return their names, the starts of their clips, their draws, and the length of the longest clip, in samples.
+    Return their names, the starts of their clips, their draws, and the lengths of their whole clips, in samples.
     """
     dataset, read = job.dataset, Reader(job.dataset)
     last = EXAMPLES_TRIED if job.is_stream else len(dataset)
@@ -115,8 +144,8 @@ def examples(job: TrainingJob, chain: Chain) -> tuple[list[str], Clips, Draws, i
     count, samples = size_that_fits(list(found.values()), chain.sample_rate)
     rows = list(found)[:count]
     names = [name_of(dataset, int(indices[row])) for row in rows]
-    longest = max((found[row].shape[1] for row in rows), default=0)
-    return names, [found[row][:, :samples] for row in rows], draws.rows(rows), longest
+    lengths = [found[row].shape[1] for row in rows]
+    return names, [found[row][:, :samples] for row in rows], draws.rows(rows), lengths
 
 
 def applied(chain: Chain, draw: Draws) -> list[str]:
@@ -175,6 +204,8 @@ def judge(alone: Chain, before: Clips, reference: Clips, draws: Draws, device: s
     """Check one transform's builds on the same input by its contract, and return the verdict as a row."""
     op, count = alone.ops[0], int(draws["0:apply"].sum())
     contract = contract_of(op)
+    if alone.device_from:
+        return Row((op.name, NOTHING, str(count), NOTHING, NOTHING, "", "runs only in workers"))
     if not count or contract is None:
         why = (
             "not applied in these examples"

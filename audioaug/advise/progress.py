@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from audioaug.decide.what_if import grid
+from audioaug.decide.sliders import grid
 from audioaug.errors import AudioaugWarning
 from audioaug.records import Plan, Report, to_json
 from audioaug.report import to_html, to_markdown

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,8 @@ class Survey:
         self.budget = Budget(options.budget, self.bench.clock)
         self.watch = Watch(self.bench.clock)
         host = host_facts(job.device)
-        self.report = Report(host, chain_facts(job), workload(job))
+        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self.report = Report(host, chain_facts(job), workload(job), date=date)
         self.counts = WorkerCounts(host, options.workers, job.num_workers)
 
     def run(self) -> Report:

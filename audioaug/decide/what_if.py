@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from audioaug.decide.predict import loader_ms, mean_ms, predict, threads_beside, worker_engines
 from audioaug.decide.recommend import NEVER_RECOMMENDED
+from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import placement_of
 from audioaug.decide.stages import Stages
 from audioaug.errors import UsageError, did_you_mean
@@ -16,9 +17,6 @@ from audioaug.units import format_interval, format_ms, format_percent, format_ra
 
 NUMBERS = ("cores", "step_ms", "batch_size", "clips")
 PROFILE = "gpu"
-CORES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 64)
-STEP_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
-BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MOST_WORKERS = 64
 Cost = TypeVar("Cost", StageCost, LoaderCost, PartCost)
 CLOSE = 1.03
@@ -69,10 +67,13 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     Raises:
         UsageError: the profile has another chain or model, or no stages.
     """
-    machine = _changed(report if profile is None else _with_device(report, profile), values)
+    here = report if profile is None else _with_device(report, profile)
+    machine = changed(here, values)
     numbers = [f"{name} = {value:g}" for name, value in values.items()]
     asked = ", ".join([*numbers, *([] if profile is None else [f"the model on {_device_name(profile)}"])])
-    best = _best_of_each(machine)
+    candidates = best_of_each_placement(machine)
+    (times,) = times_elsewhere(here, [machine], candidates)
+    best = sorted(((times[it.name], it) for it in candidates if it.name in times), key=lambda pair: pair[0])
     if not best:
         return (f"With {asked}: no prediction, since not every stage was measured.",)
     lines = [
@@ -84,12 +85,41 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     return (*lines, *(crossovers(machine) if profile is not None else ()))
 
 
+def times_elsewhere(
+    report: Report, machines: Sequence[Report], more: Iterable[Candidate] = ()
+) -> list[dict[str, float]]:
+    """Return the step times of the report's candidates, and of ``more``, on changed machines, in milliseconds, by name.
+
+    A time is the candidate's own, measured if possible, else predicted and corrected by those that were, multiplied by
+    how much longer the formulas expect it to take there, and at least the model's step. On an unchanged machine it is
+    the candidate's own. Candidates that cannot be predicted are left out.
+    """
+    own = {it.name: it for it in report.known_candidates if it.status != "infeasible" and it.known_ms is not None}
+    new = {it.name: it for it in more if it.name not in own}
+    corrected = refined(replace(report, candidates=(*report.candidates, *new.values())))
+    candidates = own | {it.name: it for it in corrected if it.name in new}
+    usual = _expected(report, candidates)
+    found = []
+    for machine in machines:
+        least = 0.0 if machine == report or machine.ceiling is None else machine.ceiling.step_ms
+        expected = _expected(machine, candidates)
+        known = ((name, it.known_ms, usual[name], expected[name]) for name, it in candidates.items())
+        found.append({name: max(least, ms * there / here) for name, ms, here, there in known if ms and here and there})
+    return found
+
+
+def _expected(report: Report, candidates: Mapping[str, Candidate]) -> dict[str, float | None]:
+    stages = Stages(report, replicates=1)
+    return {name: mean_ms(stages, candidate) for name, candidate in candidates.items()}
+
+
 def _spread(report: Report, candidate: Candidate, ms: float) -> str:
-    """Format a step time with its interval: ``12.0 ms a step (11.0 .. 13.5)``."""
+    """Format a step time with the interval of its prediction: ``12.0 ms a step (11.0 .. 13.5)``."""
     found = predict(report, candidate)
     if found is None:
         return f"{format_ms(ms)} a step"
-    return f"{format_ms(found.ms)} a step ({format_interval(*found.ci_ms)})"
+    low, high = (bound * ms / found.ms for bound in found.ci_ms)
+    return f"{format_ms(ms)} a step ({format_interval(low, high)})"
 
 
 def _epoch(report: Report, candidate: Candidate, ms: float, clips: float) -> str:
@@ -128,6 +158,9 @@ def _with_device(report: Report, profile: Report) -> Report:
         stages=(*mine, *(stage for stage in theirs.stages if stage.where in ("device", "transfer", "model"))),
         parts=(*_parts(report, "worker"), *_parts(theirs, "device")),
         contention=(),
+        candidates=(),
+        current=None,
+        recommendation=None,
     )
 
 
@@ -135,45 +168,7 @@ def _parts(report: Report, where: Location) -> Iterable[PartCost]:
     return (part for part in report.parts if part.where == where)
 
 
-def grid(report: Report) -> dict[str, Any] | None:
-    """Predict every combination of some cores, step times and batch sizes, for the sliders of the page.
-
-    Returns: ``axes``, each with its name, label, values and the index for this machine, and ``answers``: for each
-        combination, the last axis fastest, a sentence for each placement. ``None`` if nothing can be predicted.
-    """
-    if report.ceiling is None or not _best_of_each(report):
-        return None
-    batch = report.workload.batch_size
-    cores = sorted({*CORES, max(1, int(report.host.usable_cores))})
-    steps = [report.ceiling.step_ms * factor for factor in STEP_FACTORS]
-    batches = sorted({max(1, round(batch * factor)) for factor in BATCH_FACTORS})
-    axes = (
-        _axis("cores", "cores", cores, [str(value) for value in cores], max(1, int(report.host.usable_cores))),
-        _axis(
-            "step_ms",
-            f"model step at batch size {batch}",
-            steps,
-            [format_ms(it) for it in steps],
-            report.ceiling.step_ms,
-        ),
-        _axis("batch_size", "batch size", batches, [str(value) for value in batches], batch),
-    )
-    found = [_best_of_each(_changed(report, {"cores": core, "step_ms": step})) for core in cores for step in steps]
-    answers = [_answers(best, size, size / batch) for best in found for size in batches]
-    return {"axes": axes, "answers": answers}
-
-
-def _axis(name: str, label: str, values: Sequence[float], texts: list[str], start: float) -> dict[str, Any]:
-    return {"name": name, "label": label, "values": texts, "start": values.index(start)}
-
-
-def _answers(best: list[tuple[float, Candidate]], clips: int, factor: float) -> list[str]:
-    """Return a sentence for each placement; all times scale with the batch size."""
-    times = [(ms * factor, candidate) for ms, candidate in best]
-    return [f"{candidate.name}: {format_ms(ms)} a step, {format_rate(clips / ms * 1e3)}" for ms, candidate in times]
-
-
-def _changed(report: Report, values: Mapping[str, float]) -> Report:
+def changed(report: Report, values: Mapping[str, float]) -> Report:
     """Return the report with these facts changed; ``step_ms`` applies to the changed batch size."""
     if "batch_size" in values:
         report = _with_batch(report, values["batch_size"])
@@ -184,12 +179,12 @@ def _changed(report: Report, values: Mapping[str, float]) -> Report:
     return report
 
 
-def _best_of_each(report: Report) -> list[tuple[float, Candidate]]:
-    """Return the best candidate of each placement with its time, fastest first."""
+def best_of_each_placement(report: Report) -> list[Candidate]:
+    """Return the best candidate of each placement by the formulas alone."""
     if report.ceiling is None:
         return []
     best = _best(report, max(1, int(min(MOST_WORKERS, report.host.usable_cores))))
-    return sorted(best.values(), key=lambda pair: pair[0])
+    return [candidate for _, candidate in best.values()]
 
 
 def _with_batch(report: Report, batch_size: float) -> Report:
@@ -288,8 +283,9 @@ def _with_cores(report: Report, cores: float) -> Report:
 
     Measured contention is dropped: it only applies to this machine's cores. Step times with threads are unchanged.
     """
-    host = replace(report.host, usable_cores=cores, effective_cores=None)
-    return replace(report, host=host, contention=report.contention if cores == report.host.usable_cores else ())
+    if cores == report.host.usable_cores:
+        return report
+    return replace(report, host=replace(report.host, usable_cores=cores, effective_cores=None), contention=())
 
 
 def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Candidate]]:
@@ -298,7 +294,9 @@ def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Candidate
     found: dict[str, list[tuple[float, Candidate]]] = {}
     for cut in report.chain.cuts:
         kind = placement_of(cut, ops)
-        for engine, workers in product(worker_engines(report, cut, stages), range(1, most_workers + 1)):
+        for engine, workers in product(worker_engines(report, cut, stages), range(most_workers + 1)):
+            if not workers and engine != "audiomentations":
+                continue
             candidate = Candidate(kind, cut, engine, num_workers=workers, threads=threads_beside(report, workers))
             ms = mean_ms(stages, candidate)
             if ms is not None:

@@ -39,21 +39,10 @@ def candidate_parts(report: Report) -> tuple[Part, ...]:
     return table, *legend(report, shown, len(runnable) - len(shown)), *infeasible_parts(report)
 
 
-def all_candidates(report: Report) -> list[Candidate]:
-    """Return all candidates, the recommended and current ones included; measured ones replace equal predicted ones."""
-    candidates: dict[str, Candidate] = {}
-    for candidate in (*report.candidates, report.recommendation, report.current):
-        if candidate is not None:
-            known = candidates.setdefault(candidate.name, candidate)
-            if known.measured_ms is None and candidate.measured_ms is not None:
-                candidates[candidate.name] = candidate
-    return list(candidates.values())
-
-
 def runnable_candidates(report: Report) -> list[Candidate]:
     """Return the feasible candidates, sorted by measured, else predicted step time."""
     return sorted(
-        (candidate for candidate in all_candidates(report) if candidate.status != "infeasible"), key=best_known_ms
+        (candidate for candidate in report.known_candidates if candidate.status != "infeasible"), key=best_known_ms
     )
 
 
@@ -66,9 +55,8 @@ def shown_candidates(report: Report, runnable: list[Candidate]) -> list[Candidat
 
 
 def best_known_ms(candidate: Candidate) -> float:
-    """Return the measured step time, else the predicted one."""
-    known = (candidate.measured_ms, candidate.predicted_ms, math.inf)
-    return next(value for value in known if value is not None)
+    """Return the measured step time, else the predicted one, else infinity."""
+    return math.inf if candidate.known_ms is None else candidate.known_ms
 
 
 def marks(report: Report, candidate: Candidate) -> tuple[str, ...]:
@@ -156,7 +144,7 @@ def ceiling_threads(report: Report) -> str:
 def infeasible_parts(report: Report) -> tuple[Part, ...]:
     """Return the infeasible candidates, grouped by reason."""
     names: dict[str, list[str]] = {}
-    for candidate in all_candidates(report):
+    for candidate in report.known_candidates:
         if candidate.status == "infeasible":
             names.setdefault(candidate.reason or "no reason was recorded", []).append(candidate.name)
     items = tuple(("infeasible", f"{'; '.join(candidates)}: {reason}") for reason, candidates in names.items())

@@ -11,7 +11,7 @@ from typing import Literal
 from audioaug.records import Allocation, Candidate, Ceiling, Interval, Report
 from audioaug.report.costs import OpCost
 from audioaug.report.parts import Bars, Part
-from audioaug.units import format_ms
+from audioaug.units import format_ms, format_seconds
 
 Share = Literal["model", "augment", "wait", "contention"]
 
@@ -78,11 +78,16 @@ SEEN = 1.5
 
 @dataclass(frozen=True)
 class TimeChart:
-    """A meter over time: lines (broken where unknown), the target band, and changes of the bottleneck."""
+    """A meter over time: lines (broken where unknown), the target band, and changes of the bottleneck.
+
+    ``full`` labels the top of the vertical axis, whose bottom is 0; ``ticks`` the horizontal one, evenly spaced.
+    """
 
     name: str
     now: str
     target: str
+    full: str
+    ticks: tuple[str, ...]
     lines: tuple[str, ...]
     band: tuple[float, float] | None
     moves: tuple[float, ...]
@@ -98,8 +103,9 @@ def time_chart(
     moves: Sequence[float],
     words: str,
     target: Interval | None,
+    full: str,
 ) -> TimeChart:
-    """Return the chart of shares over time; values outside 0 .. 1 are clipped."""
+    """Return the chart of shares over time, in seconds; values outside 0 .. 1 are clipped."""
     band = None if target is None else (HEIGHT * (1 - target[1]), HEIGHT * (target[1] - target[0]))
     runs: list[list[str]] = [[]]
     for place, share in zip(places_in_time(times, times), shares, strict=True):
@@ -109,7 +115,13 @@ def time_chart(
             runs[-1].append(f"{place:.1f},{HEIGHT * (1 - min(1.0, max(0.0, share))):.1f}")
     lines = tuple(" ".join(points if len(points) > 1 else points * 2) for points in runs if points)
     marks = tuple(round(place, 1) for place in places_in_time(moves, times))
-    return TimeChart(name, now, words, lines, band, marks)
+    return TimeChart(name, now, words, full, time_ticks(times), lines, band, marks)
+
+
+def time_ticks(times: Sequence[float]) -> tuple[str, ...]:
+    """Return the start, the middle and the end of these times, with units; only the start if they are equal."""
+    begin, end = times[0], times[-1]
+    return tuple(format_seconds(at) for at in sorted({begin, (begin + end) / 2, end}))
 
 
 def places_in_time(moments: Sequence[float], times: Sequence[float]) -> list[float]:

@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Meter:
-    """One number over time: ``share`` of its full scale, from 0 to 1, and ``text``. Both are ``None`` if unknown."""
+    """One number over time: ``share`` of its full scale, from 0 to 1, and ``text``. Both are ``None`` if unknown.
+
+    ``full``: the full scale, with its unit.
+    """
 
     name: str
     share: Callable[[Window], float | None]
     text: Callable[[Window], str | None]
     target: Interval | None = None
+    full: str = "100 %"
 
 
 def meters(run: MonitoredRun, workers: int, fastest: float | None) -> Iterator[Meter]:
@@ -45,17 +49,23 @@ def meters(run: MonitoredRun, workers: int, fastest: float | None) -> Iterator[M
     """
     yield Meter("waiting", lambda it: it.stall, lambda it: f"{format_percent(it.stall)} of a step", (0.0, 0.05))
     if run.ceiling_ms is not None:
-        yield Meter("throughput", lambda it: it.ceiling_share, _throughput, (0.95, 1.0))
+        yield Meter("throughput", lambda it: it.ceiling_share, _throughput, (0.95, 1.0), "the ceiling")
     else:
-        yield Meter("throughput", lambda it: _part(it.clips_per_second, fastest), _throughput)
+        full = "" if fastest is None else format_rate(fastest)
+        yield Meter("throughput", lambda it: _part(it.clips_per_second, fastest), _throughput, full=full)
     yield _use("GPU", "gpu_percent")
-    yield Meter("GPU memory", lambda it: _part(it.vram_bytes, run.host.vram_bytes), lambda it: _bytes(it.vram_bytes))
+    yield _memory("GPU memory", "vram_bytes", run)
     yield _use("CPU", "cpu_percent")
     for place in range(workers):
         yield _worker(place)
     yield _use("RAM", "ram_percent", lambda it: _bytes(it.ram_bytes, " by this training"))
-    yield Meter("shared memory", lambda it: _part(it.shm_bytes, run.host.shm_bytes), lambda it: _bytes(it.shm_bytes))
-    yield Meter("batches ready", lambda it: _part(it.ready, run.capacity), lambda it: _ready(it, run.capacity))
+    yield _memory("shared memory", "shm_bytes", run)
+    yield Meter(
+        "batches ready",
+        lambda it: _part(it.ready, run.capacity),
+        lambda it: _ready(it, run.capacity),
+        full=f"{run.capacity} ready",
+    )
 
 
 def known_meters(run: MonitoredRun, windows: list[Window]) -> list[Meter]:
@@ -95,6 +105,12 @@ def _use(name: str, field: str, more: Callable[[Window], str | None] = lambda _:
         return ", ".join(filter(None, (_percent(getattr(window, field), 100), more(window)))) or None
 
     return Meter(name, lambda it: _part(getattr(it, field), 100), text, (low / 100, high / 100))
+
+
+def _memory(name: str, field: str, run: MonitoredRun) -> Meter:
+    size = getattr(run.host, field)
+    share, text = (lambda it: _part(getattr(it, field), size)), (lambda it: _bytes(getattr(it, field)))
+    return Meter(name, share, text, full=_bytes(size) or "")
 
 
 def _worker(place: int) -> Meter:
@@ -167,7 +183,6 @@ def render(run: MonitoredRun, windows: Sequence[Window]) -> str:
         phases=phases(windows),
         charts=[chart(meter, windows) for meter in known_meters(run, windows)],
         moves=[(window.step, window.message) for window in windows if window.message],
-        lasted=format_seconds(windows[-1].seconds) if windows else "",
         machine=Facts((("machine", host_words(run.host)),)),
     )
 
@@ -218,9 +233,8 @@ def chart(meter: Meter, windows: list[Window]) -> TimeChart:
     times = [window.seconds for window in plotted]
     moves = [window.seconds for window in windows if window.message]
     lines = [meter.share(it) for it in plotted]
-    return time_chart(
-        meter.name, texts[-1] if texts else "", times, lines, moves, target_words(meter, windows), meter.target
-    )
+    words, now = target_words(meter, windows), texts[-1] if texts else ""
+    return time_chart(meter.name, now, times, lines, moves, words, meter.target, meter.full)
 
 
 def target_words(meter: Meter, windows: list[Window]) -> str:

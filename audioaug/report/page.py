@@ -11,14 +11,16 @@ from audioaug.units import format_bytes, format_hz, format_seconds, plural
 NO_VERDICT = "No recommendation: nothing was compared yet."
 
 
-def headline_parts(report: Report) -> tuple[Part, ...]:
-    """Return the verdict, the primary cause with its id, and whether the run is incomplete."""
+def headline_parts(report: Report) -> tuple[Line, ...]:
+    """Return the verdict, and whether the run is incomplete."""
+    incomplete = () if report.complete else (Line("incomplete: interrupted", "warning"),)
+    return Line(report.verdict or NO_VERDICT, "verdict"), *incomplete
+
+
+def cause_parts(report: Report) -> tuple[Line, ...]:
+    """Return the primary cause with its id and what each single change gains, if known."""
     text = cause(report)
-    return (
-        Line(report.verdict or NO_VERDICT, "verdict"),
-        *([Line(text, aside=report.cause)] if text or report.cause else []),
-        *([] if report.complete else [Line("incomplete: interrupted", "warning")]),
-    )
+    return (Line(text, aside=report.cause),) if text or report.cause else ()
 
 
 def cause(report: Report) -> str:
@@ -77,15 +79,16 @@ def price_lines(report: Report) -> tuple[Line, ...]:
 def training_time(report: Report, steps: int) -> str:
     """Return the time of this many recommended steps: `` (1 min 40 s of training)``."""
     advice = report.recommendation
-    step_ms = (advice.measured_ms or advice.predicted_ms) if advice else None
+    step_ms = advice.known_ms if advice else None
     return "" if step_ms is None else f" ({format_seconds(steps * step_ms / 1e3)} of training)"
 
 
 def setting_parts(report: Report) -> tuple[Part, ...]:
-    """Return the machine, the training and the chain that the results apply to."""
+    """Return the date, and the machine, the training and the chain that the results apply to."""
     sources = ", ".join(f"{what} from {source}" for what, source in report.workload.sources.items())
     versions = ", ".join(f"{name} {version}" for name, version in report.host.versions.items())
     items = {
+        "date": date_words(report),
         "machine": host_words(report.host),
         "versions": versions,
         "training": training(report),
@@ -93,6 +96,11 @@ def setting_parts(report: Report) -> tuple[Part, ...]:
         "chain": " > ".join(report.chain.ops) or "no transforms",
     }
     return (Facts(tuple((name, text) for name, text in items.items() if text)),)
+
+
+def date_words(report: Report) -> str:
+    """Return when the run began: ``2026-11-25 14:19:10 UTC``, or an empty string."""
+    return report.date.replace("T", " ").replace("+00:00", " UTC")
 
 
 def host_words(host: HostFacts) -> str:
@@ -135,7 +143,7 @@ def page(report: Report) -> tuple[Section, ...]:
     """Return the sections: the verdict, the evidence, the code to paste, and the limits of the results."""
     batch = report.workload.batch_size
     sections = (
-        Section("", headline_parts(report)),
+        Section("", (*headline_parts(report), *cause_parts(report))),
         Section("Ways to run this chain, fastest first (times of one training step)", candidate_parts(report)),
         Section(f"What each transform costs alone (ms for a batch of {batch})", op_parts(report)),
         Section("Other stages, each alone", stage_parts(report)),

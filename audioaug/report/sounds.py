@@ -47,6 +47,9 @@ class Example:
     sounds: tuple[RenderedSound, ...]
 
 
+NOT_SAVED = "No examples to listen to: they are made at the end of a run with --html, and --json does not save them."
+
+
 @dataclass(frozen=True)
 class Listening:
     """Examples to listen to, with an introduction and the verdict of each transform's contract."""

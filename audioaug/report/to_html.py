@@ -19,13 +19,33 @@ from audioaug.report.candidates import (
 )
 from audioaug.report.charts import WORDS, CandidateAxis, bar_parts, candidate_axis, op_bars, step_bars
 from audioaug.report.costs import op_costs, op_parts, stage_parts
-from audioaug.report.page import headline_parts, setting_parts, trust_parts, what_if_parts
-from audioaug.report.parts import NOTHING, Bars, Column, Row, Table
+from audioaug.report.explanations import explanations
+from audioaug.report.page import (
+    cause_parts,
+    date_words,
+    headline_parts,
+    setting_parts,
+    trust_parts,
+    what_if_parts,
+)
+from audioaug.report.parts import NOTHING, Bars, Column, Line, Row, Table
 from audioaug.report.snippet import snippet_parts
-from audioaug.report.sounds import Listening
+from audioaug.report.sounds import NOT_SAVED, Listening
 from audioaug.report.templating import page_from
 
 BAR_WIDTH = 1000.0
+
+SECTIONS = {
+    "bars": "Time of one step",
+    "cause": "Bottleneck",
+    "code": "Code",
+    "candidates": "Candidates",
+    "chain": "Chain",
+    "what_if": "What if",
+    "listen": "Listen",
+    "facts": "Facts",
+}
+"""The sections after the verdict, in the order of what a reader decides, as the contents name them."""
 
 REPEATED = ("engines", "status")
 """Columns that the page leaves out: a candidate's name includes its engines, and its measured time shows its status.
@@ -50,37 +70,56 @@ def render(report: Report, what_if: Mapping[str, Any] | None = None, listening: 
 
     Args:
         report: the report.
-        what_if: predictions for the sliders, from ``decide.what_if.grid``; no panel if ``None``.
-        listening: examples to listen to.
+        what_if: predictions for the sliders, from ``decide.sliders.grid``; no panel if ``None``.
+        listening: examples to listen to; ``None`` if there are none, which the page says.
     """
     candidates = sorted(
         runnable_candidates(report), key=lambda candidate: (candidate.measured_ms is None, best_known_ms(candidate))
     )
     axis, places = candidate_axis(report.ceiling, candidates), shown_places(report, candidates)
+    rows = [axis_row(report, axis, places), *(chart_row(report, it, axis, places) for it in candidates)]
+    sections = {
+        "bars": [bar for part in bar_parts(report) if isinstance(part, Bars) for bar in step_bars(part, BAR_WIDTH)],
+        "cause": cause_parts(report),
+        "code": snippet_parts(report),
+        "candidates": rows if candidates else infeasible_parts(report),
+        "chain": (*op_parts(report), *stage_parts(report)),
+        "what_if": what_if or what_if_parts(report),
+        "listen": listening or Listening((Line(NOT_SAVED, "note"),)),
+        "facts": trust_parts(report),
+    }
     return page_from(
         "report.html",
         report=report,
+        date=date_words(report),
         headline=headline_parts(report),
-        bars=[bar for part in bar_parts(report) if isinstance(part, Bars) for bar in step_bars(part, BAR_WIDTH)],
+        contents={id: words for id, words in SECTIONS.items() if sections[id]},
         bar_width=BAR_WIDTH,
         words=WORDS,
         columns=with_chart([COLUMNS[place] for place in places], CHART),
-        candidates=[axis_row(report, axis, places), *(chart_row(report, it, axis, places) for it in candidates)]
-        if candidates
-        else [],
+        rows=rows if candidates else [],
         candidate_notes=legend(report, candidates, 0),
         infeasible=infeasible_parts(report),
-        chain=chain_table(report),
-        chain_notes=[part for part in op_parts(report) if not isinstance(part, Table)],
+        ops=chain_table(report),
+        op_notes=[part for part in op_parts(report) if not isinstance(part, Table)],
         cut=report.recommendation.cut if report.recommendation else None,
         stages=stage_parts(report),
-        code=snippet_parts(report),
-        listening=listening,
-        what_if=what_if,
+        sliders=None if what_if is None else {**what_if, "rest": rest_rows(report, candidates)},
         what_if_lines=what_if_parts(report),
-        trust=trust_parts(report),
         setting=setting_parts(report),
+        explained=explanations((report.cause, *(notice.id for notice in report.notices))),
+        **sections,
     )
+
+
+def rest_rows(report: Report, candidates: Sequence[Candidate]) -> list[tuple[str, ...]]:
+    """Return the table of candidates as the sliders show it at rest: mark, name, step time, and throughput."""
+    rows = list[tuple[str, ...]]()
+    for candidate in candidates:
+        row = dict(zip((column.header for column in COLUMNS), candidate_row(report, candidate).values, strict=True))
+        how = "predicted" if candidate.measured_ms is None else "measured"
+        rows.append((row[""], row["candidate"], row[f"{how}\nms"], how, row["clips/s"]))
+    return rows
 
 
 def with_chart(values: Sequence[Any], drawing: Any) -> tuple[Any, ...]:

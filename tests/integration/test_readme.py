@@ -71,6 +71,18 @@ def test_generated_tables_are_current():
 
 
 @OF_THE_CHECKOUT
+def test_explanations_on_the_page_are_those_of_the_documentation():
+    expected = update_readme.explanations(update_readme.TROUBLESHOOTING.read_text(encoding="utf-8"))
+    current = update_readme.EXPLANATIONS.read_text(encoding="utf-8") == expected
+    assert current, "run python scripts/update_readme.py"
+
+
+def test_explanations_are_paragraphs_without_markup():
+    page = "# Page\n\n## One\n\n### `a_b`\n\nSet `x`,\nor [read](y.md).\n\nDo it.\n\n## Errors\n\nNo entry.\n"
+    assert json.loads(update_readme.explanations(page)) == {"a_b": ["Set x, or read.", "Do it."]}
+
+
+@OF_THE_CHECKOUT
 def test_stale_rows_are_replaced(tmp_path):
     copy = tmp_path / "README.md"
     copy.write_text(re.sub(r"^\| exact .*\n", "", TEXT, flags=re.MULTILINE), encoding="utf-8")

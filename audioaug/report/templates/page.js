@@ -25,7 +25,7 @@ for (const player of document.querySelectorAll("audio")) {
   });
 }
 
-const table = document.getElementById("candidates");
+const table = document.getElementById("candidate-table");
 if (table) {
   const body = table.tBodies[0];
   const rows = [...body.rows].filter((row) => !("fixed" in row.dataset));
@@ -76,26 +76,49 @@ if (table) {
   }
 }
 
-const recorded = document.getElementById("what-if-table");
-if (recorded) {
-  const { axes, answers } = JSON.parse(recorded.textContent);
-  const answer = document.getElementById("what-if-answer");
-  const show = () => {
-    let place = 0;
-    const at = [];
-    for (const axis of axes) {
-      const slider = document.getElementById(axis.name);
-      const value = axis.values[slider.value];
-      document.getElementById(`at-${axis.name}`).textContent = value;
-      slider.setAttribute("aria-valuetext", value);
-      at.push(`${axis.label}: ${value}`);
-      place = place * axis.values.length + Number(slider.value);
-    }
-    document.getElementById("what-if-at").textContent = `Predicted for ${at.join(", ")}:`;
-    answer.replaceChildren(
-      ...answers[place].map((text) => Object.assign(document.createElement("li"), { textContent: text })),
-    );
+const sliders = document.getElementById("sliders");
+if (sliders) {
+  const { axes, candidates, times, rest } = JSON.parse(document.getElementById("sliders-data").textContent);
+  const inputs = axes.map((axis) => document.getElementById(axis.name));
+  const marks = new Map(rest.map(([mark, name]) => [name, mark]));
+  const three = (value) => (value < 100 ? value.toPrecision(3) : Math.round(value).toLocaleString("en"));
+  const predicted = ([cores, step, batch]) => {
+    const sizes = axes[2].values.map(Number);
+    return candidates
+      .map((name, place) => [name, times[cores * axes[1].values.length + step][place]])
+      .filter(([, ms]) => ms !== null)
+      .sort(([, one], [, other]) => one - other)
+      .map(([name, ms]) => {
+        const rate = Math.round((1e3 * sizes[axes[2].start]) / ms).toLocaleString("en");
+        return [marks.get(name) ?? "", name, three((ms * sizes[batch]) / sizes[axes[2].start]), "predicted", rate];
+      });
   };
-  for (const axis of axes) document.getElementById(axis.name).addEventListener("input", show);
+  const row = (texts) => {
+    const made = document.createElement("tr");
+    made.className = texts[0].includes("use") ? "best" : "plain";
+    texts.forEach((text, place) => {
+      made.insertCell().textContent = text;
+      made.cells[place].className = place === 2 || place === 4 ? "number" : "";
+    });
+    return made;
+  };
+  const show = () => {
+    const at = inputs.map((input) => Number(input.value));
+    const texts = axes.map((axis, place) => axis.values[at[place]]);
+    const isRest = axes.every((axis, place) => at[place] === axis.start);
+    axes.forEach((axis, place) => {
+      document.getElementById(`at-${axis.name}`).textContent = texts[place];
+      inputs[place].setAttribute("aria-valuetext", texts[place]);
+    });
+    const where = axes.map((axis, place) => `${axis.label}: ${texts[place]}`).join(", ");
+    document.getElementById("sliders-at").textContent = isRest ? "This machine, as in the table above:" : `Predicted for ${where}:`;
+    document.querySelector("#sliders-table tbody").replaceChildren(...(isRest ? rest : predicted(at)).map(row));
+  };
+  for (const input of inputs) input.addEventListener("input", show);
+  document.getElementById("reset").addEventListener("click", () => {
+    axes.forEach((axis, place) => (inputs[place].value = axis.start));
+    show();
+  });
+  sliders.hidden = false;
   show();
 }

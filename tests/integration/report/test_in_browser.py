@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,17 +14,17 @@ pytest.importorskip("playwright")
 from axe_core_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
-from audioaug.decide.what_if import grid
+from audioaug.decide.sliders import grid
 from audioaug.errors import printable
-from audioaug.records import MonitoredRun, Notice, Window
+from audioaug.records import MonitoredRun, Notice, Report, Window, read_record
 from audioaug.report import monitor
 from audioaug.report.parts import Line
 from audioaug.report.sounds import Example, Listening, rendered_sounds
-from audioaug.report.to_html import render
-from tests.helpers.planted_reports import planted_report
+from audioaug.report.to_html import SECTIONS, render
 from tests.unit.report.conftest import HOST
 from tests.unit.report.test_to_html import NAMES
 
+RECORDED = Path(__file__).parents[3] / "datasets/profiles/report_cpu_2_cores.json"
 CHROMIUM = shutil.which("chromium")
 PATIENCE_MS = 120_000
 """A limit against hanging only."""
@@ -67,7 +68,13 @@ def opened(browser, tmp_path):
 
 @pytest.fixture
 def report_page(opened, race):
-    return opened(render(race, grid(planted_report())))
+    return opened(render(race))
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """A real report, of which every section but the sounds is known."""
+    return replace(read_record(RECORDED, Report), what_if=("A sentence.",), date="2026-11-25T14:19:10+00:00")
 
 
 def windows(message=""):
@@ -112,21 +119,21 @@ def hostile_page(race, name):
             notices=(Notice(name, name),),
             what_if=(name,),
         ),
-        {"axes": [], "answers": [[name]]},
+        None,
         Listening((Line(name),), (Example(name, name, rendered_sounds({name: np.zeros((1, 8), np.float32)}, 8000)),)),
     )
 
 
 def column(page, header):
-    place = page.locator("#candidates thead th").all_inner_texts().index(header) + 1
-    candidates = page.locator(f"#candidates tbody tr:not([data-fixed]):visible td:nth-child({place})")
+    place = page.locator("#candidate-table thead th").all_inner_texts().index(header) + 1
+    candidates = page.locator(f"#candidate-table tbody tr:not([data-fixed]):visible td:nth-child({place})")
     return [text.strip() for text in candidates.all_inner_texts()]
 
 
 def sort_by(page, header):
-    place = page.locator("#candidates thead th").all_inner_texts().index(header) + 1
-    page.locator(f"#candidates th:nth-child({place}) button").click()
-    return page.locator(f"#candidates th:nth-child({place})")
+    place = page.locator("#candidate-table thead th").all_inner_texts().index(header) + 1
+    page.locator(f"#candidate-table th:nth-child({place}) button").click()
+    return page.locator(f"#candidate-table th:nth-child({place})")
 
 
 def test_the_table_sorts_with_the_keyboard_too(report_page):
@@ -166,32 +173,108 @@ def test_the_code_is_copied(report_page):
     assert copied.startswith("import audioaug\n\nplan = audioaug.Plan(cut=2")
 
 
-def test_sliders_show_pythons_predictions(report_page):
-    axes, answers = (grid(planted_report())[name] for name in ("axes", "answers"))
+def rows_of(page, table):
+    """The texts of all rows of a table, shown or not."""
+    return page.evaluate(
+        """(table) => [...document.querySelectorAll(`#${table} tbody tr:not([data-fixed])`)]
+            .map((row) => [...row.cells].map((cell) => cell.textContent.trim()))""",
+        table,
+    )
+
+
+def test_sliders_at_rest_equal_the_table(opened, recorded):
+    page = opened(render(recorded, grid(recorded)))
+    header = page.locator("#candidate-table thead th").all_inner_texts()
+    mark, name, predicted, measured, rate = (
+        header.index(text) for text in ("mark", "candidate", "predicted\nms", "measured\nms", "clips/s")
+    )
+    table = rows_of(page, "candidate-table")
+    assert len(table) == 36 and ["use", recorded.recommendation.name] in [[row[mark], row[name]] for row in table]
+    assert any(", 0 workers" in row[name] for row in table)
+    expected = []
+    for row in table:
+        time = (row[predicted], "predicted") if row[measured] == "-" else (row[measured], "measured")
+        expected.append([row[mark], row[name], *time, row[rate]])
+    assert rows_of(page, "sliders-table") == expected
+    page.locator("#step_ms").press("End")
+    assert rows_of(page, "sliders-table") != expected
+    page.locator("#reset").click()
+    assert rows_of(page, "sliders-table") == expected
+
+
+def test_sliders_show_pythons_predictions(opened, recorded):
+    found = grid(recorded)
+    axes, names = found["axes"], found["candidates"]
+    page = opened(render(recorded, found))
     places = list(product(*(range(len(axis["values"])) for axis in axes)))
-    shown = report_page.evaluate(
+    shown = page.evaluate(
         """([names, places]) => places.map((place) => {
             names.forEach((name, at) => { document.getElementById(name).value = place[at]; });
             document.getElementById(names[0]).dispatchEvent(new Event("input"));
-            return [...document.querySelectorAll("#what-if-answer li")].map((item) => item.textContent);
+            const rows = [...document.querySelectorAll("#sliders-table tbody tr")];
+            return rows.map((row) => [row.cells[1].textContent, row.cells[2].textContent, row.cells[3].textContent]);
         })""",
         [[axis["name"] for axis in axes], places],
     )
-    assert shown == answers and len({tuple(answer) for answer in answers}) > 100
+    assert len(shown) == 10 * 11 * 5
+    for (cores, step, batch), rows in zip(places, shown):
+        if (cores, step, batch) == tuple(axis["start"] for axis in axes):
+            continue
+        factor = int(axes[2]["values"][batch]) / recorded.workload.batch_size
+        times = {name: ms for name, ms in zip(names, found["times"][cores * 11 + step]) if ms is not None}
+        assert [name for name, *_ in rows] == sorted(times, key=times.get)
+        assert {how for *_, how in rows} == {"predicted"}
+        for name, ms, _ in rows:
+            assert float(ms.replace(",", "")) == pytest.approx(times[name] * factor, rel=0.006)
 
 
-def test_slider_moves_with_the_keyboard_and_announces_its_value(report_page):
-    slider, answer = report_page.locator("#cores"), report_page.locator("#what-if-answer")
+def test_slider_moves_with_the_keyboard_and_announces_its_value(opened, recorded):
+    page = opened(render(recorded, grid(recorded)))
+    slider, sentence = page.locator("#cores"), page.locator("#sliders-at")
+    assert sentence.inner_text() == "This machine, as in the table above:"
     slider.focus()
-    before, start = answer.inner_text(), report_page.locator("#at-cores").inner_text()
     slider.press("Home")
-    assert (
-        report_page.locator("#what-if-at")
-        .inner_text()
-        .startswith("Predicted for cores: 1, model step at batch size 32:")
-    )
-    assert report_page.locator("#at-cores").inner_text() == slider.get_attribute("aria-valuetext") == "1" != start
-    assert answer.inner_text() != before
+    assert sentence.inner_text().startswith("Predicted for cores: 1, model step at batch size 32: 56.0 ms, batch size")
+    assert page.locator("#at-cores").inner_text() == slider.get_attribute("aria-valuetext") == "1"
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_contents_lead_to_each_section_in_the_order_of_decisions(opened, recorded, width):
+    page = opened(render(recorded, grid(recorded)))
+    page.set_viewport_size({"width": width, "height": 800})
+    links = page.locator("nav a")
+    assert links.all_inner_texts() == list(SECTIONS.values())
+    tops = [page.locator("p.verdict").bounding_box()["y"], page.locator("nav").bounding_box()["y"]]
+    tops += [page.locator(f"h2#{id}").bounding_box()["y"] for id in SECTIONS]
+    assert tops == sorted(tops)
+    for place, id in enumerate(SECTIONS):
+        links.nth(place).click()
+        assert page.evaluate("location.hash") == f"#{id}"
+        assert 0 <= page.locator(f"#{id}").bounding_box()["y"] < 800
+
+
+def test_in_a_notebook_contents_stay_in_the_frame(opened, recorded):
+    page = opened(f"<!doctype html><html lang=en><title>notebook</title>{recorded._repr_html_()}</html>")
+    frame = page.frames[1]
+    frame.locator("nav a", has_text="Facts").click()
+    assert frame.url == "about:srcdoc#facts" and frame.evaluate("scrollY") > 0
+    assert "notebook" in page.title() and "#" not in page.url
+
+
+def test_an_id_leads_to_its_explanation(opened, recorded):
+    page = opened(render(recorded))
+    page.get_by_role("link", name=recorded.cause).click()
+    explanation = page.locator("dt:target + dd")
+    assert explanation.inner_text().startswith("A transform takes most of a worker's time.")
+    assert 0 <= explanation.bounding_box()["y"] < page.viewport_size["height"]
+
+
+def test_examples_are_closed_until_asked_for(opened, race):
+    sounds = rendered_sounds({"dry": np.zeros((1, 8000), np.float32)}, 8000)
+    page = opened(render(race, None, Listening((), (Example("clip", "Gain", sounds),))))
+    assert not page.locator("audio").is_visible()
+    page.locator("summary").press("Enter")
+    assert page.locator("audio").is_visible()
 
 
 def test_the_players_load_and_play_one_at_a_time(opened, race):
@@ -214,9 +297,14 @@ def test_the_players_load_and_play_one_at_a_time(opened, race):
     assert faults(page) == []
 
 
-@pytest.mark.parametrize("kind", ["report", "monitor"])
-def test_it_fits_and_everybody_can_read_it(opened, race, kind):
-    page = opened(render(race, grid(planted_report())) if kind == "report" else monitor_page())
+@pytest.mark.parametrize("kind", ["report", "recorded", "monitor"])
+def test_it_fits_and_is_accessible(opened, race, recorded, kind):
+    pages = {
+        "report": lambda: render(race),
+        "recorded": lambda: render(recorded, grid(recorded)),
+        "monitor": monitor_page,
+    }
+    page = opened(pages[kind]())
     for scheme, ground in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 27)")):
         page.emulate_media(color_scheme=scheme)
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground

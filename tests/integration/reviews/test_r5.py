@@ -208,6 +208,7 @@ def test_r5_09_listen_reports_shortened_clips(loaded: Any, seconds: int, cut: bo
     found = listen(loaded(f"dataset = [torch.ones(1, {16000 * seconds})] * 4\naugment = [ops.Gain(p=1.0)]\n"))
     assert found.examples
     assert ("s of clips of up to 9 s are played and compared." in found.lines[0].text) is cut
+    assert all((example.name.endswith(" of 9 s")) is cut for example in found.examples)
 
 
 def test_r5_12_a_loss_that_is_not_finite_is_seen(loaded: Any) -> None:

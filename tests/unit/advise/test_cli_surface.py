@@ -9,6 +9,7 @@ import pytest
 
 from audioaug.advise.__main__ import advise as command
 from audioaug.records import SHARED_FIELDS, Plan, Report, from_json, read_record, write_record
+from audioaug.report.sounds import NOT_SAVED
 from tests.helpers.planted_reports import EVERY_KNOB
 
 OPTIONS = {
@@ -61,7 +62,9 @@ def test_load_shows_a_report_without_measuring(advise, saved) -> None:
 
 def test_load_writes_requested_files(advise, saved, report, here) -> None:
     files = ("--json", "again.json", "--html", "page.html", "--markdown", "page.md", "--plan", "plan.json")
-    assert advise("--load", saved, *files).code == 0
+    ran = advise("--load", saved, *files)
+    assert ran.code == 0
+    assert ran.err.splitlines() == [f"note: {NOT_SAVED}"] and NOT_SAVED in (here / "page.html").read_text()
     assert read_record(here / "again.json", Report) == report
     assert "split at 1" in (here / "page.html").read_text() and "split at 1" in (here / "page.md").read_text()
     assert Plan.load(here / "plan.json") == Plan(cut=1, num_workers=2, chain_hash="hash")

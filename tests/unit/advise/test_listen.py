@@ -10,7 +10,16 @@ import torch
 
 from audioaug import ops
 from audioaug.advise import listen as listening
-from audioaug.advise.listen import AUDIO_BYTES, apart, by_new_transforms, listen, own_draws, size_that_fits
+from audioaug.advise.listen import (
+    AUDIO_BYTES,
+    apart,
+    by_new_transforms,
+    listen,
+    named,
+    on_device_where_possible,
+    own_draws,
+    size_that_fits,
+)
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain, Op
@@ -60,9 +69,10 @@ def test_containers_and_ops_that_were_not_applied(loaded: TrainingJob) -> None:
     assert found["Reverse"] == "not applied in these examples"
 
 
-def test_ops_that_only_run_in_workers_are_skipped(loaded: TrainingJob) -> None:
-    found = listen(target_of(loaded, ops.Mp3Compression(p=1.0), ops.Gain(p=1.0)))
-    assert verdicts(found) == {"Gain": "kept"} and "Mp3Compression, Gain" in found.examples[0].words
+def test_transforms_around_one_that_only_runs_in_workers_are_compared(loaded: TrainingJob) -> None:
+    found = listen(target_of(loaded, ops.Gain(p=1.0), ops.Mp3Compression(p=1.0), ops.PolarityInversion(p=1.0)))
+    assert verdicts(found) == {"Gain": "kept", "Mp3Compression": "runs only in workers", "PolarityInversion": "kept"}
+    assert "Gain, Mp3Compression, PolarityInversion" in found.examples[0].words
     alone = listen(target_of(loaded, ops.Mp3Compression(p=1.0)))
     assert "nothing to compare" in alone.lines[0].text and not alone.examples
 
@@ -73,9 +83,34 @@ def test_single_transforms_in_order_equal_the_chain() -> None:
     clips: Clips = [np.random.default_rng(row).normal(0, 0.1, (1, 900)).astype(np.float32) for row in range(5)]
     draws, found = chain.draw(range(5), seed=3), clips
     for place, op in enumerate(chain.ops):
-        found = on_cpu(Chain([op], RATE), found, RATE, own_draws(draws, place))
+        found = on_cpu(Chain([op], RATE), found, RATE, own_draws(draws, place, place + 1))
     for one_by_one, together in zip(found, on_cpu(chain, clips, RATE, draws)):
         np.testing.assert_array_equal(one_by_one, together)
+
+
+def test_as_much_as_possible_runs_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain([ops.Gain(), ops.LowPassFilter(), ops.Mp3Compression(), *[ops.PolarityInversion()] * 9], RATE)
+    clips: Clips = [np.random.default_rng(row).normal(0, 0.1, (1, 9000)).astype(np.float32) for row in range(3)]
+    draws, parts, right = chain.draw(range(3), seed=3), list[int](), listening.on_device
+
+    def counted(part: Chain, *given: Any, **more: Any) -> Clips:
+        parts.append(len(part))
+        return right(part, *given, **more)
+
+    monkeypatch.setattr(listening, "on_device", counted)
+    found = on_device_where_possible(chain, clips, draws, "cpu")
+    for built, reference in zip(found, on_cpu(chain, clips, RATE, draws)):
+        np.testing.assert_allclose(built, reference, atol=1e-3)
+    assert parts == [2, 9]
+
+
+def test_a_sound_that_equals_the_one_before_is_left_out() -> None:
+    dry, other = np.full((1, 8), 0.5, np.float32), np.full((1, 8), 0.4, np.float32)
+    assert list(named(dry, other, other + 2e-5)) == ["dry", "reference build = device build"]
+    assert list(named(dry, dry, other)) == ["dry = reference build", "device build"]
+    assert list(named(dry, dry, dry)) == ["dry = reference build = device build"]
+    assert list(named(dry, other, other + 1e-4)) == ["dry", "reference build", "device build"]
+    assert list(named(dry, other, other[:, :7])) == ["dry", "reference build", "device build"]
 
 
 class Partly:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from audioaug.decide.sliders import grid
 from audioaug.decide.what_if import crossovers, parse, what_if
 from audioaug.errors import UsageError
-from tests.helpers.planted_reports import CPU, crowding, planted_report
+from tests.helpers.planted_reports import CPU, crowding, planted_report, raced
 
 
 def test_values_are_read() -> None:
@@ -142,6 +143,21 @@ def test_predictions_for_other_machines_have_intervals() -> None:
         for line in what_if(planted_report(), {"cores": 4.0})
     ]
     assert found and all(float(it[2]) < float(it[1]) < float(it[3]) for it in found)
+
+
+@pytest.mark.parametrize("values", [{"cores": 8.0}, {"cores": 32.0}, {"step_ms": 20.0}, {"batch_size": 32.0}])
+def test_sentences_equal_the_sliders_and_here_the_measurements(values) -> None:
+    names = ("all in the loader, 1 worker", "all on the device, 1 worker")
+    report = replace(planted_report(), candidates=(raced(3, 1, 32.0), raced(0, 1, 17.0)))
+    found = grid(report)
+    texts = {"cores": f"{values.get('cores', 8):g}", "step_ms": f"{values.get('step_ms', 10.0):.1f} ms"}
+    cores, step = (axis["values"].index(texts[axis["name"]]) for axis in found["axes"][:2])
+    times = dict(zip(found["candidates"], found["times"][cores * len(found["axes"][1]["values"]) + step], strict=True))
+    said = dict(re.search(r"= [\d.]+, (.*) would take ([\d.]+) ms", line).groups() for line in what_if(report, values))
+    both = [name for name in said if times.get(name) is not None]
+    assert both and all(float(said[name]) == pytest.approx(times[name], rel=0.006) for name in both)
+    if texts == {"cores": "8", "step_ms": "10.0 ms"}:
+        assert [times[name] for name in names] == [32.0, 17.0]
 
 
 def test_a_loader_that_never_keeps_up() -> None:

@@ -18,7 +18,7 @@ from audioaug.records import (
     to_json,
 )
 from audioaug.report import candidates, charts, costs, snippet
-from audioaug.report.page import evidence, headline_parts, page, price_lines, trust_parts
+from audioaug.report.page import cause_parts, evidence, headline_parts, page, price_lines, trust_parts
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
 from tests.helpers.planted_reports import EVERY_KNOB
 
@@ -215,10 +215,11 @@ def test_contention_compares_both_sides_with_what_they_take_alone(race):
 
 
 def test_a_chart_has_its_target_and_its_values_from_the_top():
-    chart = charts.time_chart("CPU", "70 %", [0.0, 5.0, 10.0], [0.0, None, 2.0], [5.0], "", (0.6, 0.8))
+    chart = charts.time_chart("CPU", "70 %", [0.0, 5.0, 10.0], [0.0, None, 2.0], [5.0], "", (0.6, 0.8), "100 %")
     assert chart.band == pytest.approx((0.2 * charts.HEIGHT, 0.2 * charts.HEIGHT))  # its top and its height
     assert chart.lines == (f"0.0,{charts.HEIGHT} 0.0,{charts.HEIGHT}", "480.0,0.0 480.0,0.0")
     assert chart.moves == (240.0,)
+    assert (chart.full, chart.ticks) == ("100 %", ("0 us", "5.0 s", "10 s"))
 
 
 @pytest.mark.parametrize("width", [20, 71, 200])
@@ -274,9 +275,10 @@ def test_no_snippet_without_a_change(early_exit, interrupted):
     assert snippet.snippet_parts(early_exit) == snippet.snippet_parts(interrupted) == ()
 
 
-def test_the_second_line_is_the_cause_in_words(race, early_exit, bare):
-    assert headline_parts(race)[1] == Line(race.recommendation.because, aside="augment_cpu_bound")
-    assert headline_parts(early_exit)[1] == Line("The model takes 99 % of each step.", aside="model_bound")
+def test_the_cause_is_in_words(race, early_exit, bare):
+    assert cause_parts(race) == (Line(race.recommendation.because, aside="augment_cpu_bound"),)
+    assert cause_parts(early_exit) == (Line("The model takes 99 % of each step.", aside="model_bound"),)
+    assert cause_parts(bare) == ()
     assert [part.kind for part in headline_parts(bare)] == ["verdict", "warning"]
 
 

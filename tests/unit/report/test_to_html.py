@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from audioaug.decide.what_if import grid, what_if
 from audioaug.errors import printable
 from audioaug.records import MonitoredRun, Notice, Window
 from audioaug.report import monitor
@@ -18,8 +17,7 @@ from audioaug.report.charts import candidate_axis
 from audioaug.report.parts import Line
 from audioaug.report.sounds import Example, Listening, rendered_sounds
 from audioaug.report.templating import page_from
-from audioaug.report.to_html import CHART, chart_row, render, with_chart
-from tests.helpers.planted_reports import planted_report
+from audioaug.report.to_html import CHART, SECTIONS, chart_row, render, with_chart
 from tests.unit.report.conftest import HOST, candidate
 
 VOID = {"meta", "br", "input", "link", "img"}
@@ -79,7 +77,8 @@ def assert_safe(page, scripts):
     """Check that there is only our script, no external content, and no handler in an attribute."""
     parsed = outline(page)
     assert parsed.seen.count("script") == scripts and not {"link", "iframe", "object", "form"} & set(parsed.seen)
-    assert not [name for _, name, _ in parsed.attributes if name.startswith("on") or name in ("style", "href")]
+    assert not [name for _, name, _ in parsed.attributes if name.startswith("on") or name == "style"]
+    assert all(re.fullmatch(r"#[\w-]+", value) for _, name, value in parsed.attributes if name == "href")
     addresses = [value for _, name, value in parsed.attributes if name == "src"]
     assert all(re.fullmatch("data:(audio/flac|image/png);base64,[A-Za-z0-9+/=]+", address) for address in addresses)
     for address in addresses:
@@ -97,6 +96,7 @@ def test_the_check_detects_foreign_content():
         "<script>1</script>",
         "<p onclick=x></p>",
         "<p style=x></p>",
+        "<a href=x></a>",
         "<p>http://x</p>",
         "<iframe></iframe>",
         "<img src=x>",
@@ -120,13 +120,13 @@ def test_hostile_names_are_text(race, name):
         notices=(Notice(name, name),),
         what_if=(name,),
     )
-    page = render(report, {"axes": [], "answers": [[name]]})
+    page = render(report, {"axes": [], "candidates": [name], "times": []})
     assert_safe(page, scripts=2)  # the table of the panel is the second
     shown = " ".join(printable(name).split())
     assert text_of(page).count(shown) >= 8
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page.replace("\n", ""))
     table = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1]
-    assert json.loads(table)["answers"] == [[name]]
+    assert json.loads(table)["candidates"] == [name]
 
 
 def test_names_are_shown_as_they_are(hostile):
@@ -144,8 +144,8 @@ def test_the_verdict_comes_first_and_the_numbers_follow(race):
     places = [
         shown.index(words)
         for words in (
-            race.recommendation.because,
             "today : 284 ms = model 38.0 ms + waiting 246 ms",
+            race.recommendation.because,
             "plan = audioaug.Plan(cut=2, num_workers=4",
             "40.1 (39.8 .. 40.4)",
             "cut at 2: what is above runs in the workers",
@@ -177,7 +177,7 @@ def test_examples_can_be_listened_to_and_are_as_safe(race):
     page = render(race, None, Listening((Line(NAMES[2]),), (Example(NAMES[1], NAMES[2], sounds),)))
     assert_safe(page, scripts=1)
     assert page.count("<audio") == page.count("<img") == 2 and "spectrogram of dry: 0.1 s, 0 to 4 kHz" in page
-    assert NAMES[1] in text_of(page) and NAMES[0] in text_of(page) and "<h2>Listen" not in render(race)
+    assert NAMES[1] in text_of(page) and NAMES[0] in text_of(page) and "<details" not in render(race)
 
 
 def test_thousands_of_candidates_stay_under_3_mb(race):
@@ -185,28 +185,46 @@ def test_thousands_of_candidates_stay_under_3_mb(race):
     assert 1_000_000 < len(render(replace(race, candidates=many)).encode()) < 3_000_000
 
 
-def test_the_panel_shows_pythons_predictions():
-    report = planted_report()
-    panel = grid(report)
-    axes = panel["axes"]
-    assert json.loads(json.dumps(panel))["answers"] == panel["answers"]
-    texts = [axis["values"] for axis in axes]
-    for cores, step, batch in ((0, 0, 0), (4, 5, 2), (9, 10, 4), (3, 7, 1)):
-        place = (cores * len(texts[1]) + step) * len(texts[2]) + batch
-        size = int(texts[2][batch])
-        step_ms = float(texts[1][step].removesuffix(" ms").replace(",", "")) * size / report.workload.batch_size
-        lines = what_if(report, {"cores": float(texts[0][cores]), "step_ms": step_ms, "batch_size": size})
-        assert len(panel["answers"][place]) == len(lines) == 3
-        for answer, line in zip(panel["answers"][place], lines):
-            name, ms = re.fullmatch(r"(.*): ([\d.,]+) ms a step, .*", answer).groups()
-            assert f"{name} would take" in line
-            reported = float(re.search(r"take ([\d.,]+) ms", line)[1].replace(",", ""))
-            assert float(ms.replace(",", "")) == pytest.approx(reported, rel=0.01)
-    assert [axis["values"][axis["start"]] for axis in axes] == ["8", "10.0 ms", "32"]
+def test_sliders_at_rest_are_the_table(race):
+    panel = {"axes": [], "candidates": [], "times": []}
+    page = render(race, panel)
+    table = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])
+    name = race.recommendation.name
+    assert table["rest"][0] == ["use", name, "40.1 (39.8 .. 40.4)", "measured", "1,596"]
+    names = [name for _, name, *_ in table["rest"]]
+    assert len(names) == 14 and "today" in {mark for mark, *_ in table["rest"]}
+    assert [how for *_, how, _ in table["rest"]] == ["measured"] * 5 + ["predicted"] * 9
+    assert "sliders" not in render(race).partition("<main>")[2].partition("</main>")[0]
 
 
-def test_without_stages_there_is_no_panel(bare):
-    assert grid(bare) is None and "what-if" not in text_of(render(bare, grid(bare)))
+def test_ids_link_to_their_explanations(race):
+    page = render(race)
+    assert '<a href="#id-augment_cpu_bound">augment_cpu_bound</a>' in page
+    for id in ("augment_cpu_bound", "thread_oversubscription", "cpu_only_transform"):
+        assert page.count(f'id="id-{id}"') == 1
+    assert "A transform takes most of a worker's time. Take the plan that the report recommends" in text_of(page)
+    assert "id-page_faults" not in page
+    unknown = render(replace(race, cause="of_a_later_version"))
+    assert "of_a_later_version" in text_of(unknown) and "#id-of_a_later_version" not in unknown
+
+
+def test_contents_lead_to_the_sections_in_their_order(race, bare):
+    for report, last in ((race, "facts"), (bare, "facts")):
+        page = render(report)
+        contents = re.findall(r'<li><a href="#(.*?)">', page)
+        assert contents == re.findall(r'<h2 id="(.*?)">', page) and contents[-1] == last
+    assert re.findall(r'<li><a href="#(.*?)">', render(replace(race, what_if=("Faster.",)))) == list(SECTIONS)
+
+
+def test_title_is_short_and_has_the_date(race):
+    page = render(replace(race, date="2026-11-25T14:19:10+00:00"))
+    assert "<title>mymodel.py:Wav2Small: audioaug report</title>" in page
+    assert "audioaug report, 2026-11-25 14:19:10 UTC" in text_of(page)
+    assert "UTC" not in render(race)
+
+
+def test_a_page_without_sounds_says_why(race):
+    assert "No examples to listen to: they are made at the end of a run with --html" in text_of(render(race))
 
 
 def test_a_monitored_run_is_as_safe():
@@ -228,7 +246,15 @@ def test_a_monitored_run_states_how_often_its_targets_were_met():
     assert "throughput , at the end 820 clips/s, 103 % of the ceiling target 95 % to 100 %, met in 25 % of" in page
     free = monitor.render(MonitoredRun(HOST), [replace(it, ceiling_share=None) for it in (slow, fast)])
     assert "throughput , at the end 820 clips/s" in text_of(free) and "ceiling" not in text_of(free)
-    assert "0.0,15.8 480.0,0.0" in free  # to the scale of the fastest
+    assert "0.0,15.8 480.0,0.0" in free and "820 clips/s 0" in text_of(free)  # to the scale of the fastest
+
+
+def test_charts_have_axes_with_units():
+    seen = [Window(60.0 * n, n, 1, 50.0, 10.0, 640.0, 0.9, 2.0, 50.0, vram_bytes=1 << 33) for n in range(1, 4)]
+    page = text_of(monitor.render(MonitoredRun(HOST, ceiling_ms=40.0, capacity=8), seen))
+    for full in ("100 %", "the ceiling", "80.0 GiB", "8 ready"):
+        assert f" {full} 0 60 s 2 min 0 s 3 min 0 s" in page
+    assert " 100 % 0 60 s throughput" in text_of(monitor.render(MonitoredRun(HOST, ceiling_ms=40.0), seen[:1]))
 
 
 def test_a_phase_begins_where_the_last_one_ended():

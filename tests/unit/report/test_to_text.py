@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,12 @@ def test_report_contains_the_essential_facts(race):
         "dataset from the bundled demo data",
     ):
         assert sentence in text
+
+
+def test_the_date_is_among_the_facts(race):
+    dated = replace(race, date="2026-11-25T14:19:10+00:00")
+    assert "date      2026-11-25 14:19:10 UTC\nmachine   NVIDIA" in render(dated)
+    assert "UTC" not in render(race)  # a report of an earlier version has none
 
 
 def test_renderers_load_rich_only_when_they_render():
