@@ -14,7 +14,7 @@ from audioaug.measure.cgroup import throttled_seconds
 from audioaug.measure.clock import Clock
 from audioaug.measure.host import allowed_cores
 from audioaug.measure.repeat import rounds
-from audioaug.measure.usage import cpu_seconds
+from audioaug.measure.usage import cpu_seconds, cpu_seconds_of_ranks, own_processes
 from audioaug.units import Seconds
 
 
@@ -37,7 +37,8 @@ class Interference:
 class Watch:
     """Compare system counters between construction and ``interference``, without a thread.
 
-    Covers the cores in this process's affinity. The CPU time of its own processes, ended ones included, is subtracted.
+    Covers the cores in this process's affinity. The CPU time of its own processes and of the other ranks, ended ones
+    included, is subtracted.
     The kernel counts in hundredths of a second, so use it for a second or more.
     """
 
@@ -74,7 +75,7 @@ class Watch:
         busy = sum(it.user + it.system + getattr(it, "nice", 0.0) + getattr(it, "softirq", 0.0) for it in ours)
         stolen = sum(getattr(it, "steal", 0.0) for it in ours)
         ended = os.times()
-        used = cpu_seconds() + ended.children_user + ended.children_system
+        used = cpu_seconds() + ended.children_user + ended.children_system + cpu_seconds_of_ranks()
         return self._clock.now(), busy, stolen, used, _all_delayed_seconds(), throttled_seconds(), _swapped_in()
 
 
@@ -91,7 +92,7 @@ def delayed_seconds(root: Path = Path("/")) -> float:
 def _all_delayed_seconds() -> float:
     """Return how long the threads of this process and its children were runnable without a core (Linux)."""
     total = 0.0
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+    for process in own_processes():
         for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
             with suppress(OSError, ValueError, IndexError):  # the process has ended
                 total += int(file.read_text().split()[1]) / 1e9

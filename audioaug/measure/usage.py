@@ -13,6 +13,9 @@ import torch
 from audioaug.measure.cgroup import memory_limit
 from audioaug.units import Seconds
 
+other_ranks: set[int] = set()
+"""Process ids of the other ranks while rank 0 leads them: their usage counts neither as ours nor as foreign."""
+
 
 @dataclass(frozen=True)
 class UsageSample:
@@ -33,7 +36,7 @@ class UsageSample:
 
 def cpu_seconds(children: bool = True) -> Seconds:
     """Return the CPU seconds (user and system) of this process and its live children so far."""
-    return sum(_cpu_seconds(_family() if children else [psutil.Process()]).values())
+    return sum(_cpu_seconds(own_processes() if children else [psutil.Process()]).values())
 
 
 def peak_vram(work: Callable[[], object], device: torch.device) -> int | None:
@@ -73,7 +76,7 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 def sample(device: torch.device) -> UsageSample:
     """Sample the machine's usage once."""
-    family, ram = _family(), 0
+    family, ram = own_processes(), 0
     for process in family:
         with suppress(psutil.Error):
             ram += process.memory_info().rss
@@ -103,9 +106,30 @@ def _ram_percent() -> float:
     return 100.0 * (1.0 - free / total)
 
 
-def _family() -> list[psutil.Process]:
+def cpu_seconds_of_ranks() -> Seconds:
+    """Return the CPU seconds of the other ranks and their workers so far, those that have ended included."""
+    total = 0.0
+    for rank in other_ranks:
+        with suppress(psutil.Error):
+            process = psutil.Process(rank)
+            times = process.cpu_times()
+            total += times.children_user + times.children_system + sum(_cpu_seconds(_with_children(process)).values())
+    return total
+
+
+def own_processes() -> list[psutil.Process]:
+    """Return this process and its children, without other ranks that it has started."""
     this = psutil.Process()
-    return [this, *this.children(recursive=True)]
+    if not other_ranks:
+        return _with_children(this)
+    own = [child for child in this.children() if child.pid not in other_ranks]
+    return [this, *(each for child in own for each in _with_children(child))]
+
+
+def _with_children(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return [process, *process.children(recursive=True)]
+    return []
 
 
 def _shm_used() -> int | None:

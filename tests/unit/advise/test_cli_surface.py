@@ -22,6 +22,7 @@ OPTIONS = {
     "--audio-key": "KEY",
     "--device": None,
     "--workers": None,
+    "--ranks": None,
     "--precision": None,
     "--budget": None,
     "--quick": None,
