@@ -57,7 +57,8 @@ Record = TypeVar("Record")
 class HostFacts:
     """The machine, and what this process may use of it.
 
-    ``usable_cores``: cores that it may use; ``effective_cores``: their measured throughput relative to one core.
+    ``local_ranks``: processes that train together on it, of which this is one. ``usable_cores``: cores that each of
+    them may use; ``effective_cores``: their measured throughput relative to one core.
     """
 
     platform: str
@@ -487,7 +488,8 @@ class Plan:
             a worker; ops without a batched build, and those before them, run clip by clip).
         device_engine: ``"batched"`` (our ops), ``"torch-audiomentations"``, ``"cuda_graph"`` (our ops, replayed as CUDA
             graphs) or ``"torch_compile"`` (our ops, by ``torch.compile``).
-        num_workers: DataLoader workers; 0 loads in the training process.
+        num_workers: DataLoader workers; 0 loads in the training process. Several ranks (processes that train together)
+            on one machine share them.
         prefetch_factor: batches that each worker prefetches; ``None`` is torch's default (2).
         pin_memory: copy batches through pinned memory; ``None`` does so on CUDA. Other devices never use it.
         threads: torch threads of the training process while the Loader is iterated; ``None`` leaves them unchanged.
@@ -541,9 +543,13 @@ SHARED_FIELDS = tuple(field.name for field in fields(Plan) if field.name in {fie
 """The fields that a plan and a candidate have in common."""
 
 
-def plan_of(candidate: Candidate, chain_hash: str = "", precision: Precision = "fp32") -> Plan:
-    """Return the plan of a candidate for this chain."""
+def plan_of(candidate: Candidate, chain_hash: str = "", precision: Precision = "fp32", ranks: int = 1) -> Plan:
+    """Return the plan of a candidate for this chain.
+
+    A candidate has the workers of one rank, a plan those of all ranks of a machine.
+    """
     knobs = {name: getattr(candidate, name) for name in SHARED_FIELDS}
+    knobs["num_workers"] *= ranks
     return Plan(**knobs, chain_hash=chain_hash, precision=precision)
 
 
@@ -601,7 +607,7 @@ class Report:
     @property
     def plan(self) -> Plan:
         """The recommended plan, for ``audioaug.Loader``; raise ``UsageError`` if the run did not finish."""
-        return plan_of(self.best, self.chain.hash, self.workload.precision)
+        return plan_of(self.best, self.chain.hash, self.workload.precision, self.host.local_ranks)
 
     def save(self, path: str | Path) -> None:
         """Write this report as JSON."""

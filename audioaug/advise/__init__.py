@@ -53,6 +53,9 @@ def recommend(
     A copy of the model is trained (and of its optimizer), so yours does not change, and the random generators of
     Python, numpy and torch are restored. Where workers are not forked, call it under ``if __name__ == "__main__":``.
 
+    In a script that torchrun starts, call it in every process: all of them train at the same time, only the first shows
+    its progress, and each returns the same report, for which numbers of workers are per rank.
+
     Args:
         model: what to train, or a function that builds it.
         chain: the augmentation: a ``Chain``, ops, or transforms of audiomentations. Default: a demo chain for speech.
@@ -63,7 +66,7 @@ def recommend(
         collate_fn: as in torch's DataLoader.
         targets: label transforms, as in ``Loader``.
         batch_size: examples in a batch. Default: 32.
-        num_workers: the workers that you use today. Default: 0.
+        num_workers: the workers that you use today, in each process. Default: 0.
         sample_rate: of the audio, in Hz; needed if ``chain`` has none.
         clip_seconds: length of the clips of a folder or manifest, in seconds. Default: 1.
         audio_key: key or position of the audio in an example; detected by default.
@@ -86,14 +89,17 @@ def recommend(
         ModelFileError: the model cannot be copied, built or trained.
         ChainError, DataError: the augmentation or the dataset is invalid.
         UsageError: an argument is out of range.
-        MeasurementError: a measurement failed.
+        MeasurementError: a measurement failed, or another process has ended or not called this.
     """
-    from audioaug.advise.progress import Progress
+    from audioaug.advise.progress import Progress, checks
     from audioaug.advise.settings import ARGUMENTS, Settings, build_job, copy_model, preserve_random_state
     from audioaug.advise.survey import Options, Survey
+    from audioaug.advise.training_job import TrainingJob, led_by
     from audioaug.advise.variants import parse_also
     from audioaug.engine import check_plan
     from audioaug.loader.prefetch import as_device
+    from audioaug.measure.lockstep import following, leading
+    from audioaug.measure.ranks import device_of_rank, local_rank
     from audioaug.process import Interrupt
     from audioaug.records import Plan, Precision
 
@@ -125,12 +131,29 @@ def recommend(
         "pad": pad,
         "lengths": lengths,
     }
-    with preserve_random_state(), Interrupt() as interrupt, Progress(interrupt.check, quiet=not progress) as shown:
+
+    def build() -> TrainingJob:
         copied, settings["optimizer"] = copy_model(model, optimizer)
-        job = build_job(Settings([(ARGUMENTS, settings)]), lambda: copied, as_device(device), precision)
-        if verify is not None:
-            check_plan(job.chain, verify)
-        return Survey(job, options, shown, lambda report: None).run()
+        chosen = as_device(device_of_rank(device))
+        return build_job(Settings([(ARGUMENTS, settings)]), lambda: copied, chosen, precision)
+
+    with preserve_random_state():
+        if local_rank():
+            with following() as follower:
+                followed: Report = follower.follow(build())
+                return followed
+        with (
+            leading() as leader,
+            Interrupt() as interrupt,
+            Progress(checks(interrupt, leader), quiet=not progress) as shown,
+        ):
+            job = led_by(leader, build())
+            if verify is not None:
+                check_plan(job.chain, verify)
+            report = Survey(job, options, shown, lambda report: None).run()
+            if leader is not None:
+                leader.end(report)
+            return report
 
 
 def _budget(seconds: float | None, usual: float) -> float:

@@ -1,9 +1,10 @@
-"""The command line of the advisor: progress on stderr, the report on stdout.
+"""The command line of the advisor: progress on stderr, the report on stdout, both from rank 0 only.
 
 Exit codes: 0 a recommendation was made; 1 a measurement failed; 2 wrong usage; 130 interrupted.
 """
 
 import os
+import signal
 import sys
 import typing
 import warnings
@@ -20,8 +21,10 @@ from audioaug.records import Plan, Precision, Report, read_record, to_json
 
 if TYPE_CHECKING:
     from audioaug.advise.progress import Outputs
+    from audioaug.advise.training_job import TrainingJob
 
 PRECISIONS = typing.get_args(Precision)
+MOST_RANKS = 64
 LISTENING_SECONDS = 3.0
 NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "audio_key", "precision"
 """The options that determine what is trained."""
@@ -38,6 +41,12 @@ NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seco
 @click.option("--audio-key", metavar="KEY", help="Key or position of the audio in an example.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--workers", default="auto", show_default=True, help="Worker counts to consider, such as 0,2,4.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(1, MOST_RANKS),
+    help="Train with this many processes of this machine at the same time, as torchrun does. Numbers of workers, in "
+    "--workers and in the report, are per rank; a plan's num_workers counts those of all ranks.",
+)
 @click.option(
     "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="Precision to train with."
 )
@@ -66,7 +75,10 @@ NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seco
 @click.option("--plan", metavar="FILE", help="Write the recommended plan, for audioaug.Loader.")
 @click.option("--load", metavar="FILE", help="Show the JSON of an earlier run instead of measuring.")
 def advise(**options: Any) -> None:
-    """Find where your augmentation should run, and with how many workers, by measuring your training step."""
+    """Find where your augmentation should run, and with how many workers, by measuring your training step.
+
+    With several GPUs, start it as you start your training, by torchrun, or with --ranks.
+    """
     if options["load"]:
         report = read_record(options["load"], Report)
         outputs = _outputs(options)
@@ -79,7 +91,7 @@ def advise(**options: Any) -> None:
     if not options["model"]:
         raise UsageError("Missing option --model.", "Give a Python file that defines a model: --model FILE.py.")
     try:
-        _measure(options)
+        _follow(options) if _local_rank() else _measure(options)
     except KeyboardInterrupt:
         raise click.Abort("partial results are in the output files, if any were requested") from None
 
@@ -103,13 +115,13 @@ def show(report: Report, json: str | None = None) -> None:
 
 def _measure(options: dict[str, Any]) -> None:
     """Run the survey and write its results, also when interrupted. Only the report goes to stdout."""
-    from audioaug.advise.model_file import load_training_job
-    from audioaug.advise.progress import Progress, printed_to_stderr
+    from audioaug.advise.progress import Progress, checks, printed_to_stderr
     from audioaug.advise.survey import Options, Survey
+    from audioaug.advise.training_job import led_by
     from audioaug.advise.variants import parse_also
     from audioaug.decide.what_if import parse
     from audioaug.engine import check_plan
-    from audioaug.loader.prefetch import as_device
+    from audioaug.measure.lockstep import leading
     from audioaug.process import Interrupt
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
@@ -120,24 +132,67 @@ def _measure(options: dict[str, Any]) -> None:
     usual = VERIFY_BUDGET if options["verify"] else QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET
     budget = options["budget"] or usual
     verify = Plan.load(options["verify"]) if options["verify"] else None
-    named = {name: options[name] for name in NAMED}
-    warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
-    warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
-    with printed_to_stderr():
-        job = load_training_job(options["model"], as_device(options["device"]), **named)
+    _ignore_warnings()
+    with printed_to_stderr(), leading(options["ranks"], _arguments_of_rank(options)) as leader:
+        job = led_by(leader, _job(options))
         for notice in job.notices:  # early: they may explain why the run fails
             click.echo(f"note: {notice.text}", err=True)
         if verify is not None:
             check_plan(job.chain, verify)
-        with Interrupt() as interrupt, Progress(interrupt.check) as progress:
+        with Interrupt() as interrupt, Progress(checks(interrupt, leader)) as progress:
             survey = Survey(job, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
             report = survey.run()
+            if leader is not None:
+                leader.end(report)
             if outputs.has_page:
                 from audioaug.advise.listen import listen  # imports that take a second, only needed for a page
 
                 with progress.stage("examples to listen to", LISTENING_SECONDS):
                     outputs.listening = listen(job)
     _conclude(report, outputs, options)
+
+
+def _follow(options: dict[str, Any]) -> None:
+    """Train as rank 0 does, and print nothing."""
+    from audioaug.measure.lockstep import following
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends the others
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):
+        os.dup2(nowhere, output)
+    with following() as follower:
+        follower.follow(_job(options))
+
+
+def _local_rank() -> int:
+    """Return which of this machine's ranks this is, without importing torch if it is alone."""
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        return 0
+    from audioaug.measure.ranks import local_rank
+
+    return local_rank()
+
+
+def _job(options: dict[str, Any]) -> "TrainingJob":
+    from audioaug.advise.model_file import load_training_job
+    from audioaug.loader.prefetch import as_device
+    from audioaug.measure.ranks import device_of_rank
+
+    named = {name: options[name] for name in NAMED}
+    return load_training_job(options["model"], as_device(device_of_rank(options["device"])), **named)
+
+
+def _arguments_of_rank(options: dict[str, Any]) -> list[str]:
+    """Return the command line of another rank: the options that determine what is trained."""
+    given = {f"--{name.replace('_', '-')}": options[name] for name in ("model", "device", *NAMED)}
+    flags = [name for name, value in given.items() if value is True]
+    values = [f"{name}={value}" for name, value in given.items() if value not in (None, True, False)]
+    return ["audioaug.advise", *flags, *values]
+
+
+def _ignore_warnings() -> None:
+    warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius")
+    warnings.filterwarnings("ignore", message="This DataLoader will create", module="torch")
 
 
 def _outputs(options: dict[str, Any]) -> "Outputs":

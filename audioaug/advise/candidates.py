@@ -3,10 +3,10 @@
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import IterableDataset
 
@@ -21,8 +21,10 @@ from audioaug.loader import Loader
 from audioaug.loader.examples import get_wave, is_encoded
 from audioaug.loader.pickling import WorkerBatch, why_not_picklable
 from audioaug.loader.prefetch import tensors
+from audioaug.loader.processes import local_size, share_of
 from audioaug.loader.sampling import is_stream
 from audioaug.measure import clock_for, files_open, free_shared_memory
+from audioaug.measure.ranks import local_rank
 from audioaug.measure.repeat import rounds
 from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFacts, Notice, Plan, plan_of
 from audioaug.units import Seconds, plural
@@ -103,7 +105,7 @@ CACHED, FEW_CACHED = 8, 4
 class EndlessBatches:
     """Shuffled batches of indices without end, so that no end of an epoch is timed.
 
-    A large dataset is sampled: its files are then in the page cache for all candidates.
+    A large dataset is sampled: its files are then in the page cache for all candidates. Ranks have different batches.
     """
 
     def __init__(self, size: int, batch_size: int, seed: int = 0) -> None:
@@ -113,7 +115,7 @@ class EndlessBatches:
         return 10**9
 
     def __iter__(self) -> Iterator[list[int]]:
-        draw, pending = random.Random(self.seed), list[int]()
+        draw, pending = random.Random(self.seed + local_rank()), list[int]()
         while True:
             while len(pending) < self.batch_size:
                 pending += draw.sample(self.pool, len(self.pool))
@@ -144,13 +146,13 @@ class RaceBatches(EndlessBatches):
     def _of_round(self, number: int) -> Iterator[list[int]]:
         if self.cached:
             return itertools.cycle(itertools.islice(super().__iter__(), self.cached))
-        draw = random.Random(f"{self.seed} {number}")
+        draw = random.Random(f"{self.seed + local_rank()} {number}")
         return (draw.choices(self.pool, k=self.batch_size) for _ in itertools.count())
 
 
 def candidate_of(plan: Plan, chain: Chain) -> Candidate:
     """Return the candidate that a plan for this chain describes."""
-    knobs = {name: getattr(plan, name) for name in SHARED_FIELDS}
+    knobs = {name: getattr(plan, name) for name in SHARED_FIELDS} | {"num_workers": share_of(plan.num_workers)}
     return Candidate(placement_of(plan.cut, len(chain)), **knobs)
 
 
@@ -167,24 +169,36 @@ def open_loader(job: TrainingJob, candidate: Candidate, batches: Iterable[list[i
     A stream keeps its own order and restarts when it ends.
     """
     if job.is_stream:
-        return _loader(job, candidate, Restarting(job.dataset), batch_size=job.batch_size)
-    batches = EndlessBatches(len(job.dataset), job.batch_size) if batches is None else batches
-    return _loader(job, candidate, job.dataset, batch_sampler=batches)
+        loader = _loader(job, candidate, Restarting(job.dataset), batch_size=job.batch_size)
+    else:
+        endless = EndlessBatches(len(job.dataset), job.batch_size) if batches is None else batches
+        loader = _loader(job, candidate, job.dataset, batch_sampler=endless)
+    return _led(job, loader, open_loader, candidate, batches)
 
 
 def open_brief_loader(job: TrainingJob, candidate: Candidate) -> Loader:
     """Return a Loader whose epochs have one batch for each worker."""
     if job.is_stream:
-        return _loader(job, candidate, Restarting(job.dataset, job.batch_size), batch_size=job.batch_size)
-    indices = sample_indices(len(job.dataset), job.batch_size)
-    return _loader(job, candidate, job.dataset, batch_sampler=[indices for _ in range(candidate.num_workers)])
+        loader = _loader(job, candidate, Restarting(job.dataset, job.batch_size), batch_size=job.batch_size)
+    else:
+        indices = sample_indices(len(job.dataset), job.batch_size)
+        loader = _loader(job, candidate, job.dataset, batch_sampler=[indices for _ in range(candidate.num_workers)])
+    return _led(job, loader, open_brief_loader, candidate)
+
+
+def _led(job: TrainingJob, loader: Loader, function: Callable[..., Loader], *arguments: Any) -> Loader:
+    """Let the other ranks, if there are any, open and use loaders of their own in the same way."""
+    if job.leader is None:
+        return loader
+    changes = {"batch_size": job.batch_size, "precision": job.precision}
+    return cast(Loader, job.leader.loader(loader, job.wave_of, function, arguments, changes))
 
 
 def _loader(job: TrainingJob, candidate: Candidate, dataset: Any, **order: Any) -> Loader:
     return Loader(
         dataset,
         job.chain,
-        plan_of(candidate, job.chain.hash, job.precision),
+        plan_of(candidate, job.chain.hash, job.precision, local_size()),
         device=job.device,
         collate_fn=job.collate_fn,
         pad=job.pad,

@@ -10,6 +10,8 @@ from typing import Any
 
 from audioaug.decide.sliders import grid
 from audioaug.errors import AudioaugWarning
+from audioaug.measure.lockstep import Leader
+from audioaug.process import Interrupt
 from audioaug.records import Plan, Report, to_json
 from audioaug.report import to_html, to_markdown
 from audioaug.report.sounds import Listening
@@ -122,6 +124,18 @@ def printed_to_stderr() -> Iterator[None]:
     sys.stdout.flush()
     with redirect_stdout(sys.stderr), _file_descriptor(1, replacement=2):
         yield
+
+
+def checks(interrupt: Interrupt, leader: Leader | None) -> Callable[[], None]:
+    """Return a check that raises ``KeyboardInterrupt`` after Ctrl-C, and an error if another rank has ended."""
+    if leader is None:
+        return interrupt.check
+
+    def check() -> None:
+        interrupt.check()
+        leader.check()
+
+    return check
 
 
 @contextmanager

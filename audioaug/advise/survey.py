@@ -437,8 +437,8 @@ class Survey:
 
     def _verify(self, plan: Plan) -> Report:
         """Race a plan against today's configuration only; raise ``MeasurementError`` if it cannot run here."""
-        self.counts.check(plan.num_workers)
         candidate = candidate_of(plan, self.job.chain)
+        self.counts.check(candidate.num_workers)
         measurements = self._measure_today(self.options.budget, [candidate])
         candidates = [self.today] if candidate.name == self.today.name else [self.today, candidate]
         return self._decide(candidates, {candidate.name: measurements[candidate.name] for candidate in candidates})

@@ -5,7 +5,7 @@ import os
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,13 @@ from audioaug.errors import (
 )
 from audioaug.loader import targets as kinds
 from audioaug.loader.examples import Field, get_wave, own_length, samples_of
+from audioaug.measure.lockstep import Leader
 from audioaug.records import ChainFacts, Interval, LoaderSetup, Notice, Precision, Workload
+
+WITHOUT_DDP = (
+    "The ranks train at the same pace but exchange no gradients, since the model is not a DistributedDataParallel. "
+    "Wrap it as in your training to include the time that this takes."
+)
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -32,8 +38,8 @@ class TrainingJob:
     """What is trained, and the source of each part (model file, command line, default).
 
     ``pad``, ``lengths``, ``targets`` and ``audio_key`` are Loader's; ``audio_key`` is detected if the user does not
-    give it. ``clip_seconds``: the shortest and the longest clip inspected. ``last_loss``: the loss of the last step, if
-    known.
+    give it. ``clip_seconds``: the shortest and the longest clip inspected. ``leader``: lets the other ranks of this
+    machine train, too, if there are any. ``last_loss``: the loss of the last step, if known.
     """
 
     path: str
@@ -55,6 +61,7 @@ class TrainingJob:
     sources: dict[str, str] = field(default_factory=dict)
     threads: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
+    leader: Leader | None = None
     last_loss: Any = field(default=None, init=False)
 
     @property
@@ -99,7 +106,14 @@ class TrainingJob:
         return self.chain.first_cut(followed if self.collate_fn is None else max(followed, self.chain.sized_from))
 
     def step(self, batch: Any) -> None:
-        """Train on one batch, with the file's ``train_step`` or the default one."""
+        """Train on one batch, with the file's ``train_step`` or the default one, while the other ranks do the same."""
+        if self.leader is None:
+            self._step(batch)
+            return
+        with self.leader.step(self.wave_of(batch), precision=self.precision):
+            self._step(batch)
+
+    def _step(self, batch: Any) -> None:
         if self.own_step is not None:
             found = self.own_step(self.model, batch, self.optimizer)
             self.last_loss = found.detach() if isinstance(found, torch.Tensor) else found
@@ -139,6 +153,18 @@ class TrainingJob:
             return f"The loss is {loss}"
         broken = (name for name, value in self.model.named_parameters() if not bool(value.isfinite().all()))
         return next((f"The model's parameter {name} is not finite" for name in broken), "")
+
+
+def led_by(leader: Leader | None, job: TrainingJob) -> TrainingJob:
+    """Return the job as the ranks that are led train it, once all of them have built it; the job itself if alone."""
+    if leader is None:
+        return job
+    leader.wait()
+    exchanges = job.own_step is not None or any(
+        isinstance(each, torch.nn.parallel.DistributedDataParallel) for each in job.model.modules()
+    )
+    notices = () if exchanges else (Notice("ranks_without_ddp", WITHOUT_DDP),)
+    return replace(job, leader=leader, notices=(*job.notices, *notices))
 
 
 class UsualLoss:

@@ -1,4 +1,7 @@
-"""Limits: how many workers this machine can run at the same time, over all loaders, and what limits them."""
+"""Limits: how many workers each rank can run at the same time, over all loaders, and what limits them.
+
+The ranks of a machine share its memory; open files are limited by process.
+"""
 
 from dataclasses import dataclass
 
@@ -37,7 +40,7 @@ def most_workers(host: HostFacts, needs: Needs, at_most: int) -> tuple[int, Noti
     """Return how many workers fit, at most ``at_most``, and the limit that rules out more, if there is one."""
     limits = {
         "not_picklable": _by_pickle(host, needs),
-        "shm_too_small": _by_shared_memory(needs),
+        "shm_too_small": _by_shared_memory(host, needs),
         "fd_limit": _by_files(host, needs),
         "ram_limit": _by_memory(host, needs),
     }
@@ -55,12 +58,12 @@ def _by_pickle(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
     return 0, f"they are started by {host.start_method}, but {needs.unpicklable}."
 
 
-def _by_shared_memory(needs: Needs) -> tuple[int, str] | None:
+def _by_shared_memory(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
     if needs.shared_free_bytes is None or not needs.batch_bytes:
         return None
-    return int(SHARED * needs.shared_free_bytes / (AHEAD * needs.batch_bytes)), (
+    return int(SHARED * needs.shared_free_bytes / host.local_ranks / (AHEAD * needs.batch_bytes)), (
         f"each keeps up to {AHEAD} batches of {format_bytes(needs.batch_bytes)} in /dev/shm, where "
-        f"{format_bytes(needs.shared_free_bytes)} are free. Increase it (docker run --shm-size=8g)."
+        f"{format_bytes(needs.shared_free_bytes)} are free{_shared(host)}. Increase it (docker run --shm-size=8g)."
     )
 
 
@@ -77,8 +80,11 @@ def _by_files(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
 def _by_memory(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
     if not needs.worker_bytes:
         return None
-    return int(RAM * host.ram_available_bytes / needs.worker_bytes), (
+    return int(RAM * host.ram_available_bytes / host.local_ranks / needs.worker_bytes), (
         f"each keeps {format_bytes(needs.worker_bytes)} in memory for itself, and "
-        f"{format_bytes(host.ram_available_bytes)}"
-        " are free. Use a smaller dataset object, or fork."
+        f"{format_bytes(host.ram_available_bytes)} are free{_shared(host)}. Use a smaller dataset object, or fork."
     )
+
+
+def _shared(host: HostFacts) -> str:
+    return f" for {host.local_ranks} ranks" if host.local_ranks > 1 else ""

@@ -53,7 +53,7 @@ def host_facts(device: torch.device, root: Path = Path("/"), environ: Mapping[st
         vram_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
         start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
         torch_threads=torch.get_num_threads(),
-        local_ranks=_local_ranks(environ),
+        local_ranks=local_ranks(environ),
         versions=_versions(device),
     )
 
@@ -65,7 +65,7 @@ def usable_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ
     processes on this machine (``LOCAL_WORLD_SIZE``).
     """
     limits = [len(allowed_cores()), cpu_quota(root), _positive(environ.get("SLURM_CPUS_PER_TASK"))]
-    return min(float(limit) for limit in limits if limit is not None) / _local_ranks(environ)
+    return min(float(limit) for limit in limits if limit is not None) / local_ranks(environ)
 
 
 def allowed_cores() -> list[int]:
@@ -91,7 +91,8 @@ def files_open(root: Path = Path("/")) -> int | None:
         return None
 
 
-def _local_ranks(environ: Mapping[str, str]) -> int:
+def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the number of training processes on this machine (``LOCAL_WORLD_SIZE``); 1 if it is not set."""
     return _positive(environ.get("LOCAL_WORLD_SIZE")) or 1
 
 

@@ -14,6 +14,7 @@ from audioaug.measure.cgroup import throttled_seconds
 from audioaug.measure.clock import Clock
 from audioaug.measure.host import allowed_cores
 from audioaug.measure.repeat import rounds
+from audioaug.measure.usage import all_cpu_seconds, own_processes
 from audioaug.units import Seconds
 
 
@@ -41,7 +42,8 @@ class Interference:
 class Watch:
     """Compare system counters between construction and ``interference``, without a thread.
 
-    Covers the cores in this process's affinity. The CPU time of its own processes, ended ones included, is subtracted.
+    Covers the cores in this process's affinity. The CPU time of its own processes and of the other ranks, ended ones
+    included, is subtracted.
     The kernel counts in hundredths of a second, so use it for a second or more.
     """
 
@@ -81,22 +83,11 @@ class Watch:
             self._clock.now(),
             busy,
             stolen,
-            _used_seconds(),
+            all_cpu_seconds(),
             _all_delayed_seconds(),
             throttled_seconds(),
             _swapped_in(),
         )
-
-
-def _used_seconds() -> Seconds:
-    """Return the CPU seconds of this process and its children, those included that ended: a fork server's, too."""
-    times = os.times()
-    total = times.user + times.system + times.children_user + times.children_system
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # the process has ended
-            its = child.cpu_times()
-            total += its.user + its.system + getattr(its, "children_user", 0.0) + getattr(its, "children_system", 0.0)
-    return total
 
 
 def delayed_seconds(root: Path = Path("/")) -> float:
@@ -112,7 +103,7 @@ def delayed_seconds(root: Path = Path("/")) -> float:
 def _all_delayed_seconds() -> float:
     """Return how long the threads of this process and its children were runnable without a core (Linux)."""
     total = 0.0
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+    for process in own_processes():
         for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
             with suppress(OSError, ValueError, IndexError):  # the process has ended
                 total += int(file.read_text().split()[1]) / 1e9

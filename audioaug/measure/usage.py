@@ -1,6 +1,7 @@
 """Resource usage: CPU time, memory, shared memory, and the GPU; sampled on request, without a thread."""
 
 import itertools
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,9 @@ import torch
 
 from audioaug.measure.cgroup import memory_limit
 from audioaug.units import Seconds
+
+other_ranks: set[int] = set()
+"""Process ids of the other ranks while rank 0 leads them: their usage counts neither as ours nor as foreign."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class UsageSample:
 
 def cpu_seconds(children: bool = True) -> Seconds:
     """Return the CPU seconds (user and system) of this process and its live children so far."""
-    return sum(_cpu_seconds(_family() if children else [psutil.Process()]).values())
+    return sum(_cpu_seconds(own_processes() if children else [psutil.Process()]).values())
 
 
 def peak_vram(work: Callable[[], object], device: torch.device) -> int | None:
@@ -73,7 +77,7 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 def sample(device: torch.device) -> UsageSample:
     """Sample the machine's usage once."""
-    family, ram = _family(), 0
+    family, ram = own_processes(), 0
     for process in family:
         with suppress(psutil.Error):
             ram += process.memory_info().rss
@@ -103,9 +107,39 @@ def _ram_percent() -> float:
     return 100.0 * (1.0 - free / total)
 
 
-def _family() -> list[psutil.Process]:
+def all_cpu_seconds() -> Seconds:
+    """Return the CPU seconds so far of this process, the other ranks, and all their children, ended ones included.
+
+    A child's ended children count, too: workers that a fork server has started.
+    """
+    ended = os.times()
+    total = ended.user + ended.system + ended.children_user + ended.children_system
+    for process in [*own_processes()[1:], *(each for rank in other_ranks for each in _of_rank(rank))]:
+        with suppress(psutil.Error):  # the process has ended
+            its = process.cpu_times()
+            total += its.user + its.system + getattr(its, "children_user", 0.0) + getattr(its, "children_system", 0.0)
+    return total
+
+
+def _of_rank(rank: int) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return _with_children(psutil.Process(rank))
+    return []
+
+
+def own_processes() -> list[psutil.Process]:
+    """Return this process and its children, without other ranks that it has started."""
     this = psutil.Process()
-    return [this, *this.children(recursive=True)]
+    if not other_ranks:
+        return _with_children(this)
+    own = [child for child in this.children() if child.pid not in other_ranks]
+    return [this, *(each for child in own for each in _with_children(child))]
+
+
+def _with_children(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return [process, *process.children(recursive=True)]
+    return []
 
 
 def _shm_used() -> int | None:

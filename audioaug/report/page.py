@@ -14,13 +14,26 @@ NO_VERDICT = "No recommendation: nothing was compared yet."
 def headline_parts(report: Report) -> tuple[Line, ...]:
     """Return the verdict, and whether the run is incomplete."""
     incomplete = () if report.complete else (Line("incomplete: interrupted", "warning"),)
-    return Line(report.verdict or NO_VERDICT, "verdict"), *incomplete
+    return Line(report.verdict or NO_VERDICT, "verdict"), *rank_lines(report), *incomplete
 
 
 def cause_parts(report: Report) -> tuple[Line, ...]:
     """Return the primary cause with its id and what each single change gains, if known."""
     text = cause(report)
     return (Line(text, aside=report.cause),) if text or report.cause else ()
+
+
+def rank_lines(report: Report) -> tuple[Line, ...]:
+    """Return what the numbers of the report refer to if several ranks trained."""
+    ranks, advice = report.host.local_ranks, report.recommendation
+    if ranks == 1:
+        return ()
+    total = f": {report.plan.num_workers} here" if advice else ""
+    text = (
+        f"Measured with {ranks} ranks that train at the same time. Numbers of workers, cores and clips are per rank; "
+        f"only num_workers in the plan, and in the code below, counts the workers of all ranks{total}."
+    )
+    return (Line(text),)
 
 
 def cause(report: Report) -> str:
@@ -106,10 +119,12 @@ def date_words(report: Report) -> str:
 def host_words(host: HostFacts) -> str:
     """Return the machine facts in one line."""
     vram = f" ({format_bytes(host.vram_bytes)})" if host.vram_bytes is not None else ""
+    each = " by each" if host.local_ranks > 1 else ""
     facts = (
         f"{host.device_name or host.device}{vram}" if host.has_gpu else "no GPU",
         host.cpu,
-        f"{host.usable_cores:g} of {plural(host.logical_cores, 'core')} usable{together(host.effective_cores)}",
+        *([f"{host.local_ranks} ranks"] if host.local_ranks > 1 else []),
+        f"{host.usable_cores:g} of {plural(host.logical_cores, 'core')} usable{each}{together(host.effective_cores)}",
         f"{format_bytes(host.ram_bytes)} RAM",
         host.platform,
         f"workers by {host.start_method}",

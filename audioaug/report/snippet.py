@@ -30,10 +30,11 @@ def snippet(report: Report, advice: Recommendation) -> str:
     work = report.workload
     return "\n".join(
         (
-            "import audioaug",
+            *import_lines(report),
             "",
             *chain_lines(work),
             *dataset_lines(work),
+            *rank_lines(report),
             call("plan = audioaug.Plan", plan_arguments(report, advice)),
             '# or, with --plan plan.json: plan = audioaug.Plan.load("plan.json")',
             call("loader = audioaug.Loader", ("dataset", "chain", "plan", *loader_arguments(report))),
@@ -42,6 +43,23 @@ def snippet(report: Report, advice: Recommendation) -> str:
             "    for batch in loader: ...  # augmented, on the device",
         )
     )
+
+
+def import_lines(report: Report) -> tuple[str, ...]:
+    """Return the imports."""
+    if report.host.local_ranks == 1:
+        return ("import audioaug",)
+    own_device = ("import os", "") if report.host.has_gpu else ()
+    sampler = () if report.workload.setup.is_stream else ("from torch.utils.data import DistributedSampler", "")
+    return (*own_device, *sampler, "import audioaug")
+
+
+def rank_lines(report: Report) -> tuple[str, ...]:
+    """Return what several ranks need: each its share of the examples; ``Loader`` divides a stream itself."""
+    if report.host.local_ranks == 1:
+        return ()
+    sampler = () if report.workload.setup.is_stream else ("sampler = DistributedSampler(dataset)",)
+    return ("# In every rank, after torch.distributed.init_process_group:", *sampler)
 
 
 def chain_lines(work: Workload) -> tuple[str, ...]:
@@ -73,7 +91,8 @@ def dataset_lines(work: Workload) -> tuple[str, ...]:
 def plan_arguments(report: Report, advice: Recommendation) -> list[str]:
     """Return the arguments of ``Plan``: those in ``ALWAYS``, and those without default values."""
     chain_hash = "" if report.workload.setup.augment == "demo" else report.chain.hash
-    plan, usual = plan_of(advice, chain_hash, report.workload.precision), Plan()
+    plan = plan_of(advice, chain_hash, report.workload.precision, report.host.local_ranks)
+    usual = Plan()
     chosen = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}
     return [
         f"{name}={literal(value)}" for name, value in chosen.items() if name in ALWAYS or value != getattr(usual, name)
@@ -85,8 +104,9 @@ def loader_arguments(report: Report) -> list[str]:
     work, setup = report.workload, report.workload.setup
     arguments = {
         f"batch_size={work.batch_size}": True,
-        f"device={literal(report.host.device)}": True,
-        "shuffle=True": not setup.is_stream,
+        f"device={device(report)}": True,
+        "shuffle=True": not setup.is_stream and report.host.local_ranks == 1,
+        "sampler=sampler": not setup.is_stream and report.host.local_ranks > 1,
         f"audio_key={literal(setup.audio_key)}": setup.audio_key not in FOUND,
         "pad=True": setup.pad and setup.lengths is None,
         f"lengths={literal(setup.lengths)}": setup.lengths is not None,
@@ -95,6 +115,13 @@ def loader_arguments(report: Report) -> list[str]:
         f"on_error={literal(setup.on_error)}": setup.on_error != "raise",
     }
     return [argument for argument, holds in arguments.items() if holds]
+
+
+def device(report: Report) -> str:
+    """Return the device as code: that of the rank, if there are several."""
+    if report.host.local_ranks > 1 and report.host.device.startswith("cuda"):
+        return "f\"cuda:{os.environ['LOCAL_RANK']}\""
+    return literal(report.host.device)
 
 
 def literal(value: Any) -> str:

@@ -118,6 +118,7 @@ def racer_with():
             is_stream=False,
             path="m.py",
             step=step,
+            leader=None,
         )
         return Racer(job, clock or CLOCK, 1.0, notice=notice)
 

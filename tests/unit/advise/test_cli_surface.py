@@ -23,6 +23,7 @@ OPTIONS = {
     "--audio-key": "KEY",
     "--device": None,
     "--workers": None,
+    "--ranks": None,
     "--precision": None,
     "--budget": None,
     "--quick": None,

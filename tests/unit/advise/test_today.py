@@ -142,6 +142,7 @@ def trained(**planted):
         targets=None,
         audio_key=None,
         is_stream=False,
+        leader=None,
         clip_of=torch.Tensor.numpy,
     )
 

@@ -39,6 +39,15 @@ def test_unpicklable_datasets_allow_only_forked_workers() -> None:
     assert (count, found.id) == (0, "not_picklable") and "spawn" in found.text and "`dataset.f`" in found.text
 
 
+def test_ranks_share_memory_but_not_open_files() -> None:
+    ranks = replace(HOST, local_ranks=2)
+    count, found = most_workers(ranks, Needs(batch_bytes=MIB, shared_free_bytes=64 * MIB), 32)
+    assert count == 9 and "64.0 MiB are free for 2 ranks." in found.text
+    count, found = most_workers(ranks, Needs(worker_bytes=2**30), 32)
+    assert count == 3 and "8.0 GiB are free for 2 ranks." in found.text
+    assert most_workers(ranks, Needs(batch_tensors=4, files_open=800), 32)[0] == 11
+
+
 def test_the_tightest_limit_is_named() -> None:
     needs = Needs(MIB, 4, files_open=800, shared_free_bytes=20 * MIB)
     assert most_workers(HOST, needs, 32)[1].id == "shm_too_small"

@@ -55,7 +55,7 @@ def test_a_child_that_ends_meanwhile_is_skipped(monkeypatch: pytest.MonkeyPatch)
         raise psutil.NoSuchProcess(1)
 
     alive = SimpleNamespace(pid=1, cpu_times=lambda: SimpleNamespace(user=1.0, system=0.5))
-    monkeypatch.setattr(usage, "_family", lambda: [alive, SimpleNamespace(pid=2, cpu_times=gone)])
+    monkeypatch.setattr(usage, "own_processes", lambda: [alive, SimpleNamespace(pid=2, cpu_times=gone)])
     assert cpu_seconds() == 1.5
 
 

@@ -18,7 +18,7 @@ from audioaug.records import (
     to_json,
 )
 from audioaug.report import candidates, charts, costs, snippet
-from audioaug.report.page import cause_parts, evidence, headline_parts, page, price_lines, trust_parts
+from audioaug.report.page import cause_parts, evidence, headline_parts, host_words, page, price_lines, trust_parts
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
 from tests.helpers.planted_reports import EVERY_KNOB
 
@@ -269,6 +269,24 @@ def test_the_snippet_shuffles_all_datasets_but_streams(race):
     assert "shuffle=True" in snippet.snippet(race, race.recommendation)
     streamed = replace(race.workload, setup=replace(race.workload.setup, is_stream=True))
     assert "shuffle" not in snippet.snippet(replace(race, workload=streamed), race.recommendation)
+
+
+def test_ranks_have_their_own_examples_and_device_and_share_workers(race):
+    ranks = replace(race, host=replace(race.host, local_ranks=2))
+    text = snippet.snippet(ranks, race.recommendation)
+    compile(text, "snippet", "exec")
+    assert "num_workers=8" in text and "num_workers=4" not in text
+    assert "sampler = DistributedSampler(dataset)" in text and "sampler=sampler" in text and "shuffle" not in text
+    assert "device=f\"cuda:{os.environ['LOCAL_RANK']}\"" in text and "import os" in text
+    streamed = replace(ranks.workload, setup=replace(ranks.workload.setup, is_stream=True))
+    assert "ampler" not in snippet.snippet(replace(ranks, workload=streamed), race.recommendation)
+
+
+def test_ranks_are_named_in_the_first_lines(race):
+    ranks = replace(race, host=replace(race.host, local_ranks=2))
+    line = next(part.text for part in page(ranks)[0].parts if "2 ranks" in part.text)
+    assert line.endswith("counts the workers of all ranks: 8 here.") and ranks.plan.num_workers == 8
+    assert "usable by each" in host_words(ranks.host) and "rank" not in host_words(race.host)
 
 
 def test_no_snippet_without_a_change(early_exit, interrupted):
