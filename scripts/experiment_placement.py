@@ -177,7 +177,7 @@ def survey(target: TrainingJob, seconds: float, workers: Sequence[int], say: Say
     """Measure the model's own step, every op on both sides, and loaders alone at both ends of the chain."""
     report = Survey(target, Options(seconds), Progress(quiet=True), lambda _: None).report
     clock = clock_for(target.device)
-    batches = cached_batches(target, candidate_of_cut(report, len(target.chain), 0))
+    batches, _ = cached_batches(target, candidate_of_cut(report, len(target.chain), 0))
     say("the model's own step")
     step = measure_steps(target.step, batches, clock, seconds=0.1 * seconds, block_steps=3)
     ceiling = Ceiling(step.ms, step.ci_ms, target.batch_size / step.median)
@@ -330,7 +330,7 @@ def measure_point(
     """Train a model of that width with both ends of the chain and its best split; real loaders, real steps."""
     runner = with_width(with_repeats(target, repeats), width)
     clock = clock_for(target.device)
-    batches = cached_batches(runner, candidate_of_cut(report, len(runner.chain), 0))
+    batches, _ = cached_batches(runner, candidate_of_cut(report, len(runner.chain), 0))
     alone = measure_steps(runner.step, batches, clock, seconds=0.2 * seconds, block_steps=2, at_least=5)
     ceiling = Ceiling(alone.ms, alone.ci_ms, target.batch_size / alone.median)
     guess = scaled(report, repeats, ceiling.step_ms)
@@ -403,7 +403,7 @@ def _worth_racing(report: Report, workers: Sequence[int]) -> list[Candidate]:
 
 def convolution(target: TrainingJob, response_seconds: Sequence[float], seconds: float) -> tuple[Convolution, ...]:
     """Time ApplyImpulseResponse on both sides for decaying noise of each length."""
-    wave = get_wave(cached_batches(target, Candidate("gpu", target.chain.device_from))[0])
+    wave = get_wave(cached_batches(target, Candidate("gpu", target.chain.device_from))[0][0])
     works: dict[str, Callable[[], object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for length in response_seconds:

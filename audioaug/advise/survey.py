@@ -275,9 +275,7 @@ class Survey:
         name = "ceiling, current configuration, and the plan" if rivals else "ceiling and current configuration"
         with self._stage(name, seconds) as tick:
             count = FEW_CACHED if self.budget.is_small else CACHED
-            begin, most = self.budget.spent, CACHED_SHARE * self.options.budget
-            batches = cached_batches(self.job, candidate, count, most)
-            load_seconds = (self.budget.spent - begin) / len(batches)
+            batches, load_seconds = cached_batches(self.job, candidate, count, CACHED_SHARE * self.options.budget)
             self.bench = replace(self.bench, batches=batches, load_seconds=load_seconds)
             found = measure_today(self.bench, candidate, self.counts, self.racer, seconds, tick, rivals)
         self.counts, measured = found.counts, found.measurements

@@ -31,7 +31,7 @@ from audioaug.units import Seconds
 FEW_STEPS = 50
 """Training steps in the budget below which every step is planned."""
 
-FEWEST_STEPS, SHORT_STEPS = 3, 2
+FEWEST_STEPS, SHORT_STEPS = 3, 3
 """Fewest steps of a pilot, and its steps if the budget allows only a few."""
 
 ENOUGH_STEPS, ENOUGH_SECONDS = 24, 1.0

@@ -79,10 +79,13 @@ def makes_sense(report: Report) -> None:
     assert report.recommendation.name in raced and report.current.name in raced
     assert set(report.recommendation.tie_with) <= raced.keys()
     assert {candidate.candidate for candidate in report.measurements} == raced.keys()
+    free = 1 - (report.signals.foreign_share or 0.0)  # beside other programs, intervals are extended
     for candidate in report.measurements:
         assert len(candidate.step.seconds) == len(candidate.wait.seconds) >= 1 and min(candidate.step.seconds) > 0
         share = raced[candidate.candidate].measured_ms / candidate.step.ms  # in a round like the median one
-        assert raced[candidate.candidate].measured_ci_ms == pytest.approx([share * ms for ms in candidate.step.ci_ms])
+        low, high = (share * ms for ms in candidate.step.ci_ms)
+        found = raced[candidate.candidate].measured_ci_ms
+        assert found[1] == pytest.approx(high) and found[0] in (pytest.approx(low), pytest.approx(free * low))
     for candidate in report.candidates:
         assert (candidate.measured_ms is not None) == (candidate.status == "raced")
         assert bool(candidate.reason) == (candidate.status == "infeasible")
@@ -98,15 +101,20 @@ def makes_sense(report: Report) -> None:
     assert report.after.total_ms == pytest.approx(report.recommendation.measured_ms)
 
 
+def stages(printed: str) -> list[str]:
+    """The stages of these lines of progress; each line says how much time is left."""
+    return re.findall(r"^(.*), [\d.]+ m?s left \.\.\.$", printed, re.MULTILINE)
+
+
 def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -> None:
     files = ("--json", "report.json", "--plan", "plan.json", "--html", "page.html", "--markdown", "page.md")
     ran = advise("--model", model(), *BRIEF, *files, "--what-if", "cores=16")
     assert ran.code == 0
-    assert ran.err.splitlines()[:4] == [
-        "ceiling and current configuration ...",
-        "each transform in a worker ...",
-        "each transform on the device ...",
-        "the loader alone and beside training ...",
+    assert stages(ran.err)[:4] == [
+        "ceiling and current configuration",
+        "each transform in a worker",
+        "each transform on the device",
+        "the loader alone and beside training",
     ]
     report = read_record(here / "report.json", Report)
     assert ran.out.startswith(report.verdict[:60]) and " ..." not in ran.out.splitlines()[0]
@@ -139,7 +147,7 @@ def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -
     assert wave.shape == (4, 1, 4000) and bool(wave.isfinite().all())
 
     ran = advise("--model", "mymodel.py", *BRIEF, "--verify", "plan.json", "--json", "-")
-    assert ran.code == 0 and ran.err.splitlines() == ["ceiling, current configuration, and the plan ..."]
+    assert ran.code == 0 and stages(ran.err) == ["ceiling, current configuration, and the plan"]
     verified = from_json(ran.out, Report)  # nothing else on stdout
     makes_sense(verified)
     raced = {(candidate.cut, candidate.num_workers) for candidate in verified.candidates}
@@ -170,7 +178,7 @@ def test_with_hardly_any_waiting_one_pilot_is_enough(advise, model, here) -> Non
     drifting = "from itertools import cycle\ntimes = cycle((0.15, 0.25, 0.2))\n" + PLANTED_STEP.format("next(times)")
     path = model(PLANTED + IN_MEMORY + CHEAP + drifting)
     ran = advise("--model", path, "--budget", "20", "--json", "report.json")
-    assert ran.code == 0 and ran.err.splitlines() == ["ceiling and current configuration ..."]
+    assert ran.code == 0 and stages(ran.err) == ["ceiling and current configuration"]
     report = read_record(here / "report.json", Report)
     makes_sense(report)
     assert report.cause == "model_bound" and "the most you could gain is" in report.verdict
@@ -242,7 +250,8 @@ def test_only_corrupt_files(advise, model, here) -> None:
 @pytest.mark.parametrize("share", [0.01, 0.03])
 def test_a_cheap_chain_beside_a_planted_slow_step_is_left_as_it_is(advise, model, here, share) -> None:
     step = PLANTED_STEP.format(0.2) + f"batch_size = 1\ndataset = Clips({share * 0.2})\n"
-    ran = advise("--model", model(PLANTED + CHEAP + step), *BRIEF, "--json", "report.json", "--plan", "p.json")
+    files = ("--json", "report.json", "--plan", "p.json")
+    ran = advise("--model", model(PLANTED + CHEAP + step), "--budget", "15", "--workers", "0,1", *files)
     assert ran.code == 0 and ("racing" in ran.err) is (share > 0.02)
     assert ran.out.startswith("Leave it as it is")
     report = read_record(here / "report.json", Report)
@@ -254,7 +263,7 @@ def test_a_cheap_chain_beside_a_planted_slow_step_is_left_as_it_is(advise, model
 @pytest.mark.usefixtures("planted_time")
 def test_planted_slow_storage_wants_workers(advise, model, here) -> None:
     path = model(PLANTED + CHEAP + "dataset = Clips(0.02)\nnum_workers = 0\n")
-    ran = advise("--model", path, "--budget", "4", "--workers", "0,4", "--json", "report.json")
+    ran = advise("--model", path, "--budget", "6", "--workers", "0,4", "--json", "report.json")
     assert ran.code == 0
     report = read_record(here / "report.json", Report)
     makes_sense(report)

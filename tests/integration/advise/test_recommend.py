@@ -68,7 +68,7 @@ def test_a_real_run_changes_neither_model_nor_random_state(here: Path, capsys) -
     assert torch.equal(model.head.weight, before) and not model.training and model.head.weight.grad is None
     assert not optimizer.state and not torch.equal(torch.get_rng_state(), state)  # the clips above drew from it
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith("ceiling and current configuration ...\n")
+    assert captured.out == "" and captured.err.startswith("ceiling and current configuration, ")
     batch = next(iter(Loader(dataset, CHAIN, report.plan, batch_size=4, device="cpu")))
     assert batch.shape == (4, 1, 4000)
     assert report.to_html(here / "report.html") == (here / "report.html").read_text(encoding="utf-8")
@@ -125,7 +125,7 @@ def test_a_ceiling_above_a_candidate_is_measured_again(again: float, monkeypatch
     during("race", "_run_screening")
     during("again", "_check_ceiling")
     report = recommend(Tiny(), CHAIN, Clips(0.05), loss=step, batch_size=4, budget=60, workers=[0, 1])
-    assert "\nthe ceiling again ...\n" in capsys.readouterr().err
+    assert "\nthe ceiling again, " in capsys.readouterr().err
     impossible = [notice for notice in report.notices if notice.id == "impossible_result"]
     assert bool(impossible) == (again == 0.3)
     if again == 0.1:
@@ -165,7 +165,7 @@ def test_a_notebook_shows_one_line_of_progress_and_the_report_as_a_page() -> Non
     NotebookClient(notebook := nbformat.v4.new_notebook(cells=cells), timeout=600, kernel_name="python3").execute()
     ran, shown = (cell.outputs for cell in notebook.cells)
     texts = [output.text for output in ran if output.output_type == "stream" and output.name == "stdout"]
-    assert "ceiling and current configuration: " in texts[0] and " of about " in texts[0]
+    assert "ceiling and current configuration, " in texts[0] and " of about " in texts[0]
     assert texts[0].rstrip().endswith("'']")  # the line is empty at the end
     assert not [output for output in ran if output.output_type == "stream" and output.name == "stderr"]
     assert "<iframe srcdoc=" in shown[0].data["text/html"]

@@ -113,7 +113,7 @@ IN_MEMORY = "dataset = [(torch.full((1, 8000), 0.1), 3)] * 8\n"
 def test_r5_04_a_chain_that_changes_lengths_is_padded(loaded: Any, op: str) -> None:
     job = loaded(f"{IN_MEMORY}augment = [{op}]\n")
     assert job.pad and "which changes clips' lengths" in job.sources["pad"]
-    wave, _, lengths = cached_batches(job, candidate_at(job.chain, 0, 0), 1)[0]
+    wave, _, lengths = cached_batches(job, candidate_at(job.chain, 0, 0), 1)[0][0]
     assert len(wave) == 4 and len(set(lengths.tolist())) > 1
 
 
@@ -326,7 +326,7 @@ def test_r5_18_the_audio_may_be_under_any_key(loaded: Any) -> None:
     for more, options in (("audio_key = 'wav'\n", {}), ("", {"audio_key": "wav"})):
         job = loaded(f"dataset = [{one}] * 8\naugment = [ops.Gain(p=1.0)]\n{more}", **options)
         assert job.audio_key == "wav" and job.sources["audio_key"] != "the examples"
-        batch = cached_batches(job, Candidate("gpu", 0), 1)[0]
+        batch = cached_batches(job, Candidate("gpu", 0), 1)[0][0]
         assert batch.keys() == {"wav", "clean"} and not torch.equal(job.wave_of(batch), torch.ones(4, 1, 800))
     found = loaded("dataset = [{'wav': torch.ones(1, 800), 'speaker': 3}] * 8\naugment = []\n")
     assert (found.audio_key, found.sources["audio_key"]) == ("wav", "the examples")
@@ -366,7 +366,7 @@ def test_r5_18_raced_loaders_transform_targets(loaded: Any) -> None:
     )
     job = loaded(more + "pad = False\n")
     assert isinstance(job.targets["active"], Frames) and job.least_cut == 1
-    batch = cached_batches(job, candidate_at(job.chain, 1, 0), 1)[0]
+    batch = cached_batches(job, candidate_at(job.chain, 1, 0), 1)[0][0]
     assert batch["active"][0].tolist() == [4, 3, 2, 1, 0]
 
 
