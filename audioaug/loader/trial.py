@@ -22,6 +22,7 @@ from audioaug.loader.processes import is_first_rank, local_size, share_of
 from audioaug.loader.sampling import batches_in
 from audioaug.measure import usable_cores
 from audioaug.measure.clock import Clock
+from audioaug.measure.host import local_ranks
 from audioaug.records import Candidate, Measurement, Plan, Timing, WorkerEngine
 from audioaug.units import Seconds
 
@@ -52,7 +53,8 @@ def plans_to_try(config: LoaderConfig) -> list[Plan]:
             "dataset or a sampler without a length does not have.",
             "Give Loader a Plan, such as the one that audioaug advise --plan writes.",
         )
-    cores = max(1, int(usable_cores()) // local_size())
+    # The usable cores are divided by the processes that torchrun has stated; other launchers state nothing.
+    cores = max(1, int(usable_cores() * local_ranks() / local_size()))
     return plans_for(config.chain, config.least_cut, config.device, cores, torch.get_num_threads())
 
 

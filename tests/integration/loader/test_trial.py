@@ -214,9 +214,13 @@ def test_plans_divide_workers_between_local_processes(monkeypatch):
     assert (plan.num_workers, share_of(plan.num_workers), plan.threads) == (8, 4, 4)
 
 
-def test_plans_divide_cores_between_local_processes(monkeypatch):
-    monkeypatch.setattr(trial_module, "usable_cores", lambda: 8.0)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+@pytest.mark.parametrize(("stated", "usable"), [("2", 4.0), (None, 8.0)])  # torchrun's processes, and another's
+def test_plans_divide_cores_between_local_processes_once(monkeypatch, stated, usable):
+    monkeypatch.setattr(trial_module, "usable_cores", lambda: usable)
+    monkeypatch.setattr(trial_module, "local_size", lambda: 2)
+    if stated:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", stated)
+    monkeypatch.setattr(processes, "local_size", lambda: 2)
     loader = loader_of("auto")
     assert loader._trial is not None
     assert [share_of(plan.num_workers) for plan in loader._trial.plans] == [0, 2, 2, 2]
