@@ -18,6 +18,10 @@ In each worker, which ends with them:
 - ``start_worker``: Ctrl-C is ignored, threads that lose the connection end without a traceback, torch, OpenMP and BLAS
   get one thread, objects copied by the fork are exempt from garbage collection, and freed memory is kept.
 
+In each rank that follows rank 0 of an ``audioaug advise``, which ends with it:
+
+- ``leave_interrupts_to_rank_0``: Ctrl-C is ignored; rank 0 ends the others.
+
 While a command runs:
 
 - ``Interrupt``: the handler of SIGINT and ``sys.unraisablehook`` are replaced. Undone when the block is left.
@@ -174,6 +178,12 @@ def start_worker(worker_id: int) -> None:
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()
+
+
+def leave_interrupts_to_rank_0() -> None:
+    """Ignore Ctrl-C in a rank that follows rank 0, which ends the others."""
+    if patches_enabled():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _print_unless_disconnected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

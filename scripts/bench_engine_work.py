@@ -328,7 +328,7 @@ PREPARED_BATCHES = 64
 """Batches that ops are asked about in turn: some keep what they have computed for a draw."""
 
 
-class CoreClock:
+class CoreClock(Clock):
     """The clock for what this thread does."""
 
     def now(self) -> Seconds:

@@ -694,7 +694,7 @@ def run(size: Size, device: torch.device, say: Say = quiet) -> Knobs:
     assert report.recommendation is not None
     plan = Candidate(**{name: getattr(report.recommendation, name) for name in Candidate.__dataclass_fields__})
     say("a race of all knobs, alone and one after the other")
-    batches = cached_batches(target, plan)
+    batches, _ = cached_batches(target, plan)
     knobs = _raced(target, report, plan, batches, size)
     say("workers: none and one, four and eight")
     knobs = replace(knobs, **_workers(target, size))

@@ -4,7 +4,6 @@ Exit codes: 0 a recommendation was made; 1 a measurement failed; 2 wrong usage; 
 """
 
 import os
-import signal
 import sys
 import typing
 import warnings
@@ -155,8 +154,9 @@ def _measure(options: dict[str, Any]) -> None:
 def _follow(options: dict[str, Any]) -> None:
     """Train as rank 0 does, and print nothing."""
     from audioaug.measure.lockstep import following
+    from audioaug.process import leave_interrupts_to_rank_0
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends the others
+    leave_interrupts_to_rank_0()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for output in (1, 2):
         os.dup2(nowhere, output)

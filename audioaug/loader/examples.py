@@ -39,7 +39,8 @@ def has_own_to(content: Any) -> bool:
 
     Examples are transformers' ``BatchEncoding``, torch's ``PackedSequence``, and classes of the user.
     """
-    return not isinstance(content, torch.Tensor) and callable(getattr(type(content), "to", None))
+    plain = torch.Tensor, torch.UntypedStorage, torch.TypedStorage  # a storage stays where it is
+    return not isinstance(content, plain) and callable(getattr(type(content), "to", None))
 
 
 def _has_attributes(content: Any) -> bool:
