@@ -202,3 +202,20 @@ def test_examples_are_timed_one_by_one(monkeypatch) -> None:
 
 def test_tensors_are_found_wherever_they_are() -> None:
     assert len(list(tensors({"audio": torch.zeros(2), "more": [torch.zeros(1), "text", (torch.ones(1), 3)]}))) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "load", "workers", "few"),
+    [
+        (0.1, 0.1, 0, False),
+        (0.5, 0.1, 0, True),  # a budget of 20 s allows 40 such steps
+        (0.1, 0.5, 0, True),
+        (0.1, 0.5, 1, True),
+        (0.1, 0.5, 2, False),  # a batch every 0.25 s
+    ],
+)
+def test_few_steps_fit_if_steps_or_batches_take_long(step, load, workers, few) -> None:
+    clock = FakeClock()
+    trains = SimpleNamespace(step=lambda batch: clock.advance(step), try_step=lambda batch: clock.advance(3 * step))
+    bench = Bench(trains, clock, (0,), load_seconds=load)
+    assert today._takes_long(bench, Candidate("cpu", 1, num_workers=workers), 20.0) is few
