@@ -105,7 +105,10 @@ def judge_clip(name: str, expected: Floats, got: Floats, spectrum_db: float, sam
 def _levels(name: str, expected: Floats, got: Floats, limit: float) -> Iterator[Finding]:
     for channel, (before, after) in enumerate(zip(expected, got)):
         powers = float(np.square(before).sum()), float(np.square(after).sum())
-        error = abs(10 * math.log10(powers[1] / powers[0])) if min(powers) > 0 else math.inf * (powers[0] != powers[1])
+        if min(powers) > 0:
+            error = abs(10 * math.log10(powers[1] / powers[0]))
+        else:
+            error = 0.0 if powers[0] == powers[1] else math.inf
         yield Finding(f"the level of {name} channel {channel} is off the reference's", error, limit, "dB")
 
 
