@@ -146,10 +146,10 @@ def _turns(here: torch.Tensor, before: torch.Tensor, power_RNF: torch.Tensor, an
     peak_RNF = _peaks(power_RNF)
     new_RNF, anew_RNF = _anew(missing_RNF, power_RNF, anchors)
     steps = zip(*(each_RNF.unbind(1) for each_RNF in (missing_RNF, peak_RNF, new_RNF, anew_RNF)), strict=True)
-    turns = [next(steps)[0]]  # a step needs the one before it: at most 50 in a second of result
-    for missing_RF, peak_RF, is_new_RF, anew_RF in steps:
-        on_RF = (turns[-1] * missing_RF).gather(-1, peak_RF)
-        turns.append(torch.where(is_new_RF, anew_RF, on_RF))
+    turn_RF, turns = missing_RNF[:, 0], list[torch.Tensor]()
+    for missing_RF, peak_RF, is_new_RF, anew_RF in steps:  # each needs the one before: at most 50 in a second of result
+        turn_RF = torch.where(is_new_RF, anew_RF, (turn_RF * missing_RF).gather(-1, peak_RF))
+        turns.append(turn_RF)
     return torch.stack(turns, 1)
 
 
@@ -283,9 +283,8 @@ def _turn_spectra(
         _find_power(here_RCNF[row], power_NF)
         for n in range(frames):
             _add_neighbours(power_NF[n], around_NF[n])
-        here_RCNF[row, :, 0, heard_R[row] :] = 0
         turn_F[:] = ONE
-        for n in range(1, frames):
+        for n in range(frames):
             _find_peaks(power_NF[n], marked_E, place_3F)
             for f in range(bins):
                 on_F[f] = turn_F[f] * missing_NF[n, f]

@@ -24,6 +24,9 @@ image             0.15     0.00           0.04          0.04 (worst: 0.19)
 
 Timing is known no better than that where envelopes have no edges: so the median of a batch is judged as well. Behind
 random chains of other ops (``make test-slow``) five second halves were 5.9 ms off, and a clip of 0.1 s by 3.4 dB.
+Two of 470 such chains exceed the level's limit, by the reference's own losses: of 0.6 dB where the build has 0.1 dB
+more than the input (seed 57), and of 6 dB for a clip that ends in an attack (seed 135): with 10 ms of silence after it,
+1 dB at most.
 
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T; N frames, F frequencies or bands, M milliseconds.
 """
@@ -105,7 +108,10 @@ def judge_clip(name: str, expected: Floats, got: Floats, spectrum_db: float, sam
 def _levels(name: str, expected: Floats, got: Floats, limit: float) -> Iterator[Finding]:
     for channel, (before, after) in enumerate(zip(expected, got)):
         powers = float(np.square(before).sum()), float(np.square(after).sum())
-        error = abs(10 * math.log10(powers[1] / powers[0])) if min(powers) > 0 else math.inf * (powers[0] != powers[1])
+        if min(powers) > 0:
+            error = abs(10 * math.log10(powers[1] / powers[0]))
+        else:
+            error = 0.0 if powers[0] == powers[1] else math.inf
         yield Finding(f"the level of {name} channel {channel} is off the reference's", error, limit, "dB")
 
 

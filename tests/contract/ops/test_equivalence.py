@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import torch
 
 from audioaug import build_cpu, build_device, ops
 from audioaug.audio.files import read_audio
-from audioaug.core import REGISTRY, Chain, Contract, Draws, Op, arguments
+from audioaug.core import REGISTRY, Chain, Contract, Draws, Node, Op, arguments
+from audioaug.engine import WorkerChain
 from audioaug.errors import PlanError
 from audioaug.verify import material, perceptual
 from audioaug.verify.contracts import Clips, check, worst
@@ -256,9 +258,41 @@ def test_random_chains_do_the_same_wherever_they_are_cut(seed: int) -> None:
         begun = on_cpu(chain, clips, RATE, draws, cut)
         built = on_device(chain, begun, RATE, draws, cut)
         if last.kind == "exact":
-            assert_kept(loosest, Replayed(clips, reference, built))
+            assert_kept_but_for_rounding(loosest, Replayed(clips, reference, built), chain, clips, draws)
         else:
             assert_last_op_kept(chain, clips, draws, reference, built, min(cut, len(chain) - 1))
+
+
+def assert_kept_but_for_rounding(
+    contract: Contract, replayed: Replayed, chain: Chain, clips: Clips, draws: Draws
+) -> None:
+    """Check each clip. Where one fails, allow as much more as the reference itself changes when the result of every op
+    is off by one float32 step of its peak: one op may leave a pause of nothing but rounding, the next normalize it.
+    """
+    if check(contract, *replayed).status == "passed":
+        return
+    again = rounded_reference(chain, clips, draws)
+    for row, (dry, reference, built, other) in enumerate(zip(*replayed, again, strict=True)):
+        verdict = check(contract, [dry], [reference], [built])
+        allowed = 1.0 + check(contract, [dry], [reference], [other]).strain
+        assert verdict.strain <= allowed, (
+            f"clip {row}: {verdict.reason}; {verdict.strain:.2g} limits, not {allowed:.2g}"
+        )
+
+
+def rounded_reference(chain: Chain, clips: Clips, draws: Draws) -> Clips:
+    """Run the reference with white noise of up to one float32 step of the peak after each op but the last."""
+    replayed, rng, step = WorkerChain._replay, np.random.default_rng(0), np.finfo(np.float32).eps
+
+    def rounded(self: WorkerChain, node: Node, draws: Draws, samples: Any, sample_rate: int) -> Any:
+        result = replayed(self, node, draws, samples, sample_rate)
+        if node is self.chain.nodes[-1]:
+            return result
+        peak = max(np.abs(samples).max(initial=0.0), np.abs(result).max(initial=0.0))
+        return (result + step * peak * rng.uniform(-1, 1, result.shape)).astype(np.float32)
+
+    with mock.patch.object(WorkerChain, "_replay", rounded):
+        return on_cpu(chain, clips, RATE, draws)
 
 
 def assert_last_op_kept(chain: Chain, clips: Clips, draws: Draws, reference: Clips, built: Clips, cut: int) -> None:
@@ -272,7 +306,24 @@ def assert_last_op_kept(chain: Chain, clips: Clips, draws: Draws, reference: Cli
     if contract.kind == "statistical":  # noise is what was added, not what rounding has left in silence before
         built = [after - before + x_CT for after, before, x_CT in zip(built, dry_built, dry, strict=True)]
     sounding = [row for row, x_CT in enumerate(dry) if np.abs(x_CT).max(initial=0.0) > 1e-4]
-    assert_kept(contract, Replayed(*([part[row] for row in sounding] for part in (dry, reference, built))))
+    replayed = Replayed(*([part[row] for row in sounding] for part in (dry, reference, built)))
+    if contract.kind == "spectral":
+        assert_kept_but_for_rounding(contract, replayed, chain, [clips[row] for row in sounding], draws[sounding])
+    else:
+        assert_kept(contract, replayed)
+
+
+@pytest.mark.parametrize(("seed", "row"), [(55, 0), (55, 1), (320, 2), (320, 4), (320, 5)])
+def test_rounding_excuses_no_other_clip_of_the_chain(seed: int, row: int) -> None:
+    """Rounding grows where clips are cropped to pauses: clips 4 and 5 of the one chain, 0 and 1 of the other."""
+    channels = 1 + seed % 2
+    chain, signals = random_chain(seed, channels), material.signals(RATE, channels)
+    clips: Clips = [signals[place] for place in SOUNDS]
+    draws = chain.draw(np.arange(len(clips)), epoch=1, seed=seed)
+    reference = on_cpu(chain, clips, RATE, draws)
+    faulty = [1.001 * x_CT if place == row else x_CT for place, x_CT in enumerate(reference)]
+    with pytest.raises(AssertionError, match=f"clip {row}"):
+        assert_kept_but_for_rounding(Contract.exact(1e-4), Replayed(reference, reference, faulty), chain, clips, draws)
 
 
 def test_random_chains_reach_every_op_that_they_can() -> None:

@@ -182,6 +182,12 @@ def test_rows_swapped_are_rejected(heard: tuple[Clips, Clips]) -> None:
     assert judged(reference, [built[1], built[0], built[2]]).status == "failed"
 
 
+def test_a_silent_channel_beside_a_sounding_one_passes_only_if_silent_in_both(heard: tuple[Clips, Clips]) -> None:
+    reference, built = ([clip * np.float32([[1], [0]]) for clip in clips[:3]] for clips in heard)
+    assert judged(reference, built).status == "passed"
+    assert judged(reference, [*built[:2], built[2] + np.float32(1e-9)]).status == "failed"
+
+
 def test_sound_in_silence_is_rejected(heard: tuple[Clips, Clips]) -> None:
     reference, built = heard
     assert judged(reference, [*built[:3], built[3] + np.float32(1e-9), *built[4:]]).status == "failed"

@@ -72,6 +72,16 @@ def test_a_click_stays_a_click_and_lands_where_it_should(rate: float) -> None:
         assert y_T[near].square().sum() > 0.97 * y_T.square().sum()
 
 
+@pytest.mark.parametrize("rate", [0.5, 0.8, 1.25, 1.6])
+def test_a_click_near_the_start_is_as_loud_as_one_later_and_lands_where_it_should(rate: float) -> None:
+    """The first frame has it too, and must delay it by as much as the second."""
+    later, *early = stretch(batch(*map(click, (8000, 90, 150, 250))), torch.full((4,), rate), int(RATE / rate), FRAME)
+    for place, (y_T,) in zip((90, 150, 250), early):
+        near = slice(max(0, round(place / rate) - RATE // 500), round(place / rate) + RATE // 500)
+        assert y_T[near].square().sum() > 0.97 * y_T.square().sum()
+        assert y_T.square().sum() == pytest.approx(float(later.square().sum()), rel=0.3)
+
+
 def test_a_click_upon_a_tone_is_not_smeared() -> None:
     """The tone continues; most of the click's energy is still within 5 ms."""
     x_T, rate = tone(220) * 0.2, 0.8
