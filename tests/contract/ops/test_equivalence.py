@@ -273,6 +273,7 @@ def assert_kept_but_for_rounding(
         return
     again = rounded_reference(chain, clips, draws)
     for row, (dry, reference, built, other) in enumerate(zip(*replayed, again, strict=True)):
+        assert built.shape == reference.shape == other.shape
         verdict = check(contract, [dry], [reference], [built])
         allowed = 1.0 + check(contract, [dry], [reference], [other]).strain
         assert verdict.strain <= allowed, (
