@@ -269,7 +269,7 @@ def main(
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     options = Options(names, QUICK_BUDGET if quick else seconds, judge_seconds, self_races, repeat)
     if smoke:
-        options = Options((SMOKE, SELF), 2.0, 2.0, 1, smoke=True)
+        options = Options((SMOKE, SELF), 4.0, 2.0, 1, smoke=True)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     try:
         result = Result(host_facts(torch.device("cpu")), now, options.seconds, quick=quick)

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 from audioaug import Chain
 from audioaug.decide.ablation import changed, differing_knobs
 from audioaug.decide.race import leader, paired_ratio
+from audioaug.decide.shortlist import placement_of
 from audioaug.engine import DeviceChain, WorkerChain, build_device, build_worker
 from audioaug.records import Candidate, Measurement, Report, Timing, plan_of
 from audioaug.units import Seconds
@@ -119,6 +120,7 @@ class Feeder:
                 multiprocessing_context=plan.start_method if plan.num_workers else None,
             )
         )
+        self._train(1)
 
     def block(self) -> Seconds:
         """Train until the batches that were queued meanwhile are used up, then for a block; return seconds a step."""
@@ -134,7 +136,8 @@ class Feeder:
 
 
 def batches(size: int, batch_size: int, untimed: int, timed: int) -> Iterator[list[int]]:
-    """Yield indices without end: in each round some for untimed steps, then those that all candidates have."""
+    """Yield indices without end: one batch, then in each round untimed ones, and those that all candidates have."""
+    yield [*range(batch_size)]
     for number in itertools.count():
         for seed, count in ((f"{number} untimed", untimed), (f"{number}", timed)):
             draw = random.Random(seed)
@@ -147,7 +150,7 @@ def train(
 ) -> dict[str, Measurement]:
     """Train with each candidate in turn, in rounds, for about ``seconds``; return their blocks by name.
 
-    ``step_seconds`` is about what a step takes. The first round, in which workers start, does not count.
+    ``step_seconds`` is about what a step takes.
     """
     threads = torch.get_num_threads()
     steps = max(RAGGED_STEPS if training.ragged else 1, math.ceil(BLOCK / step_seconds))
@@ -155,15 +158,15 @@ def train(
     times: dict[str, list[Seconds]] = {name: [] for name in feeders}
     end = time.monotonic() + seconds
     try:
-        for number in range(MOST_ROUNDS + 1):
-            if number > FEWEST_ROUNDS and time.monotonic() > end:
+        for number in range(MOST_ROUNDS):
+            if number >= FEWEST_ROUNDS and time.monotonic() > end:
                 break
             for name in random.Random(number).sample(sorted(feeders), len(feeders)):
                 settle()
                 times[name].append(feeders[name].block())
     finally:
         torch.set_num_threads(threads)
-    return {name: Measurement(name, Timing(tuple(found[1:])), Timing(()), steps) for name, found in times.items()}
+    return {name: Measurement(name, Timing(tuple(found)), Timing(()), steps) for name, found in times.items()}
 
 
 def settle(most: Seconds = 30.0) -> None:
@@ -184,9 +187,10 @@ def _cpu_seconds() -> Seconds:
 
 
 def contenders(report: Report) -> tuple[list[Candidate], dict[str, str]]:
-    """Return the candidates to judge, today's and the advice first, and each single change's candidate by its setting.
+    """Return the candidates to judge (today's, the advice, others), and each single change's candidate by its setting.
 
-    The others are the two best that were raced, and the best that was only predicted.
+    The others are the two best that were raced, the best that was only predicted, and two that need no advice: the
+    whole chain in a worker on each core, and on the device beside one worker.
     """
     assert report.current is not None
     today, advice = report.current, report.best
@@ -197,8 +201,10 @@ def contenders(report: Report) -> tuple[list[Candidate], dict[str, str]]:
     predicted = sorted(
         (it for it in others if it.predicted_ms and not it.measured_ms), key=lambda it: it.predicted_ms or 0.0
     )
-    rivals = [*raced[:RIVALS], *predicted[:1]]
-    return [*judged.values(), *rivals], {knob: it.name for knob, it in changes.items()}
+    cuts, ops, cores = report.chain.cuts, len(report.chain.ops), int(report.host.usable_cores)
+    usual = [Candidate(placement_of(cut, ops), cut, num_workers=n) for cut, n in ((cuts[-1], cores), (cuts[0], 1))]
+    rivals = {it.name: it for it in (*raced[:RIVALS], *predicted[:1], *usual)}
+    return [*(rivals | judged).values()], {knob: it.name for knob, it in changes.items()}
 
 
 def regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
