@@ -124,13 +124,13 @@ class Feeder:
 
     def block(self) -> Seconds:
         """Train until the batches that were queued meanwhile are used up, then for a block; return seconds a step."""
-        torch.set_num_threads(self.threads)
         self._train(self.queued + 1)
         begin = time.perf_counter()
         self._train(self.steps)
         return (time.perf_counter() - begin) / self.steps
 
     def _train(self, steps: int) -> None:
+        torch.set_num_threads(self.threads)
         for batch in itertools.islice(self.batches, steps):
             self.training.run(batch, self.augment)
 
@@ -154,10 +154,10 @@ def train(
     """
     threads = torch.get_num_threads()
     steps = max(RAGGED_STEPS if training.ragged else 1, math.ceil(BLOCK / step_seconds))
-    feeders = {candidate.name: Feeder(training, candidate, threads, steps) for candidate in candidates}
-    times: dict[str, list[Seconds]] = {name: [] for name in feeders}
     end = time.monotonic() + seconds
     try:
+        feeders = {candidate.name: Feeder(training, candidate, threads, steps) for candidate in candidates}
+        times: dict[str, list[Seconds]] = {name: [] for name in feeders}
         for number in range(MOST_ROUNDS):
             if number >= FEWEST_ROUNDS and time.monotonic() > end:
                 break

@@ -286,14 +286,14 @@ def _goals(rows: list[Row], goals: tuple[float, float, float]) -> Iterable[str]:
         share = sum(bool(row.is_cause_right) for row in told) / len(told)
         yield f"first cause right in {_with_goal(share, least=goals[2])} of {plural(len(told), 'workload')}."
         yield from (f"wrong cause: {row.name}: {row.cause}; {_shares(row)}." for row in told if not row.is_cause_right)
-    busy = [row.name for row in rows if row.regret and row.is_too_busy]
+    busy = [row.name for row in rows if row.regret is not None and row.is_too_busy]
     if busy:
         yield f"too busy to tell, which is no advice: {'; '.join(busy)}."
 
 
 def _counts(result: Result) -> Iterable[str]:
     """Yield what must not happen, how often runs agree, and how long quick ones take."""
-    if not any(row.regret for row in result.rows):
+    if not any(row.shares is not None for row in result.rows):
         return
     left = [row.name for row in result.rows if row.is_wrongly_left]
     impossible = [f"{row.name}: {name}" for row in result.rows for name in row.impossible]
@@ -303,7 +303,7 @@ def _counts(result: Result) -> Iterable[str]:
     if repeated:
         share = sum(bool(row.agrees) for row in repeated) / len(repeated)
         yield f"Runs agree or say why not in {_with_goal(share, least=AGREE)} of {plural(len(repeated), 'workload')}."
-    timed = [row for row in result.rows if row.budget and row.regret]
+    timed = [row for row in result.rows if row.regret is not None and row.budget]
     late = [row.name for row in timed if row.advisor_seconds > WITHIN_BUDGETS * row.budget]
     if timed:
         share = 1 - len(late) / len(timed)
