@@ -40,8 +40,8 @@ FEWEST_ROUNDS, MOST_ROUNDS = 3, 12
 RIVALS = 2
 """Other raced candidates that are judged; and one that was only predicted."""
 
-IDLE, SETTLED = 0.05, 0.1
-"""Seconds over which our other processes may use this share of a core before a block begins."""
+MOMENT: Seconds = 0.05
+"""In which workers are seen to be idle; CPU time is counted in units of 10 ms."""
 
 
 # What a user would write
@@ -123,8 +123,18 @@ class Feeder:
         self._train(1)
 
     def block(self) -> Seconds:
-        """Train until the batches that were queued meanwhile are used up, then for a block; return seconds a step."""
-        self._train(self.queued + 1)
+        """Train for a block, after the batches that workers have queued before it; return seconds a step.
+
+        Workers that are idle after a step are faster than training: then their queue is always full, as it is here.
+        """
+        settle()
+        self._train(1)
+        if is_idle():
+            for _ in itertools.islice(self.batches, self.queued):
+                pass
+            settle()
+        else:
+            self._train(self.queued)
         begin = time.perf_counter()
         self._train(self.steps)
         return (time.perf_counter() - begin) / self.steps
@@ -162,7 +172,6 @@ def train(
             if number >= FEWEST_ROUNDS and time.monotonic() > end:
                 break
             for name in random.Random(number).sample(sorted(feeders), len(feeders)):
-                settle()
                 times[name].append(feeders[name].block())
     finally:
         torch.set_num_threads(threads)
@@ -170,13 +179,17 @@ def train(
 
 
 def settle(most: Seconds = 30.0) -> None:
-    """Wait until our workers have filled their queues and use no core, for at most so long."""
+    """Wait until our workers are idle, since they have filled their queues; at most for ``most`` seconds."""
     end = time.monotonic() + most
-    while time.monotonic() < end:
-        before = _cpu_seconds()
-        time.sleep(IDLE)
-        if _cpu_seconds() - before < SETTLED * IDLE:
-            return
+    while not is_idle() and time.monotonic() < end:
+        pass
+
+
+def is_idle() -> bool:
+    """Return whether our workers use no core for a moment."""
+    before = _cpu_seconds()
+    time.sleep(MOMENT)
+    return _cpu_seconds() == before
 
 
 def _cpu_seconds() -> Seconds:
