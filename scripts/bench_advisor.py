@@ -1,6 +1,6 @@
 """How good is the advice? Judged by plain training, on quiet and busy machines, and on planted faults.
 
-    python scripts/bench_advisor.py --json result.json                  7 hours on 2 cores, alone on the machine
+    python scripts/bench_advisor.py --json result.json                  4 hours on 2 cores, alone on the machine
     python scripts/bench_advisor.py --json result.json                  continues where it was interrupted
     python scripts/bench_advisor.py --quick --json quick.json           the same for `--quick`
     python scripts/bench_advisor.py --repeat 4 --json result.json       also whether four runs agree
