@@ -1,9 +1,8 @@
 """How good is the advice? Judged by plain training, on quiet and busy machines, and on planted faults.
 
-    python scripts/bench_advisor.py --json result.json                  4 hours on 2 cores, alone on the machine
-    python scripts/bench_advisor.py --json result.json                  continues where it was interrupted
-    python scripts/bench_advisor.py --quick --json quick.json           the same for `--quick`
-    python scripts/bench_advisor.py --repeat 4 --json result.json       also whether four runs agree
+    python scripts/bench_advisor.py --repeat 4 --json result.json       5 hours on 2 cores, alone on the machine
+    python scripts/bench_advisor.py --repeat 4 --json result.json       continues where it was interrupted
+    python scripts/bench_advisor.py --quick --json quick.json           3 hours: the same for `--quick`, each run once
     python scripts/bench_advisor.py --only ecapa,busy                   one workload under one condition
     python scripts/bench_advisor.py --only planted --seconds 8          the faults alone: 7 minutes
     python scripts/bench_advisor.py --load result.json
