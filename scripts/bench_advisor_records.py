@@ -124,7 +124,7 @@ class Row:
 
     @property
     def is_cause_right(self) -> bool | None:
-        """Whether the judge agrees with the first cause (see ``CHANGES``); ``None`` if that cannot be told."""
+        """Whether the judge agrees with the first cause (see ``CHANGES``); ``None`` if that is unknown."""
         if self.shares is None or self.is_too_busy or not self.today_ms or not self.advice_ms:
             return None
         gains = self.today_ms / self.advice_ms > 1 + SMALLEST_GAIN
