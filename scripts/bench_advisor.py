@@ -1,76 +1,64 @@
-"""How good is the advice? Beside an exhaustive race of every candidate, and on planted faults with a known answer.
+"""How good is the advice? Judged by plain training, on quiet and busy machines, and on planted faults.
 
-    python scripts/bench_advisor.py --seconds 112 --json result.json    80 minutes on 2 cores, alone on the machine
-    python scripts/bench_advisor.py --seconds 112 --json result.json    continues where it was interrupted
+    python scripts/bench_advisor.py --repeat 4 --json result.json       5 hours on 2 cores, alone on the machine
+    python scripts/bench_advisor.py --repeat 4 --json result.json       continues where it was interrupted
+    python scripts/bench_advisor.py --quick --json quick.json           3 hours: the same for `--quick`, each run once
+    python scripts/bench_advisor.py --only ecapa,busy                   one workload under one condition
     python scripts/bench_advisor.py --only planted --seconds 8          the faults alone: 7 minutes
     python scripts/bench_advisor.py --load result.json
 
-Three models, three chains, short and long ragged clips, three formats to decode; some thirty faults; and a plan that
-races itself.
+Fourteen workloads, each alone on the machine, beside a busy process, beside one that comes and goes, and with a bad
+number of torch threads; some thirty faults; and a plan that races itself.
 """
 
-import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
 
 import click
 import psutil
 import torch
-from bench_advisor_records import Predicted, Regret, Result, Row, SelfRace, show
-from bench_advisor_workloads import FAULTS, REAL, Workload
+from bench_advisor_conditions import CONDITIONS
+from bench_advisor_judge import Training, contenders, regret, shares, train
+from bench_advisor_records import TOO_BUSY, Predicted, Repeat, Result, Row, SelfRace, show
+from bench_advisor_workloads import CONDITIONED, FAULTS, REAL, REPEATED, Workload, under
 from compact_records import write_compact
 from rich.console import Console
 
-from audioaug.advise import survey
-from audioaug.advise.candidates import queued_batches
+from audioaug.advise import DEFAULT_BUDGET, QUICK_BUDGET, survey
 from audioaug.advise.progress import Progress
-from audioaug.advise.racing import FINALISTS, Racer
+from audioaug.advise.racing import Racer
 from audioaug.advise.training_job import TrainingJob
-from audioaug.decide.race import leader, paired_ratio, ties, typical_seconds
+from audioaug.decide.race import paired_ratio, ties, typical_seconds
+from audioaug.decide.recommend import is_impossible
 from audioaug.errors import AudioaugError, UsageError
 from audioaug.loader.processes import torch_threads
 from audioaug.measure import clock_for, host_facts
 from audioaug.process import keep_freed_memory
-from audioaug.records import Candidate, Measurement, Report, Timing, read_record
+from audioaug.records import Candidate, Report, read_record
 from audioaug.units import format_seconds
 
-# The truth
 
-TOGETHER = 16
-"""Candidates in one race, today's among them."""
-
-CLOSE = 1.15
-"""Candidates within this much of the best are raced to the end."""
-
-ROUNDS, FEWEST_ROUNDS, BLOCK = 6, 3, 0.5
-"""Of each candidate (fewer, where all candidates take longer than ``CANDIDATES_SECONDS``), and a block's seconds."""
-
-CANDIDATES_SECONDS = 240.0
-
-RAGGED_STEPS = 8
-"""In a block, at least, where batches are of many lengths."""
-
-UNHURRIED = 100.0
-"""Seconds of a budget that makes no block shorter."""
-
-
-def judge(workload: Workload, seconds: float, truth_seconds: float) -> Row:
-    """Run the advisor, then (if ``truth``) race every candidate, and return both results."""
+def judge(workload: Workload, seconds: float, judge_seconds: float, runs: int = 1) -> Row:
+    """Run the advisor (``runs`` times), then, if ``truth``, train by its candidates; both under the condition."""
+    empty = Row(
+        workload.name, 0.0, "", "", (), answers=workload.answers, first=workload.first, condition=workload.condition
+    )
+    condition = CONDITIONS[workload.condition](workload.threads)
     try:
-        with workload.build() as target, torch_threads(workload.threads):
+        with workload.build() as target, torch_threads(workload.threads), condition:
             report, took = _advice(target, workload, seconds)
-            row = _row(workload, report, took)
-            return _with_truth(row, target, report, truth_seconds) if workload.truth else row
+            others = [_advice(target, workload, seconds)[0] for _ in range(runs - 1)]
+            row = replace(_row(empty, report, took), budget=seconds, repeats=tuple(map(_repeat, others)))
+            return _judged(row, target, [report, *others], judge_seconds) if workload.truth else row
     except AudioaugError as error:
-        return Row(workload.name, 0.0, "", "", (), answers=workload.answers, first=workload.first, failed=str(error))
+        return replace(empty, failed=str(error))
     except OSError as error:  # a quota, say, that this machine does not let us plant
-        return Row(workload.name, 0.0, "", "", (), answers=workload.answers, skipped=str(error))
+        return replace(empty, skipped=str(error))
 
 
 def race_with_itself(target: TrainingJob, seed: int, seconds: float) -> SelfRace:
@@ -93,113 +81,66 @@ def _advice(target: TrainingJob, workload: Workload, seconds: float) -> tuple[Re
     return report, time.monotonic() - begin
 
 
-def _row(workload: Workload, report: Report, took: float) -> Row:
+def _repeat(report: Report) -> Repeat:
+    return Repeat(report.best.name, report.verdict)
+
+
+def _row(empty: Row, report: Report, took: float) -> Row:
     advice = report.recommendation
     assert advice is not None and report.current is not None
-    return Row(
-        name=workload.name,
+    return replace(
+        empty,
         advisor_seconds=took,
         verdict=report.verdict,
         cause=report.cause,
         said=tuple(notice.id for notice in report.notices),
         sentence=advice.because,
-        answers=workload.answers,
-        first=workload.first,
         advice=advice.name,
         today_ms=report.current.measured_ms,
+        impossible=_impossible(report),
     )
 
 
-def _with_truth(row: Row, target: TrainingJob, report: Report, seconds: float) -> Row:
-    assert report.recommendation is not None and report.current is not None
-    candidates = {candidate.name: candidate for candidate in report.candidates if candidate.status != "infeasible"}
-    today, advice = report.current, candidates.get(report.recommendation.name, report.current)
-    every = {**candidates, today.name: today}
-    racer = Racer(target, clock_for(target.device), UNHURRIED, notice=lambda *_: None, seed=1)  # other batches
-    guess = {
-        name: (candidate.measured_ms or candidate.predicted_ms or today.measured_ms or 100.0) / 1e3
-        for name, candidate in every.items()
-    }
-    block = max(BLOCK, RAGGED_STEPS * guess[today.name] if target.pad else 0.0)
-    times, drifts, again = _all_candidates(racer, every, today, guess, block)
-    best = min(times, key=lambda name: times[name])
-    close = [name for name in sorted(times, key=lambda name: times[name]) if times[name] <= CLOSE * times[best]]
-    finalists = [candidates.get(name, today) for name in dict.fromkeys([advice.name, *close[: FINALISTS - 1]])]
-    found = racer.run(finalists, guess, seconds, tick=lambda *_: None) if len(finalists) > 1 else {}
-    winner, regret = _regret(found, advice.name)
-    final = _ms(found) if found else times
-    unraced = [
-        candidate for candidate in candidates.values() if candidate.status == "predicted" and candidate.name in times
-    ]
+def _judged(row: Row, target: TrainingJob, reports: Sequence[Report], seconds: float) -> Row:
+    """Return the row with what training says of the advice, and of that of further runs."""
+    report, today = reports[0], reports[0].current
+    assert today is not None and today.measured_ms
+    candidates, changes = contenders(report)
+    candidates = list({it.name: it for it in (*candidates, *(other.best for other in reports[1:]))}.values())
+    training = Training(
+        target.model, target.optimizer, target.chain, target.dataset, target.batch_size, target.pad, target.own_step
+    )
+    found = train(training, candidates, today.measured_ms / 1e3, seconds)
+    best, lost = regret(found, row.advice)
+    ms = {name: 1e3 * step for name, step in typical_seconds(found).items()}
+    drift = ms[today.name] / today.measured_ms
+    predicted = (it for it in report.candidates if it.status == "predicted" and it.name in ms)
     return replace(
         row,
-        best=winner,
-        advice_ms=final.get(advice.name),
-        best_ms=final.get(winner),
-        regret=regret,
-        true_ms=times,
+        best=best,
+        today_ms=ms[today.name],
+        advice_ms=ms[row.advice],
+        best_ms=ms[best],
+        regret=lost,
+        true_ms=ms,
+        shares=shares(ms, today.name, row.advice, changes),
         predicted=tuple(
-            Predicted(candidate.name, candidate.predicted_ms, candidate.predicted_ci_ms, times[candidate.name])
-            for candidate in unraced
-            if candidate.predicted_ms is not None and candidate.predicted_ci_ms is not None
+            Predicted(it.name, it.predicted_ms, it.predicted_ci_ms, ms[it.name] / drift)
+            for it in predicted
+            if it.predicted_ms is not None and it.predicted_ci_ms is not None
         ),
-        again=again,
-        drifts=drifts,
     )
 
 
-def _all_candidates(
-    racer: Racer, candidates: Mapping[str, Candidate], today: Candidate, guess: Mapping[str, float], block: float
-) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
-    """Return every candidate's milliseconds a step as at the time of the advice, and a row's ``drifts`` and ``again``.
-
-    Every screening has today's candidate and its share of those that the advisor raced: their times scale the
-    screening to the advisor's.
-    """
-    known = {name: candidate.measured_ms for name, candidate in candidates.items() if candidate.measured_ms}
-    others = sorted(
-        (candidate for name, candidate in candidates.items() if name != today.name),
-        key=lambda candidate: candidate.name not in known,
+def _impossible(report: Report) -> tuple[str, ...]:
+    """Return the candidates below the ceiling that are recommended, or that no notice names."""
+    warned = " ".join(notice.text for notice in report.notices if notice.id == "impossible_result")
+    too_busy = report.verdict.startswith(TOO_BUSY)  # which says why
+    return tuple(
+        each.name
+        for each in report.known_candidates
+        if is_impossible(report, each) and (each.name not in warned or (each.name == report.best.name and not too_busy))
     )
-    screenings = math.ceil(len(others) / (TOGETHER - 1))
-    a_round = sum(
-        block + guess[name] * (queued_batches(candidate) + candidate.queue) for name, candidate in candidates.items()
-    )
-    rounds = min(ROUNDS, max(FEWEST_ROUNDS, int(CANDIDATES_SECONDS / a_round)))
-    times, drifts, again = dict[str, float](), list[float](), list[float]()
-    for number in range(screenings):
-        found = racer.screen([today, *others[number::screenings]], guess, lambda *_: None, rounds, block)
-        here = _ms(found)
-        both = {name: here[name] / known[name] for name in here if name in known}
-        drift = median(both.values()) if both else 1.0
-        times |= {name: ms / drift for name, ms in here.items()}
-        drifts.append(drift)
-        again += [abs(drift / share - 1) for share in both.values()]
-    return times, tuple(drifts), tuple(again)
-
-
-def _ms(found: Mapping[str, Measurement]) -> dict[str, float]:
-    """Return what a step of each takes, in milliseconds."""
-    return {name: 1e3 * seconds for name, seconds in typical_seconds(found).items()}
-
-
-def _regret(found: Mapping[str, Measurement], advice: str) -> tuple[str, Regret]:
-    """Compare the advice with the best, in each round with what was best in the others of every second round.
-
-    A candidate that is chosen for being fast in a round was also lucky in that round, which must not count.
-    """
-    if advice not in found:
-        return advice, Regret(1.0, 1.0, 1.0)
-    rounds = len(found[advice].step.seconds)
-    stayed = {name: one for name, one in found.items() if len(one.step.seconds) == rounds}
-    best = [leader({name: _part(one, start) for name, one in stayed.items()}) for start in (1, 0)]
-    rival = Timing(tuple(stayed[best[number % 2]].step.seconds[number] for number in range(rounds)))
-    ratio = paired_ratio(found[advice], replace(found[advice], step=rival))
-    return leader(stayed), Regret(ratio.value, ratio.low, ratio.high)
-
-
-def _part(measurement: Measurement, start: int) -> Measurement:
-    return replace(measurement, step=Timing(measurement.step.seconds[start::2] or measurement.step.seconds))
 
 
 WIDTH = 170
@@ -212,15 +153,16 @@ FAULT_SECONDS = 8.0
 
 @dataclass(frozen=True)
 class Options:
-    """What to judge: names (or parts of them), the advisor's seconds, the truth's, races of a plan with itself.
+    """What to judge: conditions, parts of names, the advisor's seconds, the judge's, races of a plan with itself.
 
-    ``smoke``: the truth of planted faults too, with few workers.
+    ``runs`` of the advisor on repeated workloads; ``smoke``: planted faults are judged too, with few workers.
     """
 
     only: tuple[str, ...]
     seconds: float
-    truth_seconds: float
+    judge_seconds: float
     self_races: int
+    runs: int = 1
     smoke: bool = False
 
 
@@ -232,7 +174,7 @@ def run(options: Options, result: Result) -> Iterator[Result]:
     from 85 to 150 ms for the same step.
     """
     keep_freed_memory()
-    waiting = [it for it in _chosen(options.only) if it.name not in {row.name for row in result.rows}]
+    waiting = [it for it in _chosen(options) if it.name not in {row.name for row in result.rows}]
     cost = {it.name: _expected_seconds(it, options) for it in waiting}
     races = 0 if options.only and not any(part in SELF for part in options.only) else options.self_races
     races -= len(result.self_races)
@@ -240,9 +182,7 @@ def run(options: Options, result: Result) -> Iterator[Result]:
     for workload in waiting:
         _say(f"{workload.name} ... (some {format_seconds(pace * (left - done))} left)")
         seconds = options.seconds if workload.truth else min(options.seconds, FAULT_SECONDS)
-        if options.smoke:
-            workload = replace(workload, truth=True, workers=(0, 1))
-        row = judge(workload, seconds, options.truth_seconds)
+        row = judge(workload, seconds, options.judge_seconds, _runs(workload, options))
         done += cost[workload.name]
         pace = (time.monotonic() - begin) / done
         result = replace(result, rows=(*result.rows, row), load=max(result.load, psutil.getloadavg()[0]))
@@ -260,19 +200,34 @@ def _against_itself(result: Result, races: int, workload: Workload) -> Iterator[
             yield result
 
 
-def _chosen(only: Sequence[str]) -> list[Workload]:
-    everything = {**REAL, **FAULTS}
-    found = [it for name, it in everything.items() if not only or any(part in name for part in only)]
-    if not found and not any(part in SELF for part in only):
-        raise UsageError(f"There is no workload like {', '.join(only)}.", f"Known: {'; '.join(everything)}.")
+def _chosen(options: Options) -> list[Workload]:
+    """Return the workloads that ``--only`` selects: those with one of its names, under one of its conditions."""
+    if options.smoke:
+        quick = replace(FAULTS[SMOKE], truth=True, workers=(0, 1))
+        return [quick, under("busy", quick)]
+    conditions = [part for part in options.only if part in CONDITIONS]
+    names = [part for part in options.only if part not in CONDITIONS]
+    everything = CONDITIONED if conditions else {**CONDITIONED, **FAULTS}
+    found = [
+        it
+        for name, it in everything.items()
+        if (not conditions or it.condition in conditions) and (not names or any(part in name for part in names))
+    ]
+    if not found and not any(part in SELF for part in options.only):
+        known = "; ".join((*CONDITIONS, *REAL, *FAULTS))
+        raise UsageError(f"There is no workload like {', '.join(options.only)}.", f"Known: {known}.")
     return found
 
 
+def _runs(workload: Workload, options: Options) -> int:
+    return options.runs if workload.name.startswith(REPEATED) else 1
+
+
 def _expected_seconds(workload: Workload, options: Options) -> float:
-    """Return about how long a workload takes: the truth is raced in screenings and in a final."""
-    return (
-        options.seconds + 3.8 * options.truth_seconds if workload.truth else min(options.seconds, FAULT_SECONDS) + 4.0
-    )
+    """Return about how long a workload takes."""
+    if not workload.truth:
+        return min(options.seconds, FAULT_SECONDS) + 4.0
+    return _runs(workload, options) * options.seconds + 1.5 * options.judge_seconds
 
 
 def _say(text: str) -> None:
@@ -280,31 +235,47 @@ def _say(text: str) -> None:
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0], context_settings={"max_content_width": 100})
-@click.option("--only", default="", metavar="A,B", help="Only workloads with this in their names. [default: all]")
 @click.option(
-    "--seconds", default=20.0, show_default=True, type=click.FloatRange(1), help="For each advice (faults: 8)."
+    "--only", default="", metavar="A,B", help="Only these conditions, and workloads with this in their names."
 )
 @click.option(
-    "--truth-seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="To race the best candidates."
+    "--seconds",
+    default=DEFAULT_BUDGET,
+    show_default=True,
+    type=click.FloatRange(1),
+    help=f"For each advice (faults: {FAULT_SECONDS:g}).",
 )
+@click.option("--quick", is_flag=True, help=f"{QUICK_BUDGET:g} seconds for each advice, and the goals for that.")
+@click.option("--judge-seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="To judge an advice.")
+@click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="Runs of the advisor on some.")
 @click.option("--self-races", default=40, show_default=True, type=click.IntRange(0), help="Of a plan against itself.")
 @click.option("--smoke", is_flag=True, help="One workload for a moment: does it run?")
 @click.option("--json", "json_", metavar="FILE", help="Write results as they come; its rows are not measured again.")
 @click.option("--load", metavar="FILE", help="Show the JSON of an earlier run instead of measuring.")
 def main(
-    only: str, seconds: float, truth_seconds: float, self_races: int, smoke: bool, json_: str | None, load: str | None
+    only: str,
+    seconds: float,
+    quick: bool,
+    judge_seconds: float,
+    repeat: int,
+    self_races: int,
+    smoke: bool,
+    json_: str | None,
+    load: str | None,
 ) -> None:
     """Judge or load, then print."""
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius|torchaudio|torch")
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    options = Options(names, seconds, truth_seconds, self_races)
+    options = Options(names, QUICK_BUDGET if quick else seconds, judge_seconds, self_races, repeat)
     if smoke:
-        options = Options((SMOKE, SELF), 2.0, 2.0, 1, smoke=True)
+        options = Options((SMOKE, SELF), 4.0, 2.0, 1, smoke=True)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     try:
-        result = Result(host_facts(torch.device("cpu")), now, options.seconds)
+        result = Result(host_facts(torch.device("cpu")), now, options.seconds, quick=quick)
         if load or (json_ and Path(json_).exists()):
             result = read_record(str(load or json_), Result)
+            if not load and result.quick != quick:
+                raise UsageError(f"{json_} was written with{'' if result.quick else 'out'} --quick: use another file.")
         for grown in () if load else run(options, result):
             result = grown
             if json_:

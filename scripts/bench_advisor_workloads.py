@@ -1,7 +1,4 @@
-"""Real workloads: three models, three chains, short clips and long ragged ones, and files that must be decoded.
-
-Shapes: B examples, C channels, T samples, M mel bands, F frames.
-"""
+"""Real workloads (five models, three chains, short, long and ragged clips, files to decode), and planted faults."""
 
 import gc
 import hashlib
@@ -9,16 +6,13 @@ import math
 import multiprocessing
 import os
 import resource
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from mmap import PAGESIZE, mmap
 from pathlib import Path
@@ -28,6 +22,8 @@ from unittest import mock
 import numpy as np
 import soundfile
 import torch
+from bench_advisor_conditions import CONDITIONS, hogs
+from bench_advisor_models import CLASSES, Ecapa, Transformer, Wav2Vec2
 from torch import nn
 from torch.utils.data import get_worker_info
 
@@ -45,7 +41,6 @@ from audioaug.records import LoaderSetup
 # Real workloads
 
 RATE = 16000
-CLASSES = 12
 ROOT = Path(__file__).resolve().parents[1]
 MODELS, DEMO = ROOT / "scripts/models", ROOT / "datasets/demo"
 FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "ogg": ("OGG", "VORBIS")}
@@ -55,10 +50,10 @@ FORMATS = {"wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "ogg": ("OGG", 
 class Workload:
     """Something to advise on. ``build`` is a context that yields what is trained; ``answers`` are right first causes.
 
-    ``first``: whether an answer must come first, or be reported at all. ``truth``: whether to race every candidate.
-    ``workers`` are the counts to consider, ``threads`` torch's in the training process: on two of two cores a step
-    alone takes a fifth longer or shorter from second to second, since either core has other work, and there is no truth
-    to compare anything with; on one thread it is 3 %.
+    ``first``: whether an answer must come first, or be reported at all. ``truth``: whether to judge the advice by
+    training. ``workers`` are the counts to consider, ``threads`` torch's in the training process: on two of two cores a
+    step of milliseconds takes a fifth longer or shorter from second to second, since either core has other work, and
+    there is no truth to compare anything with; on one thread it is 3 %. ``condition``: one of ``CONDITIONS``.
     """
 
     name: str
@@ -68,6 +63,7 @@ class Workload:
     truth: bool = True
     workers: tuple[int, ...] | None = None
     threads: int = 1
+    condition: str = "quiet"
 
 
 def target(
@@ -105,40 +101,20 @@ def target(
     )
 
 
-class Transformer(nn.Module):
-    """Patches of a spectrogram through two layers of attention: (B, 1, T) audio to (B, classes)."""
+class Excerpts:
+    """Excerpts of real speech, in memory: the example's number draws where, and how long (``seconds``)."""
 
-    def __init__(self, width: int = 96) -> None:
-        super().__init__()
-        self.register_buffer("window", torch.hann_window(512))
-        self.patch = nn.Linear(257 * 4, width)
-        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(width, CLASSES)
-
-    def forward(self, x_BCT: torch.Tensor) -> torch.Tensor:
-        """Classify."""
-        spectrum = torch.stft(x_BCT[:, 0], 512, hop_length=256, window=self.window, return_complex=True)
-        image_BFM = torch.log(spectrum.abs().square() + 1e-6).transpose(1, 2)
-        frames = image_BFM.shape[1] // 4 * 4
-        patches = image_BFM[:, :frames].reshape(len(image_BFM), frames // 4, -1)
-        return self.head(self.layers(self.patch(patches)).mean(dim=1))
-
-
-class Ragged:
-    """Excerpts of real speech of 1 to 4 seconds, in memory: the example's number draws where and how long."""
-
-    def __init__(self, size: int = 1000) -> None:
+    def __init__(self, seconds: tuple[float, float], size: int = 1000) -> None:
         paths = find_audio((str(DEMO / "long"),))
         self.speech = np.concatenate([read_audio(path, RATE)[0] for path in paths])
-        self.size = size
+        self.seconds, self.size = seconds, size
 
     def __len__(self) -> int:
         return self.size
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         draw = np.random.default_rng(index)
-        samples = int(draw.uniform(1, 4) * RATE)
+        samples = int(draw.uniform(*self.seconds) * RATE)
         start = int(draw.integers(len(self.speech) - samples))
         return torch.from_numpy(self.speech[None, start : start + samples].copy()), index % CLASSES
 
@@ -160,9 +136,14 @@ def chain(name: str) -> Chain:
     return Chain(chains[name], RATE)
 
 
+OWN_MODELS: Mapping[str, Callable[[], nn.Module]] = {"transformer": Transformer, "ecapa": Ecapa, "wav2vec2": Wav2Vec2}
+EXCERPTS = {"long": (1.0, 4.0), "3 s": (3.0, 3.0)}
+"""Seconds of the excerpts; short clips are the files of the demo speech."""
+
+
 def _model(name: str) -> nn.Module:
-    if name == "transformer":
-        return Transformer()
+    if name in OWN_MODELS:
+        return OWN_MODELS[name]()
     found = load_module(str(MODELS / {"cnn": "keyword_cnn.py", "waveform": "raw_waveform.py"}[name]))
     return found.build_model() if hasattr(found, "build_model") else found.model
 
@@ -170,9 +151,10 @@ def _model(name: str) -> nn.Module:
 @contextmanager
 def _real(model: str, chain_name: str, clips: str) -> Iterator[TrainingJob]:
     torch.manual_seed(0)
-    short = clips == "short"
-    dataset = AudioFolder(DEMO / "speech", RATE, 1.0) if short else Ragged()
-    yield target(_model(model), chain(chain_name), dataset, batch_size=8 if short else 4, pad=not short)
+    short = clips not in EXCERPTS
+    dataset = AudioFolder(DEMO / "speech", RATE, 1.0) if short else Excerpts(EXCERPTS[clips])
+    batch_size = 16 if model == "ecapa" else 8 if short else 4
+    yield target(_model(model), chain(chain_name), dataset, batch_size=batch_size, pad=clips == "long")
 
 
 @contextmanager
@@ -202,17 +184,31 @@ REAL: Mapping[str, Workload] = {
             for model, clips in rows.items()
         ),
         *(Workload(f"cnn, decoding {kind.upper()}", partial(_decoding, kind)) for kind in FORMATS),
+        *(
+            Workload(f"{model}, speech chain, 3 s clips", partial(_real, model, "speech", "3 s"), threads=2)
+            for model in ("ecapa", "wav2vec2")
+        ),
     )
 }
-"""Twelve real workloads by name."""
+"""Real workloads by name. Steps of the last two take seconds."""
+
+
+def under(condition: str, workload: Workload) -> Workload:
+    """Return the workload under a condition, which its name then ends with."""
+    return replace(workload, name=f"{workload.name}, {condition}", condition=condition)
+
+
+CONDITIONED = {workload.name: workload for workload in (under(name, it) for name in CONDITIONS for it in REAL.values())}
+"""Real workloads under each condition."""
+
+REPEATED = ("cnn, heavy chain", "transformer, speech chain", "wav2vec2")
+"""Beginnings of the names of workloads on which several runs are compared."""
 
 
 # Planted faults
 
 BATCH = 8
 SAMPLES = 1600
-PLANTED_STOP = 60.0
-"""Seconds after which a planted hog ends by itself."""
 
 
 def spin(ms: float) -> None:
@@ -399,20 +395,6 @@ def slow_collate(ms: float, examples: list[torch.Tensor]) -> torch.Tensor:
 
 
 # What the machine does meanwhile
-
-
-@contextmanager
-def hogs(count: int) -> Iterator[None]:
-    """Keep ``count`` cores busy with other programs, started by a shell that has ended: not our children."""
-    code = f"import time\nend = time.monotonic() + {PLANTED_STOP}\nwhile time.monotonic() < end: pass"
-    start = ["sh", "-c", '"$0" -c "$1" >/dev/null 2>&1 & echo $!', sys.executable, code]
-    running = [int(subprocess.run(start, capture_output=True, check=True).stdout) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in running:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
 
 
 @contextmanager

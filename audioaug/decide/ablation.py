@@ -55,12 +55,12 @@ def single_changes(report: Report, current: Candidate, best: Candidate) -> list[
     """
     if not (current.measured_ms and best.measured_ms and best.measured_ms * (1 + MARGIN) < current.measured_ms):
         return []
-    changed = {knob: _changed(current, best, knob) for knob in differing_knobs(report, current, best)}
+    variants = {knob: changed(current, best, knob) for knob in differing_knobs(report, current, best)}
     known = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
-    today, *predictions = predict_all(report, [current, *changed.values()])
+    today, *predictions = predict_all(report, [current, *variants.values()])
     gain = current.measured_ms - best.measured_ms
     found = []
-    for (knob, candidate), prediction in zip(changed.items(), predictions, strict=True):
+    for (knob, candidate), prediction in zip(variants.items(), predictions, strict=True):
         ms = known.get(candidate.name)
         if ms is None and prediction is not None and today is not None:
             ms = max(best.measured_ms, prediction.ms * current.measured_ms / today.ms)  # else it would be the best
@@ -78,7 +78,7 @@ def differing_knobs(report: Report, current: Candidate, best: Candidate) -> list
     return [knob for knob in knobs if not (knob == "threads" and same_threads)]
 
 
-def _changed(current: Candidate, best: Candidate, knob: str) -> Candidate:
+def changed(current: Candidate, best: Candidate, knob: str) -> Candidate:
     """Return today's configuration with one setting of another candidate, without results.
 
     The engine of workers is changed together with their number if there are none today.

@@ -104,10 +104,10 @@ class Case:
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether all single changes are known, but none gives half of the gain."""
+        """Whether all single changes, at least two, are known, but none gives half of the gain."""
         if not self.changes or self.best is None or self.explanation is not None:
             return False
-        return len(self.changes) == len(differing_knobs(self.report, self.current, self.best))
+        return 1 < len(self.changes) == len(differing_knobs(self.report, self.current, self.best))
 
     def is_about(self, knob: str) -> bool:
         """Return whether the gain comes from this setting: its change alone gives the most of it.

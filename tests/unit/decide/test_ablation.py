@@ -104,6 +104,14 @@ def test_no_cause_is_named_if_no_change_gives_half_of_the_gain() -> None:
     assert found.id == "unverified" and "no single change gives half of what all changes together gain" in found.text
 
 
+def test_a_cause_is_named_where_only_one_setting_and_the_prefetching_differ() -> None:
+    today, best = raced(3, 2, 30.0), raced(0, 2, 17.0, prefetch_factor=4)
+    report = planted_report((0.1, 0.1, 0.1), (0.1, 0.1, 0.1), model=10.0, decode=50.0, host=CPU)
+    report = replace(report, candidates=(today, best, raced(0, 2, 29.0)), current=today)
+    assert [change.share < 0.5 for change in single_changes(report, today, best)] == [True]
+    assert diagnose(report, today, best).id == "decode_bound"
+
+
 def test_the_op_that_moves_is_the_cause_although_decoding_takes_longer() -> None:
     today, best = raced(3, 1, 25.0), raced(2, 1, 12.0)
     report = replace(planted_report((1.0, 2.0, 5.0), decode=30.0, host=CPU), candidates=(today, best), current=today)
