@@ -36,6 +36,10 @@ BUSY, TOO_BUSY = 0.1, 0.25
 only a candidate that is faster in every round is recommended."""
 
 
+ENOUGH_ROUNDS = 3
+"""Fewest rounds that a winner of every round must have run in."""
+
+
 def recommend(report: Report, measurements: Mapping[str, Measurement], margin: float = MARGIN) -> Report:
     """Return the report with verdict, causes, recommendation, allocation and break-even filled in.
 
@@ -162,8 +166,9 @@ def is_too_busy(report: Report) -> bool:
 
 
 def _always_faster(one: Measurement, other: Measurement) -> bool:
-    """Return whether one was faster in every round that both ran in."""
-    return all(a < b for a, b in zip(one.step.seconds, other.step.seconds, strict=False))
+    """Return whether one was faster in every round that both ran in, of which there are several."""
+    pairs = list(zip(one.step.seconds, other.step.seconds, strict=False))
+    return len(pairs) >= ENOUGH_ROUNDS and all(a < b for a, b in pairs)
 
 
 def _may_be_recommended(report: Report, candidate: Candidate) -> bool:

@@ -24,9 +24,9 @@ image             0.15     0.00           0.04          0.04 (worst: 0.19)
 
 Timing is known no better than that where envelopes have no edges: so the median of a batch is judged as well. Behind
 random chains of other ops (``make test-slow``) five second halves were 5.9 ms off, and a clip of 0.1 s by 3.4 dB.
-Two of 470 such chains exceed the level's limit, which is not explained yet: in one the reference loses 0.6 dB of its input
-and the build gains 0.15 dB (seed 57); in the other a clip ends in an attack, of which the reference loses 6 dB (seed 135),
-but with 10 ms of silence after it both agree within 0.4 dB.
+Two of 470 such chains exceed the level's limit, which is not explained yet: in one the reference loses 0.6 dB of its
+input and the build gains 0.15 dB (seed 57); in the other a clip ends in an attack, of which the reference loses 6 dB
+(seed 135), but with 10 ms of silence after it both agree within 0.4 dB.
 
 Shapes: a batch is a sequence of B clips, each (C, T) with its own T; N frames, F frequencies or bands, M milliseconds.
 """

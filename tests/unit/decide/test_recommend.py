@@ -232,6 +232,7 @@ def test_load_that_the_run_did_not_wait_for_does_not_matter() -> None:
 def test_on_a_busy_machine_only_a_winner_of_every_round_is_recommended() -> None:
     clear = beside(0.4, [20.0, 25.0, 20.0, 19.9])
     assert clear.verdict.startswith("Use all on the device") and "used 40 % of the cores" in clear.verdict
+    assert beside(0.4, [20.0, 20.0]).verdict.startswith("The machine was too busy to tell")  # few rounds say little
     unclear = beside(0.4, [20.0, 41.0, 20.0, 19.9])
     assert unclear.verdict == (
         "The machine was too busy to tell: other programs used 40 % of the cores, and no candidate was faster than "
