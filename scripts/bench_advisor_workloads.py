@@ -574,7 +574,7 @@ FAULTS: Mapping[str, Workload] = {
             "long clips among short ones",
             "padding_waste",
             FREE,
-            sleeps_for_lengths(60),
+            sleeps_for_lengths(25),
             data=partial(Data, samples=lengths),
             batch_size=4,
             pad=True,

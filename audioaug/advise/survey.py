@@ -157,7 +157,7 @@ NAN_LOSS = (
 FEWER_THREADS_SHARE = 0.03
 """Share of the budget to time the step on fewer threads before it is left as it is."""
 
-CACHED_SHARE = 0.1
+CACHED_SHARE = 0.25
 """Most of the budget to load batches that stay on the device."""
 
 OVERDRAFT = 0.15

@@ -99,7 +99,7 @@ def _takes_long(bench: Bench, today: Candidate, budget: Seconds) -> bool:
     """Take the first training step, and return whether the budget allows only a few steps or batches."""
     job, batch, clock, most = bench.job, bench.batches[0], bench.clock, budget / FEW_STEPS
     first = seconds_per_call(partial(job.try_step, batch), clock, 1)
-    is_slow = first > most and seconds_per_call(partial(job.step, batch), clock, 1) > most
+    is_slow = first > most and seconds_per_call(partial(job.step, bench.typical), clock, 1) > most
     return is_slow or bench.load_seconds > most * max(1, today.num_workers)
 
 

@@ -216,6 +216,11 @@ def test_tensors_are_found_wherever_they_are() -> None:
 )
 def test_few_steps_fit_if_steps_or_batches_take_long(step, load, workers, few) -> None:
     clock = FakeClock()
-    trains = SimpleNamespace(step=lambda batch: clock.advance(step), try_step=lambda batch: clock.advance(3 * step))
-    bench = Bench(trains, clock, (0,), load_seconds=load)
+    waves = [torch.zeros(1, 1, samples) for samples in (30, 10, 10)]  # the first batch has long clips
+    trains = SimpleNamespace(
+        step=lambda batch: clock.advance(step * batch.shape[-1] / 10),
+        try_step=lambda batch: clock.advance(3 * step),
+        wave_of=lambda batch: batch,
+    )
+    bench = Bench(trains, clock, waves, load_seconds=load)
     assert today._takes_long(bench, Candidate("cpu", 1, num_workers=workers), 20.0) is few

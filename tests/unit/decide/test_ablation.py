@@ -117,6 +117,8 @@ def test_the_op_that_moves_is_the_cause_although_decoding_takes_longer() -> None
     report = replace(planted_report((1.0, 2.0, 5.0), decode=30.0, host=CPU), candidates=(today, best), current=today)
     found = diagnose(report, today, best)
     assert found.id == "augment_cpu_bound" and report.chain.ops[2] in found.text
+    cheap = replace(planted_report((1.0, 2.0, 0.5), decode=30.0, host=CPU), candidates=(today, best), current=today)
+    assert diagnose(cheap, today, best).id == "decode_bound"
 
 
 @pytest.mark.parametrize("best", [TODAY, raced(3, 1, 5000.0), candidate(3, 1)])
