@@ -52,7 +52,7 @@ class Workload:
 
     ``first``: whether an answer must come first, or be reported at all. ``truth``: whether to judge the advice by
     training. ``workers`` are the counts to consider, ``threads`` torch's in the training process: on two of two cores a
-    step of milliseconds takes a fifth longer or shorter from second to second, since either core has other work, and
+    step of milliseconds takes up to 20 % longer or shorter from second to second, since either core has other work, and
     there is no truth to compare anything with; on one thread it is 3 %. ``condition``: one of ``CONDITIONS``.
     """
 

@@ -291,6 +291,10 @@ class Racer:
         steps = max(least, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
 
+    def expect_few_steps(self) -> None:
+        """Race in short blocks and few rounds from now on: the budget allows only a few steps or batches."""
+        self.few_steps = True
+
     def discarded(self, candidate: Candidate) -> int:
         """Return the untimed steps before a candidate's block."""
         return 1 if self.few_steps else queued_batches(candidate)

@@ -279,11 +279,11 @@ class Survey:
             self.bench = replace(self.bench, batches=batches, load_seconds=load_seconds)
             found = measure_today(self.bench, candidate, self.counts, self.racer, seconds, tick, rivals)
         self.counts, measured = found.counts, found.measurements
-        self.bench = replace(self.bench, few_steps=found.few_steps)
+        self.bench = replace(self.bench, few_steps=self.racer.few_steps)
         raced = (measured[found.candidate.name],)
         self._grow(ceiling=found.ceiling, current=found.candidate, measurements=raced, signals=found.signals)
         self._grow(current=with_stall(self.report, self.today))
-        if found.few_steps:
+        if self.bench.few_steps:
             self._plan_few_steps()
         if reason := self.job.why_not_finite():
             self._notice("nan_loss", f"{reason}{NAN_LOSS}")

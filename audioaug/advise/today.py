@@ -47,17 +47,13 @@ SIGNALS_SHARE = 0.016
 
 @dataclass(frozen=True)
 class Today:
-    """The results: today's candidate, the ceiling, all measurements by name, the signals, and the worker counts.
-
-    ``few_steps``: the budget allows only a few steps or batches.
-    """
+    """The results: today's candidate, the ceiling, all measurements by name, the signals, and the worker counts."""
 
     candidate: Candidate
     ceiling: Ceiling
     measurements: dict[str, Measurement]
     signals: Signals
     counts: WorkerCounts
-    few_steps: bool
 
 
 def measure_today(
@@ -72,7 +68,8 @@ def measure_today(
     """Race this candidate (with fewer workers if the machine cannot run all of them), the ceiling and ``rivals``."""
     job = bench.job
     bench = replace(bench, few_steps=_takes_long(bench, candidate, racer.budget))
-    racer.few_steps = bench.few_steps
+    if bench.few_steps:
+        racer.expect_few_steps()
     signals = step_signals(bench, seconds / 20)
     message = next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
     counts = replace(counts, needs=needs_of(job, message, counts.host.start_method))
@@ -92,7 +89,7 @@ def measure_today(
     rate, samples_ms = 1e3 * job.batch_size / step_ms, result[CEILING].step.samples_ms
     ceiling = Ceiling(step_ms, ci_ms, rate, counts.host.torch_threads, samples_ms)
     counts = replace(counts, today=candidate.num_workers)
-    return Today(racer.measured(candidate, result), ceiling, result, signals, counts, bench.few_steps)
+    return Today(racer.measured(candidate, result), ceiling, result, signals, counts)
 
 
 def _takes_long(bench: Bench, today: Candidate, budget: Seconds) -> bool:
