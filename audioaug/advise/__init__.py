@@ -91,16 +91,13 @@ def recommend(
         UsageError: an argument is out of range.
         MeasurementError: a measurement failed, or another process has ended or not called this.
     """
-    from audioaug.advise.progress import Progress, checks
     from audioaug.advise.settings import ARGUMENTS, Settings, build_job, copy_model, preserve_random_state
-    from audioaug.advise.survey import Options, Survey
-    from audioaug.advise.training_job import TrainingJob, led_by
+    from audioaug.advise.survey import Options, survey
+    from audioaug.advise.training_job import TrainingJob
     from audioaug.advise.variants import parse_also
-    from audioaug.engine import check_plan
     from audioaug.loader.prefetch import as_device
-    from audioaug.measure.lockstep import following, leading
+    from audioaug.measure.lockstep import following
     from audioaug.measure.ranks import device_of_rank, local_rank
-    from audioaug.process import Interrupt
     from audioaug.records import Plan, Precision
 
     options = Options(
@@ -142,18 +139,7 @@ def recommend(
             with following() as follower:
                 followed: Report = follower.follow(build())
                 return followed
-        with (
-            leading() as leader,
-            Interrupt() as interrupt,
-            Progress(checks(interrupt, leader), quiet=not progress) as shown,
-        ):
-            job = led_by(leader, build())
-            if verify is not None:
-                check_plan(job.chain, verify)
-            report = Survey(job, options, shown, lambda report: None).run()
-            if leader is not None:
-                leader.end(report)
-            return report
+        return survey(build, options, quiet=not progress)
 
 
 def _budget(seconds: float | None, usual: float) -> float:

@@ -9,6 +9,7 @@ import typing
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +20,7 @@ from audioaug.errors import UsageError
 from audioaug.records import Plan, Precision, Report, read_record, to_json
 
 if TYPE_CHECKING:
-    from audioaug.advise.progress import Outputs
+    from audioaug.advise.progress import Outputs, Progress
     from audioaug.advise.training_job import TrainingJob
 
 PRECISIONS = typing.get_args(Precision)
@@ -114,14 +115,10 @@ def show(report: Report, json: str | None = None) -> None:
 
 def _measure(options: dict[str, Any]) -> None:
     """Run the survey and write its results, also when interrupted. Only the report goes to stdout."""
-    from audioaug.advise.progress import Progress, checks, printed_to_stderr
-    from audioaug.advise.survey import Options, Survey
-    from audioaug.advise.training_job import led_by
+    from audioaug.advise.progress import printed_to_stderr
+    from audioaug.advise.survey import Options, survey
     from audioaug.advise.variants import parse_also
     from audioaug.decide.what_if import parse
-    from audioaug.engine import check_plan
-    from audioaug.measure.lockstep import leading
-    from audioaug.process import Interrupt
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
     _, profile = parse(options["what_if"] or "")  # report mistakes before measuring
@@ -129,26 +126,34 @@ def _measure(options: dict[str, Any]) -> None:
         read_record(profile, Report)
     also = parse_also(options["also"] or "")
     usual = VERIFY_BUDGET if options["verify"] else QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET
-    budget = options["budget"] or usual
     verify = Plan.load(options["verify"]) if options["verify"] else None
     _ignore_warnings()
-    with printed_to_stderr(), leading(options["ranks"], _arguments_of_rank(options)) as leader:
-        job = led_by(leader, _job(options))
-        for notice in job.notices:  # early: they may explain why the run fails
-            click.echo(f"note: {notice.text}", err=True)
-        if verify is not None:
-            check_plan(job.chain, verify)
-        with Interrupt() as interrupt, Progress(checks(interrupt, leader)) as progress:
-            survey = Survey(job, Options(budget, workers, verify, also, options["fresh"]), progress, outputs.update)
-            report = survey.run()
-            if leader is not None:
-                leader.end(report)
-            if outputs.has_page:
-                from audioaug.advise.listen import listen  # imports that take a second, only needed for a page
-
-                with progress.stage("examples to listen to", LISTENING_SECONDS):
-                    outputs.listening = listen(job)
+    with printed_to_stderr():
+        report = survey(
+            lambda: _noted(_job(options)),
+            Options(options["budget"] or usual, workers, verify, also, options["fresh"]),
+            ranks=options["ranks"],
+            command=_arguments_of_rank(options),
+            on_update=outputs.update,
+            at_end=partial(_listen, outputs),
+        )
     _conclude(report, outputs, options)
+
+
+def _noted(job: "TrainingJob") -> "TrainingJob":
+    """Print the notices of the model file early: they may explain why the run fails."""
+    for notice in job.notices:
+        click.echo(f"note: {notice.text}", err=True)
+    return job
+
+
+def _listen(outputs: "Outputs", job: "TrainingJob", progress: "Progress") -> None:
+    """Make the audio examples of the page, if one is requested."""
+    if outputs.has_page:
+        from audioaug.advise.listen import listen  # imports that take a second, only needed for a page
+
+        with progress.stage("examples to listen to", LISTENING_SECONDS):
+            outputs.listening = listen(job)
 
 
 def _follow(options: dict[str, Any]) -> None:

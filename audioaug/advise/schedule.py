@@ -10,13 +10,22 @@ from audioaug.advise.racing import RACE_BLOCK, ROUNDS, SCREENING_BLOCK, SCREENIN
 from audioaug.core import Chain
 from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
+from audioaug.decide.race import typical_ms
 from audioaug.decide.shortlist import all_candidates, pinning_wins, shortlist, with_engines
 from audioaug.errors import MeasurementError
 from audioaug.measure import Clock
-from audioaug.records import Candidate, Ceiling, DeviceEngine, Measurement, Report
+from audioaug.records import Candidate, Ceiling, DeviceEngine, Measurement, Report, Timing
 from audioaug.units import Seconds
 
-SHARES = {"today": 0.08, "workers": 0.05, "device": 0.08, "loader": 0.18, "screening": 0.33, "race": 0.28}
+SHARES = {
+    "today": 0.08,
+    "workers": 0.05,
+    "device": 0.08,
+    "loader": 0.18,
+    "screening": 0.3,
+    "race": 0.27,
+    "changes": 0.04,
+}
 """The stages in order, with their shares of the time; what a stage leaves or overdraws is shared by the later ones."""
 
 RESERVE = 0.04
@@ -74,6 +83,9 @@ MOST_SCREENED = 16
 """Most candidates of one screening round: all of most chains. Between rounds the machine drifts."""
 
 MOST_SCREENING_ROUNDS = 3
+
+CHANGE_ROUNDS = 3
+"""Rounds in which each single change is timed beside today's configuration."""
 
 STARTING = 0.5
 """Seconds that a loader takes to start."""
@@ -146,6 +158,12 @@ class Schedule:
                 chosen.append(candidate)
         return chosen
 
+    def changes(self, waiting: Sequence[Candidate], seconds: Seconds) -> list[Candidate]:
+        """Return the single changes to time: the first, and others while there is time."""
+        costs = accumulate(self._candidate_seconds(each, CHANGE_ROUNDS, RACE_BLOCK) for each in (self.today, *waiting))
+        fit = [each for each, cost in zip(waiting, list(costs)[1:], strict=True) if cost <= seconds]
+        return fit or list(waiting[:1])
+
     def _candidate_seconds(self, candidate: Candidate, rounds: int, block: float) -> Seconds:
         """Return the estimated seconds of a candidate."""
         step = self.expected([candidate])[candidate.name]
@@ -208,6 +226,34 @@ def after_race(
         "current": next(candidate for candidate in candidates if candidate.name == report.current.name),
         "measurements": (*measurements.values(), *earlier),
     }
+
+
+def after_changes(
+    report: Report, racer: Racer, changes: Sequence[Candidate], measurements: Mapping[str, Measurement]
+) -> dict[str, Any]:
+    """Update or add the candidates with a single change.
+
+    Their blocks are scaled so that today's configuration, timed beside them, takes as long as in the race.
+    """
+    assert report.current is not None and report.current.measured_ms
+    if report.current.name not in measurements:
+        return {}
+    drift = report.current.measured_ms / typical_ms(report.current.name, measurements)[0]
+    scaled = {name: _scaled(found, drift) for name, found in measurements.items()}
+    timed = {each.name: with_stall(report, racer.measured(each, scaled)) for each in changes if each.name in scaled}
+    candidates = {each.name: each for each in report.candidates} | timed
+    earlier = (one for one in report.measurements if one.candidate not in timed)
+    return {
+        "candidates": tuple(candidates.values()),
+        "measurements": (*earlier, *(scaled[name] for name in timed)),
+    }
+
+
+def _scaled(measurement: Measurement, factor: float) -> Measurement:
+    step, wait = (
+        Timing(tuple(factor * seconds for seconds in it.seconds)) for it in (measurement.step, measurement.wait)
+    )
+    return replace(measurement, step=step, wait=wait)
 
 
 def after_earlier_screening(report: Report, earlier: Report) -> dict[str, Any]:

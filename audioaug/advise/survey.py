@@ -5,19 +5,14 @@ what each stage costs alone, a prediction for every candidate, and a race of the
 steps.
 """
 
-import hashlib
 import math
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from audioaug.advise.cache import Cache, fingerprint
 from audioaug.advise.candidates import (
     CACHED,
     FEW_CACHED,
@@ -27,14 +22,16 @@ from audioaug.advise.candidates import (
     candidate_of,
     queued_batches,
 )
-from audioaug.advise.progress import Progress, warnings_once
-from audioaug.advise.racing import CEILING, SCREENING_ROUNDS, Racer
+from audioaug.advise.progress import Progress, checks, warnings_once
+from audioaug.advise.racing import CEILING, RACE_BLOCK, SCREENING_ROUNDS, Racer
 from audioaug.advise.schedule import (
     ALSO,
     ALSO_RACED,
+    CHANGE_ROUNDS,
     SHARES,
     Budget,
     Schedule,
+    after_changes,
     after_earlier_screening,
     after_race,
     after_screening,
@@ -60,8 +57,9 @@ from audioaug.advise.stages import (
     worker_stages,
 )
 from audioaug.advise.today import FEW_STEPS, Memory, measure_today
-from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, workload
+from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, led_by, workload
 from audioaug.advise.variants import VariantRequest, measure_also, race_starts, raced_engines, why_no_graph
+from audioaug.decide.ablation import changes_to_time
 from audioaug.decide.predict import best_threads
 from audioaug.decide.recommend import (
     beside_others,
@@ -75,9 +73,12 @@ from audioaug.decide.recommend import (
 from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
 from audioaug.decide.what_if import crossovers, variant_sentences
+from audioaug.engine import check_plan
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader.prefetch import tensors
 from audioaug.measure import Watch, clock_for, effective_cores, host_facts
+from audioaug.measure.lockstep import leading
+from audioaug.process import Interrupt
 from audioaug.records import (
     Candidate,
     Ceiling,
@@ -86,63 +87,8 @@ from audioaug.records import (
     Notice,
     Plan,
     Report,
-    read_record,
-    write_record,
 )
 from audioaug.units import Seconds, format_ms, format_seconds, plural
-
-CHANGING = ("ram_available_bytes", "effective_cores")
-"""Host facts that differ between runs on the same machine."""
-
-
-def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
-    """Return a hash of everything that the stages depend on; ``None`` if the model file cannot be read.
-
-    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine and its
-    versions, and the options (``asked``).
-    """
-    host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
-    shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in job.model.named_parameters()]
-    try:
-        source = hashlib.sha256(Path(job.path).read_bytes()).hexdigest()
-    except OSError:
-        return None
-    facts = (report.chain, report.workload, host, str(job.model), shapes, source, asked)
-    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
-
-
-class Cache:
-    """The cached results for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``."""
-
-    def __init__(self, fingerprint: str | None) -> None:
-        folder = _folder()
-        self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
-
-    def load(self) -> tuple[Report, Seconds] | None:
-        """Return the cached report and its age; ``None`` if there is none or it cannot be read."""
-        if self.path is not None:
-            with suppress(OSError, AudioaugError):
-                return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
-        return None
-
-    def save(self, report: Report) -> None:
-        """Save the stages and candidates measured so far; failures are ignored."""
-        if self.path is None:
-            return
-        kept = replace(report, notices=(), complete=False)
-        with suppress(OSError, AudioaugError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_record(kept, self.path)
-
-
-def _folder() -> Path | None:
-    """Return the cache folder; ``None`` if the user has no home folder."""
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
-    except RuntimeError:
-        return None
-
 
 CPU_TRAINING = (
     'No GPU: the model trains on the CPU, where workers compete with it for cores, and "on the device" '
@@ -182,6 +128,39 @@ class Options:
     verify: Plan | None = None
     also: tuple[VariantRequest, ...] = ()
     fresh: bool = False
+
+
+def survey(
+    build: Callable[[], TrainingJob],
+    options: Options,
+    *,
+    quiet: bool = False,
+    ranks: int | None = None,
+    command: Sequence[str] = (),
+    on_update: Callable[[Report], None] = lambda report: None,
+    at_end: Callable[[TrainingJob, Progress], None] = lambda job, progress: None,
+) -> Report:
+    """Survey the job that ``build`` returns, with the other ranks of this machine, if any.
+
+    Args:
+        quiet: whether to show no progress.
+        ranks: how many to start, each by ``command``; default: those of torchrun.
+        on_update: receives the report after each change.
+        at_end: called while Ctrl-C is still noticed.
+    """
+    with (
+        leading(ranks, command) as leader,
+        Interrupt() as interrupt,
+        Progress(checks(interrupt, leader), quiet=quiet) as progress,
+    ):
+        job = led_by(leader, build())
+        if options.verify is not None:
+            check_plan(job.chain, options.verify)
+        report = Survey(job, options, progress, on_update).run()
+        if leader is not None:
+            leader.end(report)
+        at_end(job, progress)
+        return report
 
 
 class Survey:
@@ -431,7 +410,24 @@ class Survey:
             return too_few_steps(beside_others(self._with_cost()), self.options.budget)
         with self._stage(f"racing {len(candidates)} candidates with training steps", seconds) as tick:
             measurements = self.racer.run(candidates, schedule.expected(candidates), seconds, tick)
-        return self._decide(candidates, measurements)
+        self._grow(**after_race(self.report, self.racer, candidates, measurements))
+        if not self.bench.few_steps:
+            self._time_changes(measurements)
+        return self._decide(measurements)
+
+    def _time_changes(self, measurements: Mapping[str, Measurement]) -> None:
+        """Time each single change from today's configuration to the recommended one: what does the gain come from?"""
+        best = self._recommended(measurements).best
+        waiting = changes_to_time(self.report, self.today, best, raced=measurements)
+        if not waiting:
+            return
+        schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("changes")
+        changes = schedule.changes(waiting, seconds)
+        with self._stage(f"{plural(len(changes), 'single change')} beside your configuration", seconds) as tick:
+            candidates = [self.today, *changes]
+            expected = schedule.expected(candidates)
+            found = self.racer.screen(candidates, expected, tick, CHANGE_ROUNDS, RACE_BLOCK)
+            self._grow(**after_changes(self.report, self.racer, changes, found))
 
     def _verify(self, plan: Plan) -> Report:
         """Race a plan against today's configuration only; raise ``MeasurementError`` if it cannot run here."""
@@ -439,21 +435,24 @@ class Survey:
         self.counts.check(candidate.num_workers)
         measurements = self._measure_today(self.options.budget, [candidate])
         candidates = [self.today] if candidate.name == self.today.name else [self.today, candidate]
-        return self._decide(candidates, {candidate.name: measurements[candidate.name] for candidate in candidates})
+        raced = {candidate.name: measurements[candidate.name] for candidate in candidates}
+        self._grow(**after_race(self.report, self.racer, candidates, raced))
+        return self._decide(raced)
 
-    def _decide(self, candidates: Sequence[Candidate], measurements: Mapping[str, Measurement]) -> Report:
-        """Add the results of the race (today's configuration comes first) and choose a candidate."""
-        self._grow(**after_race(self.report, self.racer, candidates, measurements))
+    def _decide(self, measurements: Mapping[str, Measurement]) -> Report:
+        """Check the results of the race, and choose a candidate."""
         self._note_load()
-        self.report = beside_others(self.report)
         self._check_ceiling()
         self._grow(candidates=refined(self.report))
-        return recommend(self._with_cost(), measurements, self.racer.margin)
+        return self._recommended(measurements)
+
+    def _recommended(self, measurements: Mapping[str, Measurement]) -> Report:
+        return recommend(beside_others(self._with_cost()), measurements, self.racer.margin)
 
     def _check_ceiling(self) -> None:
         """Measure the ceiling again if a candidate was faster, which is impossible; report those that still are."""
         ceiling = self.report.ceiling
-        if ceiling is None or not any(is_impossible(self.report, each) for each in self.report.candidates):
+        if ceiling is None or not self._impossible():
             return
         threads = ceiling.threads or self.report.host.torch_threads
         with self._stage("the ceiling again", seconds := CEILING_AGAIN_SHARE * self.options.budget):
@@ -463,13 +462,16 @@ class Survey:
             ceiling = Ceiling(again.ms, again.ci_ms, rate, ceiling.threads, again.samples_ms)
             self._grow(ceiling=ceiling)
             self._grow(current=with_stall(self.report, self.today))
-        for each in self.report.candidates:
-            if is_impossible(self.report, each):
-                self._notice(
-                    "impossible_result",
-                    f"{each.name} was measured at {format_ms(each.measured_ms or 0.0)} a step, below the model alone "
-                    f"({format_ms(ceiling.step_ms)}): the load of the machine changed. Run this again.",
-                )
+        for each in self._impossible():
+            self._notice(
+                "impossible_result",
+                f"{each.name} was measured at {format_ms(each.measured_ms or 0.0)} a step, below the model alone "
+                f"({format_ms(ceiling.step_ms)}): the load of the machine changed. Run this again.",
+            )
+
+    def _impossible(self) -> list[Candidate]:
+        report = beside_others(self.report)
+        return [each for each in report.candidates if is_impossible(report, each)]
 
     @contextmanager
     def _stage(self, name: str, seconds: Seconds) -> Iterator[Callable[..., None]]:
@@ -499,7 +501,7 @@ class Survey:
         return replace(self.report, cost_seconds=self.budget.spent)
 
     def _finish(self, report: Report) -> Report:
-        names = ("candidates", "verdict", "cause", "recommendation", "before", "after", "notices")
+        names = ("candidates", "current", "ceiling", "verdict", "cause", "recommendation", "before", "after", "notices")
         self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report))
         self._measure_also()

@@ -1,9 +1,10 @@
 """Ablation: what each single change from today's configuration to the recommended one gains by itself."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
-from audioaug.decide.predict import predict_all
+from audioaug.decide.predict import predict_all, with_predictions
 from audioaug.decide.race import MARGIN
 from audioaug.records import SHARED_FIELDS, Candidate, Report
 from audioaug.units import format_ms, plural
@@ -53,8 +54,9 @@ def single_changes(report: Report, current: Candidate, best: Candidate) -> list[
     There are none if the recommended candidate is not faster by the margin. A prediction is scaled by how far off that
     of today's configuration is.
     """
-    if not (current.measured_ms and best.measured_ms and best.measured_ms * (1 + MARGIN) < current.measured_ms):
+    if not _is_faster(best, current):
         return []
+    assert current.measured_ms and best.measured_ms
     variants = {knob: changed(current, best, knob) for knob in differing_knobs(report, current, best)}
     known = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
     today, *predictions = predict_all(report, [current, *variants.values()])
@@ -68,6 +70,25 @@ def single_changes(report: Report, current: Candidate, best: Candidate) -> list[
             share, measured = (current.measured_ms - ms) / gain, candidate.name in known
             found.append(Change(knob, KNOBS[knob](best), ms, measured, share))
     return sorted(found, key=lambda change: change.ms)
+
+
+def changes_to_time(report: Report, current: Candidate, best: Candidate, raced: Container[str]) -> list[Candidate]:
+    """Return the candidates with a single change that are not among those ``raced``, the fastest by prediction first.
+
+    There are none if only one setting differs: then the recommended candidate is the single change.
+    """
+    knobs = differing_knobs(report, current, best)
+    if len(knobs) < 2 or not _is_faster(best, current):
+        return []
+    refused = {each.name for each in report.candidates if each.status == "infeasible"}
+    variants = {each.name: each for each in (changed(current, best, knob) for knob in knobs)}
+    waiting = [each for name, each in variants.items() if name not in refused and name not in raced]
+    return sorted(with_predictions(report, waiting), key=lambda each: each.predicted_ms or math.inf)
+
+
+def _is_faster(best: Candidate, current: Candidate) -> bool:
+    """Return whether the recommended candidate is faster by the margin."""
+    return bool(current.measured_ms and best.measured_ms and best.measured_ms * (1 + MARGIN) < current.measured_ms)
 
 
 def differing_knobs(report: Report, current: Candidate, best: Candidate) -> list[str]:

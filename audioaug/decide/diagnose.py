@@ -21,6 +21,7 @@ PRIMARY: Mapping[str, Cause] = {
     # slows every candidate
     "quota_throttled": machine.quota_throttled,
     "gc_stalls": loading.gc_stalls,
+    "thread_oversubscription": loading.thread_oversubscription,
     # data arrives in time
     "shape_churn": model.shape_churn,
     "slow_start": model.slow_start,
@@ -34,7 +35,6 @@ PRIMARY: Mapping[str, Cause] = {
     "too_noisy": machine.too_noisy,
     # workers and the training process
     "transport_bound": loading.transport_bound,
-    "thread_oversubscription": loading.thread_oversubscription,
     "too_many_workers": loading.too_many_workers,
     "main_thread_bound": loading.main_thread_bound,
     "sandbagged_wait": loading.sandbagged_wait,

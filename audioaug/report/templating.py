@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,15 @@ def page_from(template: str, **values: Any) -> str:
     style, script = _source("style.css"), _source("page.js")
     known = {"style": style, "script": script, "style_hash": _hash(style), "script_hash": _hash(script)}
     return _environment().get_template(template).render(**known, **values)
+
+
+def explanations(ids: Iterable[str]) -> dict[str, list[str]]:
+    """Return the paragraphs on each of these ids of causes and notices, without those that have none.
+
+    They are those of docs/troubleshooting.md: ``python scripts/update_readme.py`` copies them into the package.
+    """
+    known = json.loads(_source("explanations.json"))
+    return {id: known[id] for id in dict.fromkeys(ids) if id in known}
 
 
 @cache

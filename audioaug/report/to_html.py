@@ -19,7 +19,6 @@ from audioaug.report.candidates import (
 )
 from audioaug.report.charts import WORDS, CandidateAxis, bar_parts, candidate_axis, op_bars, step_bars
 from audioaug.report.costs import op_costs, op_parts, stage_parts
-from audioaug.report.explanations import explanations
 from audioaug.report.page import (
     cause_parts,
     date_words,
@@ -31,7 +30,7 @@ from audioaug.report.page import (
 from audioaug.report.parts import NOTHING, Bars, Column, Line, Row, Table
 from audioaug.report.snippet import snippet_parts
 from audioaug.report.sounds import NOT_SAVED, Listening
-from audioaug.report.templating import page_from
+from audioaug.report.templating import explanations, page_from
 
 BAR_WIDTH = 1000.0
 

@@ -21,8 +21,8 @@ import torch
 
 from audioaug import Chain, Loader, Monitor, Plan, ops
 from audioaug.advise.__main__ import main
+from audioaug.advise.cache import Cache
 from audioaug.advise.model_file import load_training_job
-from audioaug.advise.survey import Cache
 from audioaug.audio import files
 from audioaug.audio.encoded import decode
 from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header

@@ -9,12 +9,12 @@ import torch
 from audioaug import Chain, ops
 from audioaug.advise.candidates import WorkerCounts
 from audioaug.advise.racing import Racer
-from audioaug.advise.schedule import FEWEST_RACED, RESERVE, SHARES, Budget, Schedule
+from audioaug.advise.schedule import FEWEST_RACED, RESERVE, SHARES, Budget, Schedule, after_changes
 from audioaug.decide.limits import Needs
 from audioaug.errors import MeasurementError
 from audioaug.measure import FakeClock
 from audioaug.records import Candidate
-from tests.helpers.planted_reports import planted_report, raced
+from tests.helpers.planted_reports import blocks, candidate, planted_report, raced
 
 
 @pytest.fixture
@@ -29,7 +29,9 @@ def schedule() -> Schedule:
             for workers in (2, 4, 6)
         ),
     )
-    racer = Racer(SimpleNamespace(device=torch.device("cpu")), FakeClock(), 100.0, notice=lambda *_: None)
+    racer = Racer(
+        SimpleNamespace(device=torch.device("cpu"), batch_size=32), FakeClock(), 100.0, notice=lambda *_: None
+    )
     return Schedule(replace(planted_report(), candidates=candidates, current=today), racer, most_workers=8)
 
 
@@ -49,6 +51,25 @@ def test_a_screening_has_more_rounds_where_there_is_time(schedule) -> None:
 def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
     assert len(schedule.race(0.0)) == FEWEST_RACED
     assert schedule.race(0.0)[0] == schedule.today
+
+
+def test_one_single_change_is_timed_and_others_if_there_is_time(schedule) -> None:
+    waiting = list(schedule.report.candidates[1:4])
+    assert [len(schedule.changes(waiting, seconds)) for seconds in (0.0, 1e6)] == [1, 3]
+
+
+def test_single_changes_are_relative_to_the_configuration_beside_them(schedule) -> None:
+    today, known = schedule.report.candidates[:2]
+    new = candidate(3, 0, threads=1)
+    found = {today.name: blocks(today.name, [80.0] * 3)}  # twice as long as in the race
+    found |= {each.name: blocks(each.name, [50.0] * 3) for each in (known, new)}
+    after = after_changes(schedule.report, schedule.racer, [known, new], found)
+    *_, last = after["candidates"]
+    assert [each.measured_ms for each in (after["candidates"][1], last)] == [pytest.approx(25.0)] * 2
+    assert (last.name, last.status) == (new.name, "raced") and last.stall == pytest.approx(1 - 10 / 25)
+    assert len(after["candidates"]) == len(schedule.report.candidates) + 1
+    assert [one.candidate for one in after["measurements"]] == [known.name, new.name]
+    assert after_changes(schedule.report, schedule.racer, [new], {new.name: found[new.name]}) == {}
 
 
 def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> None:
@@ -102,12 +123,12 @@ def test_stages_share_the_remaining_time() -> None:
     clock = FakeClock()
     budget, usable = Budget(1000.0, clock), 1000 * (1 - RESERVE)
     assert budget.seconds_for("today") == pytest.approx(usable * SHARES["today"])
-    assert budget.seconds_for("race") == pytest.approx(usable)
-    budget.leave_out([name for name in SHARES if name not in ("today", "race")])
-    left = usable * (SHARES["today"] + SHARES["race"])
-    assert budget.seconds_for("race") == pytest.approx(left)
+    assert budget.seconds_for("changes") == pytest.approx(usable)
+    budget.leave_out([name for name in SHARES if name not in ("today", "race", "changes")])
+    left = usable * (SHARES["today"] + SHARES["race"] + SHARES["changes"])
+    assert budget.seconds_for("changes") == pytest.approx(left)
     clock.advance(10.0)
-    assert (budget.spent, budget.seconds_for("race")) == (10.0, pytest.approx(left - 10.0))
-    assert Budget(0.0, clock).seconds_for("race") == 0.0
+    assert (budget.spent, budget.seconds_for("changes")) == (10.0, pytest.approx(left - 10.0))
+    assert Budget(0.0, clock).seconds_for("changes") == 0.0
     clock.advance(1000.0)  # earlier stages have overdrawn: a fifth of the budget is shared by the others
-    assert budget.seconds_for("race") == pytest.approx(200.0)
+    assert budget.seconds_for("changes") == pytest.approx(200.0)

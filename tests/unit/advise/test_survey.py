@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from audioaug.advise.cache import Cache
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
-from audioaug.advise.survey import Cache, Options, Survey
+from audioaug.advise.survey import Options, Survey
 from audioaug.records import Report, read_record
 from tests.helpers.planted_reports import planted_report, raced
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from audioaug.decide.ablation import evidence, single_changes
+from audioaug.decide.ablation import changes_to_time, evidence, single_changes
 from audioaug.decide.diagnose import diagnose
 from audioaug.decide.predict import predict_all
 from audioaug.decide.recommend import recommend
@@ -124,3 +124,17 @@ def test_the_op_that_moves_is_the_cause_although_decoding_takes_longer() -> None
 @pytest.mark.parametrize("best", [TODAY, raced(3, 1, 5000.0), candidate(3, 1)])
 def test_without_a_gain_there_is_nothing_to_explain(best: Candidate) -> None:
     assert single_changes(ecapa(best), TODAY, best) == [] and evidence(TODAY, []) == ""
+
+
+def test_changes_that_were_not_raced_are_timed_the_most_promising_first() -> None:
+    report = ecapa()
+    threads, worker = changes_to_time(report, TODAY, BEST, raced={TODAY.name, BEST.name})
+    assert (threads.num_workers, threads.threads, worker.num_workers, worker.threads) == (0, 1, 1, None)
+    assert changes_to_time(report, TODAY, BEST, raced={threads.name, worker.name}) == []
+    failed = replace(worker, status="infeasible", reason="It failed.")
+    assert changes_to_time(ecapa(BEST, failed), TODAY, BEST, raced=()) == [threads]
+
+
+def test_nothing_is_timed_if_there_is_one_change_or_no_gain() -> None:
+    assert changes_to_time(ecapa(), TODAY, raced(3, 0, 1990.0, threads=1), raced=()) == []
+    assert changes_to_time(ecapa(), TODAY, raced(3, 1, 4290.0, threads=1), raced=()) == []

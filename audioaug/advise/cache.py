@@ -1,0 +1,68 @@
+"""Cache: the stages and screening results of earlier runs, by a fingerprint of everything that they depend on."""
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from audioaug.advise.training_job import TrainingJob
+from audioaug.errors import AudioaugError
+from audioaug.records import Report, read_record, write_record
+from audioaug.units import Seconds
+
+CHANGING = ("ram_available_bytes", "effective_cores")
+"""Host facts that differ between runs on the same machine."""
+
+
+def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
+    """Return a hash of everything that the stages depend on; ``None`` if the model file cannot be read.
+
+    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine and its
+    versions, and the options (``asked``).
+    """
+    host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
+    shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in job.model.named_parameters()]
+    try:
+        source = hashlib.sha256(Path(job.path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+    facts = (report.chain, report.workload, host, str(job.model), shapes, source, asked)
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
+
+
+class Cache:
+    """The cached results for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``."""
+
+    def __init__(self, fingerprint: str | None) -> None:
+        folder = _folder()
+        self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
+
+    def load(self) -> tuple[Report, Seconds] | None:
+        """Return the cached report and its age; ``None`` if there is none or it cannot be read."""
+        if self.path is not None:
+            with suppress(OSError, AudioaugError):
+                return read_record(self.path, Report), max(0.0, time.time() - self.path.stat().st_mtime)
+        return None
+
+    def save(self, report: Report) -> None:
+        """Save the stages and candidates measured so far; failures are ignored."""
+        if self.path is None:
+            return
+        kept = replace(report, notices=(), complete=False)
+        with suppress(OSError, AudioaugError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_record(kept, self.path)
+
+
+def _folder() -> Path | None:
+    """Return the cache folder; ``None`` if the user has no home folder."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
+    except RuntimeError:
+        return None
