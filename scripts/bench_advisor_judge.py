@@ -40,6 +40,9 @@ FEWEST_ROUNDS, MOST_ROUNDS = 3, 12
 RIVALS = 2
 """Other raced candidates that are judged; and one that was only predicted."""
 
+SETTLING = 2
+"""Steps that are slower after torch's number of threads changes, if there are more of them than cores."""
+
 MOMENT: Seconds = 0.05
 """In which workers are seen to be idle; CPU time is counted in units of 10 ms."""
 
@@ -128,7 +131,7 @@ class Feeder:
         Workers that are idle after a step are faster than training: then their queue is always full, as it is here.
         """
         settle()
-        self._train(1)
+        self._train(SETTLING)
         if is_idle():
             for _ in itertools.islice(self.batches, self.queued):
                 pass

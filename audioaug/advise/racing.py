@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -17,7 +17,7 @@ from audioaug.decide.race import MARGIN, clearly_slower, margin_of, non_finalist
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader import Loader
 from audioaug.loader.processes import torch_threads
-from audioaug.measure import Clock, GcPauses, Interference, Watch, cpu_seconds, race
+from audioaug.measure import Clock, GcPauses, Interference, Watch, cpu_seconds, race, usable_cores
 from audioaug.measure.repeat import ENOUGH
 from audioaug.records import GRAPH_ENGINES, Candidate, Measurement, Timing
 from audioaug.units import Seconds
@@ -57,6 +57,16 @@ GRAPH_WARM_UP = 100
 SCREENING_ROUNDS = 2
 SCREENING_BLOCK = 0.25
 """Seconds."""
+
+
+SETTLING = 2
+"""Steps that are slower after torch's number of threads changes, if there are more of them than cores (by 40 %)."""
+
+
+def settling(threads: Iterable[int]) -> int:
+    """Return the untimed steps before a block if steps with these numbers of threads take turns."""
+    counts = {*threads}
+    return SETTLING if len(counts) > 1 and max(counts) > usable_cores() else 0
 
 
 class Racer:
@@ -172,7 +182,8 @@ class Racer:
     ) -> dict[str, Measurement]:
         named = _named(candidates)
         expected = {**expected, **{name: expected[candidate.name] for name, candidate in named.items()}}
-        discard = {name: self.discarded(candidate) for name, candidate in named.items()}
+        settle = 0 if self.few_steps else settling(each.threads or self.threads for each in candidates)
+        discard = {name: max(settle, self.discarded(candidate)) for name, candidate in named.items()}
         steps = self._blocks(named, expected, block, len(cached))
         same = len(cached) if self.job.pad else 0  # lengths differ: only the same batches are comparable
         loaders = {name: self._loader(candidate, discard[name], steps[name], same) for name, candidate in named.items()}
@@ -181,7 +192,7 @@ class Racer:
             for name, candidate in named.items()
         }
         if cached:
-            feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), 1
+            feeders[CEILING], discard[CEILING] = self._on_threads(cycle(cached), self.threads), max(1, settle)
         warm_up = {name: _first_batches(candidate) for name, candidate in named.items()}
         warmed = {name: self._warm(feeder, warm_up.get(name, 1), seconds, tick) for name, feeder in feeders.items()}
         failures = {name: reason for name, reason in warmed.items() if reason}

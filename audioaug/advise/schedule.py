@@ -22,9 +22,9 @@ SHARES = {
     "workers": 0.05,
     "device": 0.08,
     "loader": 0.18,
-    "screening": 0.3,
-    "race": 0.27,
-    "changes": 0.04,
+    "screening": 0.27,
+    "race": 0.25,
+    "changes": 0.09,
 }
 """The stages in order, with their shares of the time; what a stage leaves or overdraws is shared by the later ones."""
 
@@ -84,8 +84,8 @@ MOST_SCREENED = 16
 
 MOST_SCREENING_ROUNDS = 3
 
-CHANGE_ROUNDS = 3
-"""Rounds in which each single change is timed beside today's configuration."""
+CHANGE_ROUNDS, CHANGE_BLOCK = 4, 1.0
+"""Rounds in which single changes are timed beside today's configuration, and seconds of a block."""
 
 STARTING = 0.5
 """Seconds that a loader takes to start."""
@@ -159,10 +159,15 @@ class Schedule:
         return chosen
 
     def changes(self, waiting: Sequence[Candidate], seconds: Seconds) -> list[Candidate]:
-        """Return the single changes to time: the first, and others while there is time."""
-        costs = accumulate(self._candidate_seconds(each, CHANGE_ROUNDS, RACE_BLOCK) for each in (self.today, *waiting))
-        fit = [each for each, cost in zip(waiting, list(costs)[1:], strict=True) if cost <= seconds]
-        return fit or list(waiting[:1])
+        """Return the single changes to time beside today's configuration: in this order, those that time allows."""
+        seconds -= self._candidate_seconds(self.today, CHANGE_ROUNDS, CHANGE_BLOCK)
+        changes = list[Candidate]()
+        for candidate in waiting:
+            cost = self._candidate_seconds(candidate, CHANGE_ROUNDS, CHANGE_BLOCK)
+            if cost <= seconds:
+                seconds -= cost
+                changes.append(candidate)
+        return changes
 
     def _candidate_seconds(self, candidate: Candidate, rounds: int, block: float) -> Seconds:
         """Return the estimated seconds of a candidate."""
@@ -241,12 +246,7 @@ def after_changes(
     drift = report.current.measured_ms / typical_ms(report.current.name, measurements)[0]
     scaled = {name: _scaled(found, drift) for name, found in measurements.items()}
     timed = {each.name: with_stall(report, racer.measured(each, scaled)) for each in changes if each.name in scaled}
-    candidates = {each.name: each for each in report.candidates} | timed
-    earlier = (one for one in report.measurements if one.candidate not in timed)
-    return {
-        "candidates": tuple(candidates.values()),
-        "measurements": (*earlier, *(scaled[name] for name in timed)),
-    }
+    return {"candidates": tuple(({each.name: each for each in report.candidates} | timed).values())}
 
 
 def _scaled(measurement: Measurement, factor: float) -> Measurement:

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from audioaug.advise.candidates import Reader, candidate_at, encoded_clips, open_loader
+from audioaug.advise.racing import settling
 from audioaug.advise.training_job import TrainingJob
 from audioaug.audio.decoders import decoders
 from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
@@ -257,15 +257,18 @@ def thread_counts(report: Report, workers: Iterable[int]) -> tuple[int, ...]:
 
 def steps_on_threads(bench: Bench, counts: Iterable[int], seconds: Seconds) -> tuple[StageCost, ...]:
     """Time the training step with each number of threads."""
-    step = bench.step()
+    threads, step = {plural(count, "thread"): count for count in sorted(counts, reverse=True)}, bench.step()
+    untimed = 0 if bench.few_steps else settling(threads.values())
 
-    def on_threads(count: int) -> None:
-        with torch_threads(count):
+    def prepare(name: str) -> None:
+        torch.set_num_threads(threads[name])
+        for _ in range(untimed):
             step()
 
-    works = {plural(count, "thread"): partial(on_threads, count) for count in sorted(counts, reverse=True)}
     least, warm_up = (1, 0) if bench.few_steps else (ROUNDS, 1)
-    times = interleave(works, bench.clock, seconds=seconds, at_least=least, warm_up=warm_up)
+    works = dict.fromkeys(threads, step)
+    with torch_threads(torch.get_num_threads()):
+        times = interleave(works, bench.clock, seconds=seconds, at_least=least, warm_up=warm_up, prepare=prepare)
     return tuple(
         StageCost("step", "model", it.ms, it.ci_ms, engine=name, samples_ms=it.samples_ms) for name, it in times.items()
     )

@@ -23,10 +23,11 @@ from audioaug.advise.candidates import (
     queued_batches,
 )
 from audioaug.advise.progress import Progress, checks, warnings_once
-from audioaug.advise.racing import CEILING, RACE_BLOCK, SCREENING_ROUNDS, Racer
+from audioaug.advise.racing import CEILING, SCREENING_ROUNDS, Racer
 from audioaug.advise.schedule import (
     ALSO,
     ALSO_RACED,
+    CHANGE_BLOCK,
     CHANGE_ROUNDS,
     SHARES,
     Budget,
@@ -59,7 +60,7 @@ from audioaug.advise.stages import (
 from audioaug.advise.today import FEW_STEPS, Memory, measure_today
 from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, led_by, workload
 from audioaug.advise.variants import VariantRequest, measure_also, race_starts, raced_engines, why_no_graph
-from audioaug.decide.ablation import changes_to_time
+from audioaug.decide.ablation import changes_to_time, differing_knobs
 from audioaug.decide.predict import best_threads
 from audioaug.decide.recommend import (
     beside_others,
@@ -108,6 +109,9 @@ CACHED_SHARE = 0.25
 
 OVERDRAFT = 0.15
 """Share of the budget by which a stage may exceed its own: five long stages and a race end within twice the budget."""
+
+CHANGES_SECONDS: Seconds = 6.0
+"""Time for single changes, however small the budget, unless its limit is near."""
 
 CEILING_AGAIN_SHARE = 0.03
 """Share of the budget to measure the ceiling again if a candidate was faster."""
@@ -411,22 +415,28 @@ class Survey:
         with self._stage(f"racing {len(candidates)} candidates with training steps", seconds) as tick:
             measurements = self.racer.run(candidates, schedule.expected(candidates), seconds, tick)
         self._grow(**after_race(self.report, self.racer, candidates, measurements))
+        self._check_ceiling()
         if not self.bench.few_steps:
             self._time_changes(measurements)
         return self._decide(measurements)
 
     def _time_changes(self, measurements: Mapping[str, Measurement]) -> None:
-        """Time each single change from today's configuration to the recommended one: what does the gain come from?"""
+        """Time each single change from today's configuration to the recommended one: what does the gain come from?
+
+        With a small budget only if threads differ, since predictions do not know how they compete.
+        """
         best = self._recommended(measurements).best
-        waiting = changes_to_time(self.report, self.today, best, raced=measurements)
-        if not waiting:
-            return
-        schedule, seconds = Schedule(self.report, self.racer, self.counts.most), self.budget.seconds_for("changes")
+        is_known = self.budget.is_small and "threads" not in differing_knobs(self.report, self.today, best)
+        waiting = [] if is_known else changes_to_time(self.report, self.today, best, raced=measurements)
+        schedule = Schedule(self.report, self.racer, self.counts.most)
+        seconds = max(self.budget.seconds_for("changes"), min(CHANGES_SECONDS, self.budget.until_limit / 2))
         changes = schedule.changes(waiting, seconds)
+        if not changes:
+            return
         with self._stage(f"{plural(len(changes), 'single change')} beside your configuration", seconds) as tick:
             candidates = [self.today, *changes]
             expected = schedule.expected(candidates)
-            found = self.racer.screen(candidates, expected, tick, CHANGE_ROUNDS, RACE_BLOCK)
+            found = self.racer.screen(candidates, expected, tick, CHANGE_ROUNDS, CHANGE_BLOCK)
             self._grow(**after_changes(self.report, self.racer, changes, found))
 
     def _verify(self, plan: Plan) -> Report:
@@ -440,9 +450,16 @@ class Survey:
         return self._decide(raced)
 
     def _decide(self, measurements: Mapping[str, Measurement]) -> Report:
-        """Check the results of the race, and choose a candidate."""
+        """Choose a candidate; report those below the ceiling."""
         self._note_load()
         self._check_ceiling()
+        for each in self._impossible():
+            assert self.report.ceiling is not None
+            self._notice(
+                "impossible_result",
+                f"{each.name} was measured at {format_ms(each.measured_ms or 0.0)} a step, below the model alone "
+                f"({format_ms(self.report.ceiling.step_ms)}): the load of the machine changed. Run this again.",
+            )
         self._grow(candidates=refined(self.report))
         return self._recommended(measurements)
 
@@ -450,7 +467,7 @@ class Survey:
         return recommend(beside_others(self._with_cost()), measurements, self.racer.margin)
 
     def _check_ceiling(self) -> None:
-        """Measure the ceiling again if a candidate was faster, which is impossible; report those that still are."""
+        """Measure the ceiling again if a candidate was faster, which is impossible."""
         ceiling = self.report.ceiling
         if ceiling is None or not self._impossible():
             return
@@ -462,12 +479,6 @@ class Survey:
             ceiling = Ceiling(again.ms, again.ci_ms, rate, ceiling.threads, again.samples_ms)
             self._grow(ceiling=ceiling)
             self._grow(current=with_stall(self.report, self.today))
-        for each in self._impossible():
-            self._notice(
-                "impossible_result",
-                f"{each.name} was measured at {format_ms(each.measured_ms or 0.0)} a step, below the model alone "
-                f"({format_ms(ceiling.step_ms)}): the load of the machine changed. Run this again.",
-            )
 
     def _impossible(self) -> list[Candidate]:
         report = beside_others(self.report)

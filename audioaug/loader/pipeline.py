@@ -2,6 +2,7 @@
 
 import atexit
 import multiprocessing
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -153,7 +154,8 @@ class Pipeline:
             with worker_errors(iterator):
                 yield from map(note, iterator)  # without a reference to a batch that was handed out
         finally:
-            if failed or worker_death(iterator):  # if shared memory is full, it is full for the other workers too
+            # If shared memory is full, it is full for the other workers too. While Python exits they have ended.
+            if failed or (not sys.is_finalizing() and worker_death(iterator)):
                 self._end(iterator)
 
     def _end(self, iterator: Any) -> None:

@@ -75,6 +75,7 @@ def interleave(
     warm_up: int = 1,
     seed: int = 0,
     on_round: Callable[[int], None] | None = None,
+    prepare: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Timing]:
     """Time several works under the same conditions: each once a round, in random order except in the first.
 
@@ -89,14 +90,19 @@ def interleave(
         warm_up: untimed calls of each work at the start.
         seed: seed of the order within each round.
         on_round: called after each round except the first, with the number of rounds so far.
+        prepare: called with the name of a work before each of its repetitions, untimed.
     """
     deadline = clock.now() + seconds
-    warm = {name: _warm(work, clock, warm_up) for name, work in works.items()}
+    warm: dict[str, tuple[int, Seconds]] = {}
+    for name, work in works.items():
+        prepare(name)
+        warm[name] = _warm(work, clock, warm_up)
     times = {name: [first] for name, (_, first) in warm.items()}
     order, shuffle = list(works), random.Random(seed).shuffle
     for index in rounds(clock, deadline, first=1, at_least=at_least) if works else ():
         shuffle(order)
         for name in order:
+            prepare(name)
             times[name].append(seconds_per_call(works[name], clock, warm[name][0]))
         if on_round is not None:
             on_round(index + 1)

@@ -196,6 +196,23 @@ def test_killed_worker_raises_instead_of_hanging():
         assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
 
 
+HALFWAY = """
+import torch, audioaug
+
+clips = [torch.zeros(1, 400) for _ in range(64)]
+chain = audioaug.Chain([audioaug.ops.Gain(p=1.0)], 16000)
+batches = iter(audioaug.Loader(clips, chain, audioaug.Plan(cut=1, num_workers={workers}), batch_size=4))
+next(batches)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_program_that_ends_in_the_middle_of_an_epoch_prints_nothing(workers):
+    command = [sys.executable, "-c", HALFWAY.format(workers=workers)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_workers_end_at_exit():
     with script(EXIT_CODES + PINNED + TRAINING.format(once=True)) as program:
         codes, errors = program.communicate(timeout=PATIENCE)
