@@ -1,5 +1,6 @@
 """Schedule: how the stages share the budget, which candidates are screened and raced, and their results."""
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -10,11 +11,11 @@ from audioaug.advise.racing import RACE_BLOCK, ROUNDS, SCREENING_BLOCK, SCREENIN
 from audioaug.core import Chain
 from audioaug.decide.diagnose import stall
 from audioaug.decide.predict import with_prediction
-from audioaug.decide.race import typical_ms
+from audioaug.decide.race import typical_seconds
 from audioaug.decide.shortlist import all_candidates, pinning_wins, shortlist, with_engines
 from audioaug.errors import MeasurementError
 from audioaug.measure import Clock
-from audioaug.records import Candidate, Ceiling, DeviceEngine, Measurement, Report, Timing
+from audioaug.records import Candidate, Ceiling, DeviceEngine, Measurement, Report
 from audioaug.units import Seconds
 
 SHARES = {
@@ -158,9 +159,9 @@ class Schedule:
                 chosen.append(candidate)
         return chosen
 
-    def changes(self, waiting: Sequence[Candidate], seconds: Seconds) -> list[Candidate]:
-        """Return the single changes to time beside today's configuration: in this order, those that time allows."""
-        seconds -= self._candidate_seconds(self.today, CHANGE_ROUNDS, CHANGE_BLOCK)
+    def changes(self, best: Candidate, waiting: Sequence[Candidate], seconds: Seconds) -> list[Candidate]:
+        """Return the single changes to time beside today's configuration and the best: those that time allows."""
+        seconds -= sum(self._candidate_seconds(each, CHANGE_ROUNDS, CHANGE_BLOCK) for each in (self.today, best))
         changes = list[Candidate]()
         for candidate in waiting:
             cost = self._candidate_seconds(candidate, CHANGE_ROUNDS, CHANGE_BLOCK)
@@ -234,26 +235,39 @@ def after_race(
 
 
 def after_changes(
-    report: Report, racer: Racer, changes: Sequence[Candidate], measurements: Mapping[str, Measurement]
+    report: Report,
+    racer: Racer,
+    best: Candidate,
+    changes: Sequence[Candidate],
+    measurements: Mapping[str, Measurement],
 ) -> dict[str, Any]:
-    """Update or add the candidates with a single change.
+    """Update or add the candidates with a single change, each by its place between today's configuration and the best.
 
-    Their blocks are scaled so that today's configuration, timed beside them, takes as long as in the race.
+    Both were timed beside them. Times are moved (on a logarithmic scale) so that these two take as long as in the race.
+    If the best was not faster this time, the changes stay predictions.
     """
-    assert report.current is not None and report.current.measured_ms
-    if report.current.name not in measurements:
+    today = report.current
+    assert today is not None and today.measured_ms and best.measured_ms
+    ms = {name: 1e3 * seconds for name, seconds in typical_seconds(measurements).items()}
+    if not {today.name, best.name} <= ms.keys() or ms[best.name] >= ms[today.name]:
         return {}
-    drift = report.current.measured_ms / typical_ms(report.current.name, measurements)[0]
-    scaled = {name: _scaled(found, drift) for name, found in measurements.items()}
-    timed = {each.name: with_stall(report, racer.measured(each, scaled)) for each in changes if each.name in scaled}
-    return {"candidates": tuple(({each.name: each for each in report.candidates} | timed).values())}
-
-
-def _scaled(measurement: Measurement, factor: float) -> Measurement:
-    step, wait = (
-        Timing(tuple(factor * seconds for seconds in it.seconds)) for it in (measurement.step, measurement.wait)
+    slow, power = (
+        ms[today.name],
+        math.log(today.measured_ms / best.measured_ms) / math.log(ms[today.name] / ms[best.name]),
     )
-    return replace(measurement, step=step, wait=wait)
+
+    def moved(ms: float) -> float:
+        return (today.measured_ms or 0.0) * (ms / slow) ** power
+
+    timed = {}
+    for candidate in changes:
+        if candidate.name in ms:
+            found = racer.measured(candidate, measurements)
+            assert found.measured_ms and found.measured_ci_ms
+            low, high = found.measured_ci_ms
+            found = replace(found, measured_ms=moved(found.measured_ms), measured_ci_ms=(moved(low), moved(high)))
+            timed[candidate.name] = with_stall(report, found)
+    return {"candidates": tuple(({each.name: each for each in report.candidates} | timed).values())}
 
 
 def after_earlier_screening(report: Report, earlier: Report) -> dict[str, Any]:

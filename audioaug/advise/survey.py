@@ -110,7 +110,7 @@ CACHED_SHARE = 0.25
 OVERDRAFT = 0.15
 """Share of the budget by which a stage may exceed its own: five long stages and a race end within twice the budget."""
 
-CHANGES_SECONDS: Seconds = 6.0
+CHANGES_SECONDS: Seconds = 8.0
 """Time for single changes, however small the budget, unless its limit is near."""
 
 CEILING_AGAIN_SHARE = 0.03
@@ -430,14 +430,14 @@ class Survey:
         waiting = [] if is_known else changes_to_time(self.report, self.today, best, raced=measurements)
         schedule = Schedule(self.report, self.racer, self.counts.most)
         seconds = max(self.budget.seconds_for("changes"), min(CHANGES_SECONDS, self.budget.until_limit / 2))
-        changes = schedule.changes(waiting, seconds)
+        changes = schedule.changes(best, waiting, seconds)
         if not changes:
             return
         with self._stage(f"{plural(len(changes), 'single change')} beside your configuration", seconds) as tick:
-            candidates = [self.today, *changes]
+            candidates = [self.today, best, *changes]
             expected = schedule.expected(candidates)
             found = self.racer.screen(candidates, expected, tick, CHANGE_ROUNDS, CHANGE_BLOCK)
-            self._grow(**after_changes(self.report, self.racer, changes, found))
+            self._grow(**after_changes(self.report, self.racer, best, changes, found))
 
     def _verify(self, plan: Plan) -> Report:
         """Race a plan against today's configuration only; raise ``MeasurementError`` if it cannot run here."""

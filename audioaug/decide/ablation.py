@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
-from audioaug.decide.predict import predict_all, with_predictions
+from audioaug.decide.predict import with_predictions
 from audioaug.decide.race import MARGIN
+from audioaug.decide.refine import predicted
 from audioaug.records import SHARED_FIELDS, Candidate, Report
 from audioaug.units import format_ms, plural
 
@@ -51,24 +52,24 @@ class Change:
 def single_changes(report: Report, current: Candidate, best: Candidate) -> list[Change]:
     """Return the known single changes, the largest gain first.
 
-    There are none if the recommended candidate is not faster by the margin. A prediction is scaled by how far off that
-    of today's configuration is.
+    There are none if the recommended candidate is not faster by the margin. Predictions are corrected by what was
+    measured.
     """
     if not _is_faster(best, current):
         return []
     assert current.measured_ms and best.measured_ms
     variants = {knob: changed(current, best, knob) for knob in differing_knobs(report, current, best)}
-    known = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
-    today, *predictions = predict_all(report, [current, *variants.values()])
+    measured = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
+    others = {it.name: it.predicted_ms or 0.0 for it in predicted(report, list(variants.values()))}
     gain = current.measured_ms - best.measured_ms
     found = []
-    for (knob, candidate), prediction in zip(variants.items(), predictions, strict=True):
-        ms = known.get(candidate.name)
-        if ms is None and prediction is not None and today is not None:
-            ms = max(best.measured_ms, prediction.ms * current.measured_ms / today.ms)  # else it would be the best
-        if ms is not None:
-            share, measured = (current.measured_ms - ms) / gain, candidate.name in known
-            found.append(Change(knob, KNOBS[knob](best), ms, measured, share))
+    for knob, candidate in variants.items():
+        name = candidate.name
+        if name in measured or name in others:
+            ms = (
+                measured[name] if name in measured else max(best.measured_ms, others[name])
+            )  # else it would be the best
+            found.append(Change(knob, KNOBS[knob](best), ms, name in measured, (current.measured_ms - ms) / gain))
     return sorted(found, key=lambda change: change.ms)
 
 

@@ -34,11 +34,18 @@ WITHIN = 1.645
 
 def refined(report: Report) -> tuple[Candidate, ...]:
     """Return the report's candidates, with new and corrected predictions for those that were not raced."""
-    fresh = with_predictions(report, [candidate for candidate in report.candidates if candidate.status != "infeasible"])
-    known = [candidate for candidate in fresh if candidate.measured_ms and candidate.predicted_ms]
-    waiting = [candidate for candidate in fresh if candidate.status == "predicted" and candidate.predicted_ms]
-    corrected = {candidate.name: candidate for candidate in _corrected(waiting, known, len(report.chain.ops))}
+    corrected = {it.name: it for it in predicted(report, [it for it in report.candidates if it.status == "predicted"])}
     return tuple(corrected.get(candidate.name, candidate) for candidate in report.candidates)
+
+
+def predicted(report: Report, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return those of these candidates that can be predicted, with new and corrected predictions."""
+    fresh = with_predictions(report, [*candidates, *(it for it in report.candidates if it.measured_ms)])
+    waiting, known = (
+        [candidate for candidate in group if candidate.predicted_ms]
+        for group in (fresh[: len(candidates)], fresh[len(candidates) :])
+    )
+    return _corrected(waiting, known, len(report.chain.ops))
 
 
 def similarity(one: Candidate, other: Candidate, ops: int) -> float:

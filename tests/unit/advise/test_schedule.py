@@ -8,7 +8,7 @@ import torch
 
 from audioaug import Chain, ops
 from audioaug.advise.candidates import WorkerCounts
-from audioaug.advise.racing import Racer
+from audioaug.advise.racing import SETTLING, Racer, settling
 from audioaug.advise.schedule import (
     CHANGE_BLOCK,
     CHANGE_ROUNDS,
@@ -63,25 +63,36 @@ def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
 
 
 def test_as_many_single_changes_are_timed_as_there_is_time_for(schedule) -> None:
-    waiting = [candidate for candidate in schedule.report.candidates if candidate.num_workers in (2, 6)][:3]
-    assert [len(schedule.changes(waiting, seconds)) for seconds in (0.0, 1e6)] == [0, 3]
-    costly, cheap = waiting[1], waiting[0]
-    time = schedule._candidate_seconds(schedule.today, CHANGE_ROUNDS, CHANGE_BLOCK)
-    time += schedule._candidate_seconds(cheap, CHANGE_ROUNDS, CHANGE_BLOCK)
-    assert schedule.changes([costly, cheap], time + 0.1) == [cheap]
+    best, cheap, costly = [schedule.report.candidates[place] for place in (2, 1, 3)]
+    waiting = [costly, cheap]
+    assert [len(schedule.changes(best, waiting, seconds)) for seconds in (0.0, 1e6)] == [0, 2]
+    needed = (schedule._candidate_seconds(each, CHANGE_ROUNDS, CHANGE_BLOCK) for each in (schedule.today, best, cheap))
+    assert schedule.changes(best, waiting, sum(needed) + 0.1) == [cheap]
 
 
-def test_single_changes_are_relative_to_the_configuration_beside_them(schedule) -> None:
-    today, known = schedule.report.candidates[:2]
+def test_single_changes_stand_where_they_were_timed_between_today_and_the_best(schedule) -> None:
+    today, best, known = schedule.report.candidates[:3]  # in the race today's took 40 ms, the best 22
     new = candidate(3, 0, threads=1)
-    found = {today.name: blocks(today.name, [80.0] * 3)}  # twice as long as in the race
-    found |= {each.name: blocks(each.name, [50.0] * 3) for each in (known, new)}
-    after = after_changes(schedule.report, schedule.racer, [known, new], found)
-    *_, last = after["candidates"]
-    assert [each.measured_ms for each in (after["candidates"][1], last)] == [pytest.approx(25.0)] * 2
-    assert (last.name, last.status) == (new.name, "raced") and last.stall == pytest.approx(1 - 10 / 25)
-    assert len(after["candidates"]) == len(schedule.report.candidates) + 1
-    assert after_changes(schedule.report, schedule.racer, [new], {new.name: found[new.name]}) == {}
+    found = {each.name: blocks(each.name, [ms] * 4) for each, ms in ((today, 160.0), (best, 40.0), (known, 80.0))}
+    after = after_changes(schedule.report, schedule.racer, best, [known], found)["candidates"]
+    assert after[2].measured_ms == pytest.approx((40 * 22) ** 0.5)  # in the middle, on a logarithmic scale
+    found[new.name] = blocks(new.name, [40.0] * 4)
+    *_, last = after_changes(schedule.report, schedule.racer, best, [known, new], found)["candidates"]
+    assert (last.name, last.status, last.measured_ms) == (new.name, "raced", pytest.approx(22.0))
+    assert last.stall == pytest.approx(1 - 10 / 22)
+
+
+def test_single_changes_stay_predicted_if_the_best_was_not_faster_beside_them(schedule) -> None:
+    today, best, known = schedule.report.candidates[:3]
+    found = {each.name: blocks(each.name, [40.0] * 4) for each in (today, best, known)}
+    assert after_changes(schedule.report, schedule.racer, best, [known], found) == {}
+    del found[best.name]
+    assert after_changes(schedule.report, schedule.racer, best, [known], found) == {}
+
+
+def test_steps_settle_after_a_change_of_threads_only_if_there_are_more_than_cores(monkeypatch) -> None:
+    monkeypatch.setattr("audioaug.advise.racing.usable_cores", lambda: 2.0)
+    assert [settling(counts) for counts in ([4, 1], [4, 4], [2, 1])] == [SETTLING, 0, 0]
 
 
 def test_where_there_is_time_the_favourite_races_against_itself(schedule) -> None:

@@ -141,6 +141,19 @@ def test_drift_would_be_charged_to_the_second_without_interleaving(clock: FakeCl
     assert second.median > 1.3 * first.median
 
 
+def test_each_repetition_is_prepared_without_being_timed(clock: FakeClock) -> None:
+    prepared = []
+
+    def prepare(name: str) -> None:
+        prepared.append(name)
+        clock.advance(100.0)
+
+    works = {"a": lambda: clock.advance(1.0), "b": lambda: clock.advance(2.0)}
+    timings = interleave(works, clock, seconds=0, at_least=3, prepare=prepare)
+    assert {name: timing.seconds for name, timing in timings.items()} == {"a": (1.0,) * 3, "b": (2.0,) * 3}
+    assert prepared.count("a") == prepared.count("b") == 3
+
+
 def test_nothing_to_interleave(clock: FakeClock) -> None:
     assert interleave({}, clock, seconds=1) == {}
 
