@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import torch
 from torch.utils.data import IterableDataset
 
 from audioaug.advise.training_job import TrainingJob, in_one_line
@@ -19,8 +20,7 @@ from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError, DataError, MeasurementError
 from audioaug.loader import Loader
 from audioaug.loader.examples import get_wave, is_encoded
-from audioaug.loader.pickling import WorkerBatch, why_not_picklable
-from audioaug.loader.prefetch import tensors
+from audioaug.loader.pickling import why_not_picklable
 from audioaug.loader.processes import local_size, share_of
 from audioaug.loader.sampling import is_stream
 from audioaug.measure import clock_for, files_open, free_shared_memory
@@ -244,10 +244,8 @@ def cached_batches(
         ) from None
 
 
-def needs_of(job: TrainingJob, message: WorkerBatch, start_method: str) -> Needs:
-    """Return the resources that a worker sending such messages needs."""
-    assert message.prepared is not None
-    sent = [*tensors(message.batch), message.prepared.numbers]
+def needs_of(job: TrainingJob, sent: Sequence[torch.Tensor], start_method: str) -> Needs:
+    """Return the resources that a worker needs to send such tensors with each batch."""
     return Needs(
         batch_bytes=sum(tensor.nbytes for tensor in sent),
         batch_tensors=len(sent),

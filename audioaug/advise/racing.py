@@ -94,8 +94,10 @@ class Racer:
         self.few_steps = False
         self.margin = MARGIN
 
-    def pilot(self, candidate: Candidate, seconds: Seconds, is_over: Callable[[Measurement], bool]) -> Measurement:
-        """Train with one candidate alone, one step a block, until ``is_over`` or about ``seconds`` have passed.
+    def pilot(
+        self, candidate: Candidate, seconds: Seconds, is_over: Callable[[Measurement], bool], block: int = 1
+    ) -> Measurement:
+        """Train with one candidate alone, ``block`` steps at a time, until ``is_over`` or ``seconds`` have passed.
 
         Raises:
             MeasurementError: training failed.
@@ -108,7 +110,7 @@ class Racer:
                 {candidate.name: feeder},
                 self.job.step,
                 self.clock,
-                block_steps=1,
+                block_steps=block,
                 discard=discard,
                 rounds=ENOUGH,
                 seconds=seconds,

@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from audioaug.loader.sampling import is_stream
 from audioaug.loader.targets import LabelTransforms
 from audioaug.ops import AdjustDuration
 from audioaug.records import AugmentForm, Interval, LoaderSetup, Precision
-from audioaug.units import format_hz
+from audioaug.units import Seconds, format_hz
 
 BATCH_SIZE = 32
 CLIP_SECONDS = 1.0
@@ -293,8 +294,10 @@ def preserve_random_state() -> Iterator[None]:
         np.random.set_state(of_numpy)
 
 
-PROBED = 32
-"""Examples that are read to detect clips of different lengths."""
+PROBED, FEWEST_PROBED = 32, 4
+"""Examples that are read to detect clips of different lengths; the fewest, after ``PROBE_SECONDS``."""
+
+PROBE_SECONDS: Seconds = 2.0
 
 DRAWS = (2, 16, 128)
 """Numbers of examples, in steps, whose draws are inspected for ops that change the length of clips."""
@@ -328,8 +331,10 @@ def inspect_clips(dataset: Any, sample_rate: int, audio_key: Field | None, lengt
     """
     if isinstance(dataset, AudioFolder) and dataset.seconds is not None:
         return Clips(0, (round(dataset.seconds * sample_rate),))
-    reader, samples = Reader(dataset), list[int]()
+    reader, samples, end = Reader(dataset), list[int](), time.monotonic() + PROBE_SECONDS
     for number in reader.numbers(PROBED):
+        if len(samples) >= FEWEST_PROBED and time.monotonic() > end:
+            break
         with suppress(Exception):
             example = reader(number)
             audio_key = audio_field(example, audio_key)

@@ -104,6 +104,9 @@ NAN_LOSS = (
 FEWER_THREADS_SHARE = 0.03
 """Share of the budget to time the step on fewer threads before it is left as it is."""
 
+SLOW_LOADER = 3
+"""Batches that it takes to time a loader, where loading is slow."""
+
 CACHED_SHARE = 0.25
 """Most of the budget to load batches that stay on the device."""
 
@@ -348,6 +351,7 @@ class Survey:
         share, end = seconds / (len(needed) + len(others) + len(contended)), self.budget.spent + seconds
         if self.bench.few_steps:
             needed.sort(key=lambda candidate: -candidate.num_workers)  # the fastest first
+            end = min(end, self.budget.until_limit - SLOW_LOADER * self.bench.load_seconds + self.budget.spent)
         with self._stage("the loader alone and beside training", seconds) as tick:
             for candidate in (*needed, *others):
                 is_due = self.budget.spent < end or (candidate in needed and not self.bench.few_steps)
@@ -487,10 +491,11 @@ class Survey:
     @contextmanager
     def _stage(self, name: str, seconds: Seconds) -> Iterator[Callable[..., None]]:
         """Show a stage with the time left; from well after its share on, its measurements are cut short."""
-        left = max(seconds, self.options.budget - self.budget.spent)
+        left = self.options.budget - self.budget.spent
+        words = format_seconds(left) if left > 0 else f"at most {format_seconds(max(1.0, self.budget.until_limit))}"
         self.bench.clock.limit = self.bench.clock.now() + seconds + OVERDRAFT * self.options.budget
         try:
-            with self.progress.stage(f"{name}, {format_seconds(left)} left", seconds) as tick:
+            with self.progress.stage(f"{name}, {words} left", seconds) as tick:
                 yield tick
         finally:
             self.bench.clock.limit = math.inf

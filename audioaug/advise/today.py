@@ -22,7 +22,7 @@ from audioaug.decide.race import typical_ms
 from audioaug.decide.recommend import may_leave, without_waiting
 from audioaug.engine import WorkerChain
 from audioaug.loader.pickling import WorkerBatch
-from audioaug.loader.prefetch import map_leaves, unpinned_types
+from audioaug.loader.prefetch import map_leaves, tensors, unpinned_types
 from audioaug.measure import Clock, Watch, delayed_seconds, measure_loader, page_faults, repeat, trace
 from audioaug.measure.repeat import seconds_per_call
 from audioaug.records import Candidate, Ceiling, Examples, Measurement, Notice, Signals, Timing
@@ -32,7 +32,7 @@ FEW_STEPS = 50
 """Training steps in the budget below which every step is planned."""
 
 FEWEST_STEPS, SHORT_STEPS = 3, 3
-"""Fewest steps of a pilot, and its steps if the budget allows only a few."""
+"""Fewest steps of a pilot, and its blocks if the budget allows only a few steps."""
 
 ENOUGH_STEPS, ENOUGH_SECONDS = 24, 1.0
 """Steps and seconds that resolve a wait of 1 % of a step from 2 %, on a machine where every tenth wait is 3x longer."""
@@ -71,13 +71,16 @@ def measure_today(
     if bench.few_steps:
         racer.expect_few_steps()
     signals = step_signals(bench, seconds / 20)
-    message = next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
-    counts = replace(counts, needs=needs_of(job, message, counts.host.start_method))
+    # Where loading is slow, a batch that is there stands for one that a worker would send.
+    message = None if bench.few_steps else next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
+    batch = bench.batches[0] if message is None else message.batch
+    sent = [*tensors(batch), *([] if message is None or message.prepared is None else [message.prepared.numbers])]
+    counts = replace(counts, needs=needs_of(job, sent, counts.host.start_method))
     signals = replace(
         signals,
         batch_bytes=counts.needs.batch_bytes,
         batch_tensors=counts.needs.batch_tensors,
-        unpinned_types=tuple(sorted(unpinned_types(message.batch))),
+        unpinned_types=tuple(sorted(unpinned_types(batch))),
     )
     candidate, refused = _within_limits(bench, candidate, counts)
     watch = Watch(bench.clock)
@@ -119,8 +122,8 @@ def _raced(
     alone = len(candidates) == 1 and first.num_workers == 0 and bench.job.device.type == "cpu"
     if bench.few_steps and len(candidates) == 1:
         is_slow_data = bench.load_seconds * FEW_STEPS > racer.budget
-        enough = SHORT_STEPS * max(1, first.num_workers if is_slow_data else 1)  # workers deliver together
-        found = racer.pilot(first, seconds, lambda measured: len(measured.step.seconds) >= enough)
+        block = max(1, first.num_workers) if is_slow_data else 1  # workers that started together deliver together
+        found = racer.pilot(first, seconds, lambda measured: len(measured.step.seconds) >= SHORT_STEPS, block)
         return {first.name: found, CEILING: without_waiting(found, CEILING) if alone else _few_cached_steps(bench)}
     for share in PILOT_SHARES:
         found = racer.pilot(first, share * seconds, partial(_is_over, alone, first.num_workers))
@@ -171,12 +174,12 @@ def _with_race(signals: Signals, watch: Watch, racer: Racer, today: Measurement)
 
 
 def example_and_worker_signals(
-    bench: Bench, today: Candidate, message: WorkerBatch, signals: Signals, seconds: float
+    bench: Bench, today: Candidate, message: WorkerBatch | None, signals: Signals, seconds: float
 ) -> Signals:
     """Add the signals of single examples and of today's workers, in about ``seconds``."""
     job, clock = bench.job, bench.clock
     signals = replace(signals, examples=time_examples(job, clock, seconds / 2), threads_alive=job.threads)
-    if not today.num_workers or bench.few_steps:
+    if not today.num_workers or message is None:
         return signals
     start, gap = start_and_gap(job, today, clock)
     received = receive_ms(message, today.num_workers, clock, seconds / 4)

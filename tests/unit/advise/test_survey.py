@@ -146,3 +146,35 @@ def test_with_slow_steps_a_survey_takes_at_most_twice_its_budget(advise, model, 
     assert {"few_steps"} <= notices(Path("report.json")).keys()
     if seconds > 0.5:  # nothing fits
         assert json.loads(Path("report.json").read_text())["verdict"].startswith("A step takes")
+
+
+SLOW_DATA = """
+import time
+from audioaug import ops
+
+class Data:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        with open("read.txt", "a") as read:
+            read.write("x")
+        time.sleep(0.2)
+        return torch.zeros(1, 400)
+
+augment = [ops.Gain(p=1.0)]
+dataset = Data()
+batch_size = 4
+num_workers = 2
+"""
+
+
+def test_with_slow_data_a_step_takes_its_share_of_the_batches_that_workers_deliver_together(
+    advise, model, here
+) -> None:
+    """Both workers need 0.8 s for a batch, so a step takes 0.4 s: of two steps, one hardly waits, the other 0.8 s."""
+    found = advise("--model", model(SLOW_DATA), "--budget", "5", "--workers", "0,2", "--json", "report.json", "--fresh")
+    assert found.code == 0 and "allows only a few" in found.err
+    report = read_record(here / "report.json", Report)
+    assert report.current.measured_ms > 300 and report.cause in ("decode_bound", "fetch_bound")
+    assert len(Path("read.txt").read_text()) * 0.2 <= 2 * 2 * 5  # two workers, twice the budget

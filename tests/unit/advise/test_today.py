@@ -106,10 +106,10 @@ def test_signals_of_workers_have_their_units(monkeypatch) -> None:
     monkeypatch.setattr(today, "start_and_gap", lambda *_: (2.0, 0.25))
     monkeypatch.setattr(today, "receive_ms", lambda *_: 3.0)
     bench = Bench(SimpleNamespace(threads=("prefetcher",)), FakeClock())
-    found = example_and_worker_signals(bench, Candidate("cpu", 1, num_workers=2), None, Signals(gc_share=0.1), 1.0)
+    found = example_and_worker_signals(bench, Candidate("cpu", 1, num_workers=2), object(), Signals(gc_share=0.1), 1.0)
     assert (found.start_seconds, found.epoch_gap_ms, found.receive_ms) == (2.0, 250.0, 3.0)
     assert (found.threads_alive, found.gc_share) == (("prefetcher",), 0.1)
-    alone = example_and_worker_signals(bench, Candidate("cpu", 1), None, Signals(), 1.0)
+    alone = example_and_worker_signals(bench, Candidate("cpu", 1), object(), Signals(), 1.0)
     assert (alone.start_seconds, alone.epoch_gap_ms, alone.receive_ms) == (None, None, None)
 
 
