@@ -131,7 +131,9 @@ class Row:
         explain = {knob for knob, share in self.shares.items() if share >= MOST_OF} if gains else set()
         if self.cause in CHANGES:
             return bool(explain & {*CHANGES[self.cause]}) if gains else None
-        return explain <= ({"num_workers"} if self.cause in ALSO_WORKERS else set())
+        # Without workers today, the change of their engine includes that of their number.
+        more_workers = {"num_workers", "worker_engine"} if "num_workers" in explain else set()
+        return explain <= (more_workers if self.cause in ALSO_WORKERS else set())
 
     @property
     def is_wrongly_left(self) -> bool:
@@ -253,7 +255,8 @@ def summary(result: Result) -> Iterable[str]:
     if times:
         yield f"The advisor took {format_seconds(middle(times))} (median), at most {format_seconds(max(times))}."
     yield from (f"skipped: {row.name}: {row.skipped}" for row in result.rows if row.skipped)
-    if result.load > result.host.usable_cores + 1:
+    alone = all(row.condition in GROUPS["Quiet"] for row in result.rows)
+    if alone and result.load > result.host.usable_cores + 1:
         yield f"Others used the cores too (load {result.load:.1f}): run this alone."
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from audioaug.decide.predict import with_predictions
 from audioaug.decide.race import MARGIN
-from audioaug.decide.refine import predicted
+from audioaug.decide.refine import corrected_predictions
 from audioaug.records import SHARED_FIELDS, Candidate, Report
 from audioaug.units import format_ms, plural
 
@@ -60,15 +60,13 @@ def single_changes(report: Report, current: Candidate, best: Candidate) -> list[
     assert current.measured_ms and best.measured_ms
     variants = {knob: changed(current, best, knob) for knob in differing_knobs(report, current, best)}
     measured = {each.name: each.measured_ms for each in (*report.candidates, current, best) if each.measured_ms}
-    others = {it.name: it.predicted_ms or 0.0 for it in predicted(report, list(variants.values()))}
+    others = {it.name: it.predicted_ms or 0.0 for it in corrected_predictions(report, list(variants.values()))}
     gain = current.measured_ms - best.measured_ms
     found = []
     for knob, candidate in variants.items():
         name = candidate.name
         if name in measured or name in others:
-            ms = (
-                measured[name] if name in measured else max(best.measured_ms, others[name])
-            )  # else it would be the best
+            ms = measured.get(name) or max(best.measured_ms, others[name])  # a faster one would be the best
             found.append(Change(knob, KNOBS[knob](best), ms, name in measured, (current.measured_ms - ms) / gain))
     return sorted(found, key=lambda change: change.ms)
 

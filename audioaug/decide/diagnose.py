@@ -23,7 +23,7 @@ PRIMARY: Mapping[str, Cause] = {
     "gc_stalls": loading.gc_stalls,
     "thread_oversubscription": loading.thread_oversubscription,
     # data arrives in time
-    "shape_churn": model.shape_churn,
+    "shape_churn": model.only_shape_churn,
     "slow_start": model.slow_start,
     "padding_waste": model.padding_waste,
     "model_bound": model.model_bound,
@@ -53,6 +53,7 @@ SECONDARY: Mapping[str, Cause] = {
     "foreign_load": machine.foreign_load,
     "noisy_neighbour": machine.noisy_neighbour,
     "pin_noop": loading.pin_noop,
+    "shape_churn": model.shape_churn,
     "step_syncs": model.step_syncs,
     "page_faults": model.page_faults,
     "epoch_gap": model.epoch_gap,

@@ -34,12 +34,13 @@ WITHIN = 1.645
 
 def refined(report: Report) -> tuple[Candidate, ...]:
     """Return the report's candidates, with new and corrected predictions for those that were not raced."""
-    corrected = {it.name: it for it in predicted(report, [it for it in report.candidates if it.status == "predicted"])}
+    waiting = [candidate for candidate in report.candidates if candidate.status == "predicted"]
+    corrected = {candidate.name: candidate for candidate in corrected_predictions(report, waiting)}
     return tuple(corrected.get(candidate.name, candidate) for candidate in report.candidates)
 
 
-def predicted(report: Report, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return those of these candidates that can be predicted, with new and corrected predictions."""
+def corrected_predictions(report: Report, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that can be predicted, with new predictions, corrected by what was measured."""
     fresh = with_predictions(report, [*candidates, *(it for it in report.candidates if it.measured_ms)])
     waiting, known = (
         [candidate for candidate in group if candidate.predicted_ms]

@@ -77,6 +77,9 @@ RECORDED = {
 }
 
 TOLD = {
+    "shape_churn": case(
+        best=raced(3, 8, 15.0), signals=signals(first_step_ms=60.0, again_step_ms=10.0, batch_shapes=8)
+    ),
     "foreign_load": case(
         raced(3, 0, 10.05, cpu_seconds_per_step=0.01), signals=signals(foreign_cores=1.5, watched_cores=2), host=HOST
     ),
