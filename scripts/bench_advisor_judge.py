@@ -35,7 +35,7 @@ BLOCK = 0.5
 RAGGED_STEPS = 8
 """Fewest steps of a block where batches are of many lengths."""
 
-FEWEST_ROUNDS, MOST_ROUNDS = 3, 12
+FEWEST_ROUNDS, MOST_ROUNDS = 6, 12
 
 RIVALS = 2
 """Other raced candidates that are judged; and one that was only predicted."""
@@ -116,7 +116,7 @@ class Feeder:
         self.batches = iter(
             DataLoader(
                 Clips(training.dataset, on_clips),  # type: ignore[arg-type]
-                batch_sampler=batches(len(training.dataset), training.batch_size, self.queued + 1, steps),
+                batch_sampler=batches(len(training.dataset), training.batch_size, self.queued + SETTLING, steps),
                 num_workers=plan.num_workers,
                 collate_fn=Collate(on_batches),
                 prefetch_factor=plan.prefetch_factor if plan.num_workers else None,

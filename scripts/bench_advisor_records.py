@@ -137,10 +137,9 @@ class Row:
 
     @property
     def is_wrongly_left(self) -> bool:
-        """Whether the verdict is to leave it, but a judged candidate is more than 15 % faster."""
-        if not self.verdict.startswith("Leave it as it is") or not (self.today_ms and self.best_ms):
-            return False
-        return self.today_ms / self.best_ms > FALSE_LEAVE
+        """Whether the verdict is to leave it, but a judged candidate is more than 15 % faster, in other rounds too."""
+        left = self.verdict.startswith("Leave it as it is")
+        return left and self.regret is not None and self.regret.value > FALSE_LEAVE
 
     @property
     def agrees(self) -> bool | None:

@@ -24,6 +24,9 @@ NOISE = 0.25
 FEWEST_ROUNDS = 4
 """Fewest rounds of a race; screening has fewer, and candidates that leave earlier are clearly slower."""
 
+AS_MUCH = 0.1
+"""Share of the gain by which changes may differ that give about as much."""
+
 PROBE = 16
 """Number of sampled examples that the stages of a worker are timed with."""
 
@@ -99,8 +102,16 @@ class Case:
 
     @property
     def explanation(self) -> Change | None:
-        """The single change that gives the largest part of the gain, at least half of it."""
-        return next((change for change in self.changes if change.share >= MOST_OF), None)
+        """The single change that gives the largest part of the gain, at least half of it.
+
+        Without workers today, a change of their engine includes that of their number, which is enough if it gives
+        about as much.
+        """
+        largest = next((change for change in self.changes if change.share >= MOST_OF), None)
+        if largest is None or largest.knob != "worker_engine" or self.current.num_workers:
+            return largest
+        workers = (change for change in self.changes if change.knob == "num_workers")
+        return next((change for change in workers if change.share >= largest.share - AS_MUCH), largest)
 
     @property
     def is_unexplained(self) -> bool:

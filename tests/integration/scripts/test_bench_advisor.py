@@ -169,8 +169,8 @@ def test_the_judge_augments_alike_for_every_candidate(chain_engine: str, monkeyp
         Candidate("cpu", 2, worker_engine=chain_engine, num_workers=1 if chain_engine == "batched" else 0, threads=2),
     ]
     found = train(training, pair, step_seconds=1.0, seconds=0.0)
-    assert {len(one.step.seconds) for one in found.values()} == {3} and len(seen[1]) == 1 + 3 * 2
-    for device, loader in zip(seen[1][2::2], seen[2][2::2], strict=True):
+    assert {len(one.step.seconds) for one in found.values()} == {6} and len(seen[1]) == 1 + 6 * 3
+    for device, loader in zip(seen[1][3::3], seen[2][3::3], strict=True):
         assert torch.allclose(device, loader, atol=1e-6)
 
 
@@ -233,6 +233,8 @@ def test_a_cause_without_a_change_is_right_if_no_change_explains_the_gain() -> N
     assert judged("model_bound", {"cut": 0.4, "threads": 0.4}).is_cause_right is True
     assert judged("model_bound", {"num_workers": 0.9}).is_cause_right is False
     assert judged("decode_bound", {"num_workers": 0.9}).is_cause_right is True
+    assert judged("decode_bound", {"num_workers": 0.9, "worker_engine": 1.0}).is_cause_right is True
+    assert judged("decode_bound", {"num_workers": 0.3, "worker_engine": 0.8}).is_cause_right is False
     assert judged("decode_bound", {"cut": 0.9}).is_cause_right is False
 
 
@@ -269,7 +271,7 @@ def recommended(today: Candidate, advice: Candidate, *others: Candidate) -> Repo
 
 
 def test_failures_of_the_advice_are_counted() -> None:
-    left = judged("model_bound", {}, verdict="Leave it as it is: it is fine.")
+    left = replace(judged("model_bound", {}, verdict="Leave it as it is: it is fine."), regret=Regret(1.2, 1.0, 1.5))
     below = judged("model_bound", {}, impossible=("all on the device",))
     slow = replace(judged("model_bound", {}), budget=4.0)
     busy = judged("model_bound", {}, verdict=f"{TOO_BUSY}: it was.", condition="busy")

@@ -138,3 +138,11 @@ def test_changes_that_were_not_raced_are_timed_the_most_promising_first() -> Non
 def test_nothing_is_timed_if_there_is_one_change_or_no_gain() -> None:
     assert changes_to_time(ecapa(), TODAY, raced(3, 0, 1990.0, threads=1), raced=()) == []
     assert changes_to_time(ecapa(), TODAY, raced(3, 1, 4290.0, threads=1), raced=()) == []
+
+
+@pytest.mark.parametrize(("one_worker_ms", "cause"), [(13.0, "too_few_workers"), (17.0, "augment_cpu_bound")])
+def test_their_engine_is_the_cause_only_if_workers_alone_give_less(one_worker_ms: float, cause: str) -> None:
+    today, best = raced(3, 0, 25.0), raced(3, 1, 12.0, worker_engine="batched")
+    alone = raced(3, 1, one_worker_ms)
+    report = replace(planted_report(batched=(1.0, 1.0, 1.0)), candidates=(today, best, alone), current=today)
+    assert diagnose(report, today, best).id == cause
