@@ -251,13 +251,11 @@ def after_changes(
     ms = {name: 1e3 * seconds for name, seconds in typical_seconds(measurements).items()}
     if not {today.name, best.name} <= ms.keys() or ms[best.name] >= ms[today.name]:
         return {}
-    slow, power = (
-        ms[today.name],
-        math.log(today.measured_ms / best.measured_ms) / math.log(ms[today.name] / ms[best.name]),
-    )
+    race_ms, slow = today.measured_ms, ms[today.name]
+    power = math.log(race_ms / best.measured_ms) / math.log(slow / ms[best.name])
 
     def moved(ms: float) -> float:
-        return (today.measured_ms or 0.0) * (ms / slow) ** power
+        return race_ms * (ms / slow) ** power
 
     timed = {}
     for candidate in changes:
