@@ -83,8 +83,6 @@ PLANNED_ROUNDS = 6
 MOST_SCREENED = 16
 """Most candidates of one screening round: all of most chains. Between rounds the machine drifts."""
 
-MOST_SCREENING_ROUNDS = 3
-
 CHANGE_ROUNDS, CHANGE_BLOCK = 4, 1.0
 """Rounds in which single changes are timed beside today's configuration, and seconds of a block."""
 
@@ -129,13 +127,6 @@ class Schedule:
                 break
             screening.append(candidate)
         return screening
-
-    def screening_rounds(self, candidates: Sequence[Candidate], seconds: Seconds) -> int:
-        """Return how many rounds of these candidates fit into the time."""
-        for rounds in range(MOST_SCREENING_ROUNDS, SCREENING_ROUNDS, -1):
-            if sum(self._candidate_seconds(candidate, rounds, SCREENING_BLOCK) for candidate in candidates) <= seconds:
-                return rounds
-        return SCREENING_ROUNDS
 
     def race(self, seconds: Seconds, engines: Sequence[DeviceEngine] = ()) -> list[Candidate]:
         """Return the candidates to race: as many as fit ``PLANNED_ROUNDS`` rounds into the time.

@@ -23,7 +23,7 @@ from audioaug.advise.candidates import (
     queued_batches,
 )
 from audioaug.advise.progress import Progress, checks, warnings_once
-from audioaug.advise.racing import CEILING, SCREENING_ROUNDS, Racer
+from audioaug.advise.racing import CEILING, Racer
 from audioaug.advise.schedule import (
     ALSO,
     ALSO_RACED,
@@ -394,11 +394,10 @@ class Survey:
         ]
         end = self.budget.spent + seconds
         with self._stage(f"screening {len(waiting)} candidates with training steps", seconds) as tick:
-            while screening := schedule.screening(waiting, left := end - self.budget.spent):
+            while screening := schedule.screening(waiting, end - self.budget.spent):
                 waiting = waiting[len(screening) :]
                 candidates = [self.today, *screening]
-                rounds = SCREENING_ROUNDS if waiting else schedule.screening_rounds(candidates, left)
-                measurements = self.racer.screen(candidates, schedule.expected(candidates), tick, rounds)
+                measurements = self.racer.screen(candidates, schedule.expected(candidates), tick)
                 self._grow(**after_screening(self.report, self.racer, screening, measurements))
         self._grow(candidates=refined(self.report))
         if waiting:

@@ -71,7 +71,7 @@ def measure_today(
     if bench.few_steps:
         racer.expect_few_steps()
     signals = step_signals(bench, seconds / 20)
-    # Where loading is slow, a batch that is there stands for one that a worker would send.
+    # Where loading is slow, a batch on the device has to do instead of one that a worker would send.
     message = None if bench.few_steps else next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
     batch = bench.batches[0] if message is None else message.batch
     sent = [*tensors(batch), *([] if message is None or message.prepared is None else [message.prepared.numbers])]

@@ -21,7 +21,7 @@ GOOD_PART = 0.25
 NOISE = 0.25
 """Half width of a step's interval, relative to it, above which results are unreliable."""
 
-FEWEST_ROUNDS = 4
+FEWEST_ROUNDS = 3
 """Fewest rounds of a race; screening has fewer, and candidates that leave earlier are clearly slower."""
 
 AS_MUCH = 0.1

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -244,7 +245,7 @@ def louder(samples: Any, sample_rate: int) -> Any:
     ("held", "transform", "collate_fn", "sentence"),
     [
         ([{"read": lambda: 1}], louder, None, r"`dataset\.held\[0\]\['read'\]` \(.*<lambda>\) does not pickle \("),
-        (sys.stderr, louder, None, r"`dataset\.held` \(\w+\) does not pickle \("),
+        (threading.Lock(), louder, None, r"`dataset\.held` \(\w+\) does not pickle \("),
         (
             None,
             lambda samples, sample_rate: samples,
@@ -253,7 +254,7 @@ def louder(samples: Any, sample_rate: int) -> Any:
         ),
         (None, louder, lambda examples: torch.stack(examples), r"`collate_fn` \(.*<lambda>\) does not pickle \("),
     ],
-    ids=["dataset", "file", "chain", "collate_fn"],
+    ids=["dataset", "lock", "chain", "collate_fn"],
 )
 def test_unpicklable_object_is_named(method, held, transform, collate_fn, sentence):
     plan = Plan(cut=1, num_workers=2, start_method=method)

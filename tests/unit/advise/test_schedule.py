@@ -52,11 +52,6 @@ def test_a_screening_has_as_many_as_time_and_processes_allow(schedule) -> None:
     assert [candidate.num_workers for candidate in schedule.screening(waiting, 1e6)] == [2]  # one at a time, at least
 
 
-def test_a_screening_has_more_rounds_where_there_is_time(schedule) -> None:
-    candidates = [schedule.today, *schedule.report.candidates[1:3]]
-    assert [schedule.screening_rounds(candidates, seconds) for seconds in (0.0, 5.0, 1e6)] == [2, 2, 3]
-
-
 def test_a_race_has_a_few_however_short_the_time_is(schedule) -> None:
     assert len(schedule.race(0.0)) == FEWEST_RACED
     assert schedule.race(0.0)[0] == schedule.today

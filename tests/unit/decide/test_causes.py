@@ -127,6 +127,7 @@ def test_noise_is_the_difference_between_candidates_in_the_same_rounds() -> None
     assert noise((11.0, 33.0, 13.2, 27.5)) == pytest.approx(0.0, abs=1e-6)  # other batches, the same for both
     assert noise((30.0, 10.0, 25.0, 12.0)) > 1
     assert noise((30.0, 10.0, 25.0, 12.0, 11.0)) > 1  # today left behind the fourth of its rounds
+    assert noise((11.0, 33.0, 13.2), todays_ms=(10.0, 30.0, 12.0)) < 1e-6  # a race of three rounds
     assert noise((10.0, 30.0)) == pytest.approx(0.01)  # a screening: today's own interval counts
     assert noise((10.0, 30.0), todays_ms=(30.0, 31.0)) == pytest.approx(0.01)  # and where today left the race early
     assert noise((10.0, 10.0, 11.0, 10.0), todays_ms=(60.0, 71.0)) == pytest.approx(0.01)  # of four rounds
