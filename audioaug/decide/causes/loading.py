@@ -269,14 +269,15 @@ def _slowest_op(case: Case) -> StageCost | None:
     """Return the slowest stage of loading a batch, if it is an op and single changes do not speak against it.
 
     If the gain comes from moving the cut, it is the slowest op that moves, also if another stage takes longer, provided
-    that it takes a good part of the stall.
+    that the ops that move take a good part of the stall together.
     """
     if not case.waits or case.is_unexplained:
         return None
     stages = case.stages
     if case.best is not None and case.is_about("cut"):
-        moved = range(*sorted((case.best.cut, case.current.cut)))
-        stages = [it for it in stages if it.op in moved and case.matters(it.ms_per_batch or 0.0)] or stages
+        moved = [it for it in stages if it.op in range(*sorted((case.best.cut, case.current.cut)))]
+        if case.matters(sum(it.ms_per_batch or 0.0 for it in moved)):
+            stages = moved
     return stages[0] if stages and stages[0].op is not None else None
 
 

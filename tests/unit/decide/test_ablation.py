@@ -121,6 +121,13 @@ def test_the_op_that_moves_is_the_cause_although_decoding_takes_longer() -> None
     assert diagnose(cheap, today, best).id == "decode_bound"
 
 
+def test_ops_that_move_are_the_cause_if_they_take_a_good_part_of_the_stall_together() -> None:
+    today, best = raced(3, 1, 25.0), raced(0, 1, 12.0)
+    report = replace(planted_report((2.0, 2.5, 2.0), decode=30.0, host=CPU), candidates=(today, best), current=today)
+    found = diagnose(report, today, best)
+    assert found.id == "augment_cpu_bound" and report.chain.ops[1] in found.text
+
+
 @pytest.mark.parametrize("best", [TODAY, raced(3, 1, 5000.0), candidate(3, 1)])
 def test_without_a_gain_there_is_nothing_to_explain(best: Candidate) -> None:
     assert single_changes(ecapa(best), TODAY, best) == [] and evidence(TODAY, []) == ""
