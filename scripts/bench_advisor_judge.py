@@ -1,7 +1,8 @@
 """Judge of advice: a plain training loop over torch's DataLoader, without ``audioaug.Loader`` and the advisor's racer.
 
 Blocks of today's configuration, the advice and other candidates alternate; in a round all have the same examples, with
-the same draws.
+the same draws, unless clips have many lengths: then the first step on each length is slow, as it is in training, and
+the same examples would be new only to the first candidate.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -116,7 +117,13 @@ class Feeder:
         self.batches = iter(
             DataLoader(
                 Clips(training.dataset, on_clips),  # type: ignore[arg-type]
-                batch_sampler=batches(len(training.dataset), training.batch_size, self.queued + SETTLING, steps),
+                batch_sampler=batches(
+                    len(training.dataset),
+                    training.batch_size,
+                    self.queued + SETTLING,
+                    steps,
+                    candidate.name if training.ragged else "",
+                ),
                 num_workers=plan.num_workers,
                 collate_fn=Collate(on_batches),
                 prefetch_factor=plan.prefetch_factor if plan.num_workers else None,
@@ -148,11 +155,11 @@ class Feeder:
             self.training.run(batch, self.augment)
 
 
-def batches(size: int, batch_size: int, untimed: int, timed: int) -> Iterator[list[int]]:
-    """Yield indices without end: one batch, then in each round untimed ones, and those that all candidates have."""
+def batches(size: int, batch_size: int, untimed: int, timed: int, owner: str) -> Iterator[list[int]]:
+    """Yield indices without end: one batch, then in each round untimed ones, and those of all or of an ``owner``."""
     yield [*range(batch_size)]
     for number in itertools.count():
-        for seed, count in ((f"{number} untimed", untimed), (f"{number}", timed)):
+        for seed, count in ((f"{number} untimed {owner}", untimed), (f"{number} {owner}", timed)):
             draw = random.Random(seed)
             for _ in range(count):
                 yield [draw.randrange(size) for _ in range(batch_size)]

@@ -126,15 +126,24 @@ class EndlessBatches:
 class RaceBatches(EndlessBatches):
     """Endless batches in the order of a race: ``warm_up`` batches, then ``discard`` and ``block`` batches in turn.
 
-    The blocks of a round hold the same batches for every candidate; a shorter block is a prefix of a longer one. With
-    ``cached`` every block cycles through that many batches, those that the ceiling has on the device.
+    The blocks of a round hold the same batches for every candidate, or for each ``owner`` its own; a shorter block is a
+    prefix of a longer one. With ``cached`` every block cycles through that many batches, those that the ceiling has on
+    the device.
     """
 
     def __init__(
-        self, size: int, batch_size: int, discard: int, block: int, seed: int = 0, cached: int = 0, warm_up: int = 1
+        self,
+        size: int,
+        batch_size: int,
+        discard: int,
+        block: int,
+        seed: int = 0,
+        cached: int = 0,
+        warm_up: int = 1,
+        owner: str = "",
     ) -> None:
         super().__init__(size, batch_size, seed)
-        self.discard, self.block, self.cached, self.warm_up = discard, block, cached, warm_up
+        self.discard, self.block, self.cached, self.warm_up, self.owner = discard, block, cached, warm_up, owner
 
     def __iter__(self) -> Iterator[list[int]]:
         others = super().__iter__()
@@ -146,7 +155,7 @@ class RaceBatches(EndlessBatches):
     def _of_round(self, number: int) -> Iterator[list[int]]:
         if self.cached:
             return itertools.cycle(itertools.islice(super().__iter__(), self.cached))
-        draw = random.Random(f"{self.seed + local_rank()} {number}")
+        draw = random.Random(f"{self.seed + local_rank()} {number} {self.owner}")
         return (draw.choices(self.pool, k=self.batch_size) for _ in itertools.count())
 
 

@@ -80,7 +80,8 @@ class Racer:
         seed: seed of the batches.
 
     ``failed``: reasons of failures by name; ``skipped``: number of unreadable examples that loaders skipped;
-    ``few_steps``: the budget allows only a few steps.
+    ``few_steps``: the budget allows only a few steps; ``own_batches``: each candidate has batches of its own, since the
+    first step on a new shape is slow, and the same batches would be new only to the first candidate of a round.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Racer:
         self.threads = torch.get_num_threads()
         self.failed: dict[str, str] = {}
         self.skipped = 0
-        self.few_steps = False
+        self.few_steps = self.own_batches = False
         self.margin = MARGIN
 
     def pilot(
@@ -188,7 +189,7 @@ class Racer:
         discard = {name: max(settle, self.discarded(candidate)) for name, candidate in named.items()}
         steps = self._blocks(named, expected, block, len(cached))
         same = len(cached) if self.job.pad else 0  # lengths differ: only the same batches are comparable
-        loaders = {name: self._loader(candidate, discard[name], steps[name], same) for name, candidate in named.items()}
+        loaders = {name: self._loader(name, it, discard[name], steps[name], same) for name, it in named.items()}
         feeders: dict[str, Iterator[Any]] = {
             name: self._on_threads(iter(loaders[name]), candidate.threads or self.threads)
             for name, candidate in named.items()
@@ -266,13 +267,14 @@ class Racer:
         multiple = cached or max(1, *workers.values())
         return dict.fromkeys(steps, math.ceil(median_low(steps.values()) / multiple) * multiple)
 
-    def _loader(self, candidate: Candidate, discard: int, block: int, cached: int) -> Loader:
+    def _loader(self, name: str, candidate: Candidate, discard: int, block: int, cached: int) -> Loader:
         """Open a candidate's loader for blocks of ``block`` batches, each after ``discard`` untimed ones."""
         candidate, job = replace(candidate, threads=None), self.job
         if job.is_stream:
             return open_loader(job, candidate)
         size, first = len(job.dataset), _first_batches(candidate)
-        batches = RaceBatches(size, job.batch_size, discard, block, self.seed, cached, first)
+        owner = name if self.own_batches else ""
+        batches = RaceBatches(size, job.batch_size, discard, block, self.seed, cached, first, owner)
         return open_loader(job, candidate, batches)
 
     def _on_threads(self, feeder: Iterator[Any], count: int) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from audioaug.advise.candidates import Reader, WorkerCounts, candidate_at, needs
 from audioaug.advise.racing import CEILING, Racer
 from audioaug.advise.stages import Bench
 from audioaug.advise.training_job import TrainingJob
+from audioaug.decide.causes.model import are_new_shapes_slow
 from audioaug.decide.diagnose import NOT_THE_BOTTLENECK
 from audioaug.decide.race import typical_ms
 from audioaug.decide.recommend import may_leave, without_waiting
@@ -71,6 +72,7 @@ def measure_today(
     if bench.few_steps:
         racer.expect_few_steps()
     signals = step_signals(bench, seconds / 20)
+    racer.own_batches = job.pad and are_new_shapes_slow(signals)
     # Where loading is slow, a batch on the device has to do instead of one that a worker would send.
     message = None if bench.few_steps else next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
     batch = bench.batches[0] if message is None else message.batch

@@ -10,8 +10,8 @@ from audioaug.decide.refine import corrected_predictions
 from audioaug.records import SHARED_FIELDS, Candidate, Report
 from audioaug.units import format_ms, plural
 
-MOST_OF = 0.5
-"""Share of the gain that makes a single change its cause."""
+MOST_OF = 0.4
+"""Share of the gain that makes a single change its cause: half, of which 0.1 may be an error of measuring."""
 
 
 def _threads(candidate: Candidate) -> str:

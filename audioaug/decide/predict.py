@@ -227,7 +227,7 @@ def worker_engines(report: Report, cut: int, stages: Stages | None = None) -> li
 
 
 def threads_beside(report: Report, workers: int) -> int | None:
-    """Return the number of threads of the training process beside workers: one for each remaining core.
+    """Return the number of threads of the training process beside workers, if any: one for each remaining core.
 
     At most as many as the ceiling was measured with, since more were slower. ``None`` (unchanged) with a GPU, or if
     there are enough cores.
@@ -235,7 +235,7 @@ def threads_beside(report: Report, workers: int) -> int | None:
     usual = report.host.torch_threads
     if report.host.has_gpu:
         return None
-    left = max(1, int(report.host.usable_cores) - workers) if workers else usual
+    left = max(1, int(report.host.usable_cores) - workers)
     best = report.ceiling.threads if report.ceiling is not None else 0
     count = min(left, best or usual)
     return count if count < usual else None

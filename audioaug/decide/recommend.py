@@ -53,7 +53,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
         name for name, candidate in raced.items() if name == current.name or _may_be_recommended(report, candidate)
     }
     close = ties({name: found for name, found in measurements.items() if name in eligible}, margin)
-    chosen = _pick([raced[name] for name in close], current)
+    chosen = _pick([raced[name] for name in close], current, measurements)
     too_busy = is_impossible(report, current) or (
         is_too_busy(report) and not _always_faster(measurements[chosen.name], measurements[current.name])
     )
@@ -210,11 +210,12 @@ def allocation(report: Report, candidate: Candidate, measured: Measurement | Non
     return Allocation(model, augment, wait, rest - wait)
 
 
-def _pick(ties: list[Candidate], current: Candidate) -> Candidate:
+def _pick(ties: list[Candidate], current: Candidate, measurements: Mapping[str, Measurement]) -> Candidate:
     """Choose among the ties (fastest first) whose measured time is within the margin of the fastest.
 
     A graph engine is left out if the same candidate without it is tied. Order of preference: the current configuration
-    (even within two margins: a change has its price), plain batched ops, fewer workers, fewer CPU seconds, no split.
+    (even within two margins, by either measure: a change has its price), plain batched ops, fewer workers, fewer CPU
+    seconds, no split.
     """
     names = {candidate.name for candidate in ties}
     ties = [
@@ -222,17 +223,15 @@ def _pick(ties: list[Candidate], current: Candidate) -> Candidate:
         for candidate in ties
         if candidate.device_engine not in GRAPH_ENGINES or _without_graphs(candidate).name not in names
     ]
+    fastest = ties[0]
+    slower = paired_ratio(measurements[current.name], measurements[fastest.name]).value
 
-    def within(margin: float) -> list[Candidate]:
-        return [
-            candidate
-            for candidate in ties
-            if (candidate.measured_ms or 0.0) <= (1 + margin) * (ties[0].measured_ms or 0.0)
-        ]
+    def is_within(candidate: Candidate, margin: float) -> bool:
+        return (candidate.measured_ms or 0.0) <= (1 + margin) * (fastest.measured_ms or 0.0)
 
-    same = [candidate for candidate in within(2 * MARGIN) if candidate.name == current.name]
-    if same:
-        return same[0]
+    same = next((candidate for candidate in ties if candidate.name == current.name), None)
+    if same is not None and (slower <= 1 + 2 * MARGIN or is_within(same, 2 * MARGIN)):
+        return same
 
     def order(candidate: Candidate) -> tuple[int, int, float, bool]:
         engine = 0 if candidate.placement == "cpu" else get_args(DeviceEngine).index(candidate.device_engine)
@@ -243,7 +242,7 @@ def _pick(ties: list[Candidate], current: Candidate) -> Candidate:
             candidate.placement == "split",
         )
 
-    return min(within(MARGIN), key=order)
+    return min((candidate for candidate in ties if is_within(candidate, MARGIN)), key=order)
 
 
 def _without_graphs(candidate: Candidate) -> Candidate:

@@ -102,7 +102,7 @@ class Case:
 
     @property
     def explanation(self) -> Change | None:
-        """The single change that gives the largest part of the gain, at least half of it.
+        """The single change that gives the largest part of the gain, at least about half of it.
 
         Without workers today, a change of their engine includes that of their number, which is enough if it gives
         about as much.

@@ -1,6 +1,7 @@
 """Causes in the training step itself, independent of placement."""
 
 from audioaug.decide.causes.case import Case, mean
+from audioaug.records import Signals
 from audioaug.units import format_ms, format_percent, format_seconds, plural
 
 PADDED = 0.2
@@ -32,13 +33,21 @@ def model_bound(case: Case) -> str:
 
 def shape_churn(case: Case) -> str:
     """Batches have many shapes, and the first step on each is slow."""
-    first, again, shapes = case.signals.first_step_ms, case.signals.again_step_ms, case.signals.batch_shapes
-    if not first or not again or not shapes or shapes < 3 or first < CHURN * again:
-        return ""
+    signals = case.signals
+    first, again = (format_ms(ms or 0.0) for ms in (signals.first_step_ms, signals.again_step_ms))
+    shapes = plural(signals.batch_shapes or 0, "shape")
     return (
-        f"The first step on a new batch shape takes {format_ms(first)}, the next one {format_ms(again)}, and "
-        f"{plural(shapes, 'shape')} occurred in a few batches. Pad clips to a few fixed lengths."
+        f"The first step on a new batch shape takes {first}, the next one {again}, and {shapes} occurred in a few "
+        "batches. Pad clips to a few fixed lengths."
+        if are_new_shapes_slow(signals)
+        else ""
     )
+
+
+def are_new_shapes_slow(signals: Signals) -> bool:
+    """Return whether several batches had several shapes, and the first step on each was slow."""
+    first, again = signals.first_step_ms or 0.0, signals.again_step_ms or 0.0
+    return (signals.batch_shapes or 0) >= 3 and 0.0 < CHURN * again <= first
 
 
 def only_shape_churn(case: Case) -> str:

@@ -103,7 +103,7 @@ def makes_sense(report: Report) -> None:
 
 def stages(printed: str) -> list[str]:
     """The stages of these lines of progress; each line says how much time is left."""
-    return re.findall(r"^(.*), [\d.]+ m?s left \.\.\.$", printed, re.MULTILINE)
+    return re.findall(r"^(.*?), (?:at most )?[\d.]+ m?s left \.\.\.$", printed, re.MULTILINE)
 
 
 def test_from_a_model_alone_to_a_loader_that_trains(advise, model, here, demo) -> None:
@@ -318,6 +318,32 @@ def test_a_collate_fn_runs_after_ops_that_change_lengths(advise, model, here) ->
         (candidate.cut, candidate.reason) for candidate in report.candidates if candidate.status == "infeasible"
     } >= {(0, reported), (1, reported)}
     assert {candidate.cut for candidate in report.candidates if candidate.status != "infeasible"} == {2, 3}
+
+
+NEW_SHAPES = f"""
+{PLANTED}
+from collections import deque
+from audioaug import ops
+
+augment, pad, batch_size = [ops.PolarityInversion(p=1.0)], True, 1
+dataset = Clips(0.0001, lambda index: 2000 + 50 * index)
+known = deque(maxlen=16)
+
+def train_step(model, batch, optimizer):
+    shape = batch[0].shape
+    CLOCK.advance(0.05 if shape in known else 0.15)
+    known.append(shape)
+"""
+
+
+@pytest.mark.usefixtures("planted_time")
+def test_batches_of_new_shapes_are_as_slow_in_a_race_as_in_training(advise, model, here) -> None:
+    ran = advise("--model", model(NEW_SHAPES), "--workers", "0", "--budget", "60", "--json", "report.json")
+    assert ran.code == 0, ran.err
+    report = read_record(here / "report.json", Report)
+    raced = [it.measured_ms for it in report.candidates if it.status == "raced"]
+    assert len(raced) > 1 and min(raced) > 110  # 130 on average; 50 for shapes that a candidate before has had
+    assert report.current.measured_ms > 110
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from audioaug import Chain, ops
 from audioaug.advise.candidates import EndlessBatches, RaceBatches, Reader, queued_batches
 from audioaug.advise.progress import warnings_once
 from audioaug.advise.racing import CEILING, DUPLICATE, FEW_ROUNDS, LONGEST_BLOCK, REFILL, ROUNDS, Racer, Usage
@@ -219,6 +220,24 @@ def test_candidates_of_a_race_train_on_the_same_batches_whatever_they_discard() 
     assert [block[:3] for block in one] == other == blocks(10, 3, warm_up=7)
     assert one[0] != one[1] and one != [*map(list, blocks(2, 5)[::-1])]
     assert all(len(batch) == 4 for block in one for batch in block)
+
+
+def test_each_owner_of_batches_has_others() -> None:
+    def block(owner):
+        return list(itertools.islice(iter(RaceBatches(1000, 4, 2, 5, owner=owner)), 8))[3:]
+
+    assert block("one") == block("one") != block("other")
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_all_candidates_train_on_the_same_batches_unless_each_has_its_own(racer_with, own) -> None:
+    seen, usual = dict[int, list[float]](), torch.get_num_threads()
+    racer = racer_with(lambda batch: seen.setdefault(torch.get_num_threads(), []).append(float(batch.abs().sum())))
+    racer.job.chain, racer.own_batches = Chain([ops.PolarityInversion()], 16000), own
+    racer.job.dataset = [torch.full((400,), 0.1 * 2**-index) for index in range(8)]
+    candidates = [Candidate("cpu", 1), Candidate("cpu", 1, threads=usual + 1)]
+    racer.screen(candidates, {candidate.name: 0.01 for candidate in candidates}, tick=lambda: None)
+    assert (seen[usual] != seen[usual + 1]) == own
 
 
 def test_with_the_ceiling_a_candidate_trains_on_the_cached_batches() -> None:

@@ -102,6 +102,8 @@ def test_no_cause_is_named_if_no_change_gives_half_of_the_gain() -> None:
     )
     found = diagnose(report, today, best)
     assert found.id == "unverified" and "no single change gives half of what all changes together gain" in found.text
+    nearly = (today, best, raced(3, 2, 19.5), raced(1, 0, 21.0))  # 42 %, which is half within the error of measuring
+    assert diagnose(replace(report, candidates=nearly), today, best).id == "too_few_workers"
 
 
 def test_a_cause_is_named_where_only_one_setting_and_the_prefetching_differ() -> None:

@@ -141,6 +141,7 @@ TWO_CORES = replace(CPU, usable_cores=2.0, torch_threads=2)
         (replace(CPU, usable_cores=8.0, torch_threads=8), 3, 5),
         (replace(CPU, usable_cores=8.0, torch_threads=4), 3, None),  # there are cores for all
         (replace(CPU, usable_cores=2.0, torch_threads=1), 2, None),  # one is what it has
+        (replace(CPU, usable_cores=2.0, torch_threads=4), 0, 2),  # more than cores only get in each other's way
         (replace(TWO_CORES, device="cuda"), 2, None),
     ],
 )
