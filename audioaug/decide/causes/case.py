@@ -153,6 +153,12 @@ class Case:
         found = self.measured
         return None if found is None or not is_timed(found) else found.wait.ms
 
+    @property
+    def receive_ms(self) -> float:
+        """The time to receive a batch from workers; 0 if it was longer than the step, of which it is a part."""
+        found = self.signals.receive_ms or 0.0
+        return found if found < self.step_ms else 0.0
+
     @cached_property
     def stages(self) -> list[StageCost]:
         """Today's stages of loading a batch, slowest first."""

@@ -129,9 +129,9 @@ def fetch_bound(case: Case) -> str:
 
 def transport_bound(case: Case) -> str:
     """Batches are slow to send or to collate."""
-    receive = case.signals.receive_ms
+    receive = case.receive_ms
     each = case.batch_ms / max(1, case.current.num_workers)
-    if case.waits and case.current.num_workers and receive and receive >= RECEIVES * case.step_ms and receive > each:
+    if case.waits and case.current.num_workers and receive >= RECEIVES * case.step_ms and receive > each:
         return (
             f"Sending a batch from a worker to the training process takes {format_ms(receive)} of a "
             f"{format_ms(case.step_ms)} "
@@ -163,7 +163,7 @@ def main_thread_bound(case: Case) -> str:
     device = device_ms(case.report, replace(case.current, threads=None))
     if not case.waits or not case.current.num_workers or device is None:
         return ""
-    own = device[1] - case.model_ms + (case.signals.receive_ms or 0.0)
+    own = device[1] - case.model_ms + case.receive_ms
     if own < MOST_OF * (case.step_ms - case.model_ms):
         return ""
     return (

@@ -234,6 +234,12 @@ def test_examples_that_are_slow_once_are_no_slow_tail() -> None:
         assert "slow_sample_tail" not in ids(case(signals=signals(examples=once)))
 
 
+def test_a_batch_that_took_longer_to_receive_than_a_step_was_disturbed() -> None:
+    slow = case(signals=signals(receive_ms=20.0))
+    assert first(slow).id == "transport_bound" and slow.step_ms > 20.0
+    assert first(case(signals=signals(receive_ms=slow.step_ms + 1))).id not in ("transport_bound", "main_thread_bound")
+
+
 def test_synchronizations_on_the_cpu_are_reported_as_hypothetical() -> None:
     words = {notice.id: notice.text for host in (GPU, CPU) for notice in causes(_syncs(host).report, MODEL)}
     assert "would make the host wait" in words["step_syncs"]
