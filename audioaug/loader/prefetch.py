@@ -4,6 +4,7 @@
 """
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -91,6 +92,10 @@ def _wave(batch: Any, key: Field | None) -> torch.Tensor:
 def run_ahead(batches: Iterable[Batch], device: torch.device, finish: Callable[[Batch], Moved]) -> Iterator[Moved]:
     """Yield ``finish(batch)`` for each batch; on CUDA, one batch ahead and on a side stream.
 
+    The side stream first waits for the steps that the training stream has been given: all but the one that trains on
+    the batch before. So it is not further ahead, and the memory of a batch, which is the side stream's, is not reused
+    before its step has ended, whatever types hold it.
+
     Args:
         batches: in pinned memory, so that the copy overlaps with training.
         device: where ``finish`` puts them.
@@ -99,15 +104,13 @@ def run_ahead(batches: Iterable[Batch], device: torch.device, finish: Callable[[
     if device.type != "cuda":
         yield from map(finish, batches)
         return
-    side = torch.cuda.Stream(device)
     ready: tuple[Moved, torch.cuda.Event] | None = None
-    has_custom = False
     for batch in batches:
-        if has_custom:  # not all of their tensors can be found, to record the stream that uses them
-            side.wait_stream(torch.cuda.current_stream(device))
+        training = torch.cuda.current_stream(device)
+        side = _side_stream(device, training)
+        side.wait_stream(training)
         with torch.cuda.stream(side):
             launched = finish(batch), side.record_event()
-        has_custom = has_custom or has_custom_type(launched[0])
         if ready is not None:
             yield _hand_over(*ready, device)
         ready = launched
@@ -115,12 +118,15 @@ def run_ahead(batches: Iterable[Batch], device: torch.device, finish: Callable[[
         yield _hand_over(*ready, device)
 
 
+@functools.lru_cache(maxsize=16)
+def _side_stream(device: torch.device, training: torch.cuda.Stream) -> torch.cuda.Stream:
+    """Return the side stream beside a training stream: one for all epochs, since each keeps freed memory of its own."""
+    return torch.cuda.Stream(device)
+
+
 def _hand_over(batch: Moved, done: torch.cuda.Event, device: torch.device) -> Moved:
-    """Make the training stream wait for the batch, and keep its memory from being reused before that."""
-    stream = torch.cuda.current_stream(device)
-    stream.wait_event(done)
-    for tensor in tensors(batch):
-        tensor.record_stream(stream)
+    """Make the training stream wait for the batch."""
+    torch.cuda.current_stream(device).wait_event(done)
     return batch
 
 
@@ -131,12 +137,6 @@ def tensors(batch: Any) -> Iterator[torch.Tensor]:
     elif isinstance(batch, Mapping | tuple | list) or has_own_to(batch):
         for value in _values(batch):
             yield from tensors(value)
-
-
-def has_custom_type(batch: Any) -> bool:
-    """Return whether a nested batch, or a part of it, is of a custom type with its own ``to``."""
-    is_container = isinstance(batch, Mapping | tuple | list)
-    return has_own_to(batch) or (is_container and any(map(has_custom_type, _values(batch))))
 
 
 def _values(content: Any) -> Iterable[Any]:

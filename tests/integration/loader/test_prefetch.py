@@ -1,11 +1,9 @@
 """Devices, nested batches, and the next batch launched while this one trains."""
 
-import contextlib
 import dataclasses
-import types
+import itertools
 from collections import namedtuple
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from audioaug import Loader, Plan
 from audioaug.errors import DeviceError
 from audioaug.loader.pipeline import Pipeline
 from audioaug.loader.prefetch import as_device, run_ahead, to_device
-from tests.integration.loader.custom_batches import Clips
+from tests.helpers.fake_streams import Buffer, FakeGpu, FakeStream, Race
 from tests.integration.loader.material import Words, assert_same_audio, by_index, exact_chain
 
 CPU = torch.device("cpu")
@@ -33,69 +31,67 @@ def test_cpu_batch_is_finished_on_demand():
     assert list(run_ahead([], CPU, str)) == []
 
 
-class FakeCuda:
-    """Fake streams and events of ``torch.cuda`` that log their calls."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.now = "training"
-
-    def Stream(self, device: torch.device) -> Any:
-        return types.SimpleNamespace(
-            record_event=lambda: f"all of {self.log[-1]}",
-            wait_stream=lambda stream: self.log.append(f"side waits for {stream.name}"),
-        )
-
-    @contextlib.contextmanager
-    def stream(self, side: Any) -> Iterator[None]:
-        self.now = "side"
-        yield
-        self.now = "training"
-
-    def current_stream(self, device: torch.device | None = None) -> Any:
-        wait = lambda event: self.log.append(f"{device} waits for {event}")  # noqa: E731
-        return types.SimpleNamespace(name=f"training on {device}", wait_event=wait)
-
-    def finish(self, batch: int) -> dict[str, Any]:
-        self.log.append(f"copy {batch} on {self.now}")
-        return {"audio": torch.tensor(batch), "more": [Pair(torch.tensor(batch), 0)]}
-
-
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    fake = FakeCuda()
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    fake = FakeGpu()
     for name in ("Stream", "stream", "current_stream"):
         monkeypatch.setattr(torch.cuda, name, getattr(fake, name))
-    keep = lambda tensor, stream: fake.log.append(f"keep {int(tensor)}")  # noqa: E731
-    monkeypatch.setattr(torch.Tensor, "record_stream", keep)
     return fake
 
 
-def test_cuda_next_batch_is_launched_on_side_stream(cuda):
-    for batch in run_ahead(range(3), torch.device("cuda:1"), cuda.finish):
-        cuda.log.append(f"train {int(batch['audio'])} on {cuda.now}")
-    hand_over = "cuda:1 waits for all of copy {0} on side", "keep {0}", "keep {0}", "train {0} on training"
-    first, second, third = ([line.format(k) for line in hand_over] for k in range(3))
-    assert cuda.log == ["copy 0 on side", "copy 1 on side", *first, "copy 2 on side", *second, *third]
+def train(gpu: FakeGpu, batches: Iterable[int], most_steps: int | None = None) -> list[int]:
+    """Copy batches to the device, augment and train on them; return what was trained on."""
+
+    def finish(batch: int) -> Buffer:
+        copied = Buffer(gpu, batch)
+        augmented = Buffer(gpu, batch)
+        copied.touch()
+        return augmented
+
+    seen = []
+    for batch in itertools.islice(run_ahead(batches, torch.device("cuda:1"), finish), most_steps):
+        batch.touch()
+        activations = Buffer(gpu, "activations")
+        batch.touch()
+        activations.touch()
+        seen.append(batch.content)
+    return seen
 
 
-def test_cuda_with_no_batch_and_one_batch(cuda):
-    assert list(run_ahead([], torch.device("cuda:0"), cuda.finish)) == []
-    assert [int(batch["audio"]) for batch in run_ahead([7], torch.device("cuda:0"), cuda.finish)] == [7]
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_on_a_gpu_all_batches_come_in_order_and_memory_is_used_in_order(gpu: FakeGpu, count: int) -> None:
+    assert train(gpu, range(count)) == [*range(count)]
 
 
-def test_cuda_memory_of_custom_types_is_reused_only_after_the_step(cuda):
-    def finish(batch: int) -> Any:
-        cuda.log.append(f"copy {batch}")
-        return [Clips(torch.tensor(batch))]
+def test_epochs_share_one_side_stream_and_its_memory(gpu: FakeGpu) -> None:
+    train(gpu, range(5))
+    known = len(gpu.used)
+    for _ in range(3):
+        train(gpu, range(5))
+        train(gpu, range(5), most_steps=2)
+    assert len(gpu.streams) == 2 and len(gpu.used) == known
 
-    for _ in run_ahead(range(3), torch.device("cuda:1"), finish):
-        cuda.log.append("train")
-    hand_over = "cuda:1 waits for all of copy {0}", "keep {0}", "train"
-    first, second, third = ([line.format(k) for line in hand_over] for k in range(3))
-    waits = "side waits for training on cuda:1"
-    hand_overs = [*first, waits, "copy 2", *second, *third]
-    assert cuda.log == ["copy 0", waits, "copy 1", *hand_overs]
+
+def test_the_next_batch_is_launched_before_this_one_trains_and_no_other(gpu: FakeGpu) -> None:
+    side = []
+    finish = lambda batch: side.append((batch, gpu.current_stream().number)) or batch  # noqa: E731
+    for batch in run_ahead(range(4), torch.device("cuda:1"), finish):
+        assert [number for number, _ in side] == [*range(min(4, batch + 2))] and gpu.current_stream().number == 0
+    assert {stream for _, stream in side} == {1}
+
+
+@pytest.mark.parametrize(
+    ("method", "how"),
+    [("wait_stream", "reused"), ("wait_event", "read")],
+    ids=["the side stream does not wait", "the training stream does not wait"],
+)
+def test_a_missing_wait_is_a_race(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, method: str, how: str) -> None:
+    wait = FakeStream.wait_event
+    monkeypatch.setattr(FakeStream, method, lambda self, other: None)
+    if method == "wait_event":
+        monkeypatch.setattr(FakeStream, "wait_stream", lambda self, other: wait(self, other.record_event()))
+    with pytest.raises(Race, match=how):
+        train(gpu, range(7))
 
 
 @pytest.mark.parametrize(
