@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import torch
+
 from audioaug.core import Draws
 from audioaug.engine import Preparer, WorkerChain
 from audioaug.errors import (
@@ -30,6 +32,9 @@ from audioaug.process import explain_worker_deaths
 
 LISTED = 8
 """At most this many examples of a batch are listed in an error."""
+
+DEVICE_FAILED = ("CUDA error", "Triton Error [CUDA]", "cuFFT error")
+"""Texts of errors after which every later call on the device fails too."""
 
 
 @contextmanager
@@ -58,7 +63,8 @@ def batch_op_errors(
         keys: (epoch, index) of each example.
         seed: of the draws.
         run_alone: runs the same ops on one example, given its row and its draws. It finds the first example that fails
-            on its own; if none does, for example when memory is short, the error names the whole batch.
+            on its own; if none does, the error names the whole batch. Not called when memory is short, or the device
+            has failed.
     """
     try:
         yield
@@ -76,8 +82,13 @@ def _batch_op_error(
     error: Exception,
 ) -> OpError:
     name = " + ".join(node.op.name for node in ops.running) or "the device part"
-    device_failed = "CUDA error" in str(error)  # then every later call fails in the same way
-    for row, (epoch, index) in enumerate([] if device_failed else keys):
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        traceback.clear_frames(error.__traceback__)  # which hold the tensors that filled it
+        return OpError(
+            f"{name} needs more memory for a batch of {len(keys)} than there is: {first_line(error)}.",
+            "Use smaller batches, or run it in workers (a plan with a larger cut).",
+        )
+    for row, (epoch, index) in enumerate([] if any(text in str(error) for text in DEVICE_FAILED) else keys):
         draws = ops.chain.draw([index], epoch, seed)
         try:
             run_alone(row, draws)

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import weakref
 from typing import Any
 
 import audiomentations
@@ -137,7 +138,7 @@ def test_reproducing_line_for_an_op_on_batches(way, failing_mask):
 def test_error_that_only_occurs_in_a_batch_lists_its_examples(rows, monkeypatch):
     def batched(self: Any, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
         if len(x_RCT) > 1:
-            raise MemoryError("no room")
+            raise ArithmeticError("too many")
         return x_RCT
 
     monkeypatch.setattr(ops.TimeMask, "batched", batched)
@@ -145,9 +146,39 @@ def test_error_that_only_occurs_in_a_batch_lists_its_examples(rows, monkeypatch)
         list(Loader(tones(), BATCHED, Plan(cut=0), batch_size=rows, device="cpu", seed=SEED))
     named = {2: "0, 1", 8: "0, 1, 2, 3, 4, 5, 6, 7", 12: "0, 1, 2, 3, 4, 5, 6, 7 and 4 more"}[rows]
     assert str(caught.value).startswith(
-        f"Examples {named} of epoch 0, as a batch: TimeMask raised MemoryError (no room; "
+        f"Examples {named} of epoch 0, as a batch: TimeMask raised ArithmeticError (too many; "
     )
     assert f"Their draws: chain.draw({list(range(rows))}, epoch=0, seed=5)." in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("CUDA out of memory."), MemoryError("no room")])
+def test_if_memory_is_short_no_example_is_tried_again_and_memory_is_freed(error, monkeypatch):
+    runs, seen = [], []
+
+    def batched(self: Any, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
+        runs.append(len(x_RCT))
+        large = torch.zeros(8)
+        seen.append(weakref.ref(large))
+        raise error
+
+    monkeypatch.setattr(ops.TimeMask, "batched", batched)
+    with pytest.raises(OpError, match=r"^TimeMask needs more memory for a batch of 4 than there is: .*Use smaller batches"):
+        list(Loader(tones(), BATCHED, Plan(cut=0), batch_size=4, device="cpu", seed=SEED))
+    assert len(runs) == 1 and seen[0]() is None
+
+
+@pytest.mark.parametrize("text", ["CUDA error: an illegal address", "Triton Error [CUDA]: sticky", "cuFFT error: 4"])
+def test_on_a_device_that_has_failed_no_example_is_tried_again(text, monkeypatch):
+    runs = []
+
+    def batched(self: Any, x_RCT: torch.Tensor, params: Any, clips: Any) -> torch.Tensor:
+        runs.append(len(x_RCT))
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(ops.TimeMask, "batched", batched)
+    with pytest.raises(OpError, match="^Examples 0, 1, 2, 3 of epoch 0, as a batch: TimeMask raised RuntimeError"):
+        list(Loader(tones(), BATCHED, Plan(cut=0), batch_size=4, device="cpu", seed=SEED))
+    assert len(runs) == 1
 
 
 def test_fused_ops_are_named_together_if_applied(monkeypatch):
