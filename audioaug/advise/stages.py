@@ -173,12 +173,19 @@ def _worker_op(op: Op, clips: Sequence[Any], sample_rate: int) -> Callable[[], o
 def _on_batches(
     chain: Chain, start: int, stop: int | None, wave: torch.Tensor, engine: DeviceEngine = "batched"
 ) -> Callable[[], torch.Tensor]:
-    """Return the ops from ``start`` to ``stop`` on this batch, on its device, with different draws each time."""
+    """Return the ops from ``start`` to ``stop`` on this batch, on its device, with different draws each time.
+
+    On a GPU all of these have run once: the first time, FFTs are planned and memory is allocated.
+    """
     module = build_device(chain, start, engine, stop=stop)
     shape = tuple(wave.shape) if wave.ndim == 3 else (len(wave), 1, wave.shape[-1])
     prepared = [module.prepare(chain.draw(np.arange(len(wave)) + len(wave) * turn), shape) for turn in range(DRAWS)]
-    turns = cycle([each.pin_memory() for each in prepared] if wave.is_cuda else prepared)
-    return lambda: module.augment(wave, next(turns))[0]
+    turns = [each.pin_memory() for each in prepared] if wave.is_cuda else prepared
+    if wave.device.type != "cpu":
+        for each in turns:
+            module.augment(wave, each)
+    endless = cycle(turns)
+    return lambda: module.augment(wave, next(endless))[0]
 
 
 def worker_stage(job: TrainingJob, name: str, timing: Timing, count: int = CLIPS) -> StageCost:

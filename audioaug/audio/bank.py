@@ -117,6 +117,9 @@ class Bank:
 
     def _make_resident(self, device: torch.device, spare: int) -> None:
         if spare > self._spare:  # copies: twice as much as needed, so that this is rare
+            for each in self._resident:
+                if each.type == "cuda":  # whose memory another stream may still read
+                    torch.cuda.synchronize(each)
             self.flat_S = torch.nn.functional.pad(self.flat_S, (0, 2 * spare - self._spare))
             self._spare, self._resident = 2 * spare, {self.flat_S.device: self.flat_S}
         if device not in self._resident:

@@ -112,8 +112,19 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     first = torch.where(first == 0, 0.0, first)  # the sign that an FFT gives to zeros is not a phase
     with torch.no_grad():
         advance = (torch.where(after == 0, 1.0, after) * torch.where(here == 0, 1.0, here).conj()).angle()
-        phase = torch.cat([first.angle(), advance[:, :, :-1]], dim=2).cumsum(2)
+        phase = running_sum(torch.cat([first.angle(), advance[:, :, :-1]], dim=2), 2)
     return added_up(_polar(size, phase), window_W, samples_out, time_RN < number_R1)
+
+
+def running_sum(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return ``x.cumsum(dim)``; by doubling where algorithms have to be deterministic, which on CUDA forbids that."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return x.cumsum(dim)
+    count, step = x.shape[dim], 1
+    while step < count:
+        later = x.narrow(dim, step, count - step) + x.narrow(dim, 0, count - step)
+        x, step = torch.cat([x.narrow(dim, 0, step), later], dim), 2 * step
+    return x
 
 
 @primitive

@@ -97,7 +97,7 @@ def _multiply(
     return spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis)[:, None, None])
 
 
-@_multiply.kernel()
+@_multiply.kernel(when=lambda spectrum_RCKF, *_: spectrum_RCKF.is_contiguous())  # or a copy would be multiplied
 def _multiply_by_kernel(
     spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor]
 ) -> torch.Tensor:

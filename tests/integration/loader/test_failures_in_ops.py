@@ -162,7 +162,9 @@ def test_if_memory_is_short_no_example_is_tried_again_and_memory_is_freed(error,
         raise error
 
     monkeypatch.setattr(ops.TimeMask, "batched", batched)
-    with pytest.raises(OpError, match=r"^TimeMask needs more memory for a batch of 4 than there is: .*Use smaller batches"):
+    with pytest.raises(
+        OpError, match=r"^TimeMask needs more memory for a batch of 4 than there is: .*Use smaller batches"
+    ):
         list(Loader(tones(), BATCHED, Plan(cut=0), batch_size=4, device="cpu", seed=SEED))
     assert len(runs) == 1 and seen[0]() is None
 
@@ -176,7 +178,7 @@ def test_on_a_device_that_has_failed_no_example_is_tried_again(text, monkeypatch
         raise RuntimeError(text)
 
     monkeypatch.setattr(ops.TimeMask, "batched", batched)
-    with pytest.raises(OpError, match="^Examples 0, 1, 2, 3 of epoch 0, as a batch: TimeMask raised RuntimeError"):
+    with pytest.raises(OpError, match=r"^Examples 0, 1, 2, 3 of epoch 0, as a batch: TimeMask raised RuntimeError"):
         list(Loader(tones(), BATCHED, Plan(cut=0), batch_size=4, device="cpu", seed=SEED))
     assert len(runs) == 1
 

@@ -17,15 +17,18 @@ from audioaug.advise.progress import Progress
 from audioaug.advise.schedule import Budget
 from audioaug.advise.stages import (
     CLIPS,
+    DRAWS,
     Bench,
     contention_names,
     decoder_stages,
+    device_works,
     loaders_to_time,
     worker_stage,
     worker_works,
 )
 from audioaug.advise.survey import Options, Survey
 from audioaug.audio.folder import AudioFolder
+from audioaug.engine import DeviceChain
 from audioaug.errors import DataError
 from audioaug.loader.examples import samples_of
 from audioaug.measure import FakeClock
@@ -164,3 +167,17 @@ def test_decoders_are_among_the_stages_of_the_report(model, monkeypatch) -> None
     survey = survey_of(model(THREE), 1.0)
     survey._measure_workers()
     assert survey.report.stages == (decode, other)
+
+
+def test_on_a_gpu_all_draws_that_are_timed_have_run_before(monkeypatch) -> None:
+    ran = []
+    monkeypatch.setattr(DeviceChain, "augment", lambda self, wave, prepared: (ran.append(id(prepared)) or wave, None))
+    job = SimpleNamespace(chain=Chain([ops.Gain(p=1.0)], 16000), least_cut=0)
+    [work] = device_works(job, torch.zeros(2, 1, 100)).values()
+    assert not ran
+    [work] = device_works(job, torch.zeros(2, 1, 100, device="meta")).values()
+    warmed = [*ran]
+    assert len(set(warmed)) == DRAWS
+    for _ in range(DRAWS):
+        work()
+    assert ran == 2 * warmed

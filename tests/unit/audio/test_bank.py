@@ -1,6 +1,7 @@
 """Banks: the flat array matches the layout."""
 
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,15 @@ def test_bank_ends_with_the_requested_zeros():
     assert bank.on(cpu).tolist() == [1.0] * 5
     wider = bank.on(cpu, spare=3)
     assert wider.tolist() == [1.0] * 5 + [0.0] * 6 and bank.on(cpu, spare=6) is bank.on(cpu) is wider
+
+
+def test_memory_that_a_gpu_may_still_read_is_not_freed_for_a_wider_bank(monkeypatch):
+    bank, gpu, seen = Bank(torch.ones(5)), torch.device("cuda:0"), []
+    bank._resident[gpu] = torch.ones(5)  # as if it lay there
+    old = weakref.ref(bank._resident[gpu])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: seen.append((device, old() is not None)))
+    bank.on(torch.device("cpu"), spare=3)
+    assert seen == [(gpu, True)] and old() is None
 
 
 def test_short_resampling_is_padded_with_silence(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from audioaug import Chain, build_device, dsp
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.dsp import dispatch
-from audioaug.dsp.biquads import NUMBERS
+from audioaug.dsp.biquads import NUMBERS, cascade
 from audioaug.dsp.dispatch import implementation_for
 from audioaug.dsp.noise import gaussian, with_gaussian
 from audioaug.dsp.resample import FRACTION_BITS, _taps_as_polynomials
@@ -96,6 +96,17 @@ def test_a_planted_fault_is_seen(interpreted):
 
 
 # Where they do not run
+
+
+def test_spectra_that_do_not_lie_together_are_multiplied_in_place_too(interpreted):
+    spectrum_RCKF = torch.randn(2, 3, 1, 9, dtype=torch.complex64)
+    scattered = spectrum_RCKF.transpose(0, 1).contiguous().transpose(0, 1)
+    numbers_RSK = torch.rand(2, 1, NUMBERS) + 0.5
+    axis = cascade._axis(16, 0, scattered.device)
+    expected = cascade._multiply(spectrum_RCKF.clone(), numbers_RSK, [0], axis)
+    assert interpreted and not scattered.is_contiguous()
+    cascade._multiply(scattered, numbers_RSK, [0], axis)
+    torch.testing.assert_close(scattered, expected)
 
 
 def test_gradients_and_tracers_find_operations(interpreted):

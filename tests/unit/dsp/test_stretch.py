@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.stretch import _find_power, frame_size, phase_vocoder, stretch
+from audioaug.dsp.stretch import _find_power, frame_size, phase_vocoder, running_sum, stretch
 from audioaug.verify import material
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -167,3 +167,13 @@ def test_power_is_the_same_to_the_last_digit():
     power_NF = np.empty((5, 700), np.float32)
     _find_power(here_CNF.numpy(), power_NF)
     assert np.array_equal(power_NF, (here_CNF.real.square() + here_CNF.imag.square()).sum(0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 101])
+def test_a_running_sum_that_is_deterministic(monkeypatch, count: int) -> None:
+    x = torch.rand(2, count, 3, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "cumsum", None)  # as on CUDA
+    found = running_sum(x, 1)
+    monkeypatch.undo()
+    torch.testing.assert_close(found, x.double().cumsum(1).float(), rtol=1e-6, atol=1e-6)
