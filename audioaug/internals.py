@@ -108,6 +108,23 @@ def process_group_store() -> Any:
         return None
 
 
+POOL_ENDS = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
+"""The names of one function, that of older versions last."""
+
+
+def close_capture_pool(device: torch.device, pool: Any) -> None:
+    """Let memory no longer come from the pool of a CUDA graph whose capture has failed, if it still does.
+
+    torch up to 2.11 leaves it open then: all later memory of that stream would come from it, and stay in it.
+    """
+    end = next((getattr(torch._C, name) for name in POOL_ENDS if hasattr(torch._C, name)), None)
+    if end is None or not hasattr(torch._C, "_cuda_releasePool"):
+        return
+    with contextlib.suppress(RuntimeError):  # it is closed
+        end(device.index, pool)
+        torch._C._cuda_releasePool(device.index, pool)
+
+
 def named_dimensions(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has named dimensions, which torch 2.14 has removed."""
     return bool(getattr(tensor, "has_names", lambda: False)())
@@ -206,6 +223,12 @@ INTERNALS: tuple[Internal, ...] = (
             not torch.distributed.is_available()
             or _importable("torch.distributed.distributed_c10d", "_get_default_store")
         ),
+    ),
+    Internal(
+        "torch._C._cuda_endAllocateToPool, ._cuda_releasePool",
+        "closes the memory pool of a CUDA graph that could not be captured",
+        "after such a failure, memory that is freed is not used again",
+        lambda _: not torch.cuda.is_available() or any(_has(torch._C, name, "_cuda_releasePool") for name in POOL_ENDS),
     ),
     Internal(
         "torch.Tensor.has_names",

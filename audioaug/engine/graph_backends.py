@@ -15,7 +15,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from audioaug.engine.graph_cache import Work, log
-from audioaug.internals import DispatchMode
+from audioaug.internals import DispatchMode, close_capture_pool
 
 MOST_OF_PEAK = 1e-3
 """By how much compiled work may differ, as a share of the peak: rounding alone is 1e-6."""
@@ -40,15 +40,15 @@ class TorchCompile:
             warnings.simplefilter("ignore")  # that complex numbers are left to torch's own kernels
             compiled: Work = torch.compile(traced(work, x_BCT, numbers), fullgraph=True, dynamic=False)
             y_BCT = compiled(x_BCT, numbers)  # compiles it
-        _check_equal(y_BCT, work(x_BCT, numbers))
+        check_equal(y_BCT, work(x_BCT, numbers), "torch.compile")
         return compiled
 
 
-def _check_equal(compiled_BCT: torch.Tensor, y_BCT: torch.Tensor) -> None:
-    """Raise ``RuntimeError`` if compiled work differs from the work itself: with torch 2.4, noise does on a CPU."""
-    difference, peak = (compiled_BCT - y_BCT).abs().max().item(), y_BCT.abs().max().item()
+def check_equal(found_BCT: torch.Tensor, y_BCT: torch.Tensor, what: str) -> None:
+    """Raise ``RuntimeError`` if a result differs from that of the work itself: compiled noise does, with torch 2.4."""
+    difference, peak = (found_BCT - y_BCT).abs().max().item(), y_BCT.abs().max().item()
     if not difference <= MOST_OF_PEAK * peak:
-        raise RuntimeError(f"torch.compile gives a result that is off by {difference:.2g} (peak {peak:.2g})")
+        raise RuntimeError(f"{what} gives a result that is off by {difference:.2g} (peak {peak:.2g})")
 
 
 def traced(work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
@@ -60,7 +60,7 @@ def traced(work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
 class CudaGraphs:
     """Captures work as CUDA graphs, which share their memory: one runs at a time, whatever stream it is called on.
 
-    Graphs hold addresses. So what they read besides (banks of noise) is kept, and once torch may have dropped FFT plans
+    The first replay of each is compared with a run without graphs, which waits for the device. Graphs hold addresses. So what they read besides (banks of noise) is kept, and once torch may have dropped FFT plans
     (it keeps 4,096 for a device), none is used there any more.
     """
 
@@ -109,21 +109,30 @@ class CudaGraphs:
             return y_BCT
 
         replay.reads = outside.tensors  # type: ignore[attr-defined]
+        check_equal(replay(x_BCT, numbers), work(x_BCT, numbers), "The replay of a CUDA graph")
         return replay
 
 
 @contextlib.contextmanager
 def _capturing(device: torch.device, pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
-    """Capture on a stream of that device; the current stream is what it was afterwards, also where capturing fails.
+    """Capture on a stream of that device. Where that fails, nothing is left of it: neither stream nor pool are in use.
 
-    ``torch.cuda.graph`` alone leaves its own stream as the current one then, always one of the device that it was first
-    used on. Other threads may allocate meanwhile, as the one that pins batches does: only this thread is captured.
+    ``torch.cuda.graph`` would wait for the device and return all free memory to the system, in the middle of training.
+    Other threads may allocate meanwhile, as the one that pins batches does: only this thread is captured.
     """
     with torch.cuda.device(device):
         graph, stream = torch.cuda.CUDAGraph(), _stream_of(device)
-        kept = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
-        with torch.cuda.stream(stream), kept:
-            yield graph
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            try:
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                yield graph
+                graph.capture_end()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # what was captured is invalid
+                    graph.capture_end()
+                close_capture_pool(device, pool)
+                raise
 
 
 @functools.cache

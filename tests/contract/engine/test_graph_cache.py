@@ -273,6 +273,39 @@ def test_graphs_stop_with_one_warning_when_fft_plans_may_be_dropped(monkeypatch,
     assert "on cuda:0 run without CUDA graphs from now on, as torch keeps 4096 FFT plans" in record.getMessage()
 
 
+class FakeGraph:
+    """A CUDA graph without a GPU: ``steps`` lists what happens, ``replays`` is what it does, ``fails`` where it raises."""
+
+    steps: list
+    replays = staticmethod(lambda: None)
+    fails = ""
+
+    def capture_begin(self, pool, capture_error_mode):
+        self._do("begin")
+
+    def capture_end(self):
+        self._do("end")
+
+    def replay(self):
+        self.replays()
+
+    def _do(self, name):
+        self.steps.append(name)
+        if name == self.fails:
+            raise RuntimeError(f"{name} fails")
+
+
+class FakeStream:
+    def wait_stream(self, stream):
+        FakeGraph.steps.append("wait")
+
+    def wait_event(self, event):
+        pass
+
+    def record_event(self):
+        return "done"
+
+
 @pytest.fixture
 def capturing(monkeypatch):
     """Let CudaGraphs capture without a GPU; return what is entered and left for it."""
@@ -286,24 +319,60 @@ def capturing(monkeypatch):
         finally:
             steps.append(f"not {name}")
 
+    side = FakeStream()
+    monkeypatch.setattr(FakeGraph, "steps", steps, raising=False)
     monkeypatch.setattr(torch.cuda, "device", lambda device: entered("device", device))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: entered("stream", stream))
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool, stream, **_: entered("graph", stream))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
-    monkeypatch.setattr(graph_backends, "_stream_of", lambda device: f"one of {device}")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: FakeStream())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(graph_backends, "_stream_of", lambda device: side)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *_: steps.append("close"), raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *_: steps.append("release"), raising=False)
     return steps
 
 
-def test_a_graph_is_captured_on_the_device_of_the_batch_and_all_is_left_as_it_was(capturing):
+ENTERED = [("device", torch.device("cpu")), "wait", "stream", "begin"]
+LEFT = ["not stream", "not device"]
+
+
+def names(steps):
+    return [step[0] if isinstance(step, tuple) and step[0] == "stream" else step for step in steps]
+
+
+@pytest.mark.parametrize(("fails", "does"), [("", ["end"]), ("begin", ["end"]), ("end", ["end", "end"])])
+def test_a_failed_capture_leaves_nothing_behind(capturing, monkeypatch, fails, does):
+    monkeypatch.setattr(FakeGraph, "fails", fails)
+    raised = ZeroDivisionError if not fails else RuntimeError
+    work = (lambda *_: 1 // 0) if not fails else (lambda x, numbers: -x)
+    with pytest.raises(raised):
+        CudaGraphs()(work, torch.ones(2, 1, 9), torch.ones(3))
+    assert names(capturing) == [*ENTERED, *does, "close", "release", *LEFT]
+
+
+def test_a_pool_that_torch_has_closed_is_not_released_again(capturing, monkeypatch):
+    def end(*_):
+        raise RuntimeError("not currently recording")
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end)
     with pytest.raises(ZeroDivisionError):
         CudaGraphs()(lambda *_: 1 // 0, torch.ones(2, 1, 9), torch.ones(3))
-    entered = [("device", torch.device("cpu")), ("stream", "one of cpu"), ("graph", "one of cpu")]
-    assert capturing == [*entered, "not graph", "not stream", "not device"]
+    assert "release" not in capturing
 
 
 @pytest.mark.usefixtures("capturing")
-def test_graphs_of_batches_with_same_strides_share_memory():
+def test_a_graph_that_replays_something_else_is_refused(monkeypatch):
+    graphs, x, numbers = CudaGraphs(), torch.ones(2, 1, 9), torch.ones(3)
+    monkeypatch.setattr(FakeGraph, "replays", lambda self: [each.neg_() for each in graphs._batches.values()])
+    assert torch.equal(graphs(lambda x, numbers: -x, x, numbers)(x, numbers), -x)
+    with pytest.raises(RuntimeError, match="The replay of a CUDA graph gives a result that is off by 3"):
+        graphs(lambda x, numbers: 2 * x, x, numbers)
+
+
+@pytest.mark.usefixtures("capturing")
+def test_graphs_of_batches_with_same_strides_share_memory(monkeypatch):
     graphs, numbers, contiguous = CudaGraphs(), torch.ones(3), torch.ones(2, 3, 9)
+    monkeypatch.setattr(graph_backends, "check_equal", lambda *_: None)
     batches = contiguous, contiguous.clone(), torch.ones(9, 3, 2).transpose(0, 2)
     for each in batches:
         graphs(lambda x, numbers: -x, each, numbers)
