@@ -17,7 +17,7 @@ from audioaug.decide.race import MARGIN, clearly_slower, margin_of, non_finalist
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader import Loader
 from audioaug.loader.processes import torch_threads
-from audioaug.measure import Clock, GcPauses, Interference, Watch, cpu_seconds, race, usable_cores
+from audioaug.measure import Clock, GcPauses, Interference, VramPeak, Watch, cpu_seconds, race, usable_cores
 from audioaug.measure.repeat import ENOUGH
 from audioaug.records import GRAPH_ENGINES, Candidate, Measurement, Timing
 from audioaug.units import Seconds
@@ -363,12 +363,13 @@ class Usage:
     """CPU seconds and garbage collection a step, queued batches and peak device memory of each candidate."""
 
     def __init__(self, device: Any, clock: Clock, discard: Mapping[str, int]) -> None:
-        self._device, self._discard = device, discard
+        self._discard = discard
         self._pauses = GcPauses(clock)
         self._last = (cpu_seconds(), 0.0)
         self._blocks: dict[str, list[tuple[float, float]]] = {}
         self._ready: dict[str, list[int]] = {}
         self.vram: dict[str, int] = {}
+        self._vram_peak = VramPeak(device) if device.type == "cuda" else None
 
     def __enter__(self) -> "Usage":
         self._pauses.__enter__()
@@ -385,9 +386,8 @@ class Usage:
         self._last = now
         if ready is not None:
             self._ready.setdefault(name, []).append(ready)
-        if self._device.type == "cuda":
-            self.vram[name] = max(self.vram.get(name, 0), torch.cuda.max_memory_allocated(self._device))
-            torch.cuda.reset_peak_memory_stats(self._device)
+        if self._vram_peak is not None:
+            self.vram[name] = max(self.vram.get(name, 0), self._vram_peak.look())
 
     def cpu_per_step(self, name: str) -> float | None:
         """Return the CPU seconds a step of all processes, median over blocks."""

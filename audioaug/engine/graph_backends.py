@@ -60,7 +60,9 @@ def traced(work: Work, x_BCT: torch.Tensor, numbers: torch.Tensor) -> Work:
 class CudaGraphs:
     """Captures work as CUDA graphs, which share their memory: one runs at a time, whatever stream it is called on.
 
-    The first replay of each is compared with a run without graphs, which waits for the device. Graphs hold addresses. So what they read besides (banks of noise) is kept, and once torch may have dropped FFT plans
+    The first replay of each is compared with a run without graphs, which waits for the device.
+
+    Graphs hold addresses. So what they read besides (banks of noise) is kept, and once torch may have dropped FFT plans
     (it keeps 4,096 for a device), none is used there any more.
     """
 

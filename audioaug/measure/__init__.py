@@ -19,7 +19,7 @@ from audioaug.measure.interference import GcPauses, Interference, PageFaults, Wa
 from audioaug.measure.loader import Contention, LoaderRate, measure_contention, measure_loader
 from audioaug.measure.repeat import interleave, measure_steps, measure_transfer, repeat
 from audioaug.measure.trace import Trace, trace
-from audioaug.measure.usage import UsageSample, cpu_seconds, peak_extra_bytes, peak_vram, sample
+from audioaug.measure.usage import UsageSample, VramPeak, cpu_seconds, peak_extra_bytes, sample
 
 __all__ = [
     "Clock",
@@ -35,6 +35,7 @@ __all__ = [
     "Contention",
     "Trace",
     "UsageSample",
+    "VramPeak",
     "WallClock",
     "Watch",
     "allowed_cores",
@@ -54,7 +55,6 @@ __all__ = [
     "memory_limit",
     "page_faults",
     "peak_extra_bytes",
-    "peak_vram",
     "race",
     "repeat",
     "sample",

@@ -40,30 +40,40 @@ def cpu_seconds(children: bool = True) -> Seconds:
     return sum(_cpu_seconds(own_processes() if children else [psutil.Process()]).values())
 
 
-def peak_vram(work: Callable[[], object], device: torch.device) -> int | None:
-    """Run ``work`` once and return torch's peak allocation on the device in bytes; ``None`` if it is not CUDA.
+class VramPeak:
+    """The most memory of a CUDA device that was in use at the same time, in bytes, between two looks.
 
-    Earlier allocations count; allocations by CUDA libraries outside of torch do not.
+    That is what torch allocates, and what libraries outside of it (plans of FFTs, kernels) have added since the start.
     """
-    if device.type != "cuda":
-        work()
-        return None
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    work()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device)
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._outside = self._outside_torch()
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def look(self) -> int:
+        """Return the peak since the last look, or the start."""
+        found = torch.cuda.max_memory_allocated(self._device) + max(0, self._outside_torch() - self._outside)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return found
+
+    def _outside_torch(self) -> int:
+        free, total = torch.cuda.mem_get_info(self._device)
+        return total - free - torch.cuda.memory_reserved(self._device)
 
 
 def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int:
     """Run ``work`` once and return the peak of its own allocations in bytes, result included.
 
-    Allocations by libraries outside of torch (FFT workspaces on the CPU) do not count. On the CPU torch's profiler
-    records allocations, on CUDA its caching allocator.
+    On the CPU torch's profiler records allocations; those of libraries outside of torch (FFT workspaces) do not count.
+    On CUDA see ``VramPeak``.
     """
     if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        return (peak_vram(work, device) or before) - before
+        torch.cuda.synchronize(device)
+        before, peak = torch.cuda.memory_allocated(device), VramPeak(device)
+        work()
+        torch.cuda.synchronize(device)
+        return peak.look() - before
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the profiler warns that its events are cleared
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:

@@ -274,7 +274,7 @@ def test_graphs_stop_with_one_warning_when_fft_plans_may_be_dropped(monkeypatch,
 
 
 class FakeGraph:
-    """A CUDA graph without a GPU: ``steps`` lists what happens, ``replays`` is what it does, ``fails`` where it raises."""
+    """A CUDA graph without a GPU: ``steps`` lists what happens, ``fails`` names the one that raises."""
 
     steps: list
     replays = staticmethod(lambda: None)

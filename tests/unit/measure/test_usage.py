@@ -14,10 +14,10 @@ import torch
 from audioaug.measure import (
     FakeClock,
     MemoryLimit,
+    VramPeak,
     cpu_seconds,
     page_faults,
     peak_extra_bytes,
-    peak_vram,
     sample,
     usage,
 )
@@ -78,19 +78,26 @@ def test_used_ram_is_that_of_the_tighter_limit(monkeypatch: pytest.MonkeyPatch, 
     assert usage._ram_percent() == pytest.approx(used)
 
 
-def test_peak_without_gpu_still_runs_the_work() -> None:
-    done = []
-    assert peak_vram(lambda: done.append(True), CPU) is None
-    assert done == [True]
+def test_the_peak_on_a_gpu_includes_what_other_libraries_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = {"free": 900, "reserved": 60, "peak": 50}  # of 1,000: 40 are outside of torch from the start
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gpu["free"], 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: gpu["reserved"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: gpu["peak"])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: gpu.update(peak=50))
+    peak = VramPeak(torch.device("cuda"))
+    gpu.update(peak=70, reserved=90, free=870)  # torch alone
+    assert peak.look() == 70
+    gpu.update(free=670)  # and 200 for plans of FFTs, which stay
+    assert peak.look() == peak.look() == 250
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_peak_counts_freed_memory() -> None:
     device = torch.device("cuda")
-    before = torch.cuda.memory_allocated(device)
-    peak = peak_vram(lambda: torch.zeros(1 << 24, device=device), device)
-    assert peak is not None and peak - before >= 1 << 26 > torch.cuda.memory_allocated(device) - before
+    before, peak = torch.cuda.memory_allocated(device), VramPeak(device)
+    torch.zeros(1 << 24, device=device)
+    assert peak.look() - before >= 1 << 26 > torch.cuda.memory_allocated(device) - before
 
 
 # What work needs besides what is there
