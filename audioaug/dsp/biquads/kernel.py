@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
+from audioaug.dsp.jit import kernel
 
 BLOCK = 512
 """Frequencies that a program computes, for all parts of a row."""
@@ -28,7 +29,7 @@ def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, 
     dispatch.launch(_multiply, grid, *values, parts, bins, sections, CUT=cut, NUMBERS=count, BLOCK=BLOCK)
 
 
-@triton.jit
+@kernel
 def _multiply(
     spectrum_ptr,
     numbers_ptr,

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
+from audioaug.dsp.jit import kernel
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -31,7 +32,7 @@ def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int, bend_by:
     dispatch.launch(_fade, grid, y_BCT, stitch_B, fade, *numbers, BLOCK=BLOCK)
 
 
-@triton.jit
+@kernel
 def _silence(
     y_ptr, start_ptr, count_ptr, fade_ptr, stride_B, stride_C, bend_by, channels, samples, BLOCK: tl.constexpr
 ):
@@ -44,7 +45,7 @@ def _silence(
     _multiply(_row(y_ptr, stride_B, stride_C, channels) + place, gain, (from_edge >= 0) & (place < samples))
 
 
-@triton.jit
+@kernel
 def _fade(y_ptr, stitch_ptr, fade, stride_B, stride_C, bend_by, channels, samples, BLOCK: tl.constexpr):
     stitch = tl.load(stitch_ptr + tl.program_id(0) // channels)
     after = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK) - fade

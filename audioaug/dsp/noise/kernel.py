@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
+from audioaug.dsp.jit import kernel
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -33,7 +34,7 @@ def _launch(
     return out
 
 
-@triton.jit
+@kernel
 def _make(
     y_ptr,
     x_ptr,

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
+from audioaug.dsp.jit import kernel
 
 BLOCK = 512
 """Samples of the result that a program computes."""
@@ -44,7 +45,7 @@ def interpolate(
     return out
 
 
-@triton.jit
+@kernel
 def _interpolate(
     y_ptr,
     fine_ptr,

@@ -5,12 +5,13 @@ Where there is no GPU, Triton interprets them, on the CPU. (On a GPU, ``test_cud
 
 import importlib
 import pkgutil
+import random
 
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from audioaug import Chain, build_device, dsp
+from audioaug import Chain, build_device, dsp, ops
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.dsp import dispatch
 from audioaug.dsp.biquads import NUMBERS, cascade
@@ -25,6 +26,8 @@ if not dispatch.kernels_are_usable():
     pytest.skip(f"Triton {triton.__version__} is older than kernels need", allow_module_level=True)
 ASTSource = importlib.import_module("triton.compiler").ASTSource
 GPUTarget = importlib.import_module("triton.backends.compiler").GPUTarget
+BACKEND = importlib.import_module("triton.compiler").make_backend(GPUTarget("cuda", 90, 32))
+create_function_from_signature = importlib.import_module("triton.runtime.jit").create_function_from_signature
 
 RATE = 16000
 FOUND = [each.name for each in pkgutil.walk_packages(dsp.__path__, "audioaug.dsp.")]
@@ -129,6 +132,42 @@ def test_on_a_cpu_loops_run_and_without_triton_operations(monkeypatch):
 
 
 # They compile
+
+
+class Variants:
+    """Counts what kernels would be compiled for, as Triton's binder tells them apart; nothing is launched."""
+
+    def __init__(self) -> None:
+        self.found, self._binders = {}, {}
+
+    def launch(self, kernel, grid, *arguments, **constants):
+        if kernel not in self._binders:
+            self._binders[kernel] = create_function_from_signature(kernel.signature, kernel.params, BACKEND)
+        _, key, _ = self._binders[kernel](*arguments, **constants)
+        self.found.setdefault(kernel.fn.__name__, set()).add(str(key))
+
+
+EVERY_KERNEL = [
+    *(ops.AddGaussianNoise(), ops.AddColorNoise(), ops.LowPassFilter(), ops.PeakingFilter(), ops.HighShelfFilter()),
+    *(ops.SevenBandParametricEQ(), ops.TimeMask(fade_duration=0.01), ops.Shift(), ops.PitchShift(), ops.Resample()),
+]
+
+
+@pytest.mark.parametrize("batches", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_they_are_compiled_at_most_twice_whatever_the_batches(monkeypatch, batches):
+    variants, draw = Variants(), random.Random(0)
+    monkeypatch.setitem(dispatch.FASTEST, "cpu", "kernel")
+    monkeypatch.setattr(dispatch, "launch", variants.launch)
+    chain = Chain(EVERY_KERNEL, RATE)
+    module = build_device(chain)
+    for number in range(batches):
+        rows, channels, samples = draw.choice([1, 3, 16]), draw.choice([1, 2]), draw.randint(2000, 9000)
+        lengths = None if number % 2 else [draw.randint(1000, samples) for _ in range(rows)]
+        draws = chain.draw(range(number * 16, number * 16 + rows), epoch=0)
+        prepared = module.prepare(draws, (rows, channels, samples), RATE, lengths)
+        module.augment(torch.zeros(rows, channels, samples), prepared)
+    assert variants.found.keys() == {function for _, function, _ in LAUNCHED}
+    assert max(map(len, variants.found.values())) <= 2
 
 
 FLOATS, WHOLE, NUMBER, REAL = "*fp32", "*i64", "i32", "fp32"

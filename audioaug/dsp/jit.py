@@ -1,0 +1,19 @@
+"""Jit: Triton's compiler, told to compile each kernel once, for all sizes and addresses."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+def kernel(function: Callable[..., None]) -> Any:
+    """Declare a kernel; ``tl.constexpr`` arguments are the only ones that it is compiled anew for.
+
+    By default Triton also does so where a size or an address is a multiple of 16, or a size is 1. With batches of many
+    lengths, and numbers packed into one buffer, that makes some 25 variants, of 0.06 to 0.75 s each.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    names = [each.name for each in parameters if each.annotation is not tl.constexpr]
+    return triton.jit(function, do_not_specialize=names)
