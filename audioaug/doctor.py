@@ -356,10 +356,34 @@ def _show_plainly(checkup: Checkup) -> None:
         click.echo(f"{name:22} {value}")
 
 
+def _self_test() -> bool:
+    """Test all compiled implementations on the GPU, or the CPU without one; print them, and return whether all work."""
+    import torch
+
+    from audioaug.dsp.dispatch import implementation_for
+    from audioaug.verify.self_test import self_test
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind = implementation_for(torch.empty(0, device=device))
+    if kind == "torch":
+        click.echo(f"No compiled implementation runs on {device}: torch operations do.")
+        return True
+    tested = self_test(device, lambda op: click.echo(f"\r{op:30}", nl=False, err=True) if sys.stderr.isatty() else None)
+    for each in tested:
+        result = f"FAILED: it {each.wrong}" if each.wrong else "same as torch"
+        click.echo(f"{each.name:34} {kind:7} {result:14} in {', '.join(each.ops)}")
+    failed = sum(bool(each.wrong) for each in tested)
+    click.echo(f"{len(tested) - failed} of {len(tested)} compiled implementations work on {device}.")
+    return not failed
+
+
 @click.command(short_help="List what is installed, and what works.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def main(as_json: bool) -> None:
+@click.option("--self-test", is_flag=True, help="Instead, compare each compiled loop or kernel with torch operations.")
+def main(as_json: bool, self_test: bool) -> None:
     """List what is installed, what works, and what this machine offers. Exit code 0 if audioaug can run."""
+    if self_test:
+        sys.exit(0 if _self_test() else 1)
     checkup = check_up()
     if as_json:
         click.echo(to_json(checkup))

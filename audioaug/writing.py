@@ -1,4 +1,4 @@
-"""Writing: write files atomically, and read regular files."""
+"""Writing: write files atomically, read regular files, and where the cache is."""
 
 import errno
 import os
@@ -17,6 +17,15 @@ def read_file(path: str | Path) -> bytes:
     """
     check_regular(path)
     return Path(path).read_bytes()
+
+
+def cache_folder() -> Path | None:
+    """Return ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``; ``None`` if the user has no home folder."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
+    except RuntimeError:
+        return None
 
 
 def check_regular(path: str | Path) -> None:

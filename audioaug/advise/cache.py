@@ -1,7 +1,6 @@
 """Cache: the stages and screening results of earlier runs, by a fingerprint of everything that they depend on."""
 
 import hashlib
-import os
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +13,7 @@ from audioaug.advise.training_job import TrainingJob
 from audioaug.errors import AudioaugError
 from audioaug.records import Report, read_record, write_record
 from audioaug.units import Seconds
+from audioaug.writing import cache_folder
 
 CHANGING = ("ram_available_bytes", "effective_cores")
 """Host facts that differ between runs on the same machine."""
@@ -36,10 +36,10 @@ def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
 
 
 class Cache:
-    """The cached results for one fingerprint, in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``."""
+    """The cached results for one fingerprint."""
 
     def __init__(self, fingerprint: str | None) -> None:
-        folder = _folder()
+        folder = cache_folder()
         self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
 
     def load(self) -> tuple[Report, Seconds] | None:
@@ -57,12 +57,3 @@ class Cache:
         with suppress(OSError, AudioaugError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_record(kept, self.path)
-
-
-def _folder() -> Path | None:
-    """Return the cache folder; ``None`` if the user has no home folder."""
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
-    except RuntimeError:
-        return None

@@ -21,7 +21,7 @@ import functools
 import importlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 import torch
@@ -72,6 +72,42 @@ def backend(name: str) -> Iterator[None]:
         _backend = before
 
 
+_off: set[Any] = set()
+_used: list["Primitive[Any, Any]"] | None = None
+
+
+@contextlib.contextmanager
+def used() -> Iterator[list["Primitive[Any, Any]"]]:
+    """Collect the primitives of which another implementation than the definition runs within this block."""
+    global _used
+    before, _used = _used, []
+    try:
+        yield _used
+    finally:
+        _used = before
+
+
+@contextlib.contextmanager
+def without(primitives: Iterable["Primitive[Any, Any]"]) -> Iterator[None]:
+    """Run the definitions of these within this block."""
+    more = {*primitives} - _off
+    _off.update(more)
+    try:
+        yield
+    finally:
+        _off.difference_update(more)
+
+
+def switch_off(primitive: "Primitive[Any, Any]") -> None:
+    """Run the definition of this primitive from now on."""
+    _off.add(primitive)
+
+
+def switched_off() -> tuple["Primitive[Any, Any]", ...]:
+    """Return the primitives whose definitions run whatever else they have."""
+    return tuple(_off)
+
+
 class Primitive(Generic[P, T]):
     """A function on a tensor, its definition in torch operations, and faster implementations of it."""
 
@@ -83,11 +119,19 @@ class Primitive(Generic[P, T]):
     def __call__(self, x: torch.Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the first implementation of those for x whose condition holds, else the definition."""
         fastest = FASTEST.get(x.device.type, "torch")
-        if fastest in self._declared and supports(fastest, x):
+        if fastest in self._declared and supports(fastest, x) and self not in _off:
             for function, when in self._declared[fastest]:
                 if when is None or when(x, *args, **kwargs):
+                    if _used is not None:
+                        _used.append(self)
                     return function(x, *args, **kwargs)
         return self.definition(x, *args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        """Where it is defined and how it is called, as in ``dsp.noise.gaussian``."""
+        module = self.definition.__module__.removeprefix("audioaug.")
+        return f"{module}.{self.definition.__name__.lstrip('_')}"
 
     def loop(self, when: Callable[Concatenate[torch.Tensor, P], bool] | None = None) -> "Decorator[P, T]":
         """Declare a function that does the same by loops on a CPU; perhaps only ``when`` its arguments allow it."""

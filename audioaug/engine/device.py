@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Node, Params
 from audioaug.core.batch import inside
 from audioaug.core.params import Span
+from audioaug.dsp.dispatch import implementation_for
 from audioaug.engine.checks import as_batch, lengths_of
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
 from audioaug.engine.prepare import Prepared, Preparer, Step
+from audioaug.engine.proof import prove
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import DataError, UsageError
@@ -50,6 +52,7 @@ class DeviceChain(torch.nn.Module):
         self.stream = DrawStream(chain, seed)
         self.seed = self.stream.seed or 0
         self._is_restored = False
+        self._proven: set[torch.device] = set()
         self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
         by_library = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not by_library, constant_rows=engine in GRAPH_BACKENDS)
@@ -130,6 +133,10 @@ class DeviceChain(torch.nn.Module):
         self.prepare.mark_running(())
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
+        if x_BCT.device not in self._proven and implementation_for(x_BCT) != "torch":
+            self._proven.add(x_BCT.device)
+            ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
+            prove(ops, prepared.sample_rate, x_BCT.device, run_once)
         numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
         if self._graphs is not None:
             graph = self._graphs.find(partial(self._work, prepared), x_BCT, numbers, prepared)
@@ -215,6 +222,14 @@ class DeviceChain(torch.nn.Module):
         """List the ops, for ``print(module)``; those that are fused with a plus between them."""
         names = [part.op.name for part in self.prepare.parts]
         return ", ".join([*names, f"engine={self.engine!r}"])
+
+
+def run_once(chain: Chain, x_BCT: torch.Tensor) -> torch.Tensor:
+    """Return a batch after our ops of a chain, with the draws of its first examples."""
+    module = DeviceChain(chain, 0, "batched")
+    prepared = module.prepare(chain.draw(range(len(x_BCT))), tuple(x_BCT.shape))
+    with torch.no_grad():
+        return module._run(prepared, x_BCT, prepared.numbers.to(x_BCT.device))[0]
 
 
 def _allow_plain_checkpoint(module: torch.nn.Module, keys: Any) -> None:

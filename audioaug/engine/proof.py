@@ -1,0 +1,176 @@
+"""Proof: before loops or kernels serve an op on a machine, they run on a small batch beside their torch definitions.
+
+Those that fail, or give something else, are switched off with a warning, and torch operations run. What has passed is
+kept in a file, for this device, its driver, and the versions of all that compiles.
+
+Shapes: B examples, C channels, T samples.
+"""
+
+import hashlib
+import platform
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import torch
+
+from audioaug.core import Chain, Op
+from audioaug.dsp import dispatch
+from audioaug.errors import AudioaugWarning, OutputError, first_line
+from audioaug.writing import cache_folder, read_file, write_file
+
+EXAMPLES, SAMPLES = 2, 12000
+"""Of the small batch."""
+
+MOST_OF_PEAK = 1e-4
+"""By how much an implementation may differ from its definition, as a share of the peak: rounding is 2e-5 at most."""
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+Run: TypeAlias = Callable[[Chain, torch.Tensor], torch.Tensor]
+"""Applies a chain to a batch (B, C, T)."""
+
+_passed: set[tuple[str, str]] = set()
+"""Machines and chains of one op, of this process."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came of an op: its fast implementations, and what is wrong with some of them.
+
+    ``ran`` is false if the op cannot run on the small batch at all, or differs from itself.
+    """
+
+    used: tuple[str, ...] = ()
+    wrong: tuple[tuple[str, str], ...] = ()
+    ran: bool = True
+
+
+def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, run: Run) -> None:
+    """Prove these ops on a device, unless that was done before; warn of what is switched off."""
+    machine = _machine(device)
+    waiting = {(chain := Chain([replace(op, p=1.0)], sample_rate)).hash: chain for op in ops}
+    waiting = {name: chain for name, chain in waiting.items() if (machine, name) not in _passed}
+    if not waiting:
+        return
+    _passed.update((machine, name) for name in _load().get(machine, ()))
+    new = [name for name, chain in waiting.items() if (machine, name) not in _passed and _passes(chain, device, run)]
+    _passed.update((machine, name) for name in waiting)
+    if new and not dispatch.switched_off():  # with others switched off, less was proven
+        _save(machine, new)
+
+
+def _passes(chain: Chain, device: torch.device, run: Run) -> bool:
+    found = check(chain, device, run)
+    for name, reason in found.wrong:
+        warnings.warn(
+            f"{name} is switched off on {device}: its compiled form {reason}. Torch operations run in its place. "
+            "audioaug doctor --self-test tries all of them.",
+            AudioaugWarning,
+            stacklevel=2,
+        )
+    return found.ran and not found.wrong
+
+
+def check(chain: Chain, device: torch.device, run: Run) -> Proof:
+    """Run a chain on a small batch with and without compiled implementations; switch off those that are wrong."""
+    channels = 2 if all(op.capabilities.multichannel for op in chain.ops) else 1
+    x_BCT = torch.randn(EXAMPLES, channels, SAMPLES, generator=torch.Generator().manual_seed(0)).to(device) * 0.1
+    with dispatch.backend("torch"):
+        try:
+            wanted = run(chain, x_BCT)
+        except Exception:  # the op, which will tell
+            return Proof(ran=False)
+    used, wrong = set[str](), dict[str, str]()
+    while True:  # a definition may use other implementations
+        ran, reason = _difference(lambda: run(chain, x_BCT), wanted)
+        used.update(each.name for each in ran)
+        if not reason or not ran:
+            return Proof(tuple(sorted(used)), tuple(wrong.items()), ran=not reason)
+        for primitive, why in _guilty(chain, x_BCT, run, wanted, ran, reason).items():
+            dispatch.switch_off(primitive)
+            wrong[primitive.name] = why
+
+
+def _guilty(
+    chain: Chain, x_BCT: torch.Tensor, run: Run, wanted: torch.Tensor, used: Iterable[Any], reason: str
+) -> dict[Any, str]:
+    """Return which of the used primitives are wrong on their own, and why; all of them if none is."""
+    found = dict[Any, str]()
+    for primitive in {*used}:
+        with dispatch.without({*used} - {primitive}):
+            if alone := _difference(lambda: run(chain, x_BCT), wanted)[1]:
+                found[primitive] = alone
+    return found or dict.fromkeys(used, reason)
+
+
+def _difference(work: Callable[[], torch.Tensor], wanted: torch.Tensor) -> tuple[list[Any], str]:
+    """Return the primitives whose implementations ran, and what is wrong; an empty string if nothing is."""
+    with dispatch.used() as used:
+        try:
+            found = work()
+        except Exception as error:
+            return used, f"raises {type(error).__name__} ({first_line(error)})"
+    if found.shape != wanted.shape:
+        return used, f"gives {found.shape[-1]} samples instead of {wanted.shape[-1]}"
+    peak = float(wanted.abs().max()) or 1.0
+    difference = float((found - wanted).abs().max()) / peak
+    return used, "" if difference <= MOST_OF_PEAK else f"differs by {difference:.2g} of the peak"
+
+
+# What is known of this machine
+
+
+def _machine(device: torch.device) -> str:
+    """Return a name for the device, its driver, and the versions of all that compiles."""
+    is_cuda = device.type == "cuda"
+    parts = [torch.cuda.get_device_name(device), _driver()] if is_cuda else [device.type, platform.machine()]
+    parts.append(dispatch.FASTEST.get(device.type, "torch"))
+    return " | ".join([*parts, *(f"{name} {_version(name)}" for name in ("torch", "triton", "numba")), _sources()])
+
+
+def _driver() -> str:
+    with suppress(OSError):
+        return DRIVER.read_text().partition("\n")[0]
+    return str(torch.version.cuda)
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _sources() -> str:
+    """Return what changes with the files that declare implementations."""
+    folder = Path(dispatch.__file__).parents[1]
+    files = sorted(file for part in ("dsp", "ops") for file in (folder / part).rglob("*.py"))
+    known = [(file.name, (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
+    return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
+
+
+def _file() -> Path | None:
+    folder = cache_folder()
+    return None if folder is None else folder / "proofs.json"
+
+
+def _load() -> dict[str, list[str]]:
+    with suppress(OSError, msgspec.DecodeError):
+        if (file := _file()) is not None:
+            return msgspec.json.decode(read_file(file), type=dict[str, list[str]])
+    return {}
+
+
+def _save(machine: str, names: Iterable[str]) -> None:
+    """Add what has passed; only this machine is kept, and a folder that cannot be written to is left alone."""
+    if (file := _file()) is None:
+        return
+    with suppress(OSError, OutputError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(msgspec.json.encode({machine: sorted({*_load().get(machine, ()), *names})}).decode(), file)

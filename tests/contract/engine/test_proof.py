@@ -1,0 +1,201 @@
+"""Loops and kernels prove themselves before use; what is wrong is switched off with a warning, and torch runs."""
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from audioaug import Chain, build_device, ops
+from audioaug.doctor import main
+from audioaug.dsp import dispatch, noise
+from audioaug.engine import proof
+from audioaug.engine.device import run_once
+from audioaug.errors import AudioaugWarning
+from audioaug.writing import cache_folder
+from tests.unit.dsp.both_ways import by_torch, not_installed
+
+RATE = 16000
+CHAIN = Chain([ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0), ops.LowPassFilter(p=0.5)], RATE)
+CPU = torch.device("cpu")
+NOISE = noise.with_gaussian
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_new_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(proof, "_passed", set())
+    monkeypatch.setattr(dispatch, "_off", set())
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """The ops that are checked, each time that one is."""
+    seen, check = [], proof.check
+    monkeypatch.setattr(proof, "check", lambda chain, *more: (seen.append(chain.ops[0].name), check(chain, *more))[1])
+    return seen
+
+
+def augment(chain=CHAIN):
+    return build_device(chain)(torch.ones(3, 1, 4000) * 0.1, index=[1, 2, 3])
+
+
+def replace_loop(monkeypatch, primitive, function):
+    """Let a primitive have this loop."""
+    monkeypatch.setitem(primitive._declared, "loop", [(function, None)])
+
+
+def wrong(x_RCT, *_, **__):
+    return x_RCT * 1.01
+
+
+def raising(*_, **__):
+    raise RuntimeError("cannot be compiled.\nDetails follow.")
+
+
+def hollow(x_RCT, *_, **__):
+    return x_RCT[..., :-1]
+
+
+@pytest.mark.parametrize(
+    ("loop", "reason"),
+    [
+        (wrong, r"differs by [\d.]+ of the peak"),
+        (lambda x_RCT, *_, **__: x_RCT * torch.nan, "differs by nan of the peak"),
+        (raising, r"raises RuntimeError \(cannot be compiled\)"),
+        (hollow, "gives 11999 samples instead of 12000"),
+    ],
+    ids=["wrong", "nan", "raises", "shorter"],
+)
+def test_an_implementation_that_is_wrong_is_switched_off_with_one_warning(monkeypatch, loop, reason):
+    expected = by_torch(augment)
+    replace_loop(monkeypatch, NOISE, loop)
+    with pytest.warns(AudioaugWarning) as caught:
+        found = augment()
+    assert torch.equal(found, expected) or torch.allclose(found, expected, atol=1e-6)
+    [warning] = caught
+    assert str(warning.message).startswith("dsp.noise.with_gaussian is switched off on cpu: ")
+    assert re.search(reason, str(warning.message))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        augment()
+        augment(Chain([ops.AddGaussianNoise(p=1.0)], RATE))
+
+
+def test_only_what_is_wrong_is_switched_off(monkeypatch):
+    replace_loop(monkeypatch, noise.gaussian, wrong_noise)
+    found = proof.check(Chain([ops.AddColorNoise(p=1.0)], RATE), CPU, run_once)
+    assert [name for name, _ in found.wrong] == ["dsp.noise.gaussian"] and dispatch._off == {noise.gaussian}
+    assert set(found.used) > {"dsp.noise.gaussian"}
+
+
+def wrong_noise(key_R, channels, samples):
+    return torch.zeros(len(key_R), channels, samples)
+
+
+def test_what_has_passed_is_not_run_again_in_this_process_or_another(monkeypatch, checked):
+    augment()
+    assert sorted(checked) == ["AddGaussianNoise", "Gain", "LowPassFilter"]
+    augment()
+    monkeypatch.setattr(proof, "_passed", set())  # another process
+    augment()
+    assert len(checked) == 3
+    augment(Chain([ops.HighPassFilter(), ops.Gain()], RATE))
+    assert checked[3:] == ["HighPassFilter"]
+
+
+@pytest.mark.parametrize("part", ["_version", "_sources"])
+def test_with_other_versions_all_is_run_again(monkeypatch, checked, part):
+    augment()
+    monkeypatch.setattr(proof, "_passed", set())
+    monkeypatch.setattr(proof, part, lambda *_: "other")
+    augment()
+    assert len(checked) == 6
+    assert len(json.loads((cache_folder() / "proofs.json").read_text())) == 1
+
+
+def test_what_has_failed_is_tried_again_by_another_process(monkeypatch, checked):
+    replace_loop(monkeypatch, NOISE, raising)
+    with pytest.warns(AudioaugWarning):
+        augment()
+    monkeypatch.setattr(proof, "_passed", set())
+    monkeypatch.setattr(dispatch, "_off", set())
+    with pytest.warns(AudioaugWarning):
+        augment()
+    assert checked.count("AddGaussianNoise") == 2
+
+
+def test_what_passed_only_because_another_was_switched_off_is_not_kept(monkeypatch, checked):
+    replace_loop(monkeypatch, NOISE, wrong)
+    with pytest.warns(AudioaugWarning):
+        augment()
+    augment(Chain([ops.AddGaussianSNR(p=1.0)], RATE))  # by torch operations
+    monkeypatch.setattr(proof, "_passed", set())
+    monkeypatch.setattr(dispatch, "_off", set())
+    with pytest.warns(AudioaugWarning, match="dsp.noise.with_gaussian is switched off"):
+        augment(Chain([ops.AddGaussianSNR(p=1.0)], RATE))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": [[]]}'])
+def test_a_damaged_file_is_ignored(checked, content):
+    cache_folder().mkdir(parents=True)
+    (cache_folder() / "proofs.json").write_text(content)
+    augment()
+    assert len(checked) == 3
+
+
+def test_without_a_home_folder_nothing_is_kept(monkeypatch, checked):
+    monkeypatch.setattr(proof, "cache_folder", lambda: None)
+    augment()
+    assert len(checked) == 3
+
+
+def test_nothing_is_tried_where_only_torch_operations_run(checked):
+    by_torch(augment)
+    with not_installed("numba"):
+        augment()
+    assert not checked
+    augment()
+    assert checked
+
+
+def test_an_op_that_fails_on_its_own_is_left_to_fail_where_it_is_used(monkeypatch):
+    monkeypatch.setattr(ops.Gain, "batched", raising)
+    found = proof.check(Chain([ops.Gain(p=1.0)], RATE), CPU, run_once)
+    assert not found.ran and not found.wrong
+
+
+def test_random_state_is_not_touched():
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    augment()
+    assert torch.equal(torch.get_rng_state(), before[0]) and np.array_equal(np.random.get_state()[1], before[1])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Failed to find C compiler."), RuntimeError("Triton Error [CUDA]: x")])
+def test_kernels_that_cannot_be_launched_are_switched_off(monkeypatch, error):
+    def launch(*_, **__):
+        raise error
+
+    pytest.importorskip("triton")
+    monkeypatch.setitem(dispatch.FASTEST, "cpu", "kernel")
+    monkeypatch.setattr(dispatch, "launch", launch)
+    with pytest.warns(AudioaugWarning, match=r"is switched off on cpu: its compiled form raises RuntimeError"):
+        found = augment()
+    assert torch.allclose(found, by_torch(augment), atol=1e-6)
+
+
+def test_the_self_test_prints_all_and_fails_if_one_is_wrong(monkeypatch, capsys):
+    monkeypatch.setattr(
+        "audioaug.verify.self_test._all_ops", lambda: [ops.AddGaussianNoise(), ops.Gain(), ops.Reverse()]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["--self-test"])
+    assert ended.value.code == 0 and "1 of 1 compiled implementations work on cpu." in capsys.readouterr().out
+    replace_loop(monkeypatch, NOISE, wrong)
+    with pytest.raises(SystemExit) as ended:
+        main(["--self-test"])
+    out = capsys.readouterr().out
+    assert ended.value.code == 1 and "dsp.noise.with_gaussian" in out and "FAILED: it differs by" in out
+    assert "1 of 2 compiled implementations work on cpu." in out
