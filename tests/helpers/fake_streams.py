@@ -1,7 +1,7 @@
 """Streams and memory of a GPU, pretended: who may use memory when is checked by vector clocks.
 
 Work of a stream is ordered; that of two streams only by events. Freed memory is reused by the stream that allocated it,
-at once, as torch's caching allocator does. It cannot show how long anything takes, nor what a kernel computes.
+immediately, as torch's caching allocator does. It cannot show how long anything takes, nor what a kernel computes.
 """
 
 import contextlib
