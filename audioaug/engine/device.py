@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Node, Params
 from audioaug.core.batch import inside
 from audioaug.core.params import Span
-from audioaug.dsp.dispatch import implementation_for
+from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
 from audioaug.engine.checks import as_batch, lengths_of
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
@@ -133,10 +133,8 @@ class DeviceChain(torch.nn.Module):
         self.prepare.mark_running(())
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
-        if x_BCT.device not in self._proven and implementation_for(x_BCT) != "torch":
-            self._proven.add(x_BCT.device)
-            ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
-            prove(ops, prepared.sample_rate, x_BCT.device, run_once)
+        if x_BCT.device not in self._proven:
+            self._prove(x_BCT, prepared.sample_rate)
         numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
         if self._graphs is not None:
             graph = self._graphs.find(partial(self._work, prepared), x_BCT, numbers, prepared)
@@ -145,6 +143,14 @@ class DeviceChain(torch.nn.Module):
                     y_BCT = graph(x_BCT, numbers)
                 return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
         return self._run(prepared, x_BCT, numbers)
+
+    def _prove(self, x_BCT: torch.Tensor, sample_rate: int) -> None:
+        """Prove the ops on the batch's device, if anything but torch operations runs."""
+        if needs_torch_ops(x_BCT) or implementation_for(x_BCT) == "torch":
+            return
+        self._proven.add(x_BCT.device)
+        ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
+        prove(ops, sample_rate, x_BCT.device, run_once)
 
     def has_graph(self, x: torch.Tensor, prepared: Prepared) -> bool:
         """Return whether there is a graph for batches of this layout."""
