@@ -52,7 +52,7 @@ class DeviceChain(torch.nn.Module):
         self.stream = DrawStream(chain, seed)
         self.seed = self.stream.seed or 0
         self._is_restored = False
-        self._proven: set[torch.device] = set()
+        self._proven: set[tuple[torch.device, int]] = set()
         self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
         by_library = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not by_library, constant_rows=engine in GRAPH_BACKENDS)
@@ -133,8 +133,7 @@ class DeviceChain(torch.nn.Module):
         self.prepare.mark_running(())
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
-        if x_BCT.device not in self._proven:
-            self._prove(x_BCT, prepared.sample_rate)
+        self._prove(x_BCT, prepared.sample_rate)
         numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
         if self._graphs is not None:
             graph = self._graphs.find(partial(self._work, prepared), x_BCT, numbers, prepared)
@@ -145,12 +144,14 @@ class DeviceChain(torch.nn.Module):
         return self._run(prepared, x_BCT, numbers)
 
     def _prove(self, x_BCT: torch.Tensor, sample_rate: int) -> None:
-        """Prove the ops on the batch's device, if anything but torch operations runs."""
-        if needs_torch_ops(x_BCT) or implementation_for(x_BCT) == "torch":
+        """Prove the ops on the batch's device before the first batch that other than torch operations run on."""
+        where = device, channels = x_BCT.device, min(x_BCT.shape[1], 2)
+        if where in self._proven or needs_torch_ops(x_BCT) or implementation_for(x_BCT) == "torch":
             return
-        self._proven.add(x_BCT.device)
-        ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
-        prove(ops, sample_rate, x_BCT.device, run_once)
+        self._proven.add(where)
+        prove(
+            [node.op for leaf in self.prepare.leaves for node in leaf.members], sample_rate, device, channels, run_once
+        )
 
     def has_graph(self, x: torch.Tensor, prepared: Prepared) -> bool:
         """Return whether there is a graph for batches of this layout."""

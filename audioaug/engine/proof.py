@@ -1,7 +1,7 @@
 """Proof: before loops or kernels serve an op on a machine, they run on a small batch beside their torch definitions.
 
 Those that fail, or give something else, are switched off with a warning, and torch operations run. What has passed is
-kept in a file, for this device, its driver, and the versions of all that compiles.
+kept in a file, for this device, its driver, and the versions of all that compiles. Code of users is not called.
 
 Shapes: B examples, C channels, T samples.
 """
@@ -20,6 +20,7 @@ import msgspec
 import torch
 
 from audioaug.core import Chain, Op
+from audioaug.core.op import IMPORTS_CODE
 from audioaug.dsp import dispatch
 from audioaug.errors import AudioaugWarning, OutputError, first_line
 from audioaug.writing import cache_folder, read_file, write_file
@@ -51,22 +52,28 @@ class Proof:
     ran: bool = True
 
 
-def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, run: Run) -> None:
-    """Prove these ops on a device, unless that was done before; warn of what is switched off."""
-    machine = _machine(device)
-    waiting = {(chain := Chain([replace(op, p=1.0)], sample_rate)).hash: chain for op in ops}
-    waiting = {name: chain for name, chain in waiting.items() if (machine, name) not in _passed}
+def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: int, run: Run) -> None:
+    """Prove these ops on a device, for mono or more channels, unless that was done; warn of what is switched off."""
+    machine, shape = _machine(device), (EXAMPLES, channels, SAMPLES)
+    chains = [Chain([replace(op, p=1.0)], sample_rate) for op in ops if _is_ours(op)]
+    waiting = {name: chain for chain in chains if (machine, name := f"{chain.hash} {channels}") not in _passed}
     if not waiting:
         return
     _passed.update((machine, name) for name in _load().get(machine, ()))
-    new = [name for name, chain in waiting.items() if (machine, name) not in _passed and _passes(chain, device, run)]
+    new = [
+        name for name, chain in waiting.items() if (machine, name) not in _passed and _passes(chain, shape, device, run)
+    ]
     _passed.update((machine, name) for name in waiting)
     if new and not dispatch.switched_off():  # with others switched off, less was proven
         _save(machine, new)
 
 
-def _passes(chain: Chain, device: torch.device, run: Run) -> bool:
-    found = check(chain, device, run)
+def _is_ours(op: Op) -> bool:
+    return type(op).__module__.startswith("audioaug.ops.") and type(op) not in IMPORTS_CODE
+
+
+def _passes(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: Run) -> bool:
+    found = check(chain, shape, device, run)
     for name, reason in found.wrong:
         warnings.warn(
             f"{name} is switched off on {device}: its compiled form {reason}. Torch operations run in its place. "
@@ -77,10 +84,9 @@ def _passes(chain: Chain, device: torch.device, run: Run) -> bool:
     return found.ran and not found.wrong
 
 
-def check(chain: Chain, device: torch.device, run: Run) -> Proof:
-    """Run a chain on a small batch with and without compiled implementations; switch off those that are wrong."""
-    channels = 2 if all(op.capabilities.multichannel for op in chain.ops) else 1
-    x_BCT = torch.randn(EXAMPLES, channels, SAMPLES, generator=torch.Generator().manual_seed(0)).to(device) * 0.1
+def check(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: Run) -> Proof:
+    """Run a chain on a batch (B, C, T) with and without compiled implementations; switch off those that are wrong."""
+    x_BCT = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device) * 0.1
     with dispatch.backend("torch"):
         try:
             wanted = run(chain, x_BCT)

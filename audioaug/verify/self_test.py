@@ -7,7 +7,7 @@ import torch
 
 from audioaug.core import REGISTRY, Chain, Op, why_not_on_device
 from audioaug.engine.device import run_once
-from audioaug.engine.proof import check
+from audioaug.engine.proof import EXAMPLES, SAMPLES, check
 from audioaug.verify.material import variants
 
 SAMPLE_RATE = 16000
@@ -30,7 +30,8 @@ def self_test(device: torch.device, tick: Callable[[str], object] = lambda op: N
     ops, wrong = dict[str, set[str]](), dict[str, str]()
     for op in _all_ops():
         tick(op.name)
-        found = check(Chain([replace(op, p=1.0)], SAMPLE_RATE), device, run_once)
+        shape = EXAMPLES, 1 + op.capabilities.multichannel, SAMPLES
+        found = check(Chain([replace(op, p=1.0)], SAMPLE_RATE), shape, device, run_once)
         for name in found.used:
             ops.setdefault(name, set()).add(op.name)
         wrong.update(found.wrong)

@@ -14,13 +14,14 @@ from audioaug.dsp import dispatch, noise
 from audioaug.engine import proof
 from audioaug.engine.device import run_once
 from audioaug.errors import AudioaugWarning
+from audioaug.ops.lambda_ import on_device
 from audioaug.writing import cache_folder
 from tests.unit.dsp.both_ways import by_torch, not_installed
 
 RATE = 16000
 CHAIN = Chain([ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0), ops.LowPassFilter(p=0.5)], RATE)
 CPU = torch.device("cpu")
-NOISE = noise.with_gaussian
+NOISE, SHAPE = noise.with_gaussian, (2, 1, 12000)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +87,7 @@ def test_an_implementation_that_is_wrong_is_switched_off_with_one_warning(monkey
 
 def test_only_what_is_wrong_is_switched_off(monkeypatch):
     replace_loop(monkeypatch, noise.gaussian, wrong_noise)
-    found = proof.check(Chain([ops.AddColorNoise(p=1.0)], RATE), CPU, run_once)
+    found = proof.check(Chain([ops.AddColorNoise(p=1.0)], RATE), SHAPE, CPU, run_once)
     assert [name for name, _ in found.wrong] == ["dsp.noise.gaussian"] and dispatch._off == {noise.gaussian}
     assert set(found.used) > {"dsp.noise.gaussian"}
 
@@ -163,8 +164,23 @@ def test_nothing_is_tried_where_only_torch_operations_run(checked):
 
 def test_an_op_that_fails_on_its_own_is_left_to_fail_where_it_is_used(monkeypatch):
     monkeypatch.setattr(ops.Gain, "batched", raising)
-    found = proof.check(Chain([ops.Gain(p=1.0)], RATE), CPU, run_once)
+    found = proof.check(Chain([ops.Gain(p=1.0)], RATE), SHAPE, CPU, run_once)
     assert not found.ran and not found.wrong
+
+
+def test_the_code_of_users_is_not_called(checked):
+    called = []
+    augment(
+        Chain([ops.Lambda(transform=on_device(lambda x, rate: called.append(1) or x)(lambda x, rate: x), p=1.0)], RATE)
+    )
+    assert not checked and len(called) == 1
+
+
+def test_stereo_is_tried_on_its_own(checked):
+    module = build_device(CHAIN)
+    for channels in (1, 2, 3, 1):
+        module(torch.ones(3, channels, 4000) * 0.1)
+    assert len(checked) == 6
 
 
 def test_random_state_is_not_touched():

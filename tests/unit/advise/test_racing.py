@@ -164,7 +164,9 @@ def test_the_race_waits_for_workers_to_refill_their_queue_but_not_for_ever() -> 
 
 def test_a_candidate_is_warmed_up_before_it_races_but_not_for_ever() -> None:
     clock, trained, reported = FakeClock(), [], []
-    racer = Racer(SimpleNamespace(step=trained.append, device=None), clock, 120.0, notice=lambda *_: None)
+    racer = Racer(
+        SimpleNamespace(step=trained.append, device=torch.device("cpu")), clock, 120.0, notice=lambda *_: None
+    )
 
     def batches():
         for number in itertools.count(1):
