@@ -233,7 +233,7 @@ class DeviceChain(torch.nn.Module):
 
 def run_once(chain: Chain, x_BCT: torch.Tensor) -> torch.Tensor:
     """Return a batch after our ops of a chain, with the draws of its first examples."""
-    module = DeviceChain(chain, 0, "batched")
+    module = DeviceChain(chain, 0, "batched", seed=0)  # with a seed, so that it is not counted among the streams
     prepared = module.prepare(chain.draw(range(len(x_BCT))), tuple(x_BCT.shape))
     with torch.no_grad():
         return module._run(prepared, x_BCT, prepared.numbers.to(x_BCT.device))[0]

@@ -183,6 +183,12 @@ def test_stereo_is_tried_on_its_own(checked):
     assert len(checked) == 6
 
 
+def test_draws_do_not_depend_on_what_was_proven():
+    first = build_device(CHAIN)
+    first(torch.ones(3, 1, 4000) * 0.1)
+    assert build_device(CHAIN).stream.number == first.stream.number + 1
+
+
 def test_random_state_is_not_touched():
     before = torch.get_rng_state(), np.random.get_state()[1].copy()
     augment()
