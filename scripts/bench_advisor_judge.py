@@ -155,7 +155,7 @@ class Feeder:
             self.training.run(batch, self.augment)
 
 
-def batches(size: int, batch_size: int, untimed: int, timed: int, owner: str) -> Iterator[list[int]]:
+def batches(size: int, batch_size: int, untimed: int, timed: int, owner: str = "") -> Iterator[list[int]]:
     """Yield indices without end: one batch, then in each round untimed ones, and those of all or of an ``owner``."""
     yield [*range(batch_size)]
     for number in itertools.count():
