@@ -268,16 +268,19 @@ def _alone(case: Case, best: Candidate) -> float:
 def _slowest_op(case: Case) -> StageCost | None:
     """Return the slowest stage of loading a batch, if it is an op and single changes do not speak against it.
 
-    If the gain comes from moving the cut, it is the slowest op that moves, also if another stage takes longer, provided
-    that the ops that move take a good part of the stall together.
+    If the gain comes from moving the cut, or from the workers' engine, it is the slowest op that moves, or that runs
+    there, also if another stage takes longer, provided that these ops take a good part of the stall together.
     """
     if not case.waits or case.is_unexplained:
         return None
-    stages = case.stages
-    if case.best is not None and case.is_about("cut"):
-        moved = [it for it in stages if it.op in range(*sorted((case.best.cut, case.current.cut)))]
-        if case.matters(sum(it.ms_per_batch or 0.0 for it in moved)):
-            stages = moved
+    stages, about = case.stages, list[StageCost]()
+    knob = "" if case.explanation is None else case.explanation.knob
+    if knob == "cut" and case.best is not None:
+        about = [it for it in stages if it.op in range(*sorted((case.best.cut, case.current.cut)))]
+    elif knob == "worker_engine":
+        about = [it for it in stages if it.op is not None]
+    if about and case.matters(sum(it.ms_per_batch or 0.0 for it in about)):
+        stages = about
     return stages[0] if stages and stages[0].op is not None else None
 
 

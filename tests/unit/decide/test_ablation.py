@@ -130,6 +130,16 @@ def test_ops_that_move_are_the_cause_if_they_take_a_good_part_of_the_stall_toget
     assert found.id == "augment_cpu_bound" and report.chain.ops[1] in found.text
 
 
+def test_an_op_is_the_cause_if_another_engine_gives_the_gain_although_decoding_takes_longer() -> None:
+    today, best = raced(3, 1, 25.0), raced(3, 1, 12.0, worker_engine="batched")
+    report = planted_report((2.0, 2.5, 2.0), decode=30.0, host=CPU, batched=(0.2, 0.2, 0.2))
+    report = replace(report, candidates=(today, best), current=today)
+    found = diagnose(report, today, best)
+    assert found.id == "augment_cpu_bound" and report.chain.ops[1] in found.text
+    cheap = planted_report((0.5, 0.5, 0.5), decode=30.0, host=CPU, batched=(0.2, 0.2, 0.2))
+    assert diagnose(replace(cheap, candidates=(today, best), current=today), today, best).id == "decode_bound"
+
+
 @pytest.mark.parametrize("best", [TODAY, raced(3, 1, 5000.0), candidate(3, 1)])
 def test_without_a_gain_there_is_nothing_to_explain(best: Candidate) -> None:
     assert single_changes(ecapa(best), TODAY, best) == [] and evidence(TODAY, []) == ""
