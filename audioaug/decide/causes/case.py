@@ -27,6 +27,9 @@ FEWEST_ROUNDS = 3
 AS_MUCH = 0.1
 """Share of the gain by which changes may differ that give about as much."""
 
+FAR_LONGER = 2.0
+"""Factor by which a part may not exceed the whole, which was timed at another moment."""
+
 PROBE = 16
 """Number of sampled examples that the stages of a worker are timed with."""
 
@@ -155,9 +158,9 @@ class Case:
 
     @property
     def receive_ms(self) -> float:
-        """The time to receive a batch from workers; 0 if it was longer than the step, of which it is a part."""
+        """The time to receive a batch from workers, a part of the step; 0 if it was far longer: it was disturbed."""
         found = self.signals.receive_ms or 0.0
-        return found if found < self.step_ms else 0.0
+        return min(found, self.step_ms) if found < FAR_LONGER * self.step_ms else 0.0
 
     @cached_property
     def stages(self) -> list[StageCost]:

@@ -234,10 +234,12 @@ def test_examples_that_are_slow_once_are_no_slow_tail() -> None:
         assert "slow_sample_tail" not in ids(case(signals=signals(examples=once)))
 
 
-def test_a_batch_that_took_longer_to_receive_than_a_step_was_disturbed() -> None:
+def test_a_batch_that_took_far_longer_to_receive_than_a_step_was_disturbed() -> None:
     slow = case(signals=signals(receive_ms=20.0))
     assert first(slow).id == "transport_bound" and slow.step_ms > 20.0
-    assert first(case(signals=signals(receive_ms=slow.step_ms + 1))).id not in ("transport_bound", "main_thread_bound")
+    longer, far_longer = (case(signals=signals(receive_ms=factor * slow.step_ms)) for factor in (1.1, 2.1))
+    assert first(longer).id == "transport_bound" and longer.receive_ms == slow.step_ms
+    assert first(far_longer).id not in ("transport_bound", "main_thread_bound")
 
 
 def test_synchronizations_on_the_cpu_are_reported_as_hypothetical() -> None:
