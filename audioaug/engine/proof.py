@@ -6,6 +6,7 @@ kept in a file, for this device, its driver, and the versions of all that compil
 Shapes: B examples, C channels, T samples.
 """
 
+import functools
 import hashlib
 import platform
 import warnings
@@ -153,6 +154,7 @@ def _version(name: str) -> str:
         return "missing"
 
 
+@functools.cache
 def _sources() -> str:
     """Return what changes with the files that declare implementations."""
     folder = Path(dispatch.__file__).parents[1]

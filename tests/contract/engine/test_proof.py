@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from audioaug import Chain, build_device, ops
-from audioaug.doctor import main
+from audioaug.doctor import _run_loop, main
 from audioaug.dsp import dispatch, noise
+from audioaug.dsp.biquads import cascade
 from audioaug.engine import proof
 from audioaug.engine.device import run_once
 from audioaug.errors import AudioaugWarning
@@ -221,3 +222,10 @@ def test_the_self_test_prints_all_and_fails_if_one_is_wrong(monkeypatch, capsys)
     out = capsys.readouterr().out
     assert ended.value.code == 1 and "dsp.noise.with_gaussian" in out and "FAILED: it differs by" in out
     assert "1 of 2 compiled implementations work on cpu." in out
+
+
+def test_doctor_reports_a_wrong_loop_though_torch_would_run_in_its_place(monkeypatch):
+    assert "they agree" in _run_loop()
+    replace_loop(monkeypatch, cascade.run, wrong)
+    with pytest.raises(AssertionError, match=r"dsp\.biquads\.cascade\.run differs by"):
+        _run_loop()
