@@ -29,6 +29,12 @@ def demo() -> Path:
     return Path(__file__).parents[1] / "datasets" / "demo"
 
 
+@pytest.fixture(autouse=True)
+def nothing_stays_switched_off(monkeypatch) -> None:
+    """Let what a test switches off be off for that test only."""
+    monkeypatch.setattr(dispatch, "_off", set())
+
+
 @pytest.fixture
 def as_on_a_gpu(monkeypatch) -> None:
     """Run torch operations on a CPU, as on a GPU, where else loops run. (A GPU keeps its kernels.)"""
