@@ -147,7 +147,7 @@ def test_an_op_above_its_limit_would_be_seen() -> None:
 def test_the_quickstart_gets_a_plan_and_trains_with_it() -> None:
     notebook = executed(QUICKSTART)
     text = "".join(outputs(notebook, "stdout"))
-    assert re.search("^(Use|Leave it as it is)", text, re.MULTILINE)
+    assert re.search("^(Use|Leave it as it is|The machine was too busy to tell)", text, re.MULTILINE)
     advised = [row for row in table(notebook, "configuration") if row[""] == "use" or row[""] == "today"]
     assert all(row["measured (ms a step)"] for row in advised) and advised
     assert len(re.findall(r"epoch \d+: mean loss \d", text)) == 2
@@ -196,7 +196,7 @@ def test_custom_ops_are_placed_checked_and_trained_with() -> None:
         in {row["op"]: row for row in table(notebook, "on the device")}["Crackle"]["on the device"]
     )
     text = "".join(outputs(notebook, "stdout"))
-    assert re.search("^(Use|Leave it as it is)", text, re.MULTILINE)
+    assert re.search("^(Use|Leave it as it is|The machine was too busy to tell)", text, re.MULTILINE)
     assert len(re.findall(r"epoch \d+: mean loss \d", text)) == 2
 
 
