@@ -1,41 +1,75 @@
 #!/usr/bin/env bash
-# Check audioaug on a machine with a GPU and keep what was measured: tests, equivalence, the engine beside the other
-# libraries, the main job on both examples. FOLDER/result.json then holds all of it, with card, driver, versions and date.
+# Check audioaug on a machine with a GPU, in ten minutes, and keep what was measured: one result.json with card, driver,
+# versions, date and the outcome of each step, and one logs.tar.gz.
 #
 #   scripts/check_gpu.sh FOLDER       needs no network; uses .venv if there is one, else python3
 #
-# Every step runs, whatever became of the ones before; the exit code says whether all of them passed. Variables: DEVICE
-# (cpu rehearses this where there is no GPU), BENCH and VERIFY (further options), BUDGET (seconds for each example).
+# A machine that has torch and torchaudio, but not the rest, takes it from wheels that are collected where there is a
+# network; for the machine's Python (3.12, say):
+#   grep -viE '^(torch|torchaudio|triton|nvidia|cuda)' constraints.txt >build/rest.txt
+#   pip download --no-deps --only-binary=:all: --python-version 3.12 -d wheels -r build/rest.txt
+#   pip install --no-index --no-deps --ignore-installed wheels/*.whl       (there)
+#
+# Every step has its own time limit and runs whatever became of the ones before, while there is time left; the exit code
+# says whether all of them passed. Variables: DEVICE (cpu rehearses this where there is no GPU), LIMIT (seconds of the
+# whole, 600), BUDGET (seconds of the advisor for each example, 20), BENCH and VERIFY (further options).
 set -u
 out=${1:?usage: scripts/check_gpu.sh FOLDER}
 mkdir -p "$out" && out=$(cd "$out" && pwd) && cd "$(dirname "$0")/.." || exit 2
 export PYTHONPATH=$PWD
-device=${DEVICE:-cuda}
+device=${DEVICE:-cuda} limit=${LIMIT:-600} budget=${BUDGET:-20}
 python=python3
 [ -x .venv/bin/python ] && python=.venv/bin/python
 failed=()
 : >"$out/steps.txt"
 
+# step NAME SECONDS COMMAND...: run the command for at most that many seconds, and no longer than the whole may take.
 step() {
-    local name=$1 start=$SECONDS
-    shift
+    local name=$1 most=$2 start=$SECONDS left=$((limit - SECONDS))
+    shift 2
     rm -f "$out/$name.json"
-    "$@" >"$out/$name.log" 2>&1 && result=passed || { result="failed ($?)"; failed+=("$name"); }
+    if [ "$left" -lt 5 ]; then
+        result="skipped (no time left)"
+    else
+        timeout --kill-after=5 "$((most < left ? most : left))" "$@" >"$out/$name.log" 2>&1
+        case $? in 0) result=passed ;; 124 | 137) result="failed (more than $most s)" ;; *) result="failed ($?)" ;; esac
+    fi
+    [ "$result" = passed ] || failed+=("$name")
     echo "$name: $result, $((SECONDS - start)) s" | tee -a "$out/steps.txt"
-    [ "$result" = passed ] || tail -n 15 "$out/$name.log"
+    [ "$result" = passed ] || [ ! -f "$out/$name.log" ] || tail -n 15 "$out/$name.log"
 }
 
-step doctor $python -m audioaug.doctor
+code() {  # code NAME SECONDS [VARIABLE=VALUE...]: a step of check_gpu_steps.py, which writes NAME.json
+    local name=$1 most=$2
+    shift 2
+    step "$name" "$most" env "$@" $python scripts/check_gpu_steps.py "${name%%_*}" --device "$device" \
+        --json "$out/$name.json"
+}
+
+# Nothing is compiled yet; then there is no C compiler either: torch operations must run, with a warning.
+cold=$(mktemp -d)
+trap 'rm -rf "$cold"' EXIT
+step doctor 60 env TRITON_CACHE_DIR="$cold/self-test" XDG_CACHE_HOME="$cold/self-test" \
+    $python -m audioaug.doctor --self-test
+code smoke 60 TRITON_CACHE_DIR="$cold/smoke" XDG_CACHE_HOME="$cold/smoke"
+code smoke_without_compiler 60 TRITON_CACHE_DIR="$cold/none" XDG_CACHE_HOME="$cold/none" CC=/nonexistent/cc
+if [ "$device" != cpu ] && command -v compute-sanitizer >/dev/null; then
+    step sanitizer 60 compute-sanitizer --error-exitcode 1 $python -m audioaug.doctor --self-test
+fi
 tests=(-m "cuda and not slow")
 [ "$device" = cpu ] && tests=(tests/contract/engine/test_no_copies.py)
-step tests $python -m pytest -q "${tests[@]}"
-step verify $python -m audioaug.verify --device "$device" --json "$out/verify.json" ${VERIFY:-}
-step bench $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" \
-    ${BENCH:---batch 128 --sweep --also cuda_graph,torch_compile}
-for model in keyword_cnn raw_waveform; do
-    step "$model" $python -m audioaug.advise --model "scripts/models/$model.py" --device "$device" \
-        --budget "${BUDGET:-60}" --json "$out/$model.json" --plan "$out/$model.plan.json"
+step tests 120 $python -m pytest -q "${tests[@]}"
+for name in memory epochs syncs capture profile; do
+    code "$name" 45
 done
-step gather $python scripts/gather_results.py "$out" --device "$device"
-echo "failed: ${failed[*]:-none}; all results: $out/result.json"
+step verify 60 $python -m audioaug.verify --device "$device" --json "$out/verify.json" ${VERIFY:-}
+step bench 120 $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" \
+    ${BENCH:---batch 128 --also cuda_graph}
+for run in cold warm; do
+    step "advisor_$run" 60 $python -m audioaug.advise --model scripts/models/keyword_cnn.py --device "$device" \
+        --budget "$budget" --json "$out/advisor_$run.json" --plan "$out/advisor_$run.plan.json"
+done
+step gather 30 $python scripts/gather_results.py "$out" --device "$device"
+(cd "$out" && tar czf logs.tar.gz ./*.log)
+echo "failed: ${failed[*]:-none}; all results: $out/result.json, all logs: $out/logs.tar.gz"
 [ ${#failed[@]} -eq 0 ]

@@ -18,7 +18,8 @@ from audioaug.loader.prefetch import as_device
 from audioaug.measure import host_facts
 from audioaug.records import HostFacts
 
-PARTS = ("verify", "bench", "keyword_cnn", "raw_waveform")
+STEPS = ("smoke", "smoke_without_compiler", "memory", "epochs", "syncs", "capture", "profile")
+PARTS = (*STEPS, "verify", "bench", "advisor_cold", "advisor_warm")
 
 
 def gather(folder: Path, host: HostFacts, date: str) -> dict[str, Any]:

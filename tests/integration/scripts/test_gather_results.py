@@ -21,7 +21,7 @@ def test_existing_results_are_gathered_and_missing_ones_are_none(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["steps"] == {"verify": "passed, 12 s", "bench": "failed (1), 3 s"}
-    assert result["verify"] == {"verdicts": [1, 2]} and result["bench"] is None and result["keyword_cnn"] is None
+    assert result["verify"] == {"verdicts": [1, 2]} and result["bench"] is None and result["advisor_cold"] is None
     assert result["card"] is None and result["driver"] is None and "torch" in result["versions"]
     assert result["date"] and result["host"]["cpu"]
 
