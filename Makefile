@@ -47,6 +47,7 @@ verify: setup  ## check every op through every build against its contract; write
 records: setup  ## run verify, keep its result in datasets/profiles/, and renew the generated tables of the READMEs
 	@$(BIN)/python -m audioaug.verify --json datasets/profiles/verify_cpu.json
 	@$(BIN)/python scripts/compact_records.py datasets/profiles/verify_cpu.json
+	@$(BIN)/python scripts/count_gpu_work.py --json datasets/profiles/gpu_counts.json
 	@$(BIN)/python scripts/update_readme.py
 
 test-matrix: setup  ## test the built wheel with other versions of torch and Python; e.g. MATRIX="--short newest cpu"

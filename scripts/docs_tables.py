@@ -8,6 +8,7 @@ from typing import Any
 
 import bench_advisor_records
 import click
+import count_gpu_work
 import test_matrix
 
 import audioaug
@@ -204,6 +205,28 @@ def _help(name: str, context: click.Context) -> str:
     return command.get_help(click.Context(command, parent=context, info_name=name)) + "\n"
 
 
+# What a GPU has to do
+
+
+def gpu_counts() -> str:
+    """Return what was counted of each op and chain, and what that would take."""
+    found = json.loads(count_gpu_work.RECORD.read_text(encoding="utf-8"))["counts"]
+    rows = []
+    for name, values in found.items():
+        counts = count_gpu_work.Counts(**values)
+        times = f"{counts.floor:.1f}", str(len(counts.ffts)), f"{counts.microseconds_a_clip:.2f}"
+        rows.append([name, str(counts.launches), f"{counts.bytes / 1e6:.0f}", *times])
+    header = (
+        "",
+        "kernel launches",
+        "MB moved",
+        "over reading and writing the batch once",
+        "FFT plans",
+        "predicted us a clip",
+    )
+    return markdown_table(header, rows)
+
+
 # Supported versions
 
 
@@ -234,6 +257,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "transforms": transforms,
     "only in workers": only_in_workers,
     "formulas": formulas,
+    "gpu counts": gpu_counts,
     "public names": public_names,
     "every op": every_op,
     "command lines": command_lines,
