@@ -5,7 +5,7 @@ returns a value that says so, and ``doctor`` prints the consequence: the ``fallb
 process, such as signal handlers, is in ``process.py``.
 
 Two more dependencies are public elsewhere but not promised by torch, and are guarded where they are used: MKL's FFT
-(``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/fft.py``) and GNU OpenMP's ``GOMP_parallel``
+(``DftiCreateDescriptor_s_1d`` in ``libtorch_cpu.so``, ``dsp/fft/__init__.py``) and GNU OpenMP's ``GOMP_parallel``
 (``dsp/loops.py``).
 """
 

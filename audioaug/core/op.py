@@ -204,6 +204,7 @@ class Op(ABC):
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return the effect on a float32 batch, same device, never in place; same shape unless lengths change.
 
+        Past the end of each clip the batch is silent; what is there afterwards does not matter.
         The next op may write over what is returned, and this one over its batch where ``batch.out`` says so.
         """
         raise NotImplementedError

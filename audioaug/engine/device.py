@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Node, Params
-from audioaug.core.batch import inside
 from audioaug.core.params import Span
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
+from audioaug.dsp.windows import silence_past_ends
 from audioaug.engine.checks import as_batch, lengths_of
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
 from audioaug.engine.prepare import Prepared, Preparer, Step
-from audioaug.engine.proof import prove
+from audioaug.engine.proof import TRUSTED, prove, unsupported
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import DataError, UsageError
@@ -53,6 +53,7 @@ class DeviceChain(torch.nn.Module):
         self.seed = self.stream.seed or 0
         self._is_restored = False
         self._proven: set[tuple[torch.device, int]] = set()
+        self._elsewhere: dict[torch.device, set[str]] = {}
         self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
         by_library = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not by_library, constant_rows=engine in GRAPH_BACKENDS)
@@ -144,14 +145,21 @@ class DeviceChain(torch.nn.Module):
         return self._run(prepared, x_BCT, numbers)
 
     def _prove(self, x_BCT: torch.Tensor, sample_rate: int) -> None:
-        """Prove the ops on the batch's device before the first batch that other than torch operations run on."""
+        """Prove the ops on the batch's device before the first batch that other than torch operations run on.
+
+        Where even these may be missing, note which ops do not run there.
+        """
         where = device, channels = x_BCT.device, min(x_BCT.shape[1], 2)
-        if where in self._proven or needs_torch_ops(x_BCT) or implementation_for(x_BCT) == "torch":
+        if where in self._proven or needs_torch_ops(x_BCT):
             return
+        ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
+        if device.type not in TRUSTED:
+            self._elsewhere[device] = {*unsupported(ops, sample_rate, device, channels, run_once)}
+        elif implementation_for(x_BCT) == "torch":
+            return
+        else:
+            prove(ops, sample_rate, device, channels, run_once)
         self._proven.add(where)
-        prove(
-            [node.op for leaf in self.prepare.leaves for node in leaf.members], sample_rate, device, channels, run_once
-        )
 
     def has_graph(self, x: torch.Tensor, prepared: Prepared) -> bool:
         """Return whether there is a graph for batches of this layout."""
@@ -166,10 +174,15 @@ class DeviceChain(torch.nn.Module):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)
             if prepared.lengths is not None:
-                y_BCT = torch.where(inside(length_B, y_BCT.shape[-1]), y_BCT, 0.0)
+                y_BCT = _silenced(y_BCT, length_B, x_BCT)
             for step in prepared.steps:
+                members = self.prepare.leaves[step.op].members
+                self.prepare.mark_running(members)
                 free = _is_overwritable(y_BCT, x_BCT)
-                y_BCT, length_B = self._run_step(step, y_BCT, length_B, buffers, prepared.sample_rate, free)
+                run = self._run_step
+                if not self._elsewhere.get(y_BCT.device, set()).isdisjoint(member.op.name for member in members):
+                    run = self._run_step_on_cpu
+                y_BCT, length_B = run(step, y_BCT, length_B, buffers, prepared.sample_rate, free)
         return y_BCT.to(x_BCT.dtype), length_B
 
     def _run_step(
@@ -182,7 +195,6 @@ class DeviceChain(torch.nn.Module):
         is_overwritable: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         node = self.prepare.leaves[step.op]
-        self.prepare.mark_running(node.members)
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = y_BCT, length_B
         if rows is not None:
@@ -194,18 +206,32 @@ class DeviceChain(torch.nn.Module):
         if node.capabilities.length_depends_on_audio:
             params = node.op.measure(y_RCT, params, batch)
         batched = node.op.batched if self._library is None else self._library.get(step.op, node.op.batched)
-        y_RCT = batched(y_RCT, params, batch)
+        before_RCT, y_RCT = y_RCT, batched(y_RCT, params, batch)
         if step.width is not None:
             length_R, y_BCT, y_RCT = _new_lengths(node, params), _fit(y_BCT, step.width), _fit(y_RCT, step.width)
-            y_RCT = torch.where(inside(length_R, step.width), y_RCT, 0.0)
+            y_RCT = _silenced(y_RCT, length_R, before_RCT)
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
-        elif self._library is not None or not node.capabilities.keeps_silence:
-            y_RCT = batch.masked(y_RCT)
+        elif padded_to is not None and (self._library is not None or not node.capabilities.keeps_silence):
+            y_RCT = _silenced(y_RCT, length_R, before_RCT)
         if rows is None:
             return y_RCT, length_B
         if y_RCT.requires_grad:  # a row that repeats another would count twice
             rows, y_RCT = rows[: step.examples], y_RCT[: step.examples]
         return (y_BCT.index_copy_ if is_overwritable else y_BCT.index_copy)(0, rows, y_RCT), length_B
+
+    def _run_step_on_cpu(
+        self,
+        step: Step,
+        y_BCT: torch.Tensor,
+        length_B: torch.Tensor,
+        buffers: dict[str, torch.Tensor],
+        rate: int,
+        is_overwritable: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run a step that the batch's device cannot run."""
+        device, host = y_BCT.device, {name: buffer.cpu() for name, buffer in buffers.items()}
+        y_BCT, length_B = self._run_step(step, y_BCT.cpu(), length_B.cpu(), host, rate, is_overwritable)
+        return y_BCT.to(device), length_B.to(device)
 
     def get_extra_state(self) -> torch.Tensor:
         """Return where the stream of draws is."""
@@ -299,6 +325,11 @@ def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:
     """Cut the batch, or pad it with silence, so that it has that many samples."""
     missing = width - x_BCT.shape[-1]
     return x_BCT if not missing else torch.nn.functional.pad(x_BCT, (0, missing))
+
+
+def _silenced(y_BCT: torch.Tensor, length_B: torch.Tensor, x_BCT: torch.Tensor) -> torch.Tensor:
+    """Return the batch with silence past the ends of its clips; x, which it may be a view of, stays as it is."""
+    return silence_past_ends(y_BCT if _is_overwritable(y_BCT, x_BCT) else y_BCT.clone(), length_B)
 
 
 def _is_overwritable(y_BCT: torch.Tensor, x_BCT: torch.Tensor) -> bool:

@@ -69,6 +69,32 @@ def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: i
         _save(machine, new)
 
 
+TRUSTED = {"cpu", "cuda"}
+"""Devices on which torch has every operation that ops need; on others (mps, say) some are missing."""
+
+
+def unsupported(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: int, run: Run) -> dict[str, str]:
+    """Return which ops do not do on the device what they do on the CPU, by their names, each with what is wrong."""
+    if device.type in TRUSTED:
+        return {}
+    x_BCT, found = _small_batch((EXAMPLES, channels, SAMPLES)), dict[str, str]()
+    for op in ops:
+        chain = Chain([replace(op, p=1.0)], sample_rate)
+        try:
+            wanted = run(chain, x_BCT)
+        except Exception:  # the op, which will tell
+            continue
+        if wrong := _difference(lambda: run(chain, x_BCT.to(device)).cpu(), wanted)[1]:  # noqa: B023
+            found[op.name] = wrong
+    for name, wrong in found.items():
+        warnings.warn(f"{name} runs on the CPU: on {device} it {wrong}.", AudioaugWarning, stacklevel=2)
+    return found
+
+
+def _small_batch(shape: tuple[int, int, int]) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.1
+
+
 def _is_ours(op: Op) -> bool:
     return type(op).__module__.startswith("audioaug.ops.") and type(op) not in IMPORTS_CODE
 
@@ -87,7 +113,7 @@ def _passes(chain: Chain, shape: tuple[int, int, int], device: torch.device, run
 
 def check(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: Run) -> Proof:
     """Run a chain on a batch (B, C, T) with and without compiled implementations; switch off those that are wrong."""
-    x_BCT = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device) * 0.1
+    x_BCT = _small_batch(shape).to(device)
     with dispatch.backend("torch"):
         try:
             wanted = run(chain, x_BCT)

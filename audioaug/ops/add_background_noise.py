@@ -3,7 +3,6 @@
 Shapes: B examples, C channels (1), T samples, S samples of the bank; R rows, a channel of an example each.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.levels import added, db_to_ratio, level, norm, norm_of_segments, rms
+from audioaug.dsp.levels import added, db_to_ratio, level, norm_of_segments, rms
 from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
@@ -139,9 +138,10 @@ class AddBackgroundNoise(Op):
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        level_B = db_to_ratio(params["rms_db"])
         if self.noise_rms == "relative":
-            level_B = level(batch.masked(x_BCT), batch.lengths_B) / db_to_ratio(params["snr_db"])
+            level_B = level(x_BCT, batch.lengths_B) / db_to_ratio(params["snr_db"])
+        else:
+            level_B = db_to_ratio(params["rms_db"])
         return _with_noise(x_BCT, self, level_B, params, batch)
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
@@ -150,7 +150,7 @@ class AddBackgroundNoise(Op):
         samples, span_B1 = x_BCT.shape[-1], params["span"][:, None]
         noise_BT = windows(bank.on(x_BCT.device, samples), params["place"], samples)
         if not params["repeats"] and batch.padded_to is None:
-            return noise_BT, norm(noise_BT) / math.sqrt(samples)
+            return noise_BT, rms(noise_BT, params["span"])
         time_T = torch.arange(samples, device=x_BCT.device, dtype=torch.int32)
         once_BT = torch.where(time_T < span_B1.int(), noise_BT, 0.0)
         rms_B = rms(once_BT, params["span"])
@@ -159,7 +159,7 @@ class AddBackgroundNoise(Op):
     def _unit_noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return the excerpts at level 1."""
         noise_BT, rms_B = self._noise(x_BCT, params, batch)
-        return noise_BT * _inverse(rms_B)[:, None]
+        return noise_BT * _gain(torch.ones_like(rms_B), rms_B)[:, None]
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp | None:
         if self.noise_rms == "absolute":
@@ -175,9 +175,9 @@ class AddBackgroundNoise(Op):
         )
 
 
-def _inverse(rms_B: torch.Tensor) -> torch.Tensor:
-    """Return what brings noise to level 1, or, if it is silent, to 0."""
-    return torch.where(rms_B < SILENCE, 0.0, 1 / rms_B)
+def _gain(level_B: torch.Tensor, rms_B: torch.Tensor) -> torch.Tensor:
+    """Return what brings noise to a level; 0 if it is silent."""
+    return level_B / rms_B.masked_fill(rms_B < SILENCE, torch.inf)
 
 
 @primitive
@@ -186,7 +186,7 @@ def _with_noise(
 ) -> torch.Tensor:
     """Add the excerpts at these levels."""
     noise_BT, rms_B = op._noise(x_BCT, params, batch)
-    return added(x_BCT, noise_BT[:, None], (level_B * _inverse(rms_B))[:, None])
+    return added(x_BCT, noise_BT[:, None], _gain(level_B, rms_B)[:, None])
 
 
 @_with_noise.loop()
@@ -195,7 +195,7 @@ def _with_noise_by_loop(
 ) -> torch.Tensor:
     bank = bank_of(params, as_paths(op.sounds_path), batch.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
     where = (bank, params["place"], params["span"])
-    gain_B = level_B * _inverse(norm_of_segments(*where) / params["span"].sqrt())
+    gain_B = _gain(level_B, norm_of_segments(*where) / params["span"].sqrt())
     return run_rows(_add_excerpts, x_BCT, *where, gain_B, out=batch.out(x_BCT))
 
 

@@ -123,7 +123,7 @@ class AddColorNoise(Op):
         first = (taps_BL.shape[-1] - 1) // 2
         noise_BCT = batch.masked(convolve(white_BCT, taps_BL[:, None], start=first, samples_out=samples))
         rms_B = torch.linalg.vector_norm(rms(noise_BCT, batch.lengths_B[:, None]), dim=1) / math.sqrt(channels)
-        level_B = level(batch.masked(x_BCT), batch.lengths_B) / db_to_ratio(params["snr_db"])
+        level_B = level(x_BCT, batch.lengths_B) / db_to_ratio(params["snr_db"])
         scale_B = level_B / rms_B.masked_fill(rms_B == 0, 1.0)
         if params["some_plain"]:
             plain_B = (params["f_decay"] == 0) & (params["weighted"] == 0)

@@ -210,7 +210,7 @@ class AddShortNoises(Op):
         if self.noise_rms == "relative":
             return ratio_S * rms(torch.where(inside_SN, x_BCT.reshape(-1)[place_SN], 0.0), params["count"])
         if self.noise_rms == "relative_to_whole_input":
-            return ratio_S * rms(batch.masked(x_BCT)[:, 0], batch.lengths_B)[params["row"]]
+            return ratio_S * rms(x_BCT[:, 0], batch.lengths_B)[params["row"]]
         return ratio_S
 
     def _heard(self, keys: NDArray[np.float64], batch: BatchInfo) -> dict[str, NDArray[Any]]:

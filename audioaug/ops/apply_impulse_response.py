@@ -106,10 +106,10 @@ class ApplyImpulseResponse(Op):
         return {"ir_file_path": find_audio(as_paths(self.ir_path))[int(params["file"])]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        full = convolve(batch.masked(x_BCT), self._taps(x_BCT, params, batch), params["which"])
+        full = convolve(x_BCT, self._taps(x_BCT, params, batch), params["which"])
         peak_B11 = peak(full)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
-        gain_B11 = torch.where(peak_B11 > 0, 0.5 / peak_B11.masked_fill(peak_B11 == 0, 1.0), 1.0)
+        gain_B11 = 0.5 / peak_B11.masked_fill(peak_B11 == 0, 0.5)
         return torch.mul(kept, gain_B11, out=batch.out(x_BCT) if self.leave_length_unchanged else None)
 
     def _taps(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
@@ -121,7 +121,7 @@ class ApplyImpulseResponse(Op):
         channel_NC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]
         place_NC, longest = place_N1 + channel_NC * length_N1, params["longest"]
         taps_NCL = windows(bank.on(x_BCT.device, longest), place_NC.flatten(), longest).view(*place_NC.shape, longest)
-        return torch.where((time_L < length_N1)[:, None], taps_NCL, 0.0)
+        return taps_NCL.masked_fill((time_L >= length_N1)[:, None], 0.0)
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])

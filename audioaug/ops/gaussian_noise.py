@@ -94,7 +94,7 @@ class AddGaussianSNR(GaussianNoise):
         return {"noise_std": float(rms / 10 ** (params["snr_db"] / 20))}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        std_B = level(batch.masked(x_BCT), batch.lengths_B) / db_to_ratio(params["snr_db"])
+        std_B = level(x_BCT, batch.lengths_B) / db_to_ratio(params["snr_db"])
         return with_gaussian(x_BCT, params["noise_key"], std_B, batch.out(x_BCT))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:

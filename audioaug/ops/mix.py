@@ -96,13 +96,13 @@ class Mix(Op):
         return reference.on_batch(pair_2CT, parameters, sample_rate)[0].numpy()
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        dry_BCT, partner_B, length_B1 = batch.masked(x_BCT), params["partner"], batch.lengths_B[:, None]
-        level_BC = rms(dry_BCT, length_B1)
+        partner_B, length_B1 = params["partner"], batch.lengths_B[:, None]
+        level_BC = rms(x_BCT, length_B1)
         wanted_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None]
         if batch.padded_to is None:
-            return with_others(dry_BCT, partner_B, wanted_BC / (level_BC.index_select(0, partner_B) + SILENCE))
-        partner_BCT = batch.masked(dry_BCT.index_select(0, partner_B))  # its level is that of as much as is heard
-        return added(dry_BCT, partner_BCT, wanted_BC / (rms(partner_BCT, length_B1) + SILENCE))
+            return with_others(x_BCT, partner_B, wanted_BC / (level_BC.index_select(0, partner_B) + SILENCE))
+        partner_BCT = batch.masked(x_BCT.index_select(0, partner_B))  # its level is that of as much as is heard
+        return added(x_BCT, partner_BCT, wanted_BC / (rms(partner_BCT, length_B1) + SILENCE))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(

@@ -79,6 +79,7 @@ def _padded(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: t
     return torch.where(kept_B1T, x_BCT, 0.0)
 
 
+@_padded.kernel()
 @_padded.loop()
 def _pad_around(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
     start_B = torch.zeros_like(left_B) if op.pad_section == "end" else missing_B

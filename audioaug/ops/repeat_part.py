@@ -1,6 +1,6 @@
 """RepeatPart: a part of the sound said twice, or more often.
 
-Shapes: B examples, C channels, T samples.
+Shapes: B examples, C channels, T samples, K segments.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from audioaug.core import (
@@ -28,9 +27,11 @@ from audioaug.core import (
     Timeline,
     UniformInt,
 )
-from audioaug.dsp.fades import crossfade
-from audioaug.dsp.windows import join_segments, read_around, write
+from audioaug.dsp.fades import crossfaded_segments
+from audioaug.dsp.windows import join_segments
 from audioaug.errors import ChainError
+
+Integers = NDArray[np.int64]
 
 SHORTEST = 0.00025
 NEVER = 2**40
@@ -99,9 +100,9 @@ class RepeatPart(Op):
     @property
     def param_types(self) -> dict[str, ParamType]:
         return {
-            **dict.fromkeys(("start", "drawn_repeats"), HOST_ONLY),
-            **dict.fromkeys(("part", "first", "repeats"), INTS),
-            **dict.fromkeys(("fade", "most_repeats", "longest"), STATIC),
+            **dict.fromkeys(("start", "part", "repeats", "drawn_repeats"), HOST_ONLY),
+            **dict.fromkeys(("begins", "bys", "same_sound"), INTS),
+            **dict.fromkeys(("fade", "longest"), STATIC),
             **({"length_out": LENGTHS} if self.mode == "insert" else {}),
         }
 
@@ -120,14 +121,26 @@ class RepeatPart(Op):
         return {
             "part": part,
             "start": np.where(fits, start, NEVER),
-            "first": np.where(fits, first, NEVER),
             "repeats": repeats,
             "drawn_repeats": draw["repeats"].astype(np.int64),
+            **self._segments(np.where(fits, first, NEVER), part, repeats),
             "fade": fade,
-            "most_repeats": int(repeats.max(initial=0)),
             "longest": int((batch.lengths + longer).max()),
             **({"length_out": batch.lengths + longer} if self.mode == "insert" else {}),
         }
+
+    def _segments(self, first: Integers, part: Integers, repeats: Integers) -> dict[str, Integers]:
+        """Return where each example's segments begin, and by how much they are later, one example after the other.
+
+        From sample ``first`` on, pieces follow each other, ``part`` samples after the one before each: the repeats,
+        then the rest of the clip, which, when inserted before, continues the last repeat.
+        """
+        insert, piece_K = self.mode == "insert", np.arange(int(repeats.max(initial=0)) + 1)
+        part_B1, repeats_B1 = part[:, None], repeats[:, None]
+        begin_BK = np.where(piece_K > repeats_B1, NEVER, first[:, None] + piece_K * part_B1)
+        by_BK = part_B1 * np.where(piece_K == repeats_B1, repeats_B1 if insert else 0, piece_K + 1)
+        begins, bys = (np.pad(each_BK, ((0, 0), (1, 0))).ravel() for each_BK in (begin_BK, by_BK))
+        return {"begins": begins, "bys": bys, "same_sound": repeats + 1 if insert else np.zeros_like(repeats)}
 
     def _fade(self, sample_rate: int) -> int:
         """Return the length of a crossfade: an even number of samples."""
@@ -144,45 +157,11 @@ class RepeatPart(Op):
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        # From sample `first` on, pieces follow each other, each `part` samples after the one before: the repeats, then
-        # the rest of the clip. Where one begins, it fades in over the one before.
         samples = params["longest"] if self.mode == "insert" else x_BCT.shape[-1]
-        part_B1, repeats_B1, fade = params["part"][:, None], params["repeats"][:, None], params["fade"]
-        piece_K = torch.arange(params["most_repeats"] + 1, device=x_BCT.device)
-        begin_BK = (params["first"][:, None] + piece_K * part_B1).masked_fill(piece_K > repeats_B1, samples)
-        begin_BK, is_remainder_BK = F.pad(begin_BK.clamp(max=samples), (1, 0)), F.pad(piece_K == repeats_B1, (1, 0))
-        remainder_B1 = repeats_B1 if self.mode == "insert" else torch.zeros_like(repeats_B1)
-        by_BK = F.pad(part_B1 * torch.where(piece_K == repeats_B1, remainder_B1, piece_K + 1), (1, 0))
-        y_BCT = join_segments(x_BCT, begin_BK, by_BK, samples)
-        return self._faded(x_BCT, y_BCT, begin_BK, by_BK, is_remainder_BK, fade) if fade else y_BCT
-
-    def _faded(
-        self,
-        x_BCT: torch.Tensor,
-        y_BCT: torch.Tensor,
-        begin_BK: torch.Tensor,
-        by_BK: torch.Tensor,
-        is_remainder_BK: torch.Tensor,
-        fade: int,
-    ) -> torch.Tensor:
-        """Crossfade where pieces begin; the rest of the clip, when inserted before, continues the last repeat."""
-        within_W = torch.arange(fade, device=x_BCT.device)
-        fade_in_BKW, fade_out_BKW = (
-            torch.where(
-                (is_remainder_BK[:, 1:] & (self.mode == "insert"))[..., None],
-                crossfade(position_W, fade, equal_energy=False),
-                crossfade(position_W, fade, equal_energy=True),
-            )
-            for position_W in (within_W, fade - 1 - within_W)
-        )
-        before_BCKW, piece_BCKW = (
-            read_around(x_BCT, begin_BK[:, 1:] - by, fade) for by in (by_BK[:, :-1], by_BK[:, 1:])
-        )
-        faded_BCKW = piece_BCKW * fade_in_BKW[:, None] + before_BCKW * fade_out_BKW[:, None]
-        padded_BCT = F.pad(y_BCT, (0, fade))  # into which the last may reach
-        for begin_B, faded_BCW in zip(begin_BK[:, 1:].unbind(1), faded_BCKW.unbind(2)):
-            write(padded_BCT, begin_B, faded_BCW)
-        return padded_BCT[..., : y_BCT.shape[-1]]
+        begin_BK, by_BK = (params[name].view(len(x_BCT), -1) for name in ("begins", "bys"))
+        if not params["fade"]:
+            return join_segments(x_BCT, begin_BK, by_BK, samples)
+        return crossfaded_segments(x_BCT, begin_BK, by_BK, params["same_sound"], samples, params["fade"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         start, part, longer = params["start"], params["part"], params.get("length_out", length)

@@ -184,7 +184,7 @@ class RoomSimulator(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         samples_out = x_BCT.shape[-1] if self.leave_length_unchanged else None
         taps_B1L = params["taps"].view(len(x_BCT), 1, params["longest"])
-        return convolve(batch.masked(x_BCT), taps_B1L, samples_out=samples_out)
+        return convolve(x_BCT, taps_B1L, samples_out=samples_out)
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])

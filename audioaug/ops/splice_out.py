@@ -1,6 +1,6 @@
 """SpliceOut: short segments cut out, the ends joined by a crossfade.
 
-Shapes: B examples, C channels, T samples, N splices; R rows, a channel of an example each.
+Shapes: B examples, C channels, T samples, N splices.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,8 @@ from audioaug.core import (
     arguments,
 )
 from audioaug.core.draws import torch_words
-from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.loops import Floats, Integers, loop, run_rows
-from audioaug.dsp.windows import BLOCK, read, without, write
+from audioaug.dsp.splices import splice
+from audioaug.dsp.windows import BLOCK
 from audioaug.ops._torch_reference import TorchReference
 
 FADE_STEP = BLOCK
@@ -114,7 +113,7 @@ class SpliceOut(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
-        return _splice(x_BCT, start_BN, _half(width_BN), params["widest"])
+        return splice(x_BCT, start_BN, _half(width_BN), params["widest"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         joined, left = Timeline.identity(length), length
@@ -137,59 +136,3 @@ class SpliceOut(Op):
 def _half(width: Any) -> Any:
     """Return how much shorter a splice makes the audio: half of its width, which the reference makes even."""
     return (width + 1) // 2
-
-
-@primitive
-def _splice(x_BCT: torch.Tensor, start_BN: torch.Tensor, half_BN: torch.Tensor, widest: int) -> torch.Tensor:
-    """Fold segments of ``2 * half`` samples, one after the other; no half is longer than ``widest``."""
-    samples = x_BCT.shape[-1]
-    # Into the silence at the end splices may reach.
-    y_BCT = torch.nn.functional.pad(x_BCT, (0, widest + BLOCK + -samples % BLOCK))
-    fade_W = torch.arange(widest, device=x_BCT.device)
-    for half_B, start_B in zip(half_BN.unbind(dim=1), start_BN.unbind(dim=1)):
-        # Both halves of a Hann window of 2 * half samples, which add up to 1: from 0 to 1, and 1 thereafter.
-        into_BW = (fade_W / half_B[:, None].clamp(min=1)).clamp_(max=1.0)
-        share_BW = into_BW.mul_(torch.pi / 2).sin_().square_()
-        before_BCW, after_BCW = read(y_BCT, torch.stack([start_B, start_B + half_B], dim=1), widest).unbind(2)
-        y_BCT = without(y_BCT, start_B, half_B)
-        write(y_BCT, start_B, torch.lerp(before_BCW, after_BCW, share_BW[:, None]))
-    return y_BCT[..., :samples]
-
-
-@_splice.loop()
-def _splice_by_loop(x_BCT: torch.Tensor, start_BN: torch.Tensor, half_BN: torch.Tensor, widest: int) -> torch.Tensor:
-    return run_rows(_splice_rows, x_BCT, start_BN, half_BN)
-
-
-@loop
-def _splice_rows(
-    x_RT: Floats, start_BN: Integers, half_BN: Integers, channels: int, y_RT: Floats, first: int, last: int
-) -> None:
-    """Fold segments of rows to half their width, one after the other; ``channels`` rows an example."""
-    for row in range(first, last):
-        _copy(x_RT[row], y_RT[row])
-        for start, half in zip(start_BN[row // channels], half_BN[row // channels]):
-            if half:
-                _fold(y_RT[row, start:], half)
-
-
-@loop
-def _fold(y_T: Floats, half: int) -> None:
-    """Fade the second ``half`` samples in over the first, and move up what follows."""
-    # The fade is (1 - cos(t w)) / 2. Two cosines in a row give the next: cos((t + 1) w) = 2 cos(w) cos(t w) - ...
-    before, now, turn = np.cos(np.pi / half), 1.0, 2 * np.cos(np.pi / half)
-    for t in range(half):
-        y_T[t] += (0.5 - 0.5 * now) * (y_T[half + t] - y_T[t])
-        before, now = now, turn * now - before
-    rest = len(y_T) - half
-    for begin in range(half, rest, half):  # as much at a time as does not overlap
-        end = min(begin + half, rest)
-        _copy(y_T[begin + half : end + half], y_T[begin:end])
-    y_T[rest:] = 0.0
-
-
-@loop
-def _copy(x_T: Floats, y_T: Floats) -> None:
-    """Copy; assigning slices takes twice as long."""
-    for t in range(len(y_T)):
-        y_T[t] = x_T[t]

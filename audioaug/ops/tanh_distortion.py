@@ -64,6 +64,6 @@ class TanhDistortion(Op):
         size_BN = batch.masked(x_BCT.abs(), value=torch.inf).flatten(1)
         threshold_B = at_rank(size_BN, *(params[key] for key in RANKED))
         bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
-        before_B, after_B = (level(batch.masked(y_BCT), batch.lengths_B) for y_BCT in (x_BCT, bent))
+        before_B, after_B = (level(y_BCT, batch.lengths_B) for y_BCT in (x_BCT, bent))
         heard_B = before_B > 1e-9
         return bent * torch.where(heard_B, before_B / after_B.masked_fill(~heard_B, 1.0), 1.0)[:, None, None]

@@ -39,7 +39,7 @@ class Trim(Op):
     param_types = {"start": MEASURED, "length_out": MEASURED_LENGTHS}
 
     def measure(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> Params:
-        sounding_BF = self._sounding(batch.masked(x_BCT), batch.lengths_B)
+        sounding_BF = self._sounding(x_BCT, batch.lengths_B)
         frame_F = torch.arange(sounding_BF.shape[1], device=x_BCT.device)
         last_B = torch.where(sounding_BF, frame_F, -1).amax(dim=1)
         first_B = torch.where(sounding_BF, frame_F, last_B[:, None]).amin(dim=1)

@@ -51,18 +51,15 @@ def _run_by_loop(x_RCT: torch.Tensor, cascades: Sequence[Cascade], out: torch.Te
 def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
     rows, channels, samples = x_RCT.shape
     weight = 0.0 if implementation_for(x_RCT) == "kernel" else RESPONSE_WEIGHT * len(cascade.cuts) / channels
-    n = block_length(samples, cascade.tail, weight)
-    numbers_RSK, axis = _numbers(cascade, rows), _axis(n, max(cascade.cuts), x_RCT.device)
+    n, numbers_RSK = block_length(samples, cascade.tail, weight, device=x_RCT.device), _numbers(cascade, rows)
 
     def filtered(some: slice) -> torch.Tensor:
-        first_RC1, response = x_RCT[some, :, :1], (numbers_RSK[some], cascade.cuts, axis)
-        y_RCT = apply_response(
-            x_RCT[some], lambda each: _multiply(each, *response), n, cascade.tail, before_RC1=first_RC1
-        )
+        response = numbers_RSK[some], cascade.cuts, n
+        y_RCT = apply_response(x_RCT[some], lambda each: _multiply(each, *response), n, cascade.tail, steady=True)
         if not any(cascade.cuts):
             return y_RCT
         missing_R = cascade.steady_R[some] - _left_R(numbers_RSK[some])  # of the steady state, since it is cut
-        return torch.addcmul(y_RCT, first_RC1, missing_R[:, None, None])
+        return torch.addcmul(y_RCT, x_RCT[some, :, :1], missing_R[:, None, None])
 
     return map_chunks(filtered, x_RCT, max(n, samples * channels))
 
@@ -90,22 +87,19 @@ def _axis(n: int, cut: int, device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 @primitive
-def _multiply(
-    spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Multiply spectra by the responses of their rows' cascades, in place."""
+def _multiply(spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], n: int) -> torch.Tensor:
+    """Multiply spectra of FFTs of n samples by the responses of their rows' cascades, in place."""
+    axis = _axis(n, max(cuts), spectrum_RCKF.device)
     return spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis)[:, None, None])
 
 
 @_multiply.kernel(when=lambda spectrum_RCKF, *_: spectrum_RCKF.is_contiguous())  # or a copy would be multiplied
 def _multiply_by_kernel(
-    spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor]
+    spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], n: int
 ) -> torch.Tensor:
     from audioaug.dsp.biquads.kernel import multiply_by_cascades
 
-    u, c, *turn = axis
-    axis_AF = torch.stack([u, c, *(part for each in turn for part in (each.real, each.imag))])
-    multiply_by_cascades(spectrum_RCKF.flatten(1, 2), numbers_RSK, axis_AF)
+    multiply_by_cascades(spectrum_RCKF.flatten(1, 2), numbers_RSK, n, max(cuts))
     return spectrum_RCKF
 
 

@@ -3,6 +3,8 @@
 Shapes: R rows, P parts of a row (channels and blocks), F frequencies, S sections, K numbers of each.
 """
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -14,29 +16,32 @@ BLOCK = 512
 """Frequencies that a program computes, for all parts of a row."""
 
 
-def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, axis_AF: torch.Tensor) -> None:
+def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, n: int, cut: int) -> None:
     """Multiply each row's spectra in place; see ``dsp.biquads`` for the response.
 
     Args:
-        spectrum_RPF: complex64, contiguous.
+        spectrum_RPF: complex64, contiguous, of FFTs of n samples.
         numbers_RSK: g, k, low, band, high, and what is cut off: even, odd.
-        axis_AF: sin(w/2) and cos(w/2), and where sections are cut, exp(-j w (cut - 1/2)) in its two parts.
+        n: of the FFTs.
+        cut: the sample at which sections are cut; 0 if none is.
     """
     rows, parts, bins = spectrum_RPF.shape
-    (sections, count), cut = numbers_RSK.shape[1:], len(axis_AF) > 2
-    grid = rows, triton.cdiv(bins, BLOCK)
-    values = torch.view_as_real(spectrum_RPF), numbers_RSK.contiguous(), axis_AF
-    dispatch.launch(_multiply, grid, *values, parts, bins, sections, CUT=cut, NUMBERS=count, BLOCK=BLOCK)
+    sections, count = numbers_RSK.shape[1:]
+    grid, values = (rows, triton.cdiv(bins, BLOCK)), (torch.view_as_real(spectrum_RPF), numbers_RSK.contiguous())
+    sizes = parts, bins, sections, n, cut, math.pi / n
+    dispatch.launch(_multiply, grid, *values, *sizes, CUT=cut > 0, NUMBERS=count, BLOCK=BLOCK)
 
 
 @kernel
 def _multiply(
     spectrum_ptr,
     numbers_ptr,
-    axis_ptr,
     parts,
     bins,
     sections,
+    n,
+    cut,
+    angle_step,
     CUT: tl.constexpr,
     NUMBERS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -44,12 +49,12 @@ def _multiply(
     row = tl.program_id(0)
     place_F = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside_F = place_F < bins
-    u = tl.load(axis_ptr + place_F, mask=inside_F, other=1.0)
-    c = tl.load(axis_ptr + bins + place_F, mask=inside_F, other=1.0)
+    # sin(w/2), and cos(w/2) as the sine of the rest of a right angle: a cosine would lose its digits near Nyquist.
+    u, c = tl.sin(place_F.to(tl.float32) * angle_step), tl.sin((n - 2 * place_F).to(tl.float32) * (angle_step * 0.5))
     turn, turn_j = u, c
-    if CUT:
-        turn = tl.load(axis_ptr + 2 * bins + place_F, mask=inside_F, other=0.0)
-        turn_j = tl.load(axis_ptr + 3 * bins + place_F, mask=inside_F, other=0.0)
+    if CUT:  # exp(-j w (cut - 1/2)), of an angle that is reduced while it is a whole number
+        angle = (place_F.to(tl.int64) * (2 * cut - 1) % (2 * n)).to(tl.float32) * -angle_step
+        turn, turn_j = tl.cos(angle), tl.sin(angle)
     c2, u2, uc = c * c, u * u, u * c
     response, response_j = tl.full([BLOCK], 1.0, tl.float32), tl.full([BLOCK], 0.0, tl.float32)
     section = 0

@@ -1,13 +1,14 @@
 """Fade curves, as audiomentations uses them where it cuts or joins audio, and segments of rows that they fade.
 
-Shapes: B examples, C channels, T samples, W samples of a segment; R rows, a channel of an example each.
+Shapes: B examples, C channels, T samples, W samples of a fade, K segments; R rows, a channel of an example each.
 """
 
+import numpy as np
 import torch
 
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.loops import Floats, Integers, loop, run
-from audioaug.dsp.windows import BLOCK, read, write
+from audioaug.dsp.windows import BLOCK, join_segments, read, read_around, write
 
 EQUAL_ENERGY, EQUAL_GAIN = 1.4186, -0.70912
 """How a fade bends."""
@@ -111,6 +112,113 @@ def _fade_by_kernel(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> t
 
     kernel.fade_around(y_BCT, stitch_B, fade, EQUAL_ENERGY)
     return y_BCT
+
+
+@primitive
+def crossfaded_segments(
+    x_BCT: torch.Tensor,
+    begin_BK: torch.Tensor,
+    by_BK: torch.Tensor,
+    same_sound_B: torch.Tensor,
+    samples_out: int,
+    fade: int,
+) -> torch.Tensor:
+    """Join segments as ``windows.join_segments`` does, each but the first faded in over what continues the one before.
+
+    Args:
+        x_BCT: the examples; around them is silence.
+        begin_BK: where each segment begins: no two within ``fade`` samples.
+        by_BK: how much later it is than in the example.
+        same_sound_B: which segment is faded in with equal gain; all others with equal energy.
+        samples_out: of the result.
+        fade: samples of each fade.
+    """
+    y_BCT = join_segments(x_BCT, begin_BK, by_BK, samples_out)
+    return _fade_seams(y_BCT, x_BCT, begin_BK, by_BK, same_sound_B, fade)
+
+
+@crossfaded_segments.kernel()
+def _join_by_kernel(
+    x_BCT: torch.Tensor,
+    begin_BK: torch.Tensor,
+    by_BK: torch.Tensor,
+    same_sound_B: torch.Tensor,
+    samples_out: int,
+    fade: int,
+) -> torch.Tensor:
+    from audioaug.dsp.fades import kernel
+
+    return kernel.crossfaded_segments(x_BCT, begin_BK, by_BK, same_sound_B, samples_out, fade, EQUAL_ENERGY, EQUAL_GAIN)
+
+
+@primitive
+def _fade_seams(
+    y_BCT: torch.Tensor,
+    x_BCT: torch.Tensor,
+    begin_BK: torch.Tensor,
+    by_BK: torch.Tensor,
+    same_sound_B: torch.Tensor,
+    fade: int,
+) -> torch.Tensor:
+    """Fade where segments begin, from what continues the one before; in place where it can be."""
+    samples, within_W = y_BCT.shape[-1], torch.arange(fade, device=x_BCT.device)
+    begin_BK = begin_BK.clamp(max=samples)
+    is_same_BK = torch.arange(begin_BK.shape[1], device=x_BCT.device) == same_sound_B[:, None]
+    fade_in_BKW, fade_out_BKW = (
+        torch.where(
+            is_same_BK[:, 1:, None],
+            crossfade(position_W, fade, equal_energy=False),
+            crossfade(position_W, fade, equal_energy=True),
+        )
+        for position_W in (within_W, fade - 1 - within_W)
+    )
+    before_BCKW, piece_BCKW = (read_around(x_BCT, begin_BK[:, 1:] - by, fade) for by in (by_BK[:, :-1], by_BK[:, 1:]))
+    faded_BCKW = piece_BCKW * fade_in_BKW[:, None] + before_BCKW * fade_out_BKW[:, None]
+    padded_BCT = torch.nn.functional.pad(y_BCT, (0, fade))  # into which the last may reach
+    for begin_B, faded_BCW in zip(begin_BK[:, 1:].unbind(1), faded_BCKW.unbind(2)):
+        write(padded_BCT, begin_B, faded_BCW)
+    return padded_BCT[..., :samples]
+
+
+@_fade_seams.loop(when=_is_contiguous)
+def _fade_seams_by_loop(
+    y_BCT: torch.Tensor,
+    x_BCT: torch.Tensor,
+    begin_BK: torch.Tensor,
+    by_BK: torch.Tensor,
+    same_sound_B: torch.Tensor,
+    fade: int,
+) -> torch.Tensor:
+    numbers = begin_BK, by_BK, same_sound_B, fade, EQUAL_ENERGY, EQUAL_GAIN, x_BCT.shape[1]
+    rows_RT = y_BCT.flatten(0, 1)
+    run(_fade_seams_of_rows, len(rows_RT), x_BCT.flatten(0, 1), *numbers, rows_RT, most_threads=1)
+    return y_BCT
+
+
+@loop
+def _fade_seams_of_rows(
+    x_RT: Floats,
+    begin_BK: Integers,
+    by_BK: Integers,
+    same_sound_B: Integers,
+    fade: int,
+    energy_bend: float,
+    gain_bend: float,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    for row in range(first, last):
+        example, x_T, y_T = row // channels, x_RT[row], y_RT[row]
+        for k in range(1, begin_BK.shape[1]):
+            begin, bend_by = begin_BK[example, k], gain_bend if k == same_sound_B[example] else energy_bend
+            for t in range(begin, min(begin + fade, len(y_T))):
+                before, piece = t - by_BK[example, k - 1], t - by_BK[example, k]
+                old = x_T[before] if 0 <= before < len(x_T) else np.float32(0)
+                new = x_T[piece] if 0 <= piece < len(x_T) else np.float32(0)
+                out, into = _crossfade(begin + fade - 1 - t, fade, bend_by), _crossfade(t - begin, fade, bend_by)
+                y_T[t] = new * into + old * out
 
 
 @loop

@@ -1,6 +1,6 @@
-"""FFTs: their sizes, a response applied to a batch, and FFTs that loops call.
+"""FFTs: their sizes, by few plans on a GPU; a response applied to a batch; and FFTs that loops call.
 
-Those are MKL's, which torch's own library holds on Linux with an x86 processor. Their plans last; torch plans anew for
+These are MKL's, which torch's own library holds on Linux with an x86 processor. Their plans last; torch plans anew for
 every call. Reference: oneMKL's developer reference for C, "FFT functions" (DFTI).
 
 Shapes: R rows, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of an FFT of n samples.
@@ -8,12 +8,14 @@ Shapes: R rows, C channels, T samples, K blocks, F = n // 2 + 1 frequencies of a
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.loops import Loop
 
 SINGLE_PRECISION_REAL = 33
@@ -37,7 +39,68 @@ def fast_length(at_least: int) -> int:
     return best
 
 
-def block_length(samples: int, tail: int, weight: float = 0.0, samples_out: int | None = None) -> int:
+PLANNED = {"cuda"}
+"""Devices where FFTs are planned for each length and number of rows: a plan takes milliseconds, and memory."""
+
+ONE_PASS = 8192
+"""Up to this length a GPU reads and writes the numbers once."""
+SECOND_PASS = 0.7
+"""What it costs to do so again, in units of the first time."""
+BLOCK_BITS = 13, 15, 18, 20
+"""Where FFTs are planned, blocks are powers of two with these bits: others would gain little, for more plans."""
+LEAST_NUMBERS = 2**22
+"""An FFT of fewer numbers takes hardly less time."""
+
+
+def planned_rows(rows: int, width: int, x: torch.Tensor) -> int:
+    """Return how many rows an FFT of rows like x, or of their spectra, gets: where each count is a plan, one of few."""
+    if x.device.type not in PLANNED:
+        return rows
+    n = 2 * (width - 1) if x.is_complex() else width
+    return max(1 << max(0, rows - 1).bit_length(), LEAST_NUMBERS // n)
+
+
+def with_room(x: torch.Tensor, *shape: int) -> torch.Tensor:
+    """Return an empty tensor with memory behind it for all rows that an FFT of it gets: it need not be copied."""
+    rows = math.prod(shape[:-1])
+    return x.new_empty(planned_rows(rows, shape[-1], x), shape[-1])[:rows].view(shape)
+
+
+def rfft(x: torch.Tensor, n: int | None = None) -> torch.Tensor:
+    """Return what ``torch.fft.rfft`` does, by one of few plans."""
+    n = x.shape[-1] if n is None else n
+    if x.device.type not in PLANNED:
+        return torch.fft.rfft(x, n)
+    rows = x.shape[:-1]
+    return torch.fft.rfft(_planned(x, n))[: rows.numel()].view(*rows, n // 2 + 1)
+
+
+def irfft(spectrum: torch.Tensor, n: int) -> torch.Tensor:
+    """Return what ``torch.fft.irfft`` does, by one of few plans."""
+    if spectrum.device.type not in PLANNED:
+        return torch.fft.irfft(spectrum, n)
+    return torch.fft.irfft(_planned(spectrum, n // 2 + 1), n)[: spectrum.shape[:-1].numel()].view(
+        *spectrum.shape[:-1], n
+    )
+
+
+def _planned(x: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the numbers with as many rows as FFTs are planned for, (rows, width): their own memory, if it has room.
+
+    What is in the other rows does not matter.
+    """
+    rows = x.shape[:-1].numel()
+    wanted = planned_rows(rows, width, x)
+    room = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset()
+    if x.is_contiguous() and x.shape[-1] == width and room >= wanted * width and not x.requires_grad:
+        return x.as_strided((wanted, width), (width, 1))
+    flat = x.reshape(rows, -1)[:, :width]
+    return torch.nn.functional.pad(flat, (0, width - flat.shape[1], 0, wanted - rows))
+
+
+def block_length(
+    samples: int, tail: int, weight: float = 0.0, samples_out: int | None = None, device: torch.device | None = None
+) -> int:
     """Return the FFT length at which it is cheapest to filter rows of that many samples with ``apply_response``.
 
     Args:
@@ -45,10 +108,22 @@ def block_length(samples: int, tail: int, weight: float = 0.0, samples_out: int 
         tail: how long the filter rings.
         weight: cost of a filter's response, in units of an FFT of the same length and back.
         samples_out: how many samples are wanted; as many by default.
+        device: where; where FFTs are planned, there are few lengths.
     """
-    sizes = [fast_length(samples + tail)]
-    sizes += [1 << bits for bits in range((2 * max(tail, 1) - 1).bit_length(), sizes[0].bit_length())]
-    return min(sizes, key=lambda n: n * ((1 if n == sizes[0] else -(-(samples_out or samples) // (n - tail))) + weight))
+    whole, shortest = fast_length(samples + tail), (2 * max(tail, 1) - 1).bit_length()
+    is_planned = device is not None and device.type in PLANNED
+    if is_planned:
+        longest = max(BLOCK_BITS[0], (samples + tail - 1).bit_length())
+        bits = [bits for bits in BLOCK_BITS if shortest <= bits < longest]
+        sizes = [1 << bits for bits in (*bits, next((bits for bits in BLOCK_BITS if bits >= longest), longest))]
+    else:
+        sizes = [whole, *(1 << bits for bits in range(shortest, (whole - 1).bit_length()))]
+
+    def cost(n: int) -> float:
+        blocks = 1 if n >= samples + tail else -(-(samples_out or samples) // (n - tail))
+        return n * (blocks + weight) * (1 + SECOND_PASS * (is_planned and n > ONE_PASS))
+
+    return min(sizes, key=cost)
 
 
 def apply_response(
@@ -57,7 +132,7 @@ def apply_response(
     n: int,
     tail: int,
     samples_out: int | None = None,
-    before_RC1: torch.Tensor | None = None,
+    steady: bool = False,
 ) -> torch.Tensor:
     """Filter each channel by a response at the frequencies of an FFT of n samples.
 
@@ -69,25 +144,28 @@ def apply_response(
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
-        before_RC1: the value of every sample before the first one; 0 by default.
+        steady: every sample before the first one has its value; else they are 0.
     """
     samples, step = x_RCT.shape[-1], n - tail
     samples_out = samples if samples_out is None else samples_out
-    before_RC1 = x_RCT.new_zeros(1, 1, 1) if before_RC1 is None else before_RC1
     if n >= samples + tail:  # what is before the row lies at the end, around which an FFT goes
-        around = torch.cat([x_RCT, before_RC1.expand(*x_RCT.shape[:2], n - samples)], dim=-1)
-        return torch.fft.irfft(multiply(torch.fft.rfft(around[:, :, None])), n)[:, :, 0, :samples_out]
-    blocks = _blocks(x_RCT, before_RC1, n, tail, -(-samples_out // step))
-    return torch.fft.irfft(multiply(torch.fft.rfft(blocks)), n)[..., tail:].flatten(-2)[..., :samples_out]
+        blocks = _blocks(x_RCT, n, 0, 1, steady)
+        return irfft(multiply(rfft(blocks)), n)[:, :, 0, :samples_out]
+    blocks = _blocks(x_RCT, n, tail, -(-samples_out // step), steady)
+    return irfft(multiply(rfft(blocks)), n)[..., tail:].flatten(-2)[..., :samples_out]
 
 
-def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, count: int) -> torch.Tensor:
+@primitive
+def _blocks(x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool) -> torch.Tensor:
     """Return blocks of n samples, (R, C, K, n), each ``n - tail`` after the last; the first holds ``tail`` before.
 
-    Reads memory once, where padding the rows first reads it twice. A step is no shorter than ``tail``, and no longer
-    than a row.
+    Reads memory once, where padding the rows first reads it twice. A step is no shorter than ``tail``, and, if there
+    are several, no longer than a row.
     """
     step, samples = n - tail, x_RCT.shape[-1]
+    before_RC1 = x_RCT[..., :1] if steady else x_RCT.new_zeros(1, 1, 1)
+    if n >= samples + tail:
+        return torch.cat([x_RCT, before_RC1.expand(*x_RCT.shape[:2], n - samples)], dim=-1)[:, :, None]
     inside = min(samples // step, count)  # blocks that end within the row, the first one included
     parts = [torch.cat([before_RC1.expand(*x_RCT.shape[:2], tail), x_RCT[..., :step]], dim=-1)[:, :, None]]
     if inside > 1:
@@ -97,6 +175,13 @@ def _blocks(x_RCT: torch.Tensor, before_RC1: torch.Tensor, n: int, tail: int, co
         missing = (count - inside) * step + tail - rest.shape[-1]
         parts.append(torch.nn.functional.pad(rest, (0, missing)).unfold(-1, n, step))
     return torch.cat(parts, dim=2)
+
+
+@_blocks.kernel()
+def _cut_by_kernel(x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool) -> torch.Tensor:
+    from audioaug.dsp.fft import kernel
+
+    return kernel.cut(x_RCT, n, tail, count, steady)
 
 
 @functools.cache

@@ -95,19 +95,39 @@ def _add_others(
             y_T[t] = x_T[t] + gain * other_T[t]
 
 
+@primitive
 def peak(x_BCT: torch.Tensor) -> torch.Tensor:
     """Return the highest absolute sample of each example over all channels, (B, 1, 1)."""
     return torch.maximum(x_BCT.amax(dim=(1, 2), keepdim=True), -x_BCT.amin(dim=(1, 2), keepdim=True))
 
 
+@peak.kernel()
+def _peak_by_kernel(x_BCT: torch.Tensor) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.peak(x_BCT.flatten(1))[:, None, None]
+
+
 def level(x_BCT: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:
     """Return the level of each clip, silent past its end: the mean over channels of each channel's RMS, (B,)."""
-    return rms(x_BCT, length_B[:, None]).mean(dim=1)
+    rms_BC = rms(x_BCT, length_B[:, None])
+    return rms_BC[:, 0] if rms_BC.shape[1] == 1 else rms_BC.mean(dim=1)
 
 
+@primitive
 def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
-    """Return the root mean square of each row's first ``count`` values; the others are 0. Silence has gradient 0."""
+    """Return the root mean square of each row's first ``count`` values; the others are 0. Silence has gradient 0.
+
+    There may be several dimensions before the last, of which ``count`` has fewer, or some of size 1 at its end.
+    """
     return norm(x_RN) / count_R.clamp(min=1).sqrt()
+
+
+@rms.kernel()
+def _rms_by_kernel(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.rms(x_RN, count_R)
 
 
 def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) -> torch.Tensor:

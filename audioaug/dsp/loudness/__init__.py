@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.fft import fast_length
+from audioaug.dsp.fft import apply_response, block_length
 from audioaug.dsp.loops import Doubles, Floats, loop, run
 
 Section = tuple[float, float, float, float, float]
@@ -94,10 +94,11 @@ def _energy(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
 @primitive
 def _energy_of_channels(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
     """Return the sum of the squares of each step after K weighting, (B, C, N); ``step`` divides T."""
-    samples, sections = x_BCT.shape[-1], k_weighting(sample_rate)
-    n = fast_length(samples + int(RINGING_S * sample_rate))
-    spectrum_BCF = torch.fft.rfft(x_BCT.double(), n) * _response(sections, n, x_BCT.device)
-    return torch.fft.irfft(spectrum_BCF, n)[..., :samples].square().unflatten(-1, (-1, step)).sum(dim=-1)
+    tail = int(RINGING_S * sample_rate)
+    n = block_length(x_BCT.shape[-1], tail, device=x_BCT.device)
+    response_F = _response(k_weighting(sample_rate), n, x_BCT.device)
+    heard_BCT = apply_response(x_BCT.double(), lambda each: each.mul_(response_F), n, tail)
+    return heard_BCT.square().unflatten(-1, (-1, step)).sum(dim=-1)
 
 
 @_energy_of_channels.loop()
@@ -106,6 +107,13 @@ def _energy_by_loop(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.T
     sum_BCN = x_BCT.new_empty(*x_BCT.shape[:2], steps, dtype=torch.float64)
     run(_add_weighted_squares, len(rows_RT), rows_RT, k_weighting(sample_rate), sum_BCN.flatten(0, 1))
     return sum_BCN
+
+
+@_energy_of_channels.kernel()
+def _energy_by_kernel(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
+    from audioaug.dsp.loudness import kernel
+
+    return kernel.energy(x_BCT, step, -(-int(RINGING_S * sample_rate) // step), k_weighting(sample_rate))
 
 
 def _response(sections: tuple[tuple[float, ...], ...], n: int, device: torch.device) -> torch.Tensor:

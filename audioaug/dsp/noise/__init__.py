@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.fft import irfft
 from audioaug.dsp.levels import added
 from audioaug.dsp.loops import Floats, loop, run, run_rows
 
@@ -138,7 +139,7 @@ def taps_of(magnitude_RF: torch.Tensor, phase_RF: torch.Tensor) -> torch.Tensor:
     real_RF, imaginary_RF = magnitude_RF * phase_RF.cos(), magnitude_RF * phase_RF.sin()
     inner_F = torch.ones_like(imaginary_RF[0])
     inner_F[:: max(1, len(inner_F) - 1)] = 0.0
-    return torch.fft.irfft(torch.complex(real_RF, imaginary_RF * inner_F), 2 * magnitude_RF.shape[-1] - 2)
+    return irfft(torch.complex(real_RF, imaginary_RF * inner_F), 2 * magnitude_RF.shape[-1] - 2)
 
 
 def a_weighting(frequency_hz_F: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import map_chunks, primitive
-from audioaug.dsp.fft import fast_length
+from audioaug.dsp.fft import PLANNED, fast_length, irfft, rfft
 from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 
 FloatArray = NDArray[np.float64]
@@ -96,12 +96,46 @@ def resample(
     channels, samples = x_RCT.shape[1:]
 
     def resampled(some: slice) -> torch.Tensor:
-        inside_R1T = torch.arange(samples, device=x_RCT.device) < lengths_R[some, None, None]
-        clips = torch.where(inside_R1T, x_RCT[some], 0.0)
-        fine = _at_twice_the_rate(clips, functools.partial(_gain_RF, step_R[some], band_limit), reach)
-        return _interpolate(fine, clips, step_R[some], samples_out, lengths_R[some])
+        return _resampled(x_RCT[some], step_R[some], samples_out, lengths_R[some], reach, band_limit)
 
     return map_chunks(resampled, x_RCT, channels * max(samples + reach, samples_out))
+
+
+@primitive
+def _resampled(
+    x_RCT: torch.Tensor,
+    step_R: torch.Tensor,
+    samples_out: int,
+    lengths_R: torch.Tensor,
+    reach: int,
+    band_limit: bool,
+) -> torch.Tensor:
+    """Resample rows; ``step`` is the input time between samples, in 2**-36 of one."""
+    inside_R1T = torch.arange(x_RCT.shape[-1], device=x_RCT.device) < lengths_R[:, None, None]
+    clips = torch.where(inside_R1T, x_RCT, 0.0)
+    fine = _at_twice_the_rate(clips, functools.partial(_gain_RF, step_R, band_limit), reach)
+    return _interpolate(fine, clips, step_R, samples_out, lengths_R)
+
+
+@_resampled.kernel()
+def _resample_by_kernel(
+    x_RCT: torch.Tensor,
+    step_R: torch.Tensor,
+    samples_out: int,
+    lengths_R: torch.Tensor,
+    reach: int,
+    band_limit: bool,
+) -> torch.Tensor:
+    """Do all rows in blocks, whose FFTs are of one length."""
+    from audioaug.dsp.resample import kernel
+
+    n = BLOCK_REACHES * reach
+    step, taps = n - 2 * reach, _taps_as_polynomials()
+    blocks_RCKN = kernel.cut(x_RCT, lengths_R, n, reach, -(-(x_RCT.shape[-1] + TAPS) // step))
+    band = (CENTRE, SLOPE, BEND) if band_limit else (WIDE_CENTRE, SLOPE, BEND)
+    spectra = kernel.limit_band(rfft(blocks_RCKN), step_R, FRACTION_BITS, band_limit, band, _undoing_the_kernel())
+    fine = irfft(spectra, 2 * n)
+    return kernel.interpolate(fine, x_RCT, step_R, lengths_R, taps, FRACTION_BITS, reach, samples_out)
 
 
 def _at_twice_the_rate(clips_RCT: torch.Tensor, gain: Callable[[int], torch.Tensor], reach: int) -> torch.Tensor:
@@ -110,14 +144,14 @@ def _at_twice_the_rate(clips_RCT: torch.Tensor, gain: Callable[[int], torch.Tens
     Long clips are done in blocks, in the middle of which what is around them is not heard: large FFTs leave the cache.
     """
     samples, n = clips_RCT.shape[-1], BLOCK_REACHES * reach
-    if samples + reach <= n:
+    if samples + reach <= n and clips_RCT.device.type not in PLANNED:
         n = fast_length(samples + reach)
-        return torch.fft.irfft(torch.fft.rfft(clips_RCT, n) * gain(n)[:, None], 2 * n) * 2
+        return irfft(rfft(clips_RCT, n) * gain(n)[:, None], 2 * n) * 2
     step = n - 2 * reach
     blocks = -(-(samples + TAPS) // step)
     around = torch.nn.functional.pad(clips_RCT, (reach, blocks * step + reach - samples))
-    spectra = torch.fft.rfft(around.unfold(-1, n, step)) * (2 * gain(n))[:, None, None]
-    fine = torch.fft.irfft(spectra, 2 * n)
+    spectra = rfft(around.unfold(-1, n, step)) * (2 * gain(n))[:, None, None]
+    fine = irfft(spectra, 2 * n)
     joined = fine.new_empty(*clips_RCT.shape[:-1], 2 * blocks * step + TAPS)
     joined[..., :-TAPS].unflatten(-1, (blocks, -1)).copy_(fine[..., 2 * reach : -2 * reach])
     joined[..., -TAPS:].copy_(fine[..., 0, 2 * reach - TAPS : 2 * reach])  # what is before the beginning
@@ -219,15 +253,6 @@ def _interpolate_by_loop(
 ) -> torch.Tensor:
     numbers = x_RCT.flatten(0, 1), step_R, lengths_R, torch.tensor(_taps_as_polynomials())
     return run_rows(_interpolate_rows, fine_RCN, *numbers, samples_out=samples_out)
-
-
-@_interpolate.kernel()
-def _interpolate_by_kernel(
-    fine_RCN: torch.Tensor, x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor
-) -> torch.Tensor:
-    from audioaug.dsp.resample.kernel import interpolate
-
-    return interpolate(fine_RCN, x_RCT, step_R, lengths_R, _taps_as_polynomials(), FRACTION_BITS, samples_out)
 
 
 @loop

@@ -9,11 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.fft import from_spectrum, has_mkl, mkl_plan, to_spectrum
+from audioaug.dsp.fft import from_spectrum, has_mkl, irfft, mkl_plan, rfft, to_spectrum
 from audioaug.dsp.loops import Complex, Floats, Integers, loop, run_rows
 from audioaug.dsp.windows import windows
 
 f32 = np.float32
+
+LEAST_WEIGHT = 1e-6
+"""What frames add up to is divided by no less."""
 
 
 @primitive
@@ -25,12 +28,9 @@ def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.
     undefined.
     """
     hop, samples = n_fft // 4, x_RCT.shape[-1]
-    window_W = torch.hann_window(n_fft, device=x_RCT.device)
-    inside_R1T = torch.arange(samples, device=x_RCT.device) < length_R[:, None, None]
-    ahead_RCP = torch.nn.functional.pad(torch.where(inside_R1T, x_RCT, 0.0), (n_fft // 2, n_fft))
-    spectra_RCNF = torch.fft.rfft(ahead_RCP.unfold(-1, n_fft, hop)[:, :, : samples // hop + 1] * window_W)
+    spectra_RCNF = spectra_at(x_RCT, n_fft, samples // hop + 1, length_R=length_R)
     there_RN = torch.arange(samples // hop + 1, device=x_RCT.device) <= length_R[:, None] // hop
-    return added_up(spectra_RCNF * mask_RF[:, None, None], window_W, samples, there_RN)
+    return added_up(spectra_RCNF.mul_(mask_RF[:, None, None]), samples, there_RN)
 
 
 @masked_spectrum.loop(when=has_mkl)
@@ -39,48 +39,107 @@ def _mask_by_loop(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.Te
 
 
 @primitive
-def spectra_at(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
-    """Return the spectra of the frames around these samples, (R, C, N, F); around the clips is silence."""
-    frame, (rows, channels, samples) = len(window_W), x_RCT.shape
+def spectra_at(
+    x_RCT: torch.Tensor,
+    frame: int,
+    count: int,
+    rate_R: torch.Tensor | None = None,
+    earlier: int = 0,
+    length_R: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the spectra of frames under a Hann window, (R, C, N, F).
+
+    Args:
+        x_RCT: the rows; around them is silence.
+        frame: W, a multiple of 4.
+        count: N.
+        rate_R: frames are centred on every quarter of W times this many samples, rounded; on every quarter if ``None``.
+        earlier: but this many samples before.
+        length_R: what lies past the end of a row counts as silence.
+    """
+    (rows, channels, samples), half = x_RCT.shape, frame // 2
+    if length_R is not None:
+        x_RCT = torch.where(torch.arange(samples, device=x_RCT.device) < length_R[:, None, None], x_RCT, 0.0)
     padded = torch.nn.functional.pad(x_RCT, (frame, frame)).view(rows * channels, samples + 2 * frame)
-    start_RN = (centre_RN + frame // 2).clamp(min=0, max=samples + frame)
+    centre_RN = centres(frame, count, rows, rate_R, x_RCT.device) - earlier
+    start_RN = (centre_RN + half).clamp(min=0, max=samples + frame)
     first_RC1 = torch.arange(rows * channels, device=x_RCT.device).view(rows, channels, 1) * padded.shape[-1]
     frames = windows(padded.flatten(), (first_RC1 + start_RN[:, None]).flatten(), frame)
-    return torch.fft.rfft(frames.view(rows, channels, -1, frame) * window_W)
+    return rfft(frames.view(rows, channels, -1, frame) * torch.hann_window(frame, device=x_RCT.device))
 
 
 @spectra_at.loop(when=has_mkl)
-def _spectra_by_loop(x_RCT: torch.Tensor, centre_RN: torch.Tensor, window_W: torch.Tensor) -> torch.Tensor:
-    frame = len(window_W)
-    y_RCNF = x_RCT.new_empty(*x_RCT.shape[:2], centre_RN.shape[1], frame // 2 + 1, dtype=torch.complex64)
-    return run_rows(_find_spectra, x_RCT, centre_RN, window_W, mkl_plan(frame), out=y_RCNF)
+def _spectra_by_loop(
+    x_RCT: torch.Tensor,
+    frame: int,
+    count: int,
+    rate_R: torch.Tensor | None = None,
+    earlier: int = 0,
+    length_R: torch.Tensor | None = None,
+) -> torch.Tensor:
+    centre_RN = centres(frame, count, len(x_RCT), rate_R, x_RCT.device) - earlier
+    length_R = torch.full((len(x_RCT),), x_RCT.shape[-1]) if length_R is None else length_R
+    y_RCNF = x_RCT.new_empty(*x_RCT.shape[:2], count, frame // 2 + 1, dtype=torch.complex64)
+    numbers = centre_RN, length_R, torch.hann_window(frame), mkl_plan(frame)
+    return run_rows(_find_spectra, x_RCT, *numbers, out=y_RCNF)
+
+
+@spectra_at.kernel()
+def _spectra_by_kernel(
+    x_RCT: torch.Tensor,
+    frame: int,
+    count: int,
+    rate_R: torch.Tensor | None = None,
+    earlier: int = 0,
+    length_R: torch.Tensor | None = None,
+) -> torch.Tensor:
+    from audioaug.dsp.stft import kernel
+
+    return rfft(kernel.frames(x_RCT, frame, count, rate_R, earlier, length_R))
+
+
+def centres(
+    frame: int, count: int, rows: int, rate_R: torch.Tensor | None, device: torch.device | None
+) -> torch.Tensor:
+    """Return the samples that the frames of ``spectra_at`` are centred on, (R, N)."""
+    number_N = torch.arange(count, device=device)
+    if rate_R is None:
+        return (number_N * (frame // 4)).expand(rows, -1)
+    return (number_N * (frame // 4 * rate_R[:, None])).round().long()
 
 
 @primitive
-def added_up(
-    spectra_RCNF: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Add up windowed frames, each centred on a multiple of a quarter frame; divide by what their windows add up to.
+def added_up(spectra_RCNF: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None) -> torch.Tensor:
+    """Add up frames under a Hann window, each centred on a multiple of a quarter frame; divide by the windows' sum.
 
     Where ``there`` is false, there is no frame. Returns (R, C, S).
     """
-    frame, count = len(window_W), spectra_RCNF.shape[2]
-    frames_RCNW, square_NW = torch.fft.irfft(spectra_RCNF, frame), window_W.square().expand(count, -1)
+    frame, count = 2 * (spectra_RCNF.shape[-1] - 1), spectra_RCNF.shape[2]
+    window_W = torch.hann_window(frame, device=spectra_RCNF.device)
+    frames_RCNW, square_NW = irfft(spectra_RCNF, frame), window_W.square().expand(count, -1)
     if there_RN is not None:
         there = there_RN[:, None, :, None]
         frames_RCNW, square_NW = torch.where(there, frames_RCNW, 0.0), there * square_NW
-    weight = _overlapped(square_NW)[..., frame // 2 :][..., :samples_out].clamp(min=1e-6)
+    weight = _overlapped(square_NW)[..., frame // 2 :][..., :samples_out].clamp(min=LEAST_WEIGHT)
     return _overlapped(frames_RCNW * window_W)[..., frame // 2 :][..., :samples_out] / weight
 
 
 @added_up.loop(when=has_mkl)
-def _add_up_by_loop(
-    spectra_RCNF: torch.Tensor, window_W: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
-) -> torch.Tensor:
+def _add_up_by_loop(spectra_RCNF: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None) -> torch.Tensor:
+    frame = 2 * (spectra_RCNF.shape[-1] - 1)
     if there_RN is None:
         there_RN = torch.ones(len(spectra_RCNF), spectra_RCNF.shape[2], dtype=torch.bool)
-    y_RCS = window_W.new_empty(*spectra_RCNF.shape[:2], samples_out)
-    return run_rows(_add_frames, spectra_RCNF, there_RN, window_W, mkl_plan(len(window_W)), out=y_RCS)
+    y_RCS = torch.empty(*spectra_RCNF.shape[:2], samples_out)
+    return run_rows(_add_frames, spectra_RCNF, there_RN, torch.hann_window(frame), mkl_plan(frame), out=y_RCS)
+
+
+@added_up.kernel()
+def _add_up_by_kernel(
+    spectra_RCNF: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None
+) -> torch.Tensor:
+    from audioaug.dsp.stft import kernel
+
+    return kernel.add_up(irfft(spectra_RCNF, 2 * (spectra_RCNF.shape[-1] - 1)), samples_out, there_RN, LEAST_WEIGHT)
 
 
 def _overlapped(frames: torch.Tensor) -> torch.Tensor:
@@ -93,6 +152,7 @@ def _overlapped(frames: torch.Tensor) -> torch.Tensor:
 def _find_spectra(
     x_RT: Floats,
     centre_BN: Integers,
+    length_B: Integers,
     window_W: Floats,
     plan: int,
     channels: int,
@@ -103,10 +163,10 @@ def _find_spectra(
     """Find the spectra of the frames around these samples of each row."""
     frame = len(window_W)
     for row in range(first, last):
-        centre_N = centre_BN[row // channels]
+        centre_N, x_T = centre_BN[row // channels], x_RT[row, : length_B[row // channels]]
         for n in range(len(centre_N)):
             some = y_RNF[row, n].view(f32)[:frame]
-            _read(x_RT[row], centre_N[n] - frame // 2, window_W, some)
+            _read(x_T, centre_N[n] - frame // 2, window_W, some)
             if to_spectrum(plan, some.ctypes.data):
                 raise RuntimeError("MKL refuses an FFT.")
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.fft import fast_length
 from audioaug.dsp.loops import Complex, Floats, Integers, loop, loop_as_written, run
-from audioaug.dsp.stft import added_up, spectra_at
+from audioaug.dsp.stft import added_up, centres, spectra_at
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 f32, i32, ONE = np.float32, np.int32, np.complex64(1)
@@ -81,15 +81,11 @@ def stretch(
     Returns (R, C, S). Phases and levels between channels are kept. A rate of 1 changes nothing.
     """
     hop = frame // 4
-    window_W = torch.hann_window(frame, device=x_RCT.device)
-    steps_N = torch.arange(samples_out // hop + 3, device=x_RCT.device)
-    centre_RN = (steps_N * (hop * rate_R[:, None])).round().long()
-    here = spectra_at(x_RCT, centre_RN, window_W)
+    count = samples_out // hop + 3
+    here = spectra_at(x_RCT, frame, count, rate_R)
     with torch.no_grad():
-        before, anchors = spectra_at(x_RCT, centre_RN - hop, window_W), _anchors(x_RCT, centre_RN, rate_R, frame)
-    kept_R = torch.ones_like(rate_R) if kept_R is None else kept_R
-    heard_R = (kept_R * here.shape[-1]).ceil().long()
-    return added_up(_turned(here, before, anchors, heard_R), window_W, samples_out)
+        before, anchors = spectra_at(x_RCT, frame, count, rate_R, earlier=hop), _anchors(x_RCT, rate_R, count, frame)
+    return added_up(_turned(here, before, anchors, kept_R), samples_out)
 
 
 def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor) -> torch.Tensor:
@@ -98,11 +94,11 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     It agrees to a few thousandths: librosa adds phases up in float32, hundreds of thousands of radians in a few
     seconds, and loses that much. See ``stretch`` for the rest; S must reach to the end of the longest result.
     """
-    hop, window_W = CLASSIC_FRAME // 4, torch.hann_window(CLASSIC_FRAME, device=x_RCT.device)
+    hop = CLASSIC_FRAME // 4
     count, steps = x_RCT.shape[-1] // hop + 3, samples_out // hop + 3
     number_R1 = 1 + torch.div(lengths_R, hop, rounding_mode="floor")[:, None]
     centre_N = torch.arange(count, device=x_RCT.device)
-    spectra = spectra_at(x_RCT, (centre_N * hop).expand(len(x_RCT), -1), window_W)
+    spectra = spectra_at(x_RCT, CLASSIC_FRAME, count)
     spectra = torch.where((centre_N < number_R1)[:, None, :, None], spectra, 0.0)  # past its frames a clip has none
     time_RN = torch.arange(steps, device=x_RCT.device) * rate_R[:, None]
     place_RN = time_RN.long().clamp(max=count - 2)
@@ -113,7 +109,7 @@ def phase_vocoder(x_RCT: torch.Tensor, rate_R: torch.Tensor, samples_out: int, l
     with torch.no_grad():
         advance = (torch.where(after == 0, 1.0, after) * torch.where(here == 0, 1.0, here).conj()).angle()
         phase = running_sum(torch.cat([first.angle(), advance[:, :, :-1]], dim=2), 2)
-    return added_up(_polar(size, phase), window_W, samples_out, time_RN < number_R1)
+    return added_up(_polar(size, phase), samples_out, time_RN < number_R1)
 
 
 def running_sum(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -128,20 +124,41 @@ def running_sum(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 @primitive
-def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", heard_R: torch.Tensor) -> torch.Tensor:
-    """Return the frames' spectra with each of the first ``heard`` frequencies turned as it must be, (R, C, N, F)."""
+def _turned(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", kept_R: torch.Tensor | None) -> torch.Tensor:
+    """Return the frames' spectra with each frequency turned as it must be, (R, C, N, F), and those not kept 0.
+
+    Either may be written over.
+    """
     with torch.no_grad():
         power_RNF = (here.real.square() + here.imag.square()).sum(1)
         turn_RNF = _turns(here, before, power_RNF, anchors)
-        is_heard_RF = torch.arange(here.shape[-1], device=here.device) < heard_R[:, None]
+        is_heard_RF = torch.arange(here.shape[-1], device=here.device) < _heard(here, kept_R)[:, None]
         turn_RNF = torch.where(is_heard_RF[:, None], turn_RNF, 0.0)
     return here * turn_RNF[:, None]
 
 
+def _heard(here: torch.Tensor, kept_R: torch.Tensor | None) -> torch.Tensor:
+    """Return how many frequencies of each row are kept."""
+    if kept_R is None:
+        return torch.full((len(here),), here.shape[-1], device=here.device)
+    return (kept_R * here.shape[-1]).ceil().long()
+
+
 @_turned.loop()
-def _turn_by_loop(here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", heard_R: torch.Tensor) -> torch.Tensor:
-    run(_turn_spectra, len(here), before, *anchors, heard_R, here)
+def _turn_by_loop(
+    here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", kept_R: torch.Tensor | None
+) -> torch.Tensor:
+    run(_turn_spectra, len(here), before, *anchors, _heard(here, kept_R), here)
     return here
+
+
+@_turned.kernel(when=lambda here, before, anchors, kept_R: here.is_contiguous() and before.is_contiguous())
+def _turn_by_kernel(
+    here: torch.Tensor, before: torch.Tensor, anchors: "_Anchors", kept_R: torch.Tensor | None
+) -> torch.Tensor:
+    from audioaug.dsp.stretch import kernel
+
+    return kernel.turn(here, before, *anchors, kept_R, LATE_BITS, 1 - NEW_SHARE)
 
 
 def _turns(here: torch.Tensor, before: torch.Tensor, power_RNF: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
@@ -199,17 +216,27 @@ class _Anchors(NamedTuple):
     near: torch.Tensor
 
 
-def _anchors(x_RCT: torch.Tensor, centre_RN: torch.Tensor, rate_R: torch.Tensor, frame: int) -> _Anchors:
-    """Find for each frame the attack that is nearest to its centre."""
+@primitive
+def _anchors(x_RCT: torch.Tensor, rate_R: torch.Tensor, count: int, frame: int) -> _Anchors:
+    """Find for each of ``count`` frames the attack that is nearest to its centre."""
+    centre_RN = centres(frame, count, len(x_RCT), rate_R, x_RCT.device)
     time_RN = _nearest(_attacks(x_RCT, frame // BLOCKS), centre_RN, frame // BLOCKS)
     near_RN = (time_RN - centre_RN).abs() < NEAR * frame
-    time_RN, last = torch.where(near_RN, time_RN, 0), centre_RN.shape[1] - 1
+    time_RN, last = torch.where(near_RN, time_RN, 0), count - 1
     hop_R1 = (frame // 4) * rate_R[:, None]
     frame_RN = (time_RN / hop_R1).round().long().clamp(max=last)
     old_RN = ((time_RN - frame // 2) / hop_R1).floor().long().clamp(max=last)
     late_RN = (1 / rate_R[:, None] - 1) * (time_RN - centre_RN.gather(1, frame_RN))
     late_RN = (late_RN * 2.0**LATE_BITS).round().long()
     return _Anchors(frame_RN, old_RN, late_RN, near_RN)
+
+
+@_anchors.kernel()
+def _anchors_by_kernel(x_RCT: torch.Tensor, rate_R: torch.Tensor, count: int, frame: int) -> _Anchors:
+    from audioaug.dsp.stretch import kernel
+
+    attack_RK = kernel.attacks(x_RCT, frame // BLOCKS, PAST, APART, ATTACK_RISE, QUIET)
+    return _Anchors(*kernel.anchors(attack_RK, rate_R, count, frame, frame // BLOCKS, NEAR, LATE_BITS))
 
 
 def _attacks(x_RCT: torch.Tensor, block: int) -> torch.Tensor:

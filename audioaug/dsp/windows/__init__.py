@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.loops import Floats, Integers, loop, run_rows
+from audioaug.dsp.loops import Floats, Integers, loop, run, run_rows
 
 BLOCK = 512
 """Joined rows are read in windows of this many samples."""
@@ -92,6 +92,13 @@ def _roll_by_loop(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tenso
     return run_rows(_roll_rows, x_RCT, by_R, length_R)
 
 
+@rolled.kernel()
+def _roll_by_kernel(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+    from audioaug.dsp.windows import kernel
+
+    return kernel.roll(x_RCT, by_R, length_R)
+
+
 def moved(x_RCT: torch.Tensor, by_R: torch.Tensor, samples_out: int | None = None) -> torch.Tensor:
     """Return rows of ``samples_out`` samples (T by default) in which each begins ``by`` later; around it is silence."""
     return join_segments(x_RCT, torch.zeros_like(by_R)[:, None], by_R[:, None], samples_out)
@@ -132,6 +139,15 @@ def _join_by_loop(
     x_RCT: torch.Tensor, begin_RK: torch.Tensor, by_RK: torch.Tensor, samples_out: int | None = None
 ) -> torch.Tensor:
     return run_rows(_join_rows, x_RCT, begin_RK, by_RK, samples_out=samples_out)
+
+
+@join_segments.kernel()
+def _join_by_kernel(
+    x_RCT: torch.Tensor, begin_RK: torch.Tensor, by_RK: torch.Tensor, samples_out: int | None = None
+) -> torch.Tensor:
+    from audioaug.dsp.windows import kernel
+
+    return kernel.join_segments(x_RCT, begin_RK, by_RK, x_RCT.shape[-1] if samples_out is None else samples_out)
 
 
 @primitive
@@ -180,6 +196,50 @@ def _pad_by_loop(
     mode: PadMode,
 ) -> torch.Tensor:
     return run_rows(_place_segments, x_BCT, start_B, length_B, place_B, samples_out=samples_out)
+
+
+@pad.kernel()
+def _pad_by_kernel(
+    x_BCT: torch.Tensor,
+    start_B: torch.Tensor,
+    length_B: torch.Tensor,
+    place_B: torch.Tensor,
+    samples_out: int,
+    mode: PadMode,
+) -> torch.Tensor:
+    from audioaug.dsp.windows import kernel
+
+    return kernel.pad(x_BCT, start_B, length_B, place_B, samples_out, mode)
+
+
+@primitive
+def silence_past_ends(x_RCT: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+    """Return rows that are silent past their ends, (R, C, T): in their own memory where it can be."""
+    return torch.where(torch.arange(x_RCT.shape[-1], device=x_RCT.device) < length_R[:, None, None], x_RCT, 0.0)
+
+
+def _is_contiguous(x_RCT: torch.Tensor, length_R: torch.Tensor) -> bool:
+    return x_RCT.is_contiguous()
+
+
+@silence_past_ends.loop(when=_is_contiguous)
+def _silence_by_loop(x_RCT: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+    rows_RT = x_RCT.flatten(0, 1)
+    run(_silence_rows, len(rows_RT), length_R, x_RCT.shape[1], rows_RT, most_threads=1)
+    return x_RCT
+
+
+@silence_past_ends.kernel(when=_is_contiguous)
+def _silence_by_kernel(x_RCT: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+    from audioaug.dsp.windows import kernel
+
+    return kernel.silence_past_ends(x_RCT, length_R)
+
+
+@loop
+def _silence_rows(length_B: Integers, channels: int, x_RT: Floats, first: int, last: int) -> None:
+    for row in range(first, last):
+        x_RT[row, length_B[row // channels] :] = 0.0
 
 
 @loop

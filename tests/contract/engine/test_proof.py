@@ -229,3 +229,39 @@ def test_doctor_reports_a_wrong_loop_though_torch_would_run_in_its_place(monkeyp
     replace_loop(monkeypatch, cascade.run, wrong)
     with pytest.raises(AssertionError, match=r"dsp\.biquads\.cascade\.run differs by"):
         _run_loop()
+
+
+# Devices on which torch itself lacks operations
+
+
+def test_ops_that_a_device_cannot_run_are_found_and_named(monkeypatch):
+    monkeypatch.setattr(proof, "TRUSTED", {"cuda"})  # so the CPU is one of those
+    calls = []
+
+    def run(chain, x_BCT):
+        calls.append(chain.ops[0].name)
+        if chain.ops[0].name == "Limiter" and calls.count("Limiter") == 2:  # there
+            raise NotImplementedError("aten::kthvalue is not implemented for it\nand so on")
+        return x_BCT * (1.01 if calls.count("Shift") == 2 else 1.0)
+
+    every = [ops.Gain(), ops.Limiter(), ops.Shift()]
+    with pytest.warns(AudioaugWarning) as told:
+        found = proof.unsupported(every, 16000, torch.device("cpu"), 1, run)
+    assert found == {
+        "Limiter": "raises NotImplementedError (aten::kthvalue is not implemented for it)",
+        "Shift": "differs by 0.01 of the peak",
+    }
+    assert str(told[0].message) == f"Limiter runs on the CPU: on cpu it {found['Limiter']}."
+
+
+def test_what_a_device_cannot_run_runs_on_the_cpu_instead(monkeypatch):
+    chain = Chain([ops.Gain(p=1.0), ops.AddGaussianNoise(p=0.5), ops.LowPassFilter(p=1.0)], 16000)
+    x, index = torch.randn(4, 1, 8000) * 0.1, range(4)
+    expected = build_device(chain, seed=0)(x, index=index)
+    monkeypatch.setattr("audioaug.engine.device.TRUSTED", {"cuda"})
+    monkeypatch.setattr("audioaug.engine.device.unsupported", lambda *_: {"AddGaussianNoise": "raises"})
+    moved = []
+    to_cpu = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda each: moved.append(each.shape) or to_cpu(each))
+    assert torch.equal(build_device(chain, seed=0)(x, index=index), expected)
+    assert x.shape in moved  # from a device that is the CPU, too

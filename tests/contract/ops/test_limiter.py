@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.ops.limiter import BLOCK, decaying_max, decaying_sum
+from audioaug.dsp.limiter import BLOCK, decaying_max, decaying_sum
 
 DECAYS = (1.0, 0.9999, 0.99, 0.5, 1e-3)
 RECURSIONS: dict[str, tuple[Callable[..., torch.Tensor], Callable[[float, float], float]]] = {

@@ -398,9 +398,10 @@ class TestVerifyOp:
 
     @pytest.mark.parametrize("fault", ["the envelope falls too fast", "linked channels", "a sample late"])
     def test_a_limiter_that_is_not_quite_the_reference(self, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        from audioaug.dsp import limiter as recursions
         from audioaug.ops import limiter
 
-        honest, envelope = limiter.Limiter.batched, limiter.decaying_max
+        honest, envelope = limiter.Limiter.batched, recursions.decaying_max
         if fault == "linked channels":  # which there is no place for in the loop
             monkeypatch.setitem(dispatch.FASTEST, "cpu", "torch")
         faults: dict[str, tuple[object, str, Callable[..., object]]] = {
@@ -412,7 +413,7 @@ class TestVerifyOp:
                 ),
             ),
             "linked channels": (
-                limiter,
+                recursions,
                 "decaying_max",
                 lambda x, log_r: envelope(x.amax(dim=1, keepdim=True), log_r).expand(x.shape),
             ),

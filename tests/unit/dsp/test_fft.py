@@ -60,15 +60,14 @@ def test_filtering_in_blocks_equals_filtering_whole_rows(samples, tail):
 
 
 @pytest.mark.parametrize(("samples", "tail"), [(100, 28), (1000, 7), (1000, 450), (64000, 700)])
-def test_samples_before_a_row_ring_into_it(samples, tail):
+def test_a_steady_state_before_a_row_rings_into_it(samples, tail):
     rng = np.random.default_rng(3)
-    x, h, before = rng.standard_normal((2, 3, samples)), rng.standard_normal((2, tail + 1)), rng.standard_normal((2, 3))
-    longer = np.concatenate([np.repeat(before[..., None], tail, axis=-1), x], axis=-1)
+    x, h = rng.standard_normal((2, 3, samples)), rng.standard_normal((2, tail + 1))
+    longer = np.concatenate([np.repeat(x[..., :1], tail, axis=-1), x], axis=-1)
     expected = scipy.signal.fftconvolve(longer, h[:, None], axes=-1)[..., tail : tail + samples]
     for n in {block_length(samples, tail), fast_length(samples + tail)}:
         response = torch.fft.rfft(torch.from_numpy(h), n)
-        start = torch.from_numpy(before)[..., None]
-        result = apply_response(torch.from_numpy(x), times(response), n, tail, before_RC1=start).numpy()
+        result = apply_response(torch.from_numpy(x), times(response), n, tail, steady=True).numpy()
         assert np.abs(result - expected).max() < 1e-9 * np.abs(expected).max()
 
 

@@ -143,8 +143,8 @@ def test_signed_zeros_of_the_fft_do_not_change_audio_after_silence(monkeypatch) 
     assert torch.equal(*found)
 
 
-def with_zeros(transform, zero: complex, frames: torch.Tensor) -> torch.Tensor:
-    spectra = transform(frames)
+def with_zeros(transform, zero: complex, frames: torch.Tensor, n: int) -> torch.Tensor:
+    spectra = transform(frames, n)
     return torch.where(spectra == 0, torch.tensor(zero), spectra)
 
 

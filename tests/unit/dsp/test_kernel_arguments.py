@@ -1,0 +1,186 @@
+"""Kernels against their torch definitions over arguments that ops seldom have: odd sizes, ends, overlaps, extremes."""
+
+import pytest
+import torch
+
+from audioaug.dsp import dispatch, fft, stretch
+from audioaug.dsp.biquads import NUMBERS, OWN_NUMBERS, cascade
+from audioaug.dsp.fades import crossfaded_segments
+from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
+from audioaug.dsp.limiter import limit
+from audioaug.dsp.loudness import _energy_of_channels
+from audioaug.dsp.resample import fixed_ratio, reach_of, resample
+from audioaug.dsp.splices import MOST_SPLICES, splice
+from audioaug.dsp.stft import added_up, masked_spectrum, spectra_at
+from audioaug.dsp.windows import join_segments, pad, rolled, silence_past_ends
+from tests.unit.dsp.both_ways import by_torch
+
+pytest.importorskip("triton")
+if not dispatch.kernels_are_usable():
+    pytest.skip("Triton is older than kernels need", allow_module_level=True)
+
+
+def noise(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def same(function, *arguments, tolerance=1e-6, **options) -> torch.Tensor:
+    """Return the result, which must be that of the torch definitions, up to a share of the peak."""
+    found, wanted = function(*arguments, **options), by_torch(lambda: function(*arguments, **options))
+    assert found.shape == wanted.shape
+    assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
+    return found
+
+
+@pytest.mark.parametrize("samples", [1, 7, 1024, 2500])
+def test_rows_are_joined_rolled_padded_and_silenced(samples, interpreted):
+    x = noise(3, 2, samples)
+    begin = torch.tensor([[0, 1, 5], [0, samples // 2, samples], [0, 2**40, 2**40]])
+    by = torch.tensor([[0, 1, -3], [-1, samples, 2], [samples // 3, 0, 0]])
+    for wanted in (None, 1, samples + 700):
+        same(join_segments, x, begin, by, wanted)
+    length = torch.tensor([samples, max(1, samples // 2), 1])
+    for turn in (torch.zeros(3, dtype=torch.long), length // 2, length):
+        same(lambda turn: silence_past_ends(rolled(x, turn, length), length), turn)
+    for mode in ("silence", "wrap", "reflect"):
+        same(pad, x, torch.zeros_like(length), length, torch.tensor([0, 3, 1100]), samples + 1300, mode)
+        same(pad, x, samples - length, length, torch.tensor([2, 0, 5]), 9, mode)
+    same(lambda: silence_past_ends(x.clone(), length - 1))
+    assert {*interpreted} == {"_join", "_roll", "_pad", "_silence"}
+
+
+def test_seams_fade_with_equal_energy_or_gain(interpreted):
+    x = noise(3, 2, 3000)
+    begin = torch.tensor([[0, 100, 1200], [0, 2990, 2**40], [0, 0, 1500]])
+    by = torch.tensor([[0, 700, 1300], [0, -50, 0], [0, 10, -2500]])
+    for samples, same_sound in ((3000, [2, 0, 1]), (5000, [0, 1, 2]), (1100, [1, 1, 1])):
+        same(crossfaded_segments, x, begin, by, torch.tensor(same_sound), samples, 60)
+    assert {*interpreted} == {"_join"}
+
+
+def test_splices_may_lie_in_each_others_fades(interpreted):
+    x = noise(4, 2, 5000)
+    start = torch.tensor([[100, 120, 90, 0], [4000, 3900, 10, 10], [0, 0, 0, 0], [700, 300, 4990, 2000]])
+    half = torch.tensor([[300, 200, 1500, 10], [900, 1, 0, 40], [700, 600, 500, 1024], [0, 0, 5, 0]])
+    same(splice, x, start, half, 1536)
+    assert interpreted == ["_fade", "_read"]
+    many = torch.full((4, MOST_SPLICES + 1), 7)
+    same(splice, x, many, many, 512)
+    assert len(interpreted) == 2  # more than that are spliced by operations
+
+
+def test_a_limiter_of_extreme_attacks_and_releases(interpreted):
+    x = noise(4, 2, 1500) * torch.linspace(0, 2, 1500)
+    log_attack, log_release = torch.tensor([[-1e-4, -0.7, -9.0, 0.0], [-1e-5, -3.0, -0.01, -1e-3]])
+    length, delay = torch.tensor([1500, 1, 700, 1499]), torch.tensor([1, 5, 1100, 256])
+    threshold = torch.tensor([0.1, 1e-36, 0.5, 10.0])
+    numbers = threshold, log_attack, -log_attack.expm1(), log_release, delay
+    same(limit, x, length, *numbers, 1280, tolerance=5e-6)
+    assert interpreted == ["_limit"]
+
+
+def test_energy_of_steps_is_that_of_a_filter_that_rings_into_them(interpreted):
+    x = noise(2, 1, 2000)
+    assert same(_energy_of_channels, x, 400, 4000, tolerance=1e-12).dtype == torch.float64
+    assert interpreted == ["_add_up"]
+
+
+@pytest.mark.parametrize(("samples", "frame", "count"), [(3000, 256, 60), (50, 64, 3), (2000, 1440, 9)])
+def test_frames_are_cut_and_added_up(samples, frame, count, interpreted):
+    x, rate, length = noise(3, 2, samples), torch.tensor([0.7, 1.0, 1.93]), torch.tensor([samples, samples // 2, 1])
+    for options in ({}, {"rate_R": rate}, {"rate_R": rate, "earlier": frame // 4}, {"length_R": length}):
+        spectra = same(spectra_at, x, frame, count, **options)
+    there = torch.arange(count) <= length[:, None] // (frame // 4)
+    for flags in (None, there):
+        same(added_up, spectra, samples, flags, tolerance=1e-5)
+    if frame == 256:
+        same(masked_spectrum, x, length, noise(3, 129).abs(), frame, tolerance=1e-5)
+    assert {*interpreted} == {"_cut", "_add_up"}
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_attacks_and_peaks_are_found_and_phases_turned(channels, interpreted):
+    rate, frame = torch.tensor([0.6, 1.0, 1.7, 1.03]), 720
+    x = noise(4, channels, 5000) * 0.01
+    x[:, :, 1500:2000] += noise(4, channels, 500)
+    x[2, :, 4000] = 3.0
+    x[3] = 0.0
+    count = 5000 // (frame // 4) + 3
+    for found, wanted in zip(
+        stretch._anchors(x, rate, count, frame), by_torch(lambda: stretch._anchors(x, rate, count, frame))
+    ):
+        assert torch.equal(found, wanted)
+    assert by_torch(lambda: stretch._anchors(x, rate, count, frame)).near.any(1).tolist() == [True, True, True, False]
+    for kept in (None, rate.clamp(max=1.0)):
+        same(stretch.stretch, x, rate, 5000, frame, kept, tolerance=1e-5)
+    assert {"_find_power", "_find_attacks", "_find_anchors", "_find_peaks", "_turn"} < {*interpreted}
+
+
+@pytest.mark.parametrize("band_limit", [True, False])
+@pytest.mark.parametrize("samples", [30, 9000])
+def test_ratios_from_an_eighth_to_four(samples, band_limit, interpreted):
+    ratios = [0.13, 0.9, 1.0, 4.0]
+    x, length = noise(4, 2, samples), torch.tensor([samples, samples // 2, samples, 7])
+    step = torch.from_numpy(fixed_ratio([1.0] * 4, ratios))
+    same(resample, x, step, 4 * samples, length, reach_of(0.13), band_limit, tolerance=1e-5)
+    assert interpreted == ["_cut", "_limit_band", "_interpolate"]
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_rows_are_cut_into_blocks_for_filters(steady, interpreted):
+    x = noise(3, 2, 5000)
+    for n, tail in ((8192, 1000), (1024, 300), (1024, 512)):
+        same(apply_response, x, lambda each: each.mul_(0.5), n, tail, steady=steady)
+    assert {*interpreted} == {"_cut"}
+
+
+def test_cascades_that_are_cut(interpreted):
+    spectrum, numbers = torch.fft.rfft(noise(3, 2, 2, 600)), noise(3, 2, NUMBERS).abs() + 0.5
+    numbers[:, 0, OWN_NUMBERS:] = 0.0  # the first section is not cut
+    for cuts in ([0, 0], [0, 4096]):
+        same(lambda cuts: cascade._multiply(spectrum.clone(), numbers, cuts, 600), cuts, tolerance=1e-5)
+    assert interpreted == ["_multiply"] * 2
+
+
+# FFTs by few plans
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Let FFTs on the CPU be planned as on a GPU."""
+    monkeypatch.setattr(fft, "PLANNED", {"cpu"})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 64, 65])
+def test_rows_are_filled_up_to_a_power_of_two(rows, planned):
+    x = noise(rows, 1, 100)
+    assert planned_rows(rows, 2**15, x) in (128, 256) and planned_rows(rows, 2**14 + 1, x + 0j) in (128, 256)
+    for n in (80, 100, 128):
+        assert torch.allclose(rfft(x, n), torch.fft.rfft(x, n), atol=1e-5)
+    spectrum = torch.fft.rfft(x)
+    for n in (100, 160):
+        assert torch.allclose(irfft(spectrum, n), torch.fft.irfft(spectrum, n), atol=1e-6)
+
+
+def test_numbers_with_room_are_not_copied(planned):
+    x = with_room(torch.empty(0), 3, 5, 64)
+    assert x.shape == (3, 5, 64) and fft._planned(x, 64).data_ptr() == x.data_ptr()
+    assert len(fft._planned(x, 64)) == 2**22 // 64
+    assert fft._planned(x[:, :, :60], 64).data_ptr() != x.data_ptr()
+    part = noise(20, 64)[2:5]
+    assert len(fft._planned(part, 64)) == 2**22 // 64 and torch.equal(fft._planned(part, 64)[:3], part)
+
+
+def test_a_gradient_flows_through_planned_ffts(planned):
+    x = noise(3, 50).requires_grad_()
+    irfft(rfft(x) * 2, 50).sum().backward()
+    assert torch.allclose(x.grad, torch.full((3, 50), 2.0), atol=1e-5)
+
+
+def test_filters_have_blocks_of_few_lengths(planned):
+    lengths = {
+        fft.block_length(samples, tail, device=torch.device("cpu"))
+        for samples in range(2000, 160000, 777)
+        for tail in (1, 256, 512, 1024, 4096, 16384)
+    }
+    assert lengths == {2**13, 2**15, 2**18}
