@@ -86,6 +86,9 @@ MOST_SCREENED = 16
 CHANGE_ROUNDS, CHANGE_BLOCK = 4, 1.0
 """Rounds in which single changes are timed beside today's configuration, and seconds of a block."""
 
+BEYOND_THE_BEST = 1.1
+"""How many times faster than the best a single change may have been timed: the race would have found such a one."""
+
 STARTING = 0.5
 """Seconds that a loader takes to start."""
 
@@ -235,7 +238,8 @@ def after_changes(
     """Update or add the candidates with a single change, each by its place between today's configuration and the best.
 
     Both were timed beside them. Times are moved (on a logarithmic scale) so that these two take as long as in the race.
-    If the best was not faster this time, the changes stay predictions.
+    If the best was not faster this time, the changes stay predictions, as does one that was far faster than the best:
+    the load of the machine was another one meanwhile.
     """
     today = report.current
     assert today is not None and today.measured_ms and best.measured_ms
@@ -253,6 +257,8 @@ def after_changes(
         if candidate.name in ms:
             found = racer.measured(candidate, measurements)
             assert found.measured_ms and found.measured_ci_ms
+            if moved(found.measured_ms) * BEYOND_THE_BEST < best.measured_ms:
+                continue
             low, high = found.measured_ci_ms
             found = replace(found, measured_ms=moved(found.measured_ms), measured_ci_ms=(moved(low), moved(high)))
             timed[candidate.name] = with_stall(report, found)

@@ -85,6 +85,14 @@ def test_single_changes_stay_predicted_if_the_best_was_not_faster_beside_them(sc
     assert after_changes(schedule.report, schedule.racer, best, [known], found) == {}
 
 
+def test_a_single_change_that_was_far_faster_than_the_best_stays_predicted(schedule) -> None:
+    today, best, known = schedule.report.candidates[:3]  # in the race today's took 40 ms, the best 22
+    for ms, is_taken in ((19.0, False), (21.5, True)):
+        found = {each.name: blocks(each.name, [its] * 4) for each, its in ((today, 40.0), (best, 22.0), (known, ms))}
+        after = after_changes(schedule.report, schedule.racer, best, [known], found)["candidates"]
+        assert (after[2].measured_ms == pytest.approx(ms)) is is_taken and (after[2] == known) is not is_taken
+
+
 def test_steps_settle_after_a_change_of_threads_only_if_there_are_more_than_cores(monkeypatch) -> None:
     monkeypatch.setattr("audioaug.advise.racing.usable_cores", lambda: 2.0)
     assert [settling(counts) for counts in ([4, 1], [4, 4], [2, 1])] == [SETTLING, 0, 0]
