@@ -101,6 +101,13 @@ def peak(x_BCT: torch.Tensor) -> torch.Tensor:
     return torch.maximum(x_BCT.amax(dim=(1, 2), keepdim=True), -x_BCT.amin(dim=(1, 2), keepdim=True))
 
 
+@peak.loop()
+def _peak_by_loop(x_BCT: torch.Tensor) -> torch.Tensor:
+    y_B = x_BCT.new_empty(len(x_BCT))
+    run(_find_highest, len(x_BCT), x_BCT.flatten(1), y_B)
+    return y_B[:, None, None]
+
+
 @peak.kernel()
 def _peak_by_kernel(x_BCT: torch.Tensor) -> torch.Tensor:
     from audioaug.dsp.levels import kernel
@@ -197,6 +204,16 @@ def _at_rank_by_loop(
     found_R = torch.empty_like(fraction_R)
     run(_find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
     return found_R
+
+
+@loop
+def _find_highest(x_RN: Floats, y_R: Floats, first: int, last: int) -> None:
+    """Find each row's highest absolute value: as integers, without their sign, floats have the same order."""
+    for row in range(first, last):
+        bits_N, highest = x_RN[row].view(np.int32), np.int32(0)
+        for n in range(len(bits_N)):
+            highest = max(highest, np.int32(bits_N[n] & np.int32(0x7FFFFFFF)))
+        y_R.view(np.int32)[row] = highest
 
 
 u32 = np.uint32
