@@ -9,6 +9,7 @@ from typing import Any
 import bench_advisor_records
 import click
 import count_gpu_work
+import list_mps
 import test_matrix
 
 import audioaug
@@ -227,6 +228,16 @@ def gpu_counts() -> str:
     return markdown_table(header, rows)
 
 
+def apple_gpus() -> str:
+    """Return what each transform needs that torch lacks on Apple GPUs."""
+    found = json.loads(list_mps.RECORD.read_text(encoding="utf-8"))
+    whole = [name for name, lacks in found["missing"].items() if not lacks]
+    rows = [(name, ", ".join(f"`{each}`" for each in lacks)) for name, lacks in found["missing"].items() if lacks]
+    return f"There, by the list of torch {found['torch']}: {', '.join(whole)}.\n\n" + markdown_table(
+        ("on the CPU instead", "for want of"), rows
+    )
+
+
 # Supported versions
 
 
@@ -258,6 +269,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "only in workers": only_in_workers,
     "formulas": formulas,
     "gpu counts": gpu_counts,
+    "apple gpus": apple_gpus,
     "public names": public_names,
     "every op": every_op,
     "command lines": command_lines,
