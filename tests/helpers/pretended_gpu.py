@@ -100,7 +100,7 @@ class Stream:
 
 
 class Block:
-    """Memory on the device, of a stream, which may use it again from the moment when nobody has it any more."""
+    """Memory on the device, of a stream, which may use it again from the moment when no tensor has it any more."""
 
     def __init__(self, stream: Stream, size: int) -> None:
         free = stream.free.setdefault(size, [])
