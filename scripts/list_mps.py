@@ -28,6 +28,8 @@ from audioaug.internals import DispatchMode
 
 RATE, SAMPLES = 16000, 12000
 RECORD = Path(__file__).resolve().parents[1] / "datasets/profiles/mps_operators.json"
+IMPLICIT, EXPLICIT = "CompositeImplicitAutograd", "CompositeExplicitAutograd"
+"""The keys, and how they begin, of operators that are composed of others."""
 WIDE = {torch.float64, torch.complex128}
 
 
@@ -50,9 +52,7 @@ def runs_on_mps(name: str) -> bool:
     if kernels is None:
         return True  # composed of others
     devices = {device.strip() for keys in kernels for device in keys.split(",")}
-    return bool(devices & {"MPS", "CompositeExplicitAutograd", "CompositeImplicitAutograd"}) or any(
-        device.startswith("CompositeExplicitAutograd") for device in devices
-    )
+    return any(device in ("MPS", IMPLICIT) or device.startswith(EXPLICIT) for device in devices)
 
 
 class Missing(DispatchMode):

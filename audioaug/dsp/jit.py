@@ -1,9 +1,10 @@
-"""Jit: Triton's compiler, told to compile each kernel once, for all sizes and addresses."""
+"""Jit: Triton's compiler, told to compile each kernel once, for all sizes and addresses; and grids of programs."""
 
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -17,3 +18,8 @@ def kernel(function: Callable[..., None]) -> Any:
     parameters = inspect.signature(function).parameters.values()
     names = [each.name for each in parameters if each.annotation is not tl.constexpr]
     return triton.jit(function, do_not_specialize=names)
+
+
+def grid_of(y: torch.Tensor, block: int) -> tuple[int, int]:
+    """Return the programs that compute a block of a row each, whatever the dimensions before the last."""
+    return y.shape[:-1].numel(), triton.cdiv(y.shape[-1], block)

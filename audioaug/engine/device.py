@@ -150,16 +150,15 @@ class DeviceChain(torch.nn.Module):
         Where even these may be missing, note which ops do not run there.
         """
         where = device, channels = x_BCT.device, min(x_BCT.shape[1], 2)
-        if where in self._proven or needs_torch_ops(x_BCT):
+        is_trusted = device.type in TRUSTED
+        if where in self._proven or needs_torch_ops(x_BCT) or (is_trusted and implementation_for(x_BCT) == "torch"):
             return
-        ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
-        if device.type not in TRUSTED:
-            self._elsewhere[device] = {*unsupported(ops, sample_rate, device, channels, run_once)}
-        elif implementation_for(x_BCT) == "torch":
-            return
-        else:
-            prove(ops, sample_rate, device, channels, run_once)
         self._proven.add(where)
+        ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
+        if is_trusted:
+            prove(ops, sample_rate, device, channels, run_once)
+        else:
+            self._elsewhere[device] = {*unsupported(ops, sample_rate, device, channels, run_once)}
 
     def has_graph(self, x: torch.Tensor, prepared: Prepared) -> bool:
         """Return whether there is a graph for batches of this layout."""
@@ -175,13 +174,13 @@ class DeviceChain(torch.nn.Module):
             length_B = _lengths(prepared, buffers, y_BCT)
             if prepared.lengths is not None:
                 y_BCT = _silenced(y_BCT, length_B, x_BCT)
+            elsewhere = self._elsewhere.get(y_BCT.device)
             for step in prepared.steps:
                 members = self.prepare.leaves[step.op].members
                 self.prepare.mark_running(members)
                 free = _is_overwritable(y_BCT, x_BCT)
-                run = self._run_step
-                if not self._elsewhere.get(y_BCT.device, set()).isdisjoint(member.op.name for member in members):
-                    run = self._run_step_on_cpu
+                moves = elsewhere and any(member.op.name in elsewhere for member in members)
+                run = self._run_step_on_cpu if moves else self._run_step
                 y_BCT, length_B = run(step, y_BCT, length_B, buffers, prepared.sample_rate, free)
         return y_BCT.to(x_BCT.dtype), length_B
 

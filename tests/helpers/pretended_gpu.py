@@ -10,10 +10,9 @@ copies by other threads; several GPUs; CUDA graphs.
 """
 
 import contextlib
-import itertools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
@@ -26,7 +25,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 Order = Literal["late", "side streams early", "training stream early"]
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "repeat_interleave"}
 """Operators whose result, or its shape, the host needs."""
-GPU = torch.device("cuda", 0)
 
 
 class Event:
@@ -165,7 +163,7 @@ class PretendedGpu(TorchDispatchMode):
             self.waits.append(f"{name} from the host")
         return [each for each in host if all(each is not pinned for pinned in kept)]
 
-    def _real(self, values: Any, copied: list[torch.Tensor] = []) -> Any:  # noqa: B006 (it is only read)
+    def _real(self, values: Any, copied: Sequence[torch.Tensor] = ()) -> Any:
         """Return arguments with the device's memory for its tensors, and the CPU for the device."""
         taken = {id(each): each.clone() for each in copied}
         values = tree_map_only(FakeTensor, lambda each: each._real, values)
@@ -214,7 +212,7 @@ def pretended_gpu(order: Order = "late") -> Iterator[PretendedGpu]:
 
     def synchronize(device: Any = None) -> None:
         gpu.waits.append("synchronize")
-        for each in itertools.chain(gpu.streams):
+        for each in gpu.streams:
             each.run_to(each.given)
 
     def pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

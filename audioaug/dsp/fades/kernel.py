@@ -8,8 +8,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import kernel
-from audioaug.dsp.windows.kernel import grid_of
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -19,10 +18,9 @@ def silence_segment(
     y_BCT: torch.Tensor, start_B: torch.Tensor, count_B: torch.Tensor, fade_B: torch.Tensor, bend_by: float
 ) -> None:
     """Do what ``fades.silence_segment`` does to rows whose samples lie together, with fades that bend."""
-    rows, channels, samples = y_BCT.shape
-    grid = rows * channels, triton.cdiv(samples, BLOCK)
+    channels, samples = y_BCT.shape[1:]
     numbers = *y_BCT.stride()[:2], bend_by, channels, samples
-    dispatch.launch(_silence, grid, y_BCT, start_B, count_B, fade_B, *numbers, BLOCK=BLOCK)
+    dispatch.launch(_silence, grid_of(y_BCT, BLOCK), y_BCT, start_B, count_B, fade_B, *numbers, BLOCK=BLOCK)
 
 
 def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int, bend_by: float) -> None:

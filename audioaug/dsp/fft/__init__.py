@@ -61,7 +61,7 @@ def planned_rows(rows: int, width: int, x: torch.Tensor) -> int:
 
 
 def with_room(x: torch.Tensor, *shape: int) -> torch.Tensor:
-    """Return an empty tensor with memory behind it for all rows that an FFT of it gets: it need not be copied."""
+    """Return an empty tensor whose memory has room for all rows that an FFT of it gets, so that it is not copied."""
     rows = math.prod(shape[:-1])
     return x.new_empty(planned_rows(rows, shape[-1], x), shape[-1])[:rows].view(shape)
 

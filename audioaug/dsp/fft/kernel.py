@@ -4,23 +4,22 @@ Shapes: R rows, C channels, T samples, K blocks of N samples; the grid is blocks
 """
 
 import torch
-import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
 from audioaug.dsp.fft import with_room
-from audioaug.dsp.jit import kernel
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 1024
 """Samples that a program copies."""
 
 
 def cut(x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool) -> torch.Tensor:
-    """Return what ``fft._blocks`` does, with room for further rows behind it."""
+    """Return what ``fft._blocks`` does, with room for the rows that its FFT gets."""
     rows, channels, samples = x_RCT.shape
     y_RCKN = with_room(x_RCT, rows, channels, count, n)
-    grid, sizes = (rows * channels * count, triton.cdiv(n, BLOCK)), (samples, count, n, tail, int(steady))
-    dispatch.launch(_cut, grid, y_RCKN, x_RCT.contiguous(), *sizes, BLOCK=BLOCK)
+    sizes = samples, count, n, tail, int(steady)
+    dispatch.launch(_cut, grid_of(y_RCKN, BLOCK), y_RCKN, x_RCT.contiguous(), *sizes, BLOCK=BLOCK)
     return y_RCKN
 
 

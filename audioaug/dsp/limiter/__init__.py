@@ -144,10 +144,11 @@ def _limit_rows(
     for row in range(first, last):
         example = row // channels
         threshold, attack, release = threshold_B[example], attack_B[example], release_B[example]
-        length, delay, samples = length_B[example], delay_B[example], x_RT.shape[1]
+        samples = x_RT.shape[1]
+        length, delay = min(length_B[example], samples), delay_B[example]
         envelope = less = 0.0
         for time in range(samples + delay):
-            peak = np.float64(abs(x_RT[row, time])) if time < min(length, samples) else 0.0
+            peak = np.float64(abs(x_RT[row, time])) if time < length else 0.0
             envelope = max(peak, release * envelope)
             less = attack * less + (1 - attack) * (1 - threshold / max(envelope, threshold))
             if time >= delay:

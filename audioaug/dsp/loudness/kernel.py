@@ -6,11 +6,10 @@ Shapes: B examples, C channels, T samples, N steps; the grid is rows, a channel 
 """
 
 import torch
-import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import kernel
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 32
 """Steps that a program adds up."""
@@ -28,7 +27,7 @@ def energy(x_BCT: torch.Tensor, step: int, early: int, sections: tuple[tuple[flo
     rows, channels, samples = x_BCT.shape
     steps = samples // step
     y_BCN = x_BCT.new_empty(rows, channels, steps, dtype=torch.float64)
-    grid, sizes = (rows * channels, triton.cdiv(steps, BLOCK)), (samples, steps, step, early)
+    grid, sizes = grid_of(y_BCN, BLOCK), (samples, steps, step, early)
     first, second = (tuple(section) for section in sections)
     dispatch.launch(_add_up, grid, y_BCN, x_BCT.contiguous(), *sizes, FIRST=first, SECOND=second, BLOCK=BLOCK)
     return y_BCN

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import kernel
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -28,9 +28,8 @@ def noise(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
 def _launch(
     out: torch.Tensor, x_RCT: torch.Tensor, key_R: torch.Tensor, gain_R: torch.Tensor, adds: bool
 ) -> torch.Tensor:
-    rows, channels, samples = out.shape
-    grid = rows * channels, triton.cdiv(samples, BLOCK)
-    dispatch.launch(_make, grid, out, x_RCT, key_R, gain_R, channels, samples, ADDS=adds, BLOCK=BLOCK)
+    grid, sizes = grid_of(out, BLOCK), out.shape[1:]
+    dispatch.launch(_make, grid, out, x_RCT, key_R, gain_R, *sizes, ADDS=adds, BLOCK=BLOCK)
     return out
 
 

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from audioaug.dsp import dispatch
 from audioaug.dsp.fft import with_room
-from audioaug.dsp.jit import kernel
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 512
 """Samples, or frequencies, that a program computes."""
@@ -21,7 +21,7 @@ def cut(x_BCT: torch.Tensor, length_B: torch.Tensor, n: int, reach: int, blocks:
     """Return blocks of n samples, (B, C, K, n), that overlap by twice the reach; around a clip is silence."""
     rows, channels, samples = x_BCT.shape
     y_BCKN = with_room(x_BCT, rows, channels, blocks, n)
-    grid, sizes = (rows * channels * blocks, triton.cdiv(n, BLOCK)), (samples, channels, blocks, n, reach)
+    grid, sizes = grid_of(y_BCKN, BLOCK), (samples, channels, blocks, n, reach)
     dispatch.launch(_cut, grid, y_BCKN, x_BCT.contiguous(), length_B.contiguous(), *sizes, BLOCK=BLOCK)
     return y_BCKN
 
@@ -47,7 +47,7 @@ def limit_band(
     rows, channels, blocks, bins = spectrum_BCKF.shape
     wider = with_room(spectrum_BCKF, rows, channels, blocks, 2 * bins - 1)
     spectra = torch.view_as_real(wider), torch.view_as_real(spectrum_BCKF.contiguous())
-    grid, sizes = (rows * channels * blocks, triton.cdiv(2 * bins - 1, BLOCK)), (channels * blocks, bins)
+    grid, sizes = grid_of(wider, BLOCK), (channels * blocks, bins)
     numbers = float(2.0**-bits), int(band_limit), *band
     dispatch.launch(
         _limit_band, grid, *spectra, step_B.contiguous(), *sizes, *numbers, FACTORS=tuple(factors[::-1]), BLOCK=BLOCK
@@ -80,9 +80,8 @@ def interpolate(
     out = x_BCT.new_empty(*x_BCT.shape[:2], samples_out)
     values = fine_BCKN.contiguous(), x_BCT.contiguous(), step_B.contiguous(), length_B.contiguous()
     sizes = *fine_BCKN.shape[2:], 2 * reach, x_BCT.shape[-1], samples_out, x_BCT.shape[1]
-    grid = out.shape[0] * out.shape[1], triton.cdiv(samples_out, BLOCK)
     constants = tuple(tuple(each) for each in factors)
-    dispatch.launch(_interpolate, grid, out, *values, *sizes, FACTORS=constants, BITS=bits, BLOCK=BLOCK)
+    dispatch.launch(_interpolate, grid_of(out, BLOCK), out, *values, *sizes, FACTORS=constants, BITS=bits, BLOCK=BLOCK)
     return out
 
 

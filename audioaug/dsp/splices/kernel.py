@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import kernel
-from audioaug.dsp.windows.kernel import BLOCK, grid_of
+from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.windows.kernel import BLOCK
 
 
 def splice(x_BCT: torch.Tensor, start_BN: torch.Tensor, half_BN: torch.Tensor, widest: int) -> torch.Tensor:
@@ -20,7 +20,7 @@ def splice(x_BCT: torch.Tensor, start_BN: torch.Tensor, half_BN: torch.Tensor, w
     places = start_BN.contiguous(), half_BN.contiguous()
     sizes = samples, splices, widest, channels
     dispatch.launch(_fade, (rows * channels,), fade_BCNW, x_BCT, *places, *sizes, BLOCK=BLOCK)
-    dispatch.launch(_read, grid_of(y_BCT), y_BCT, fade_BCNW, x_BCT, *places, *sizes, BLOCK=BLOCK)
+    dispatch.launch(_read, grid_of(y_BCT, BLOCK), y_BCT, fade_BCNW, x_BCT, *places, *sizes, BLOCK=BLOCK)
     return y_BCT
 
 

@@ -9,8 +9,7 @@ import triton.language as tl
 
 from audioaug.dsp import dispatch
 from audioaug.dsp.fft import with_room
-from audioaug.dsp.jit import kernel
-from audioaug.dsp.windows.kernel import grid_of
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -24,12 +23,12 @@ def frames(
     earlier: int,
     length_R: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return the frames of ``stft.spectra_at`` under their windows, (R, C, N, W), with room for more behind them."""
+    """Return the frames of ``stft.spectra_at`` under their windows, (R, C, N, W), with room for the FFT's rows."""
     rows, channels, samples = x_RCT.shape
     x_RCT, y_RCNW = x_RCT.contiguous(), with_room(x_RCT, rows, channels, count, frame)
     rate_R, has_rate = (x_RCT, 0) if rate_R is None else (rate_R.contiguous(), 1)
     length_R, has_length = (_nothing(x_RCT, torch.int64), 0) if length_R is None else (length_R.contiguous(), 1)
-    grid, sizes = (rows * channels * count, triton.cdiv(frame, BLOCK)), (samples, count, channels, frame, earlier)
+    grid, sizes = grid_of(y_RCNW, BLOCK), (samples, count, channels, frame, earlier)
     dispatch.launch(_cut, grid, y_RCNW, x_RCT, rate_R, length_R, *sizes, has_rate, has_length, BLOCK=BLOCK)
     return y_RCNW
 

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import kernel
+from audioaug.dsp.jit import grid_of, kernel
 from audioaug.dsp.stft.kernel import centre_at, rounded
 
 BLOCK = 128
@@ -26,7 +26,7 @@ def attacks(x_RCT: torch.Tensor, block: int, past: int, apart: int, rise: float,
     rows, channels, samples = x_RCT.shape
     count = triton.cdiv(samples, block)
     power_RK, attack_RK = x_RCT.new_empty(rows, count), x_RCT.new_empty(rows, count, dtype=torch.int32)
-    grid = rows, triton.cdiv(count, BLOCK)
+    grid = grid_of(power_RK, BLOCK)
     dispatch.launch(_find_power, grid, power_RK, x_RCT.contiguous(), samples, channels, count, block, BLOCK=BLOCK)
     numbers = count, rise, quiet
     dispatch.launch(_find_attacks, grid, attack_RK, power_RK, *numbers, PAST=past, APART=apart, BLOCK=BLOCK)
@@ -40,7 +40,7 @@ def anchors(
     rows, blocks = attack_RK.shape
     numbers_3RN = rate_R.new_empty(3, rows, count, dtype=torch.int64)
     near_RN = rate_R.new_empty(rows, count, dtype=torch.bool)
-    grid, sizes = (rows, triton.cdiv(count, BLOCK)), (rows, count, blocks, frame, block, near * frame)
+    grid, sizes = grid_of(near_RN, BLOCK), (rows, count, blocks, frame, block, near * frame)
     tensors = numbers_3RN, near_RN, attack_RK, rate_R.contiguous()
     dispatch.launch(_find_anchors, grid, *tensors, *sizes, float(2**late_bits), REACH=REACH, BLOCK=BLOCK)
     return *numbers_3RN, near_RN

@@ -4,11 +4,10 @@ Shapes: B examples, C channels, T samples, K segments; the grid is rows (a chann
 """
 
 import torch
-import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import kernel
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -16,17 +15,12 @@ BLOCK = 1024
 MODES = {"silence": 0, "wrap": 1, "reflect": 2}
 
 
-def grid_of(y_BCT: torch.Tensor, block: int = BLOCK) -> tuple[int, int]:
-    """Return the programs of a kernel that computes a block of samples of a row each."""
-    return y_BCT.shape[0] * y_BCT.shape[1], triton.cdiv(y_BCT.shape[-1], block)
-
-
 def join_segments(x_BCT: torch.Tensor, begin_BK: torch.Tensor, by_BK: torch.Tensor, samples_out: int) -> torch.Tensor:
     """Return what ``windows.join_segments`` does."""
     y_BCT = x_BCT.new_empty(*x_BCT.shape[:2], samples_out)
     rows = x_BCT.contiguous(), begin_BK.contiguous(), by_BK.contiguous()
     sizes = x_BCT.shape[-1], samples_out, begin_BK.shape[1], x_BCT.shape[1]
-    dispatch.launch(_join, grid_of(y_BCT), y_BCT, *rows, *sizes, BLOCK=BLOCK)
+    dispatch.launch(_join, grid_of(y_BCT, BLOCK), y_BCT, *rows, *sizes, BLOCK=BLOCK)
     return y_BCT
 
 
@@ -34,7 +28,7 @@ def roll(x_BCT: torch.Tensor, by_B: torch.Tensor, length_B: torch.Tensor) -> tor
     """Return what ``windows.rolled`` does; past the end of a row is silence."""
     y_BCT = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
     rows = x_BCT.contiguous(), by_B.contiguous(), length_B.contiguous()
-    dispatch.launch(_roll, grid_of(y_BCT), y_BCT, *rows, x_BCT.shape[-1], x_BCT.shape[1], BLOCK=BLOCK)
+    dispatch.launch(_roll, grid_of(y_BCT, BLOCK), y_BCT, *rows, x_BCT.shape[-1], x_BCT.shape[1], BLOCK=BLOCK)
     return y_BCT
 
 
@@ -45,14 +39,14 @@ def pad(
     y_BCT = x_BCT.new_empty(*x_BCT.shape[:2], samples)
     rows = x_BCT.contiguous(), start_B.contiguous(), length_B.contiguous(), place_B.contiguous()
     sizes = x_BCT.shape[-1], samples, x_BCT.shape[1], MODES[mode]
-    dispatch.launch(_pad, grid_of(y_BCT), y_BCT, *rows, *sizes, BLOCK=BLOCK)
+    dispatch.launch(_pad, grid_of(y_BCT, BLOCK), y_BCT, *rows, *sizes, BLOCK=BLOCK)
     return y_BCT
 
 
 def silence_past_ends(x_BCT: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:
     """Do what ``windows.silence_past_ends`` does to contiguous rows, in place."""
     sizes = x_BCT.shape[-1], x_BCT.shape[1]
-    dispatch.launch(_silence, grid_of(x_BCT), x_BCT, length_B.contiguous(), *sizes, BLOCK=BLOCK)
+    dispatch.launch(_silence, grid_of(x_BCT, BLOCK), x_BCT, length_B.contiguous(), *sizes, BLOCK=BLOCK)
     return x_BCT
 
 
