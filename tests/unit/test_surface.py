@@ -55,8 +55,8 @@ HEAVY = (
 
 
 def can_be_imported(name: str) -> bool:
-    """Return whether a module can be imported here: kernels need Triton."""
-    return not name.endswith(".kernel") or importlib.util.find_spec("triton") is not None
+    """Return whether a module can be imported here: kernels, and what compiles them, need Triton."""
+    return not name.endswith((".kernel", ".jit")) or importlib.util.find_spec("triton") is not None
 
 
 MODULES = sorted(
