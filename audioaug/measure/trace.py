@@ -4,6 +4,7 @@ On CUDA this uses the profiler. On the CPU nothing waits, so calls that would sy
 reading a value, a shape that depends on values, a copy of host data.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -120,9 +121,11 @@ def _reads(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
 def _trace_cuda(work: Callable[[], object]) -> Trace:
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=activities) as profile:
-        work()
-        torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the profiler warns that its events are cleared
+        with torch.profiler.profile(activities=activities) as profile:
+            work()
+            torch.cuda.synchronize()
     events = profile.events() or []
     on_device = [e.name for e in events if e.device_type.name == "CUDA"]
     kernels = [name for name in on_device if not name.startswith(("Memcpy", "Memset"))]

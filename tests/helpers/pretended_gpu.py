@@ -6,7 +6,7 @@ GPU could choose: as late as possible, or each side stream or the training strea
 the order differs between these, or from the CPU.
 
 It cannot show: how long anything takes; what kernels compute (operations run as on the CPU); races within an operation;
-copies by other threads; several GPUs; CUDA graphs.
+copies by other threads; torch's own backward pass; several GPUs; CUDA graphs.
 """
 
 import contextlib
@@ -21,6 +21,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from audioaug.measure.trace import Trace
 
 Order = Literal["late", "side streams early", "training stream early"]
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "repeat_interleave"}
@@ -170,6 +172,12 @@ class PretendedGpu(TorchDispatchMode):
         values = tree_map_only(torch.Tensor, lambda each: taken.get(id(each), each), values)
         return tree_map_only(torch.device, lambda _: torch.device("cpu"), values)
 
+    def trace(self, work: Callable[[], object]) -> Trace:
+        """Return what the host waits for during ``work``, as the profiler would; kernels are not counted."""
+        before = len(self.waits)
+        work()
+        return Trace(0, tuple(self.waits[before:]))
+
     def _read(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Wait for all that the current stream was given, then do this for the host."""
         self.waits.append(func.overloadpacket.__name__)
@@ -239,12 +247,22 @@ def pretended_gpu(order: Order = "late") -> Iterator[PretendedGpu]:
         **dict.fromkeys(("memory_allocated", "memory_reserved", "max_memory_allocated"), lambda device=None: 0),
         "reset_peak_memory_stats": lambda device=None: None,
     }
+    accelerator: dict[str, Any] = {
+        "is_available": lambda: True,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "set_device_index": lambda device: None,
+    }
     with contextlib.ExitStack() as stack:
         for name, value in patches.items():
             stack.enter_context(mock.patch(cuda + name, value))
+        for name, value in accelerator.items():
+            if hasattr(torch, "accelerator"):  # since torch 2.6
+                stack.enter_context(mock.patch(f"torch.accelerator.{name}", value))
         stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", pin_memory))
         stack.enter_context(mock.patch("torch._subclasses.fake_tensor.init_gpu_context", lambda device: None))
         stack.enter_context(mock.patch("audioaug.engine.device._is_overwritable", _is_overwritable))
+        stack.enter_context(mock.patch("audioaug.measure.trace._trace_cuda", gpu.trace))  # which has no profiler
         stack.enter_context(gpu)
         yield gpu
 

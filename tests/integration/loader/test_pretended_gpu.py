@@ -1,14 +1,16 @@
-"""From the dataset to the training step on a pretended GPU: the same audio as on the CPU, whatever it does first."""
+"""Loader, prefetch, Monitor and advisor on a pretended GPU: the same audio as on the CPU, whatever it does first."""
 
 import importlib
 import typing
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from audioaug import Chain, Loader, Monitor, Plan, build_device, ops, prefetch
+from audioaug import Chain, Loader, Monitor, Plan, build_device, ops, prefetch, recommend
 from audioaug.dsp import dispatch
 from audioaug.loader.prefetch import run_ahead
+from audioaug.records import Report
 from tests.helpers.pretended_gpu import Order, PretendedGpu, pretended_gpu
 
 RATE, ORDERS = 16000, typing.get_args(Order)
@@ -77,6 +79,44 @@ def test_a_monitor_reads_its_events_without_waiting():
         assert not [wait for wait in gpu.waits if "host" not in wait]
 
 
+class Filter(torch.nn.Module):
+    """A model of few operations, since each takes the pretended GPU long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taps = torch.nn.Parameter(torch.zeros(64))
+
+    def forward(self, x_BCT: torch.Tensor) -> torch.Tensor:
+        return x_BCT[:, 0].unfold(-1, 64, 64) @ self.taps
+
+
+def step(model: Filter, batch: typing.Any, optimizer: object) -> torch.Tensor:
+    """Learn to predict the next sample, by a gradient of our own: torch's own backward pass needs a real GPU."""
+    with torch.no_grad():
+        frames_BNK = batch[0][:, 0].unfold(-1, 64, 64)
+        error_BN = (frames_BNK @ model.taps)[:, :-1] - frames_BNK[:, 1:, 0]
+        model.taps.sub_((frames_BNK[:, :-1] * error_BN[..., None]).mean((0, 1)), alpha=0.1)
+        return error_BN.square().mean()
+
+
+def advised(order: Order, step: Callable[..., torch.Tensor]) -> tuple[Report, PretendedGpu]:
+    with pretended_gpu(order) as gpu, dispatch.backend("torch"):
+        settings = {"batch_size": 4, "workers": [0, 1], "budget": 2, "device": "cuda:0", "progress": False}
+        return recommend(Filter, CHAIN, DATA * 10, train_step=step, **settings), gpu
+
+
+@pytest.mark.parametrize("order", ["late", "side streams early"])
+def test_the_advisor_measures_on_it(order):
+    report, gpu = advised(order, step)
+    assert report.host.device == "cuda:0" and report.best is not None
+    assert {"worker", "device", "model", "transfer"} <= {stage.where for stage in report.stages}
+    assert report.signals.step_waits == () and not work_left(gpu)
+
+
+def work_left(gpu: PretendedGpu) -> int:
+    return sum(len(stream.queue) for stream in gpu.streams)
+
+
 # What must be seen
 
 
@@ -125,6 +165,22 @@ def test_a_hidden_synchronisation_is_counted(monkeypatch):
     )
     _, gpu = on_gpu("late", Plan(cut=0, num_workers=0, pin_memory=False))
     assert "_local_scalar_dense" in gpu.waits
+
+
+def test_a_step_that_waits_is_seen_by_the_advisor():
+    def waiting(model: Filter, batch: typing.Any, optimizer: object) -> torch.Tensor:
+        loss = step(model, batch, optimizer)
+        loss.item()
+        return loss
+
+    report, _ = advised("late", waiting)
+    assert report.signals.step_waits == ("_local_scalar_dense",)
+
+
+def test_a_clock_that_does_not_wait_for_the_gpu(monkeypatch):
+    monkeypatch.setattr("audioaug.measure.clock.CudaClock.synchronize", lambda self: None)
+    _, gpu = advised("late", step)
+    assert work_left(gpu)
 
 
 def test_the_host_cannot_read_memory_of_the_device():
