@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 from audioaug import Chain, build_device
 from audioaug.advise.settings import demo_chain
 from audioaug.audio.bank import open_bank
-from audioaug.core import why_not_on_device
+from audioaug.core import REGISTRY, Container, why_not_on_device
 from audioaug.dsp import dispatch
 from audioaug.engine import device as device_build
 from audioaug.internals import DispatchMode
@@ -44,6 +44,23 @@ FREE = {"device", "_unsafe_view"}
 """Further operators that launch nothing."""
 GATHERS = {"gather", "index_select", "index", "take"}
 
+FILTERED, FRAMED, RESAMPLED = 3.0, 17.0, 8.0
+"""Least bytes of these, over reading and writing a batch once: FFTs of a library, and kernels for what lies between.
+
+Filtered: FFT, response, and back, 1 each. In frames, of which four overlap: cut 2.5, FFT, response and back 4 each,
+added up 2.5. Resampled, up to 2.75 samples for one: cut and FFT 1 each, band limit 1.5, back to twice the rate 2, read
+2.5.
+"""
+ROOM = 4.0
+"""How much longer than a clip it is with the decay of a simulated room."""
+FLOORS = {
+    **dict.fromkeys(("LowPassFilter", "HighPassFilter", "BandPassFilter", "BandStopFilter"), FILTERED),
+    **dict.fromkeys(("LowShelfFilter", "HighShelfFilter", "PeakingFilter", "SevenBandParametricEQ"), FILTERED),
+    **{"ApplyImpulseResponse": FILTERED, "RoomSimulator": ROOM * FILTERED, "AddColorNoise": 1.0 + FILTERED},
+    **{"AirAbsorption": FRAMED, "TimeStretch": FRAMED, "Resample": RESAMPLED, "PitchShift": FRAMED + RESAMPLED},
+}
+"""By op; what is not listed reads and writes the batch once."""
+
 RECORD = Path(__file__).resolve().parents[1] / "datasets/profiles/gpu_counts.json"
 
 
@@ -51,12 +68,12 @@ RECORD = Path(__file__).resolve().parents[1] / "datasets/profiles/gpu_counts.jso
 class Counts:
     """What one batch costs: launches, bytes that they read and write, and the plans of its FFTs.
 
-    ``floor``: bytes over reading and writing the batch once.
+    ``batches``: bytes over reading and writing the batch once.
     """
 
     launches: int
     bytes: int
-    floor: float
+    batches: float
     ffts: tuple[str, ...]
 
     @property
@@ -143,8 +160,15 @@ def counted(chain: Chain, shape: tuple[int, int, int]) -> tuple[Counts, dict[str
         watch.clear()
         with watch:
             module.augment(x_BCT, prepared)
-    floor = watch.bytes / (2 * 4 * np.prod(shape))
-    return Counts(watch.launches, watch.bytes, round(float(floor), 1), tuple(sorted(watch.ffts))), watch.names
+    batches = watch.bytes / (2 * 4 * np.prod(shape))
+    return Counts(watch.launches, watch.bytes, round(float(batches), 1), tuple(sorted(watch.ffts))), watch.names
+
+
+def over_the_floor(name: str, counts: Counts) -> float | None:
+    """Return the bytes over the least; ``None`` for chains and containers."""
+    if name.endswith(" chain") or issubclass(REGISTRY[name], Container):
+        return None
+    return counts.batches / FLOORS.get(name, 1.0)
 
 
 def plans(chain: Chain, batches: int, ragged: bool, batch: int = BATCH, samples: int = int(SECONDS * RATE)) -> set[str]:
@@ -183,11 +207,13 @@ def main(only: str, kernels: bool, batches: int, json_: str | None) -> None:
     """Count and print."""
     names = tuple(part.strip() for part in only.split(",") if part.strip())
     found: dict[str, Any] = {}
-    table = Table("", "launches", "MB", "x floor", "FFT plans", "predicted us a clip (H100)", box=None)
+    table = Table("", "launches", "MB", "x batch", "x floor", "FFT plans", "predicted us a clip (H100)", box=None)
     for name, chain in chosen(names).items():
         counts, launched = counted(chain, shape_of(name))
         found[name] = asdict(counts)
-        row = counts.launches, f"{counts.bytes / 1e6:.0f}", counts.floor, len(counts.ffts)
+        over = over_the_floor(name, counts)
+        times = counts.batches, "" if over is None else f"{over:.1f}"
+        row = counts.launches, f"{counts.bytes / 1e6:.0f}", *times, len(counts.ffts)
         table.add_row(name, *map(str, row), f"{counts.microseconds_a_clip:.2f}")
         if kernels:
             most = sorted(launched.items(), key=lambda item: -item[1])

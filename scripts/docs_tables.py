@@ -215,13 +215,16 @@ def gpu_counts() -> str:
     rows = []
     for name, values in found.items():
         counts = count_gpu_work.Counts(**values)
-        times = f"{counts.floor:.1f}", str(len(counts.ffts)), f"{counts.microseconds_a_clip:.2f}"
-        rows.append([name, str(counts.launches), f"{counts.bytes / 1e6:.0f}", *times])
+        over = count_gpu_work.over_the_floor(name, counts)
+        times = f"{counts.batches:.1f}", "" if over is None else f"{over:.1f}"
+        rest = str(len(counts.ffts)), f"{counts.microseconds_a_clip:.2f}"
+        rows.append([name, str(counts.launches), f"{counts.bytes / 1e6:.0f}", *times, *rest])
     header = (
         "",
         "kernel launches",
         "MB moved",
         "over reading and writing the batch once",
+        "over the op's floor",
         "FFT plans",
         "predicted us a clip",
     )

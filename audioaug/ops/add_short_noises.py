@@ -1,6 +1,6 @@
 """AddShortNoises: several random recordings, or bursts of them, with pauses between, mixed in at random levels.
 
-Shapes: B examples, C channels (1), T samples, F files, S sounds of all examples together, N samples of a sound.
+Shapes: B examples, C channels (1), T samples, F files, S sounds of all examples together.
 """
 
 import random
@@ -30,8 +30,8 @@ from audioaug.core import (
     OptionalType,
     Params,
 )
-from audioaug.dsp.levels import db_to_ratio, rms, rms_without_silence
-from audioaug.dsp.windows import windows
+from audioaug.dsp.levels import db_to_ratio, rms
+from audioaug.dsp.sounds import Sounds, with_sounds
 from audioaug.errors import ChainError
 
 SOUND_STEP = 8
@@ -39,6 +39,9 @@ SOUND_STEP = 8
 
 SAMPLE_STEP = 2048
 """Likewise the number of samples of the longest one."""
+
+OF_SOUNDS = ("row", "first", "begin", "count", "place", "played", "left", "fade_in", "fade_out")
+"""Arguments of ``Sounds`` that are a number for each."""
 
 
 class Sound(NamedTuple):
@@ -119,7 +122,7 @@ class AddShortNoises(Op):
     capabilities = Capabilities(multichannel=False, needs_length=True)
     param_types = {
         "schedule_key": HOST_ONLY,
-        **dict.fromkeys(("row", "begin", "count", "played", "left", "fade_in", "fade_out", "place"), INTS),
+        **dict.fromkeys(OF_SOUNDS, INTS),
         "level_db": FLOATS,
         "longest": STATIC,
         "shard": OptionalType(FLOATS),
@@ -163,7 +166,9 @@ class AddShortNoises(Op):
         excerpts = where.excerpts(sounds.pop("file"), sounds["played"], sounds["count"])
         sounds["place"] = excerpts.pop("place")
         padded = {name: np.pad(values_S, (0, silent)) for name, values_S in sounds.items()}
-        return {"schedule_key": draw["schedule_key"], **padded, **excerpts, "longest": longest}
+        padded["row"][len(sounds["row"]) :] = len(batch.lengths) - 1
+        first_B = np.searchsorted(padded["row"], np.arange(len(batch.lengths) + 1))
+        return {"schedule_key": draw["schedule_key"], **padded, "first": first_B, **excerpts, "longest": longest}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         paths = as_paths(self.sounds_path)
@@ -173,45 +178,14 @@ class AddShortNoises(Op):
         return {"sounds": [{"file_path": files[sound.pop("file")], **sound} for sound in named]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        time_N, count_S1 = torch.arange(params["longest"], device=x_BCT.device), params["count"][:, None]
-        inside_SN = time_N < count_S1
-        within_SN = torch.minimum(time_N, (count_S1 - 1).clamp(min=0))
-        fade_SN = torch.where(inside_SN, _fades(within_SN, params), 0.0)
-        bank = bank_of(params, as_paths(self.sounds_path), batch.sample_rate)
-        noise_SN = windows(bank.on(x_BCT.device, len(time_N)), params["place"], len(time_N)) * fade_SN
-        x_P = x_BCT.reshape(-1)  # all examples one after the other
-        place_SN = (params["row"] * x_BCT.shape[-1] + params["begin"])[:, None] + within_SN
-        rms_S1 = self._rms(noise_SN, params, batch)[:, None]
-        level_S1 = self._level(x_BCT, place_SN, inside_SN, params, batch)[:, None]
-        heard_SN = inside_SN & (rms_S1 > 0)
-        noise_SN = torch.where(heard_SN, noise_SN / rms_S1.masked_fill(rms_S1 == 0, 1.0) * level_S1, 0.0)
-        if gain_db := self.signal_gain_db_during_noise or self.signal_gain_in_db_during_noise:
-            fade_SN = torch.where(heard_SN, fade_SN, 0.0)
-            fade_P = torch.zeros_like(x_P).scatter_reduce(0, place_SN.flatten(), fade_SN.flatten(), "amax")
-            x_P = x_P * db_to_ratio(fade_P * gain_db)
-        return x_P.index_add(0, place_SN.flatten(), noise_SN.flatten()).view_as(x_BCT)
-
-    def _rms(self, noise_SN: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        """Return the level of the sounds as they are."""
-        if self.include_silence_in_noise_rms_estimation:
-            return rms(noise_SN, params["count"])
-        return rms_without_silence(noise_SN, params["count"], max(1, int(0.025 * batch.sample_rate)))
-
-    def _level(
-        self,
-        x_BCT: torch.Tensor,
-        place_SN: torch.Tensor,
-        inside_SN: torch.Tensor,
-        params: Params,
-        batch: DeviceBatchInfo,
-    ) -> torch.Tensor:
-        """Return the level that the sounds are to have, which fall on these places."""
-        ratio_S = db_to_ratio(params["level_db"])
-        if self.noise_rms == "relative":
-            return ratio_S * rms(torch.where(inside_SN, x_BCT.reshape(-1)[place_SN], 0.0), params["count"])
+        ratio_S, longest = db_to_ratio(params["level_db"]), params["longest"]
         if self.noise_rms == "relative_to_whole_input":
-            return ratio_S * rms(x_BCT[:, 0], batch.lengths_B)[params["row"]]
-        return ratio_S
+            ratio_S = ratio_S * rms(x_BCT[:, 0], batch.lengths_B)[params["row"]]
+        bank = bank_of(params, as_paths(self.sounds_path), batch.sample_rate).on(x_BCT.device, longest)
+        sounds = Sounds(**{name: params[name] for name in OF_SOUNDS}, longest=longest)
+        window = None if self.include_silence_in_noise_rms_estimation else max(1, int(0.025 * batch.sample_rate))
+        gain_db = self.signal_gain_db_during_noise or self.signal_gain_in_db_during_noise or 0.0
+        return with_sounds(x_BCT, bank, sounds, ratio_S, self.noise_rms == "relative", window, gain_db)
 
     def _heard(self, keys: NDArray[np.float64], batch: BatchInfo) -> dict[str, NDArray[Any]]:
         """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""
@@ -280,15 +254,3 @@ class AddShortNoises(Op):
         if arguments["signal_gain_in_db_during_noise"] is not None or not arguments["signal_gain_db_during_noise"]:
             arguments["signal_gain_db_during_noise"] = None
         return arguments
-
-
-def _fades(within_SN: torch.Tensor, params: Params) -> torch.Tensor:
-    """Return the gain at each sample, from the sound's own start and end, also where these lie outside the clip."""
-    gains = []
-    for sides_SN, fade in (
-        (params["played"][:, None] + within_SN, "fade_in"),
-        (params["left"][:, None] - within_SN, "fade_out"),
-    ):
-        length_S1 = params[fade][:, None]
-        gains.append(torch.where(sides_SN < length_S1, sides_SN / (length_S1 - 1).clamp(min=1), 1.0))
-    return torch.minimum(*gains)

@@ -1,9 +1,8 @@
 """GainTransition: a fade from one random gain to another.
 
-Shapes: B examples, C channels, T samples; R rows, a channel of an example each.
+Shapes: B examples, C channels, T samples.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,15 +23,10 @@ from audioaug.core import (
     Params,
     Uniform,
 )
-from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.levels import db_to_ratio
-from audioaug.dsp.loops import Floats, Integers, loop, run_rows
+from audioaug.dsp.levels import change_gain
 from audioaug.errors import ChainError
 
 SHORTEST_FADE = 3
-
-BLOCK = 64
-"""A loop finds the gains of this many samples as those of the first, times one power each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,66 +86,4 @@ class GainTransition(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         start_db_B, end_db_B, steps_B = params["start_gain_db"], params["end_gain_db"], params["fade_time_samples"] - 1
-        return _change_gain(x_BCT, start_db_B, end_db_B, steps_B, params["t0"], batch.out(x_BCT))
-
-
-@primitive
-def _change_gain(
-    x_BCT: torch.Tensor,
-    start_db_B: torch.Tensor,
-    end_db_B: torch.Tensor,
-    steps_B: torch.Tensor,
-    begin_B: torch.Tensor,
-    out: torch.Tensor | None,
-) -> torch.Tensor:
-    """Change the gain in ``steps`` from sample ``begin`` on; a loop writes into ``out``."""
-    into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32) - begin_B[:, None].int()
-    share_BT = (into_BT / steps_B[:, None]).clamp(0.0, 1.0)
-    return x_BCT * db_to_ratio(torch.lerp(start_db_B[:, None], end_db_B[:, None], share_BT))[:, None]
-
-
-@_change_gain.loop()
-def _change_gain_by_loop(
-    x_BCT: torch.Tensor,
-    start_db_B: torch.Tensor,
-    end_db_B: torch.Tensor,
-    steps_B: torch.Tensor,
-    begin_B: torch.Tensor,
-    out: torch.Tensor | None,
-) -> torch.Tensor:
-    return run_rows(_change_gain_rows, x_BCT, start_db_B, end_db_B, steps_B, begin_B, out=out)
-
-
-@loop
-def _change_gain_rows(
-    x_RT: Floats,
-    start_db_B: Floats,
-    end_db_B: Floats,
-    steps_B: Integers,
-    begin_B: Integers,
-    channels: int,
-    y_RT: Floats,
-    first: int,
-    last: int,
-) -> None:
-    """Change the gain of rows, ``channels`` of them an example. The result may be where x is."""
-    power_K = np.empty(BLOCK)
-    for row in range(first, last):
-        b, x_T, y_T = row // channels, x_RT[row], y_RT[row]
-        start, end = start_db_B[b] * (math.log(10) / 20), end_db_B[b] * (math.log(10) / 20)
-        slope, samples = (end - start) / steps_B[b], len(x_T)
-        begin, end_t = min(max(begin_B[b], 0), samples), min(max(begin_B[b] + steps_B[b], 0), samples)
-        _amplify(x_T[:begin], np.float32(math.exp(start)), y_T[:begin])
-        for k in range(BLOCK):
-            power_K[k] = math.exp(slope * k)
-        for t in range(begin, end_t, BLOCK):
-            gain = math.exp(start + slope * (t - begin_B[b]))
-            for k in range(min(BLOCK, end_t - t)):
-                y_T[t + k] = x_T[t + k] * np.float32(gain * power_K[k])
-        _amplify(x_T[end_t:], np.float32(math.exp(end)), y_T[end_t:])
-
-
-@loop
-def _amplify(x_T: Floats, gain: np.float32, y_T: Floats) -> None:
-    for t in range(len(x_T)):
-        y_T[t] = gain * x_T[t]
+        return change_gain(x_BCT, start_db_B, end_db_B, steps_B, params["t0"], batch.out(x_BCT))

@@ -27,6 +27,7 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
+from audioaug.dsp.windows import silence_past_ends
 
 LENGTH_STEP = 1024
 """Results are computed for a multiple of this many samples, so that shapes repeat."""
@@ -83,8 +84,7 @@ class Resample(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         y_BCT = resample(x_BCT, params["ratio"], params["samples_out"], batch.lengths_B, params["reach"])
-        sounding_BT = torch.arange(y_BCT.shape[-1], device=y_BCT.device) < params["sounding"][:, None]
-        return torch.where(sounding_BT[:, None], y_BCT, 0.0)
+        return silence_past_ends(y_BCT, params["sounding"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         sounding = length * params["target_sample_rate"] / sample_rate

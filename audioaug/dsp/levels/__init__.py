@@ -1,6 +1,6 @@
-"""Levels: peaks, order statistics and decibels of rows.
+"""Levels: gains, peaks, order statistics and decibels of rows.
 
-Shapes: R rows, N values, B examples, C channels, T samples, D digits.
+Shapes: R rows, N values, B examples, C channels, T samples, D digits, K samples of a block.
 """
 
 import math
@@ -15,6 +15,9 @@ from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_as_written,
 
 NORM_BLOCK = 1024
 
+GAIN_BLOCK = 64
+"""A loop finds the gains of this many samples as those of the first, times one power each."""
+
 RANGES = 8
 """Of ranks, in a row: the bounds of those that are asked for are bounds of these."""
 
@@ -25,6 +28,91 @@ RANKED = ("rank", "fraction", "lowest", "highest")
 def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
     """Return the amplitude ratio of a level difference."""
     return torch.exp(decibels * (math.log(10.0) / 20.0))
+
+
+@primitive
+def change_gain(
+    x_BCT: torch.Tensor,
+    start_db_B: torch.Tensor,
+    end_db_B: torch.Tensor,
+    steps_B: torch.Tensor,
+    begin_B: torch.Tensor,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return examples with a first gain, which becomes a second one evenly in dB.
+
+    Args:
+        x_BCT: the examples.
+        start_db_B: the gain up to sample ``begin``.
+        end_db_B: the gain from ``steps`` samples later on.
+        steps_B: above 0.
+        begin_B: may lie outside the example.
+        out: where a loop or kernel writes the result, if it is contiguous; it may be where x is.
+    """
+    into_BT = torch.arange(x_BCT.shape[-1], device=x_BCT.device, dtype=torch.int32) - begin_B[:, None].int()
+    share_BT = (into_BT / steps_B[:, None]).clamp(0.0, 1.0)
+    return x_BCT * db_to_ratio(torch.lerp(start_db_B[:, None], end_db_B[:, None], share_BT))[:, None]
+
+
+@change_gain.loop()
+def _change_gain_by_loop(
+    x_BCT: torch.Tensor,
+    start_db_B: torch.Tensor,
+    end_db_B: torch.Tensor,
+    steps_B: torch.Tensor,
+    begin_B: torch.Tensor,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    return run_rows(_change_gain_rows, x_BCT, start_db_B, end_db_B, steps_B, begin_B, out=out)
+
+
+@change_gain.kernel()
+def _change_gain_by_kernel(
+    x_BCT: torch.Tensor,
+    start_db_B: torch.Tensor,
+    end_db_B: torch.Tensor,
+    steps_B: torch.Tensor,
+    begin_B: torch.Tensor,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.change_gain(x_BCT, start_db_B, end_db_B, steps_B, begin_B, out)
+
+
+@loop
+def _change_gain_rows(
+    x_RT: Floats,
+    start_db_B: Floats,
+    end_db_B: Floats,
+    steps_B: Integers,
+    begin_B: Integers,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Change the gain of rows, ``channels`` of them an example. The result may be where x is."""
+    power_K = np.empty(GAIN_BLOCK)
+    for row in range(first, last):
+        b, x_T, y_T = row // channels, x_RT[row], y_RT[row]
+        start, end = start_db_B[b] * (math.log(10) / 20), end_db_B[b] * (math.log(10) / 20)
+        slope, samples = (end - start) / steps_B[b], len(x_T)
+        begin, end_t = min(max(begin_B[b], 0), samples), min(max(begin_B[b] + steps_B[b], 0), samples)
+        _amplify(x_T[:begin], np.float32(math.exp(start)), y_T[:begin])
+        for k in range(GAIN_BLOCK):
+            power_K[k] = math.exp(slope * k)
+        for t in range(begin, end_t, GAIN_BLOCK):
+            gain = math.exp(start + slope * (t - begin_B[b]))
+            for k in range(min(GAIN_BLOCK, end_t - t)):
+                y_T[t + k] = x_T[t + k] * np.float32(gain * power_K[k])
+        _amplify(x_T[end_t:], np.float32(math.exp(end)), y_T[end_t:])
+
+
+@loop
+def _amplify(x_T: Floats, gain: np.float32, y_T: Floats) -> None:
+    for t in range(len(x_T)):
+        y_T[t] = gain * x_T[t]
 
 
 @primitive
@@ -204,6 +292,15 @@ def _at_rank_by_loop(
     found_R = torch.empty_like(fraction_R)
     run(_find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
     return found_R
+
+
+@at_rank.kernel()
+def _at_rank_by_kernel(
+    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.at_rank(x_RN, rank_R, fraction_R)
 
 
 @loop

@@ -1,17 +1,22 @@
-"""Kernels that reduce rows to one number each.
+"""Kernels that reduce rows to one number each, or change their gain.
 
-Shapes: R rows, N values; the grid is rows.
+Shapes: R rows, N values, B examples, C channels, T samples.
 """
+
+import math
 
 import torch
 import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import kernel
+from audioaug.dsp.jit import grid_of, kernel
 
 BLOCK = 1024
 """Values that a program takes together."""
+
+SORTED = 4096
+"""Values that are counted by their digits together."""
 
 
 def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
@@ -27,6 +32,94 @@ def peak(x_RN: torch.Tensor) -> torch.Tensor:
     y_R = x_RN.new_empty(x_RN.shape[:-1])
     dispatch.launch(_peak, (y_R.numel(),), y_R, x_RN.contiguous(), x_RN.shape[-1], BLOCK=BLOCK)
     return y_R
+
+
+def change_gain(
+    x_BCT: torch.Tensor,
+    start_db_B: torch.Tensor,
+    end_db_B: torch.Tensor,
+    steps_B: torch.Tensor,
+    begin_B: torch.Tensor,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return what ``levels.change_gain`` does."""
+    if out is None or not out.is_contiguous():
+        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    gains = x_BCT.contiguous(), start_db_B.contiguous(), end_db_B.contiguous()
+    numbers = steps_B.contiguous(), begin_B.contiguous(), *x_BCT.shape[1:], math.log(10) / 20
+    dispatch.launch(_change_gain, grid_of(out, BLOCK), out, *gains, *numbers, BLOCK=BLOCK)
+    return out
+
+
+def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) -> torch.Tensor:
+    """Return what ``levels.at_rank`` does."""
+    y_R = x_RN.new_empty(len(x_RN))
+    numbers = x_RN.contiguous(), rank_R.contiguous(), fraction_R.contiguous(), x_RN.shape[1]
+    dispatch.launch(_at_rank, (len(x_RN),), y_R, *numbers, BLOCK=SORTED, num_warps=8)
+    return y_R
+
+
+@kernel
+def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    row_ptr, rank = x_ptr + row * count, tl.load(rank_ptr + row).to(tl.int32)
+    # Digit after digit, from the highest: how many numbers that begin as the one at the rank go on with each digit.
+    known, equal = tl.full([1], 0, tl.uint32), tl.full([1], 0, tl.int32)
+    digits = tl.arange(0, 256)
+    for digit in tl.static_range(4):
+        found, begin = tl.full([256], 0, tl.int32), 0
+        while begin < count:
+            place = begin + tl.arange(0, BLOCK)
+            value, own = _ordered(row_ptr, place, count), place < count
+            if digit > 0:
+                own = own & ((value >> (32 - 8 * digit)) == known)
+            found += tl.histogram(((value >> (24 - 8 * digit)) & 255).to(tl.int32), 256, mask=own)
+            begin += BLOCK
+        lower = tl.associative_scan(found, 0, _added) <= rank
+        here = tl.reduce(lower.to(tl.int32), 0, _added)
+        rank -= tl.reduce(tl.where(lower, found, 0), 0, _added)
+        equal = tl.reduce(tl.where(digits == here, found, 0), 0, _added)
+        known = known * 256 + here.to(tl.uint32)
+    above, begin = tl.full([BLOCK], 0xFFFFFFFF, tl.uint32), 0
+    while begin < count:
+        value = _ordered(row_ptr, begin + tl.arange(0, BLOCK), count)
+        above = tl.where((value > known) & (value < above), value, above)
+        begin += BLOCK
+    higher = tl.reduce(above, 0, _smaller)
+    fraction, low = tl.load(fraction_ptr + row), _number(known)
+    is_low = (fraction <= 0) | (rank + 1 < equal) | (higher == 0xFFFFFFFF)
+    high = tl.where(is_low, low, _number(higher))
+    tl.store(y_ptr + row + tl.arange(0, 1), low + (high - low) * fraction)
+
+
+@triton.jit
+def _ordered(row_ptr, place, count):
+    """Return bits of which, as whole numbers, the order is that of the values; those past the end are highest."""
+    bits = tl.load(row_ptr + place, mask=place < count, other=0.0).to(tl.uint32, bitcast=True)
+    ordered = bits ^ tl.where((bits >> 31) != 0, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
+    return tl.where(place < count, ordered, 0xFFFFFFFF).to(tl.uint32)
+
+
+@triton.jit
+def _number(ordered):
+    bits = ordered ^ tl.where((ordered >> 31) != 0, 0x80000000, 0xFFFFFFFF).to(tl.uint32)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _smaller(a, b):
+    return tl.minimum(a, b)
+
+
+@kernel
+def _change_gain(y_ptr, x_ptr, start_ptr, end_ptr, steps_ptr, begin_ptr, channels, samples, unit, BLOCK: tl.constexpr):
+    part = tl.program_id(0).to(tl.int64)
+    example, place = part // channels, tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    into = (place - tl.load(begin_ptr + example)).to(tl.float32) / tl.load(steps_ptr + example).to(tl.float32)
+    start, end = tl.load(start_ptr + example), tl.load(end_ptr + example)
+    decibels = start + (end - start) * tl.minimum(tl.maximum(into, 0.0), 1.0)
+    value = tl.load(x_ptr + part * samples + place, mask=place < samples, other=0.0)
+    tl.store(y_ptr + part * samples + place, value * tl.exp(decibels * unit), mask=place < samples)
 
 
 @kernel

@@ -22,8 +22,8 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import map_chunks, primitive
-from audioaug.dsp.fft import PLANNED, fast_length, irfft, rfft
-from audioaug.dsp.loops import Floats, Integers, loop, run_rows
+from audioaug.dsp.fft import PLANNED, fast_length, from_spectrum, has_mkl, irfft, mkl_plan, rfft, to_spectrum
+from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_of_sums, run_rows
 
 FloatArray = NDArray[np.float64]
 f32 = np.float32
@@ -55,8 +55,14 @@ based on an 'exponential of semicircle' kernel", 2019)."""
 
 TAP_DEGREE, SPECTRUM_DEGREE, NODES = 8, 7, 16
 
-BLOCK = 256
-"""Samples of the result that stay in the cache while a loop works on them."""
+TABLE_BITS = 10
+"""A loop looks weights up at this many bits of a time and interpolates between two of them: off by 2e-7."""
+
+SHORTEST_BLOCK = 4096
+"""Samples of a block that stays in a CPU's cache at twice the rate."""
+
+END = 1.4
+"""The band limit is 1, or 0, to rounding where z is this far from 0."""
 
 
 def fixed_ratio(old_rate: FloatArray, new_rate: FloatArray) -> NDArray[np.int64]:
@@ -93,12 +99,7 @@ def resample(
             above the new one.
     """
     step_R = (2.0**FRACTION_BITS / ratio_R).round().long() if ratio_R.is_floating_point() else ratio_R
-    channels, samples = x_RCT.shape[1:]
-
-    def resampled(some: slice) -> torch.Tensor:
-        return _resampled(x_RCT[some], step_R[some], samples_out, lengths_R[some], reach, band_limit)
-
-    return map_chunks(resampled, x_RCT, channels * max(samples + reach, samples_out))
+    return _resampled(x_RCT, step_R, samples_out, lengths_R, reach, band_limit)
 
 
 @primitive
@@ -111,10 +112,15 @@ def _resampled(
     band_limit: bool,
 ) -> torch.Tensor:
     """Resample rows; ``step`` is the input time between samples, in 2**-36 of one."""
-    inside_R1T = torch.arange(x_RCT.shape[-1], device=x_RCT.device) < lengths_R[:, None, None]
-    clips = torch.where(inside_R1T, x_RCT, 0.0)
-    fine = _at_twice_the_rate(clips, functools.partial(_gain_RF, step_R, band_limit), reach)
-    return _interpolate(fine, clips, step_R, samples_out, lengths_R)
+    channels, samples = x_RCT.shape[1:]
+
+    def resampled(some: slice) -> torch.Tensor:
+        inside_R1T = torch.arange(samples, device=x_RCT.device) < lengths_R[some, None, None]
+        clips = torch.where(inside_R1T, x_RCT[some], 0.0)
+        fine = _at_twice_the_rate(clips, functools.partial(_gain_RF, step_R[some], band_limit), reach)
+        return _interpolate(fine, clips, step_R[some], samples_out, lengths_R[some])
+
+    return map_chunks(resampled, x_RCT, channels * max(samples + reach, samples_out))
 
 
 @_resampled.kernel()
@@ -251,8 +257,16 @@ def _read_between(fine_RCN: torch.Tensor, time_RK: torch.Tensor) -> torch.Tensor
 def _interpolate_by_loop(
     fine_RCN: torch.Tensor, x_RCT: torch.Tensor, step_R: torch.Tensor, samples_out: int, lengths_R: torch.Tensor
 ) -> torch.Tensor:
-    numbers = x_RCT.flatten(0, 1), step_R, lengths_R, torch.tensor(_taps_as_polynomials())
+    numbers = x_RCT.flatten(0, 1), step_R, lengths_R, _table_of_taps()
     return run_rows(_interpolate_rows, fine_RCN, *numbers, samples_out=samples_out)
+
+
+@functools.lru_cache(maxsize=1)
+def _table_of_taps() -> torch.Tensor:
+    """Return the taps' weights at S times between two samples, and what they grow by up to the next, (S, 2 TAPS)."""
+    off_S = np.linspace(-0.5, 0.5, 2**TABLE_BITS + 1)
+    weight_SP = np.stack([_weight(place, off_S) for place in range(-BEFORE, TAPS - BEFORE)], axis=1)
+    return torch.from_numpy(np.concatenate([weight_SP[:-1], np.diff(weight_SP, axis=0)], axis=1)).float()
 
 
 @loop
@@ -261,54 +275,135 @@ def _interpolate_rows(
     x_RT: Floats,
     step_B: Integers,
     length_B: Integers,
-    factors_PD: Floats,
+    table_SP: Floats,
     channels: int,
     y_RK: Floats,
     first: int,
     last: int,
 ) -> None:
-    """Read rows, ``channels`` of them an example; after a clip's end the result is silent.
-
-    ``factors_PD``: of each pair of taps the factors of its weight, by the powers of the distance from the middle
-    between two samples.
-    """
-    fine, wanted = fine_RN.shape[1], y_RK.shape[1]
+    """Read rows, ``channels`` of them an example; after a clip's end the result is silent."""
+    fine = fine_RN.shape[1]
     ringed = np.empty(fine + TAPS, dtype=f32)
     for row in range(first, last):
-        step, length = step_B[row // channels], length_B[row // channels]
-        heard = min(wanted, ((length << FRACTION_BITS) + step - 1) // step)
-        y_K = y_RK[row]
+        step, y_K = step_B[row // channels], y_RK[row]
+        heard = min(len(y_K), ((length_B[row // channels] << FRACTION_BITS) + step - 1) // step)
         if step == 1 << FRACTION_BITS:
-            for k in range(heard):
-                y_K[k] = x_RT[row, k]
+            y_K[:heard] = x_RT[row, :heard]
         else:
             ringed[:BEFORE] = fine_RN[row, fine - BEFORE :]
-            for place in range(fine):
-                ringed[BEFORE + place] = fine_RN[row, place]
+            ringed[BEFORE : BEFORE + fine] = fine_RN[row]
             ringed[BEFORE + fine :] = fine_RN[row, : TAPS - BEFORE]
-            for begin in range(0, heard, BLOCK):
-                _interpolate_block(ringed, fine, begin, step, factors_PD, y_K[begin : min(begin + BLOCK, heard)])
+            _read_at_steps(ringed, 0, step, table_SP, y_K[:heard])
         y_K[heard:] = 0.0
 
 
+@loop_of_sums
+def _read_at_steps(fine_N: Floats, time: int, step: int, table_SP: Floats, y_K: Floats) -> None:
+    """Read a signal of twice the rate, whose first sample is ``BEFORE`` samples before time 0."""
+    half = FRACTION_BITS - 1
+    shift = half - TABLE_BITS
+    for k in range(len(y_K)):
+        place, left = time >> half, time & ((1 << half) - 1)
+        some, entry = fine_N[place : place + TAPS], table_SP[left >> shift]
+        share, total = f32(left & ((1 << shift) - 1)) * f32(2.0**-shift), f32(0.0)
+        for tap in range(TAPS):
+            total += some[tap] * (entry[tap] + share * entry[TAPS + tap])
+        y_K[k] = total
+        time += step
+
+
+@_resampled.loop(when=has_mkl)
+def _resample_by_loop(
+    x_RCT: torch.Tensor,
+    step_R: torch.Tensor,
+    samples_out: int,
+    lengths_R: torch.Tensor,
+    reach: int,
+    band_limit: bool,
+) -> torch.Tensor:
+    """Do each row in blocks that stay in the cache, of a length that its own ratio, and not the lowest, asks for."""
+    lower_R = (step_R.double() * 2.0**-FRACTION_BITS).clamp(min=1.0) if band_limit else torch.ones(len(step_R))
+    reach_R = RINGING * 2 ** lower_R.log2().ceil().long()
+    n_R = (BLOCK_REACHES * reach_R).clamp(min=SHORTEST_BLOCK)
+    plans_2R = torch.tensor([[mkl_plan(times * n) for n in n_R.tolist()] for times in (1, 2)])
+    band = (lower_R, CENTRE if band_limit else WIDE_CENTRE)
+    constants = torch.tensor(_undoing_the_kernel()), _table_of_taps()
+    return run_rows(
+        _resample_rows, x_RCT, step_R, lengths_R, n_R, reach_R, *plans_2R, *band, *constants, samples_out=samples_out
+    )
+
+
 @loop
-def _interpolate_block(ringed: Floats, fine: int, begin: int, step: int, factors_PD: Floats, y_K: Floats) -> None:
-    count, half = len(y_K), FRACTION_BITS - 1
-    place_K, off_K = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=f32)
-    total_K = np.zeros(BLOCK, dtype=f32)
-    for k in range(count):
-        time = (begin + k) * step
-        place_K[k] = min(time >> half, fine - 1)
-        off_K[k] = f32(time & ((1 << half) - 1)) * f32(2.0**-half) - f32(0.5)
-    for tap in range(TAPS // 2):
-        c = factors_PD[tap]
-        c0, c1, c2, c3, c4, c5, c6, c7, c8 = c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8]
-        for k in range(count):
-            off = off_K[k]
-            square = off * off
-            even = (((c8 * square + c6) * square + c4) * square + c2) * square + c0
-            odd = (((c7 * square + c5) * square + c3) * square + c1) * off
-            earlier, later = ringed[place_K[k] + tap], ringed[place_K[k] + TAPS - 1 - tap]
-            total_K[k] += (even + odd) * earlier + (even - odd) * later
-    for k in range(count):
-        y_K[k] = total_K[k]
+def _resample_rows(
+    x_RT: Floats,
+    step_B: Integers,
+    length_B: Integers,
+    n_B: Integers,
+    reach_B: Integers,
+    plan_B: Integers,
+    fine_plan_B: Integers,
+    lower_B: Doubles,
+    centre: float,
+    undoing_D: Floats,
+    table_SP: Floats,
+    channels: int,
+    y_RK: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Resample rows, ``channels`` of them an example; after a clip's end the result is silent."""
+    most = n_B.max()
+    block_F, gain_F = np.empty(most + 1, dtype=np.complex64), np.empty(most // 2 + 1, dtype=f32)
+    some = block_F.view(f32)
+    for row in range(first, last):
+        example = row // channels
+        step, n, reach = step_B[example], n_B[example], reach_B[example]
+        x_T, y_K, inside = x_RT[row, : length_B[example]], y_RK[row], n - 2 * reach
+        heard = min(len(y_K), ((len(x_T) << FRACTION_BITS) + step - 1) // step)
+        y_K[heard:] = 0.0
+        if step == 1 << FRACTION_BITS:
+            y_K[:heard] = x_T[:heard]
+            continue
+        _find_gain(n, lower_B[example], centre, undoing_D, gain_F)
+        begin = 0
+        for start in range(0, len(x_T), inside):
+            end = min(heard, (((start + inside) << FRACTION_BITS) + step - 1) // step)
+            _read(x_T, start - reach, some[:n])
+            wrong = to_spectrum(plan_B[example], some.ctypes.data)
+            for f in range(n // 2 + 1):
+                block_F[f] *= gain_F[f]
+            block_F[n // 2 + 1 : n + 1] = 0.0
+            if wrong or from_spectrum(fine_plan_B[example], some.ctypes.data):
+                raise RuntimeError("MKL refuses an FFT.")
+            time = begin * step - ((start - reach) << FRACTION_BITS)
+            _read_at_steps(some, time - (BEFORE << (FRACTION_BITS - 1)), step, table_SP, y_K[begin:end])
+            begin = end
+
+
+@loop
+def _read(x_T: Floats, start: int, y_N: Floats) -> None:
+    """Read a block; around the row is silence."""
+    begin = min(max(-start, 0), len(y_N))
+    end = max(min(len(x_T) - start, len(y_N)), begin)
+    y_N[:begin] = 0.0
+    for place in range(begin, end):
+        y_N[place] = x_T[start + place]
+    y_N[end:] = 0.0
+
+
+@loop
+def _find_gain(n: int, lower: float, centre: float, undoing_D: Floats, gain_F: Floats) -> None:
+    """Write the band limit over the kernel's spectrum, at the frequencies of an FFT of n samples, over n."""
+    bins, unit = n // 2 + 1, lower * 2 / n
+    first = max(0, int((centre - END * (1 - centre)) / unit))
+    last = min(bins, int((centre + END * (1 - centre)) / unit) + 1)
+    for f in range(last):
+        square = f32(f * 2 / n) * f32(f * 2 / n)
+        value = undoing_D[SPECTRUM_DEGREE]
+        for power in range(SPECTRUM_DEGREE - 1, -1, -1):
+            value = value * square + undoing_D[power]
+        gain_F[f] = value * f32(1 / n)
+    for f in range(first, last):
+        z = (f * unit - centre) / (1 - centre)
+        gain_F[f] *= f32(0.5 * math.erfc(z * (SLOPE + BEND * z * z)))
+    gain_F[last:bins] = 0.0

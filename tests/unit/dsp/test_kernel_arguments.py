@@ -1,15 +1,19 @@
 """Kernels against their torch definitions over arguments that ops seldom have: odd sizes, ends, overlaps, extremes."""
 
+import numpy as np
 import pytest
 import torch
 
 from audioaug.dsp import dispatch, fft, stretch
+from audioaug.dsp.aliasing import alias
 from audioaug.dsp.biquads import NUMBERS, OWN_NUMBERS, cascade
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
+from audioaug.dsp.levels import at_rank, change_gain, ranked
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
+from audioaug.dsp.sounds import Sounds, with_sounds
 from audioaug.dsp.splices import MOST_SPLICES, splice
 from audioaug.dsp.stft import added_up, masked_spectrum, spectra_at
 from audioaug.dsp.windows import join_segments, pad, rolled, silence_past_ends
@@ -47,6 +51,63 @@ def test_rows_are_joined_rolled_padded_and_silenced(samples, interpreted):
         same(pad, x, samples - length, length, torch.tensor([2, 0, 5]), 9, mode)
     same(lambda: silence_past_ends(x.clone(), length - 1))
     assert {*interpreted} == {"_join", "_roll", "_pad", "_silence"}
+
+
+@pytest.mark.parametrize("samples", [1, 2, 777, 2500])
+def test_rows_are_read_at_fewer_places_and_back(samples, interpreted):
+    x, length = noise(4, 2, samples), torch.tensor([samples, max(1, samples // 2), 1, samples])
+    for left in ([1, 1, 1, 1], [2, 7, 1, samples], [samples, 1000, 3, 2 * samples]):
+        same(lambda left: silence_past_ends(alias(x, length, left, int(left.max()), None), length), torch.tensor(left))
+    assert {*interpreted} == {"_alias", "_silence"}
+
+
+def test_gains_change_before_within_and_after_a_row(interpreted):
+    x = noise(4, 2, 1500)
+    start, end = torch.tensor([-24.0, 6.0, 0.0, -3.0]), torch.tensor([6.0, -60.0, 0.0, 12.0])
+    steps, begin = torch.tensor([2, 1000, 90_000, 1]), torch.tensor([-1, 700, -40_000, 1500])
+    same(change_gain, x, start, end, steps, begin, None)
+    wanted = by_torch(lambda: change_gain(x, start, end, steps, begin, None))
+    assert change_gain(x, start, end, steps, begin, x) is x and (x - wanted).abs().max() < 1e-5
+    assert {*interpreted} == {"_change_gain"}
+
+
+@pytest.mark.parametrize("count", [1, 5, 4096, 9000])
+def test_values_at_ranks_in_any_order(count, interpreted):
+    x = noise(5, count)
+    x[1] = x[1].round(decimals=1)  # many are equal
+    x[2, : count // 2] = torch.inf
+    x[3] = -x[3].abs()
+    x[4] = 0.0
+    for share in (0.0, 0.3, 0.99, 1.0):
+        numbers = ranked(np.full(5, share), np.array([count, count, max(1, count - count // 2), count, count]))
+        rank, fraction = torch.from_numpy(numbers["rank"]), torch.from_numpy(numbers["fraction"]).float()
+        same(at_rank, x, rank, fraction, numbers["lowest"], numbers["highest"])
+    assert {*interpreted} == {"_at_rank"}
+
+
+@pytest.mark.parametrize("gain_db", [0.0, -30.0, 6.0])
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_sounds_overlap_and_fade(is_relative, gain_db, interpreted):
+    x, memory = noise(3, 1, 3000), noise(9000)
+    memory[4000:5000] = 0.0
+    row = torch.tensor([0, 0, 0, 2, 2, 2, 2])
+    sounds = Sounds(
+        row=row,
+        first=torch.searchsorted(row, torch.arange(4)),
+        begin=torch.tensor([0, 10, 2999, 100, 150, 700, 0]),
+        count=torch.tensor([2500, 1200, 1, 800, 60, 1000, 0]),
+        place=torch.tensor([0, 700, 3, 900, 55, 4000, 0]),
+        played=torch.tensor([40, 0, 0, 0, 7, 0, 0]),
+        left=torch.tensor([2499, 1400, 0, 799, 59, 999, 0]),
+        fade_in=torch.tensor([100, 0, 1, 600, 30, 5, 0]),
+        fade_out=torch.tensor([1100, 300, 2, 700, 60, 0, 0]),
+        longest=2500,
+    )
+    level = torch.tensor([0.1, 1.0, 0.5, 2.0, 0.01, 0.3, 0.0])
+    same(with_sounds, x, memory, sounds, level, is_relative, None, gain_db, tolerance=2e-6)
+    assert interpreted == ["_find_gains", "_add"]
+    same(with_sounds, x, memory, sounds, level, is_relative, 100, gain_db)
+    assert len(interpreted) == 2 + (1 + is_relative)  # by operations, but for the levels
 
 
 def test_seams_fade_with_equal_energy_or_gain(interpreted):

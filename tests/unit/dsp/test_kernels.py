@@ -18,7 +18,7 @@ from audioaug.dsp import dispatch
 from audioaug.dsp.biquads import NUMBERS, cascade
 from audioaug.dsp.dispatch import implementation_for
 from audioaug.dsp.noise import gaussian, with_gaussian
-from audioaug.verify.material import variants
+from audioaug.verify.material import folder_at, variants
 from tests.unit.dsp.both_ways import LENGTHS, by_torch, largest_difference, not_installed
 
 triton = pytest.importorskip("triton")
@@ -35,7 +35,8 @@ SHORTER = {"AirAbsorption": 3000, "PitchShift": 2500, "Resample": 3000, "RoomSim
 """Samples of clips for the ops with the most programs."""
 WITH_KERNELS = SLOW_TO_INTERPRET | {
     *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "AdjustDuration", "AirAbsorption", "ApplyImpulseResponse"),
-    *("AddBackgroundNoise", "AddShortNoises", "Mix", "Normalize", "TanhDistortion"),
+    *("AddBackgroundNoise", "AddShortNoises", "Aliasing", "ClippingDistortion", "GainTransition", "Mix", "Normalize"),
+    *("TanhDistortion",),
     *("BandPassFilter", "BandStopFilter", "HighPassFilter", "HighShelfFilter", "LowPassFilter", "LowShelfFilter"),
     *("Padding", "PeakingFilter", "PitchShift", "RepeatPart", "Resample", "RoomSimulator", "SevenBandParametricEQ"),
     *("Shift", "SpliceOut", "TimeMask", "TimeStretch", "Trim"),
@@ -135,23 +136,20 @@ EVERY_KERNEL = [
     *(ops.AddGaussianNoise(), ops.AddColorNoise(), ops.LowPassFilter(), ops.PeakingFilter(), ops.HighShelfFilter()),
     *(ops.SevenBandParametricEQ(), ops.TimeMask(fade_duration=0.01), ops.Shift(), ops.Shift(rollover=False)),
     *(ops.PitchShift(), ops.TimeStretch(), ops.Resample(), ops.AirAbsorption(), ops.Limiter(), ops.SpliceOut()),
-    *(
-        ops.Normalize(),
-        ops.LoudnessNormalization(),
-        ops.Padding(),
-        ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03),
-    ),
+    *(ops.Aliasing(), ops.ClippingDistortion(), ops.GainTransition(), ops.Normalize(), ops.LoudnessNormalization()),
+    *(ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
 ]
 
 
 def batches_of_many_shapes(number: int) -> None:
     """Run a chain with every kernel on that many batches; where kernels are launched is up to the test."""
-    draw, chain = random.Random(0), Chain(EVERY_KERNEL, RATE)
-    module = build_device(chain)
+    draw, for_mono = random.Random(0), ops.AddShortNoises(sounds_path=folder_at("noise", RATE))
+    modules = [build_device(Chain([*EVERY_KERNEL, *more], RATE)) for more in ([for_mono], [])]
     for place in range(number):
         rows, channels, samples = draw.choice([1, 3, 16]), draw.choice([1, 2]), draw.randint(6400, 9000)
+        module = modules[channels - 1]
         lengths = None if place % 2 else [draw.randint(6400, samples) for _ in range(rows)]
-        draws = chain.draw(range(place * 16, place * 16 + rows), epoch=0)
+        draws = module.chain.draw(range(place * 16, place * 16 + rows), epoch=0)
         module.augment(
             torch.zeros(rows, channels, samples), module.prepare(draws, (rows, channels, samples), RATE, lengths)
         )
@@ -186,10 +184,18 @@ TYPES = {
     float: "fp32",
 }
 KERNELS = [
-    *("levels._peak", "levels._rms"),
+    *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "limiter._limit"),
     *("loudness._add_up", "noise._make", "resample._cut", "resample._interpolate", "resample._limit_band"),
-    *("splices._fade", "splices._read", "stft._add_up", "stft._cut", "stretch._find_anchors"),
+    *(
+        "sounds._add",
+        "sounds._find_gains",
+        "splices._fade",
+        "splices._read",
+        "stft._add_up",
+        "stft._cut",
+        "stretch._find_anchors",
+    ),
     *("stretch._find_attacks", "stretch._find_peaks", "stretch._find_power", "stretch._turn"),
     *("windows._join", "windows._pad", "windows._roll", "windows._silence"),
 ]
