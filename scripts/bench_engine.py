@@ -59,6 +59,7 @@ from rich.markdown import Markdown
 
 from audioaug import Chain
 from audioaug.advise.progress import Progress
+from audioaug.advise.settings import demo_chain
 from audioaug.core import Op, why_not_on_device
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import AudioaugError, UsageError, did_you_mean
@@ -357,10 +358,11 @@ def _growth_workers_wrapper(options: Options, result: Result, progress: Progress
             fit = exponents(name, chain, options.device, 3 * options.seconds, min(options.rounds, 3))
         result = replace(result, exponents=(*result.exponents, fit))
         yield result
-    with progress.stage("speech in workers", 3 * options.seconds):
-        pair = worker_engines(chains["speech"], options.size, 3 * options.seconds, options.rounds)
-    result = replace(result, workers=pair)
-    yield result
+    for name, chain in {**chains, "demo": demo_chain(options.size.sample_rate)}.items():
+        with progress.stage(f"{name} in workers", 3 * options.seconds):
+            pair = worker_engines(name, chain, options.size, 3 * options.seconds, options.rounds)
+        result = replace(result, workers=(*result.workers, pair))
+        yield result
     with progress.stage("what an op costs the host", 3 * options.seconds):
         cost = wrapper(options.size, options.device, 3 * options.seconds, options.rounds)
     yield replace(result, wrapper=cost)

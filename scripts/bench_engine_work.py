@@ -286,10 +286,11 @@ DISCARDED, TIMED = 3, 4
 """Batches of each worker in a turn: before anything is timed (two may be queued), and those that are."""
 
 
-def worker_engines(chain: Chain, size: Size, seconds: float, rounds: int) -> WorkerEngines:
+def worker_engines(name: str, chain: Chain, size: Size, seconds: float, rounds: int) -> WorkerEngines:
     """Time batches of both worker engines, on as many workers as there are threads for each, if there are cores.
 
     Args:
+        name: of the chain.
         chain: all of it runs in the workers.
         size: of the batch.
         seconds: about how long to time them.
@@ -302,7 +303,7 @@ def worker_engines(chain: Chain, size: Size, seconds: float, rounds: int) -> Wor
         for engine in ENGINES:
             times[engine].append(_turn(clips, chain, engine, workers, clock, seconds / rounds / len(ENGINES)))
     ours, theirs = (Timing(tuple(times[engine])) for engine in ENGINES)
-    return WorkerEngines(ours, theirs, workers)
+    return WorkerEngines(name, ours, theirs, workers)
 
 
 def _turn(

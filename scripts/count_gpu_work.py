@@ -57,6 +57,7 @@ FLOORS = {
     **dict.fromkeys(("LowPassFilter", "HighPassFilter", "BandPassFilter", "BandStopFilter"), FILTERED),
     **dict.fromkeys(("LowShelfFilter", "HighShelfFilter", "PeakingFilter", "SevenBandParametricEQ"), FILTERED),
     **{"ApplyImpulseResponse": FILTERED, "RoomSimulator": ROOM * FILTERED, "AddColorNoise": 1.0 + FILTERED},
+    **{"AddBackgroundNoise": 2.5, "TanhDistortion": 2.5, "Trim": 1.5},  # which have to find levels first
     **{"AirAbsorption": FRAMED, "TimeStretch": FRAMED, "Resample": RESAMPLED, "PitchShift": FRAMED + RESAMPLED},
 }
 """By op; what is not listed reads and writes the batch once."""

@@ -30,8 +30,9 @@ from audioaug.core import (
 )
 from audioaug.core.draws import numpy_seeded
 from audioaug.dsp.convolution import convolve
+from audioaug.dsp.fft import irfft
 from audioaug.dsp.levels import added, db_to_ratio, level, rms
-from audioaug.dsp.noise import a_weighting, gaussian, taps_of, uniform
+from audioaug.dsp.noise import colour, gaussian, phases
 
 DB_PER_OCTAVE = 10 * math.log10(2.0)
 """The slope, in dB an octave, of a power spectrum that is proportional to the frequency."""
@@ -103,7 +104,7 @@ class AddColorNoise(Op):
     def _numpy_draws(self, params: Params, shape: tuple[int, ...]) -> dict[str, NDArray[np.float32]]:
         key_B = torch.tensor([int(params["noise_key"])])
         white = gaussian(key_B, int(np.prod(shape[:-1])), shape[-1]).reshape(shape)
-        return {"normal": white.numpy(), "uniform": self._phases(key_B)[0].numpy()}
+        return {"normal": white.numpy(), "uniform": phases(key_B, self.n_fft)[0].numpy()}
 
     def apply_reference(
         self,
@@ -119,7 +120,9 @@ class AddColorNoise(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         channels, samples = x_BCT.shape[1:]
         white_BCT = batch.masked(gaussian(params["noise_key"], channels, samples))
-        taps_BL = self._taps(params, batch.sample_rate)
+        slope_B = params["f_decay"] / DB_PER_OCTAVE
+        spectrum_BF = colour(params["noise_key"], slope_B, params["weighted"], batch.sample_rate, self.n_fft)
+        taps_BL = irfft(spectrum_BF, 2 * spectrum_BF.shape[-1] - 2)
         first = (taps_BL.shape[-1] - 1) // 2
         noise_BCT = batch.masked(convolve(white_BCT, taps_BL[:, None], start=first, samples_out=samples))
         rms_B = torch.linalg.vector_norm(rms(noise_BCT, batch.lengths_B[:, None]), dim=1) / math.sqrt(channels)
@@ -130,20 +133,6 @@ class AddColorNoise(Op):
             noise_BCT = torch.where(plain_B[:, None, None], white_BCT, noise_BCT)
             scale_B = torch.where(plain_B, level_B, scale_B)
         return added(x_BCT, noise_BCT, scale_B[:, None])
-
-    def _phases(self, key_B: torch.Tensor) -> torch.Tensor:
-        return uniform(key_B, self.n_fft // 2 + 1) * (2 * math.pi)
-
-    def _taps(self, params: Params, sample_rate: int) -> torch.Tensor:
-        """Return the noise filters up to a factor, (B, L)."""
-        key_B = params["noise_key"]
-        frequency_hz_F = torch.arange(self.n_fft // 2 + 1, device=key_B.device) * (sample_rate / self.n_fft)
-        weighting_BF = torch.where(params["weighted"][:, None] > 0, 2.0 + a_weighting(frequency_hz_F), 1.0)
-        frequency_hz_F[:1] = 1.0  # not [0], for which the host's number would be copied, and waited for
-        # Steep slopes have factors beyond float32, but the level is set afterwards: the largest one may be 1.
-        power_BF = params["f_decay"][:, None] / DB_PER_OCTAVE * frequency_hz_F.log()
-        magnitude_BF = ((power_BF - power_BF.amax(dim=1, keepdim=True)) / 2).exp()
-        return taps_of(magnitude_BF * weighting_BF, self._phases(key_B))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp | None:
         if self.p_apply_a_weighting:

@@ -53,11 +53,16 @@ LEAST_NUMBERS = 2**22
 
 
 def planned_rows(rows: int, width: int, x: torch.Tensor) -> int:
-    """Return how many rows an FFT of rows like x, or of their spectra, gets: where each count is a plan, one of few."""
+    """Return how many rows an FFT of rows like x, or of their spectra, gets: where each count is a plan, one of few.
+
+    That is a power of two or, of large ones, three quarters of it.
+    """
     if x.device.type not in PLANNED:
         return rows
     n = 2 * (width - 1) if x.is_complex() else width
-    return max(1 << max(0, rows - 1).bit_length(), LEAST_NUMBERS // n)
+    whole = 1 << max(0, rows - 1).bit_length()
+    less = whole * 3 // 4
+    return max(less if rows <= less and whole * n > 2 * LEAST_NUMBERS else whole, LEAST_NUMBERS // n)
 
 
 def with_room(x: torch.Tensor, *shape: int) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """White Gaussian noise as a pure function of a key: any device and any batch gives the same noise.
 
-Shapes: R rows, C channels, T samples.
+Shapes: R rows, C channels, T samples, F frequencies.
 """
 
 import math
@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.fft import irfft
 from audioaug.dsp.levels import added
 from audioaug.dsp.loops import Floats, loop, run, run_rows
 
@@ -131,15 +130,48 @@ def uniform(key_R: torch.Tensor, count: int) -> torch.Tensor:
     return _shift_right(bits_RN, 40).float() * 2.0**-24
 
 
-def taps_of(magnitude_RF: torch.Tensor, phase_RF: torch.Tensor) -> torch.Tensor:
-    """Return the impulse responses (R, 2 * F - 2) whose spectra have these magnitudes and phases.
+def phases(key_R: torch.Tensor, n_fft: int) -> torch.Tensor:
+    """Return random phases, (R, n_fft // 2 + 1), from 0 to 2 pi."""
+    return uniform(key_R, n_fft // 2 + 1) * (2 * math.pi)
 
-    The first and the last bin of a real signal's spectrum are real: only the cosine of their phase counts.
+
+@primitive
+def colour(
+    key_R: torch.Tensor, slope_R: torch.Tensor, weighted_R: torch.Tensor, sample_rate: int, n_fft: int
+) -> torch.Tensor:
+    """Return spectra of filters that give noise a colour, complex, (R, n_fft // 2 + 1), each up to a factor.
+
+    Args:
+        key_R: of their ``phases``.
+        slope_R: of the power, as its power of the frequency.
+        weighted_R: above 0 where the magnitude is multiplied by 2 plus the A-weighting.
+        sample_rate: in Hz.
+        n_fft: of how many taps the filters are; 0 Hz counts as 1 Hz.
     """
+    frequency_hz_F = torch.arange(n_fft // 2 + 1, device=key_R.device) * (sample_rate / n_fft)
+    weighting_RF = torch.where(weighted_R[:, None] > 0, 2.0 + a_weighting(frequency_hz_F), 1.0)
+    frequency_hz_F[:1] = 1.0  # not [0], for which the host's number would be copied, and waited for
+    # Steep slopes have factors beyond float32, but the level is set afterwards: the largest one may be 1.
+    power_RF = slope_R[:, None] * frequency_hz_F.log()
+    magnitude_RF = ((power_RF - power_RF.amax(dim=1, keepdim=True)) / 2).exp() * weighting_RF
+    return real_spectrum(magnitude_RF, phases(key_R, n_fft))
+
+
+@colour.kernel()
+def _colour_by_kernel(
+    key_R: torch.Tensor, slope_R: torch.Tensor, weighted_R: torch.Tensor, sample_rate: int, n_fft: int
+) -> torch.Tensor:
+    from audioaug.dsp.noise.kernel import colour
+
+    return colour(key_R, slope_R, weighted_R, sample_rate, n_fft)
+
+
+def real_spectrum(magnitude_RF: torch.Tensor, phase_RF: torch.Tensor) -> torch.Tensor:
+    """Return spectra of real signals: of the first and the last bin, only the cosine of the phase counts."""
     real_RF, imaginary_RF = magnitude_RF * phase_RF.cos(), magnitude_RF * phase_RF.sin()
     inner_F = torch.ones_like(imaginary_RF[0])
     inner_F[:: max(1, len(inner_F) - 1)] = 0.0
-    return irfft(torch.complex(real_RF, imaginary_RF * inner_F), 2 * magnitude_RF.shape[-1] - 2)
+    return torch.complex(real_RF, imaginary_RF * inner_F)
 
 
 def a_weighting(frequency_hz_F: torch.Tensor) -> torch.Tensor:

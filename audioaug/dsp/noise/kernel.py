@@ -1,7 +1,9 @@
-"""A kernel that makes white Gaussian noise, or adds it to a batch.
+"""Kernels that make white Gaussian noise, or add it to a batch, and spectra of filters that give it a colour.
 
-Shapes: R rows, C channels, T samples.
+Shapes: R rows, C channels, T samples, F frequencies.
 """
+
+import math
 
 import torch
 import triton
@@ -31,6 +33,38 @@ def _launch(
     grid, sizes = grid_of(out, BLOCK), out.shape[1:]
     dispatch.launch(_make, grid, out, x_RCT, key_R, gain_R, *sizes, ADDS=adds, BLOCK=BLOCK)
     return out
+
+
+def colour(
+    key_R: torch.Tensor, slope_R: torch.Tensor, weighted_R: torch.Tensor, sample_rate: int, n_fft: int
+) -> torch.Tensor:
+    """Return what ``noise.colour`` does."""
+    y_RF2 = slope_R.new_empty(len(key_R), n_fft // 2 + 1, 2)
+    rows, bins = y_RF2.shape[:2]
+    grid, numbers = (rows, triton.cdiv(bins, BLOCK)), (bins, sample_rate / n_fft, 2 * math.pi)
+    inputs = key_R.contiguous(), slope_R.contiguous(), weighted_R.contiguous()
+    dispatch.launch(_colour, grid, y_RF2, *inputs, *numbers, BLOCK=BLOCK)
+    return torch.view_as_complex(y_RF2)
+
+
+@kernel
+def _colour(y_ptr, key_ptr, slope_ptr, weighted_ptr, bins, hertz, turn, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    stream = _hash_64(_hash_64(tl.load(key_ptr + row)) - 1)
+    phase = (_hash_64(stream + place) >> 40).to(tl.float32) * 2.0**-24 * turn
+    # Of the slope's factors, the largest is to be 1: that of 1 Hz, which 0 Hz counts as, or of one of both ends.
+    slope, frequency = tl.load(slope_ptr + row), place.to(tl.float32) * hertz
+    first, last = slope * tl.log(hertz), slope * tl.log(hertz * tl.maximum(bins - 1, 1).to(tl.float32))
+    power = slope * tl.log(tl.where(place > 0, frequency, 1.0))
+    magnitude = tl.exp((power - tl.maximum(tl.maximum(first, last), 0.0)) * 0.5)
+    square = frequency * frequency
+    low = (square + 20.6 * 20.6) * tl.sqrt((square + 107.7 * 107.7) * (square + 737.9 * 737.9))
+    weighting = 12194.0 * 12194.0 / (square + 12194.0 * 12194.0) * (square / low) * square
+    magnitude *= tl.where(tl.load(weighted_ptr + row) > 0, 2.0 + weighting, 1.0)
+    inner, into_ptr = (place > 0) & (place < bins - 1), y_ptr + (row.to(tl.int64) * bins + place) * 2
+    tl.store(into_ptr, magnitude * tl.cos(phase), mask=place < bins)
+    tl.store(into_ptr + 1, tl.where(inner, magnitude * tl.sin(phase), 0.0), mask=place < bins)
 
 
 @kernel

@@ -34,6 +34,9 @@ FRACTION_BITS = 36
 RINGING = 128
 """How far the band limit's impulse response reaches (to 1e-7), in samples of the lower rate."""
 
+WIDE_RINGING = 512
+"""The same without a band limit, since its end is steeper."""
+
 REACH = 1024
 """Silence after each clip, in input samples, into which it may ring: enough for ratios down to 1/8."""
 
@@ -322,8 +325,8 @@ def _resample_by_loop(
     band_limit: bool,
 ) -> torch.Tensor:
     """Do each row in blocks that stay in the cache, of a length that its own ratio, and not the lowest, asks for."""
-    lower_R = (step_R.double() * 2.0**-FRACTION_BITS).clamp(min=1.0) if band_limit else torch.ones(len(step_R))
-    reach_R = RINGING * 2 ** lower_R.log2().ceil().long()
+    lower_R = (step_R.double() * 2.0**-FRACTION_BITS).clamp(min=1.0) if band_limit else torch.ones(len(step_R)).double()
+    reach_R = (RINGING if band_limit else WIDE_RINGING) * 2 ** lower_R.log2().ceil().long()
     n_R = (BLOCK_REACHES * reach_R).clamp(min=SHORTEST_BLOCK)
     plans_2R = torch.tensor([[mkl_plan(times * n) for n in n_R.tolist()] for times in (1, 2)])
     band = (lower_R, CENTRE if band_limit else WIDE_CENTRE)

@@ -47,8 +47,8 @@ class Sounds:
     longest: int
 
     @property
-    def shape(self) -> tuple[torch.Tensor, ...]:
-        """What says how a sound goes, whichever example it is for."""
+    def excerpts(self) -> tuple[torch.Tensor, ...]:
+        """What is read from memory, and how it fades."""
         return self.count, self.place, self.played, self.left, self.fade_in, self.fade_out
 
 
@@ -106,19 +106,7 @@ def _fades(within_SN: torch.Tensor, sounds: Sounds) -> torch.Tensor:
     return torch.minimum(*gains)
 
 
-def _all_counts(
-    x_BCT: torch.Tensor,
-    memory_P: torch.Tensor,
-    sounds: Sounds,
-    level_S: torch.Tensor,
-    is_relative: bool,
-    window: int | None,
-    gain_db: float,
-) -> bool:
-    return window is None
-
-
-@with_sounds.loop(when=_all_counts)
+@with_sounds.loop(when=lambda x_BCT, memory_P, sounds, level_S, is_relative, window, gain_db: window is None)
 def _add_by_loop(
     x_BCT: torch.Tensor,
     memory_P: torch.Tensor,
@@ -129,12 +117,12 @@ def _add_by_loop(
     gain_db: float,
 ) -> torch.Tensor:
     y_BCT = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
-    numbers = memory_P, sounds.first, sounds.begin, *sounds.shape, level_S, sounds.longest, is_relative, gain_db
+    numbers = memory_P, sounds.first, sounds.begin, *sounds.excerpts, level_S, sounds.longest, is_relative, gain_db
     run(_add_sounds, len(x_BCT), x_BCT[:, 0], *numbers, y_BCT[:, 0])
     return y_BCT
 
 
-@with_sounds.kernel(when=_all_counts)
+@with_sounds.kernel(when=lambda x_BCT, memory_P, sounds, level_S, is_relative, window, gain_db: window is None)
 def _add_by_kernel(
     x_BCT: torch.Tensor,
     memory_P: torch.Tensor,
@@ -147,7 +135,7 @@ def _add_by_kernel(
     from audioaug.dsp.sounds import kernel
 
     places = sounds.row, sounds.first, sounds.begin
-    return kernel.with_sounds(x_BCT, memory_P, places, sounds.shape, level_S, is_relative, gain_db)
+    return kernel.with_sounds(x_BCT, memory_P, places, sounds.excerpts, level_S, is_relative, gain_db)
 
 
 @loop

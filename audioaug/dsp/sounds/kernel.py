@@ -21,7 +21,7 @@ def with_sounds(
     x_BCT: torch.Tensor,
     memory_P: torch.Tensor,
     places: Sequence[torch.Tensor],
-    shapes: Sequence[torch.Tensor],
+    excerpts: Sequence[torch.Tensor],
     level_S: torch.Tensor,
     is_relative: bool,
     gain_db: float,
@@ -32,15 +32,15 @@ def with_sounds(
         x_BCT: the examples.
         memory_P: what sounds are read from.
         places: of the sounds: ``row``, ``first`` and ``begin``.
-        shapes: ``count``, ``place``, ``played``, ``left``, ``fade_in`` and ``fade_out``.
+        excerpts: ``count``, ``place``, ``played``, ``left``, ``fade_in`` and ``fade_out``.
         level_S: the RMS that they are to have.
         is_relative: whether that is a share of the example's.
         gain_db: of the example while there are sounds.
     """
     x_BCT, samples = x_BCT.contiguous(), x_BCT.shape[-1]
-    (row_S, first_B, begin_S), shapes = (each.contiguous() for each in places), [each.contiguous() for each in shapes]
+    row_S, first_B, begin_S = (each.contiguous() for each in places)
     gain_S, out = torch.empty_like(level_S), torch.empty_like(x_BCT)
-    of_sounds = memory_P, begin_S, *shapes
+    of_sounds = memory_P, begin_S, *(each.contiguous() for each in excerpts)
     numbers = row_S, level_S.contiguous(), samples, int(is_relative)
     dispatch.launch(_find_gains, (len(gain_S),), gain_S, x_BCT, *of_sounds, *numbers, BLOCK=BLOCK)
     change = gain_db * math.log(10) / 20

@@ -12,6 +12,7 @@ from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_roo
 from audioaug.dsp.levels import at_rank, change_gain, ranked
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels
+from audioaug.dsp.noise import colour
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
 from audioaug.dsp.sounds import Sounds, with_sounds
 from audioaug.dsp.splices import MOST_SPLICES, splice
@@ -83,6 +84,14 @@ def test_values_at_ranks_in_any_order(count, interpreted):
         rank, fraction = torch.from_numpy(numbers["rank"]), torch.from_numpy(numbers["fraction"]).float()
         same(at_rank, x, rank, fraction, numbers["lowest"], numbers["highest"])
     assert {*interpreted} == {"_at_rank"}
+
+
+@pytest.mark.parametrize("n_fft", [2, 3, 128, 5000, 40000])
+def test_noise_gets_any_colour(n_fft, interpreted):
+    key, slope = torch.tensor([0, 1, 2**52 - 1, 77]), torch.tensor([0.0, -2.0, 2.0, -0.3])
+    for weighted in (torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 0])):
+        assert same(colour, key, slope, weighted, 16000, n_fft, tolerance=1e-5).dtype == torch.complex64
+    assert {*interpreted} == {"_colour"}
 
 
 @pytest.mark.parametrize("gain_db", [0.0, -30.0, 6.0])
@@ -212,10 +221,11 @@ def planned(monkeypatch):
     monkeypatch.setattr(fft, "PLANNED", {"cpu"})
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 64, 65])
-def test_rows_are_filled_up_to_a_power_of_two(rows, planned):
-    x = noise(rows, 1, 100)
-    assert planned_rows(rows, 2**15, x) in (128, 256) and planned_rows(rows, 2**14 + 1, x + 0j) in (128, 256)
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 64, 65, 130, 257, 385])
+def test_rows_are_filled_up_to_one_of_few_counts(rows, planned):
+    x, counts = noise(rows, 1, 100), (128, 256, 384, 512)
+    least = min(count for count in counts if count >= rows)
+    assert planned_rows(rows, 2**15, x) == planned_rows(rows, 2**14 + 1, x + 0j) == least
     for n in (80, 100, 128):
         assert torch.allclose(rfft(x, n), torch.fft.rfft(x, n), atol=1e-5)
     spectrum = torch.fft.rfft(x)

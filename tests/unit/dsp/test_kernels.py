@@ -186,7 +186,8 @@ TYPES = {
 KERNELS = [
     *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "limiter._limit"),
-    *("loudness._add_up", "noise._make", "resample._cut", "resample._interpolate", "resample._limit_band"),
+    *("loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
+    *("resample._limit_band",),
     *(
         "sounds._add",
         "sounds._find_gains",

@@ -8,6 +8,7 @@ import soxr
 import torch
 
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
+from tests.unit.dsp.both_ways import by_torch
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -65,6 +66,16 @@ def test_long_clips_in_blocks_equal_whole_clips(monkeypatch):
     monkeypatch.setattr("audioaug.dsp.resample.BLOCK_REACHES", 100)
     at_once = run(x, rates, lengths)
     assert float((in_blocks - at_once).abs().max() / at_once.abs().max()) < 2e-6
+
+
+@pytest.mark.parametrize("band_limit", [True, False])
+@pytest.mark.parametrize("samples", [3000, 30_000])
+def test_blocks_are_not_heard(samples, band_limit):
+    rates = [2000, 4001, 12345, 15999, 22050, 79000]
+    x, lengths = torch.randn(len(rates), 1, samples), torch.full((len(rates),), samples)
+    arguments = ratios(rates), 4 * samples, lengths, reach_of(2000 / RATE), band_limit
+    found, wanted = resample(x, *arguments), by_torch(lambda: resample(x, *arguments))
+    assert (found - wanted).abs().max() < 1e-6 * wanted.abs().max()
 
 
 def test_it_is_exact_to_rounding():
