@@ -35,8 +35,8 @@ SHORTER = {"AirAbsorption": 3000, "PitchShift": 2500, "Resample": 3000, "RoomSim
 """Samples of clips for the ops with the most programs."""
 WITH_KERNELS = SLOW_TO_INTERPRET | {
     *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "AdjustDuration", "AirAbsorption", "ApplyImpulseResponse"),
-    *("AddBackgroundNoise", "AddShortNoises", "Aliasing", "ClippingDistortion", "GainTransition", "Mix", "Normalize"),
-    *("TanhDistortion",),
+    *("AddBackgroundNoise", "AddShortNoises", "Aliasing", "ClippingDistortion", "GainTransition"),
+    *("Mix", "Normalize", "TanhDistortion"),
     *("BandPassFilter", "BandStopFilter", "HighPassFilter", "HighShelfFilter", "LowPassFilter", "LowShelfFilter"),
     *("Padding", "PeakingFilter", "PitchShift", "RepeatPart", "Resample", "RoomSimulator", "SevenBandParametricEQ"),
     *("Shift", "SpliceOut", "TimeMask", "TimeStretch", "Trim"),
@@ -187,16 +187,8 @@ KERNELS = [
     *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "limiter._limit"),
     *("loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
-    *("resample._limit_band",),
-    *(
-        "sounds._add",
-        "sounds._find_gains",
-        "splices._fade",
-        "splices._read",
-        "stft._add_up",
-        "stft._cut",
-        "stretch._find_anchors",
-    ),
+    *("resample._limit_band", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
+    *("stft._add_up", "stft._cut", "stretch._find_anchors"),
     *("stretch._find_attacks", "stretch._find_peaks", "stretch._find_power", "stretch._turn"),
     *("windows._join", "windows._pad", "windows._roll", "windows._silence"),
 ]

@@ -7,6 +7,7 @@ import pytest
 import soxr
 import torch
 
+from audioaug.dsp import fft
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
 from tests.unit.dsp.both_ways import by_torch
 
@@ -70,7 +71,11 @@ def test_long_clips_in_blocks_equal_whole_clips(monkeypatch):
 
 @pytest.mark.parametrize("band_limit", [True, False])
 @pytest.mark.parametrize("samples", [3000, 30_000])
-def test_blocks_are_not_heard(samples, band_limit):
+@pytest.mark.parametrize("with_mkl", [True, False])
+def test_blocks_are_not_heard(with_mkl, samples, band_limit, monkeypatch):
+    """Nor does it matter whether loops call FFTs, or torch does, as on processors without MKL."""
+    if not with_mkl:
+        monkeypatch.setattr(fft, "mkl", lambda: None)
     rates = [2000, 4001, 12345, 15999, 22050, 79000]
     x, lengths = torch.randn(len(rates), 1, samples), torch.full((len(rates),), samples)
     arguments = ratios(rates), 4 * samples, lengths, reach_of(2000 / RATE), band_limit
