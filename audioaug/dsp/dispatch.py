@@ -216,11 +216,21 @@ def map_chunks(work: Callable[[slice], torch.Tensor], x_RCT: torch.Tensor, sampl
         x_RCT: these rows.
         samples: of a row, at its longest on the way.
     """
-    rows = len(x_RCT)
-    chunk = _chunk(samples) if x_RCT.device.type == "cpu" and not needs_torch_ops(x_RCT) else rows
-    if chunk >= rows:
-        return work(slice(0, rows))
-    return torch.cat([work(slice(first, first + chunk)) for first in range(0, rows, chunk)])
+    parts = [work(some) for some in chunks(x_RCT, len(x_RCT), samples)]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def chunks(x_RCT: torch.Tensor, rows: int, samples: int) -> Iterator[slice]:
+    """Yield slices of so many of x's rows: on a CPU of those that stay in its cache, else of all.
+
+    Args:
+        x_RCT: the rows, or more.
+        rows: how many.
+        samples: of a row, at its longest on the way.
+    """
+    one = x_RCT.device.type != "cpu" or needs_torch_ops(x_RCT)
+    step = max(1, rows if one else _chunk(samples))
+    return (slice(first, first + step) for first in range(0, max(1, rows), step))
 
 
 def _chunk(samples: int) -> int:

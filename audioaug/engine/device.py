@@ -124,12 +124,19 @@ class DeviceChain(torch.nn.Module):
         prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
         return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
 
-    def augment(self, x: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
-        """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode. Also return lengths."""
-        y_BCT, length_B = self.run(as_batch(x), prepared)
+    def augment(
+        self, x: torch.Tensor, prepared: Prepared, may_overwrite: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode. Also return lengths.
+
+        ``may_overwrite``: the batch is not needed any more, so the result may lie in its memory.
+        """
+        y_BCT, length_B = self.run(as_batch(x), prepared, may_overwrite)
         return (y_BCT if x.ndim == 3 else y_BCT[:, 0]), length_B
 
-    def run(self, x_BCT: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(
+        self, x_BCT: torch.Tensor, prepared: Prepared, may_overwrite: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
         self.prepare.mark_running(())
         if x_BCT.device.type == "cpu":
@@ -142,7 +149,7 @@ class DeviceChain(torch.nn.Module):
                 with torch.inference_mode(False), torch.no_grad():
                     y_BCT = graph(x_BCT, numbers)
                 return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
-        return self._run(prepared, x_BCT, numbers)
+        return self._run(prepared, x_BCT, numbers, may_overwrite)
 
     def _prove(self, x_BCT: torch.Tensor, sample_rate: int) -> None:
         """Prove the ops on the batch's device before the first batch that other than torch operations run on.
@@ -167,18 +174,20 @@ class DeviceChain(torch.nn.Module):
     def _work(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         return self._run(prepared, x_BCT, numbers)[0]
 
-    def _run(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        buffers = prepared.buffers(numbers)
+    def _run(
+        self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor, may_overwrite: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        buffers, kept = prepared.buffers(numbers), x_BCT.new_empty(0) if may_overwrite else x_BCT
         with torch.autocast(x_BCT.device.type, enabled=False):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)
             if prepared.lengths is not None:
-                y_BCT = _silenced(y_BCT, length_B, x_BCT)
+                y_BCT = _silenced(y_BCT, length_B, kept)
             elsewhere = self._elsewhere.get(y_BCT.device)
             for step in prepared.steps:
                 members = self.prepare.leaves[step.op].members
                 self.prepare.mark_running(members)
-                free = _is_overwritable(y_BCT, x_BCT)
+                free = _is_overwritable(y_BCT, kept)
                 moves = elsewhere and any(member.op.name in elsewhere for member in members)
                 run = self._run_step_on_cpu if moves else self._run_step
                 y_BCT, length_B = run(step, y_BCT, length_B, buffers, prepared.sample_rate, free)

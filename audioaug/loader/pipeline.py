@@ -193,7 +193,9 @@ class Pipeline:
         if not sent.prepared.steps:
             return batch
         audio = get_wave(batch, sent.audio_key)
-        wave, length_B = augment_batch(self.module, audio, sent.prepared, sent.keys, self.config.seed)
+        wave, length_B = augment_batch(
+            self.module, audio, sent.prepared, sent.keys, self.config.seed, may_overwrite=self.config.collate_fn is None
+        )
         if sent.prepared.changes_length and self.config.pad and self.config.collate_fn is None:
             batch = with_lengths(batch, length_B, self.config.lengths)
         return with_wave(batch, wave, sent.audio_key)

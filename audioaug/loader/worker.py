@@ -262,7 +262,9 @@ class Collate:
         """Return the batch after the ops that run here, and the lengths of its clips."""
         prepared = self._prepared(module.prepare, audio, fetched, ends)
         with torch.no_grad():
-            audio, length_B = augment_batch(module, audio, prepared, fetched.keys, self.seed)
+            audio, length_B = augment_batch(
+                module, audio, prepared, fetched.keys, self.seed, may_overwrite=self.collate_fn is None
+            )
         return audio.contiguous(), length_B.tolist()
 
     def _with_labels(self, fetched: Fetched, waves: list[torch.Tensor]) -> list[Any]:
@@ -287,26 +289,39 @@ class Collate:
         longest = max(lengths)
         if min(lengths) < longest:  # padding by zero samples copies, too
             waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
-        labels = self.labels.collate(examples, self.pad) if self.labels else {}
-        examples = [with_wave(example, wave, key) for example, wave in zip(examples, waves, strict=True)]
-        for field in labels:  # torch's default cannot collate ragged ones
+        collated: dict[Field, Any] = self.labels.collate(examples, self.pad) if self.labels else {}
+        if self.batched_ops is None:
+            examples = [with_wave(example, wave, key) for example, wave in zip(examples, waves, strict=True)]
+        elif key is None:
+            return torch.stack(waves)
+        else:  # torch's default would stack it in shared memory, where the result of the ops is not
+            collated[key] = torch.stack(waves)
+        for field in collated:  # torch's default cannot collate ragged ones
             examples = [with_item(example, field, 0) for example in examples]
         batch = default_collate(examples)
-        for field, label in labels.items():
-            batch = with_item(batch, field, label)
+        for field, value in collated.items():
+            batch = with_item(batch, field, value)
         return batch
 
 
 def augment_batch(
-    module: DeviceChain, audio: torch.Tensor, prepared: Prepared, keys: Sequence[Key], seed: int
+    module: DeviceChain,
+    audio: torch.Tensor,
+    prepared: Prepared,
+    keys: Sequence[Key],
+    seed: int,
+    may_overwrite: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a batch after a part of the chain, and the lengths of its clips; raise ``OpError`` if an op fails."""
+    """Return a batch after a part of the chain, and the lengths of its clips; raise ``OpError`` if an op fails.
+
+    ``may_overwrite``: no one else has the batch, as is so unless the user's own ``collate_fn`` made it.
+    """
 
     def run_alone(row: int, draws: Draws) -> object:
         return module(audio[row : row + 1, ..., : prepared.length_of(row)], draws=draws)
 
     with batch_op_errors(module.prepare, keys, seed, run_alone):
-        return module.augment(audio, prepared)
+        return module.augment(audio, prepared, may_overwrite)
 
 
 def _shape(audio: torch.Tensor) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from audioaug.dsp.biquads.cascade import run as run_cascades
 
 CASCADES = ListType(
     biquads.Cascade,
-    (("rows", INTS), ("numbers", FLOATS), ("steady_R", FLOATS), ("cuts", STATIC), ("tail", STATIC)),
+    (("rows", INTS), ("numbers", FLOATS), ("missing_R", FLOATS), ("cuts", STATIC), ("tail", STATIC)),
 )
 """What ``biquads.plan`` returns, and ``biquads.cascade.run`` takes on the device."""
 

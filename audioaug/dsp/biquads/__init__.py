@@ -78,10 +78,6 @@ class Section:
         )
         return b * (self.gain_R / a[:, 0])[:, None], a / a[:, :1], a[:, 0]
 
-    def steady_R(self) -> FloatArray:
-        """Return the gain at 0 Hz."""
-        return self.gain_R * self.numerator_R3[:, 0] / self.denominator_R3[:, 0]
-
     def rings_R(self) -> FloatArray:
         """Return how many samples each row rings: to 1e-7 of its start."""
         d0, d1, d2 = self.denominator_R3.T.astype(np.complex128)
@@ -127,13 +123,13 @@ def below_nyquist(centre_hz: float | FloatArray, sample_rate: int) -> FloatArray
 class Cascade:
     """A cascade for each of some rows as plain numbers: what ``plan`` decides on the host, and ``run`` needs.
 
-    ``rows`` is which (R,), ``numbers`` flat (R * S * K), ``steady_R`` H(0) of all, ``cuts`` where each section is cut
-    (0: nowhere), ``tail`` how long the slowest row rings.
+    ``rows`` is which (R,), ``numbers`` flat (R * S * K), ``missing_R`` what is missing of H(0) since sections are cut,
+    ``cuts`` where each of them is (0: nowhere), ``tail`` how long the slowest row rings.
     """
 
     rows: Any
     numbers: Any
-    steady_R: Any
+    missing_R: Any
     cuts: tuple[int, ...]
     tail: int
 
@@ -147,7 +143,6 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
     every, shape = Section.one(sections), (len(sections), -1)
     rings_RS = every.rings_R().reshape(shape).T
     numbers_SRK = every.numbers_RK().reshape(*shape, OWN_NUMBERS)
-    steady_R = every.steady_R().reshape(shape).prod(axis=0)
     rings_R = cascade_rings_R(rings_RS)
     slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[len(rings_R) // 2]))
     found = list[Cascade]()
@@ -159,8 +154,14 @@ def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
             for place, cut in enumerate(cuts):
                 if cut:
                     numbers_RSK[:, place, OWN_NUMBERS:] = sections[place].cut_R2(cut)[rows]
-            found.append(Cascade(rows, numbers_RSK.reshape(-1), steady_R[rows], cuts, tail))
+            found.append(Cascade(rows, numbers_RSK.reshape(-1), _missing_R(numbers_RSK), cuts, tail))
     return found
+
+
+def _missing_R(numbers_RSK: FloatArray) -> FloatArray:
+    """Return how much less the response at 0 Hz is, of sections of which some are cut."""
+    g, _, low, _, _, even, _ = np.moveaxis(numbers_RSK, -1, 0)
+    return np.asarray(low.prod(axis=1) - (low - even / g**2).prod(axis=1))
 
 
 def _cuts_and_tail(rings_RS: FloatArray, rings_R: FloatArray, whole: int) -> tuple[tuple[int, ...], int]:

@@ -10,6 +10,7 @@ where u^2, v^2 and u v keep all their digits in float32, also next to 0 Hz and t
 Shapes: R rows, S sections, K = 7 numbers of each, C channels, T samples, F frequencies.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from audioaug.dsp.biquads import NUMBERS, Cascade
-from audioaug.dsp.dispatch import implementation_for, map_chunks, primitive
+from audioaug.dsp.dispatch import chunks, implementation_for, primitive
 from audioaug.dsp.fft import apply_response, block_length
 from audioaug.dsp.loops import Doubles, Floats, loop, run_rows
 
@@ -29,13 +30,11 @@ RESPONSE_WEIGHT = 0.3
 def run(x_RCT: torch.Tensor, cascades: Sequence[Cascade], out: torch.Tensor | None = None) -> torch.Tensor:
     """Filter each row with its cascade, whose numbers are tensors. What comes out after a clip's end is undefined.
 
-    A loop writes into ``out`` if it can, which may be x's own memory.
+    It is written into ``out``, if given, which may be x's own memory.
     """
-    if len(cascades) == 1:
-        return _run(x_RCT, cascades[0])
-    y_RCT = torch.empty_like(x_RCT)
+    y_RCT = torch.empty_like(x_RCT) if out is None else out
     for cascade in cascades:
-        y_RCT.index_copy_(0, cascade.rows, _run(x_RCT.index_select(0, cascade.rows), cascade))
+        _write(x_RCT, cascade, y_RCT)
     return y_RCT
 
 
@@ -48,20 +47,22 @@ def _run_by_loop(x_RCT: torch.Tensor, cascades: Sequence[Cascade], out: torch.Te
     return run_rows(_filter_rows, x_RCT, numbers_RSK, out=out)
 
 
-def _run(x_RCT: torch.Tensor, cascade: Cascade) -> torch.Tensor:
-    rows, channels, samples = x_RCT.shape
+def _write(x_RCT: torch.Tensor, cascade: Cascade, y_RCT: torch.Tensor) -> None:
+    """Filter the rows that a cascade is for into the same rows of y."""
+    (_, channels, samples), rows = x_RCT.shape, len(cascade.rows)
     weight = 0.0 if implementation_for(x_RCT) == "kernel" else RESPONSE_WEIGHT * len(cascade.cuts) / channels
     n, numbers_RSK = block_length(samples, cascade.tail, weight, device=x_RCT.device), _numbers(cascade, rows)
 
-    def filtered(some: slice) -> torch.Tensor:
-        response = numbers_RSK[some], cascade.cuts, n
-        y_RCT = apply_response(x_RCT[some], lambda each: _multiply(each, *response), n, cascade.tail, steady=True)
-        if not any(cascade.cuts):
-            return y_RCT
-        missing_R = cascade.steady_R[some] - _left_R(numbers_RSK[some])  # of the steady state, since it is cut
-        return torch.addcmul(y_RCT, x_RCT[some, :, :1], missing_R[:, None, None])
+    def multiply(spectrum_RCKF: torch.Tensor, some: slice) -> torch.Tensor:
+        spectrum_RCKF = _multiply(spectrum_RCKF, numbers_RSK[some], cascade.cuts, n)
+        if any(cascade.cuts):  # of the steady state something is missing then
+            start_RC = x_RCT[..., 0].index_select(0, cascade.rows[some])
+            spectrum_RCKF[..., 0] += (n * cascade.missing_R[some, None] * start_RC)[..., None]
+        return spectrum_RCKF
 
-    return map_chunks(filtered, x_RCT, max(n, samples * channels))
+    for some in chunks(x_RCT, rows, max(n, samples * channels)):
+        multiplied = functools.partial(multiply, some=some)
+        apply_response(x_RCT, multiplied, n, cascade.tail, steady=True, rows_R=cascade.rows[some], into_RCT=y_RCT)
 
 
 def response_RF(cascade: Cascade, rows: int, n: int) -> torch.Tensor:
@@ -101,12 +102,6 @@ def _multiply_by_kernel(
 
     multiply_by_cascades(spectrum_RCKF.flatten(1, 2), numbers_RSK, n, max(cuts))
     return spectrum_RCKF
-
-
-def _left_R(numbers_RSK: torch.Tensor) -> torch.Tensor:
-    """Return the response at 0 Hz, of sections that are cut."""
-    g, _, low, _, _, even, _ = numbers_RSK.unbind(dim=-1)
-    return (low - even / g.square()).prod(dim=-1)
 
 
 def _response(numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[torch.Tensor]) -> torch.Tensor:

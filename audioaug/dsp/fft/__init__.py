@@ -47,7 +47,10 @@ ONE_PASS = 8192
 SECOND_PASS = 0.7
 """What it costs to do so again, in units of the first time."""
 BLOCK_BITS = 13, 15, 18, 20
-"""Where FFTs are planned, blocks are powers of two with these bits: others would gain little, for more plans."""
+"""Where FFTs are planned, blocks of a row are powers of two with these bits: others would gain little, for more plans.
+
+A row that is a block by itself, with its tail, gets a power of two or 5/4 of one.
+"""
 LEAST_NUMBERS = 2**22
 """An FFT of fewer numbers takes hardly less time."""
 
@@ -115,17 +118,18 @@ def block_length(
         samples_out: how many samples are wanted; as many by default.
         device: where; where FFTs are planned, there are few lengths.
     """
-    whole, shortest = fast_length(samples + tail), (2 * max(tail, 1) - 1).bit_length()
+    needed, shortest = samples + tail, (2 * max(tail, 1) - 1).bit_length()
     is_planned = device is not None and device.type in PLANNED
     if is_planned:
-        longest = max(BLOCK_BITS[0], (samples + tail - 1).bit_length())
-        bits = [bits for bits in BLOCK_BITS if shortest <= bits < longest]
-        sizes = [1 << bits for bits in (*bits, next((bits for bits in BLOCK_BITS if bits >= longest), longest))]
+        bits = max(BLOCK_BITS[0], (needed - 1).bit_length())
+        whole = next(n for n in (5 << bits - 3, 1 << bits) if n >= max(needed, 1 << BLOCK_BITS[0]))
+        sizes = [whole, *(1 << each for each in BLOCK_BITS if shortest <= each < bits)]
     else:
+        whole = fast_length(needed)
         sizes = [whole, *(1 << bits for bits in range(shortest, (whole - 1).bit_length()))]
 
     def cost(n: int) -> float:
-        blocks = 1 if n >= samples + tail else -(-(samples_out or samples) // (n - tail))
+        blocks = 1 if n >= needed else -(-(samples_out or samples) // (n - tail))
         return n * (blocks + weight) * (1 + SECOND_PASS * (is_planned and n > ONE_PASS))
 
     return min(sizes, key=cost)
@@ -138,6 +142,8 @@ def apply_response(
     tail: int,
     samples_out: int | None = None,
     steady: bool = False,
+    rows_R: torch.Tensor | None = None,
+    into_RCT: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Filter each channel by a response at the frequencies of an FFT of n samples.
 
@@ -150,23 +156,30 @@ def apply_response(
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
         steady: every sample before the first one has its value; else they are 0.
+        rows_R: which rows to filter; all by default.
+        into_RCT: of T samples, also x itself: these rows of it are overwritten with the result, and it is returned.
+            By default the result is returned alone.
     """
-    samples, step = x_RCT.shape[-1], n - tail
+    samples = x_RCT.shape[-1]
     samples_out = samples if samples_out is None else samples_out
     if n >= samples + tail:  # what is before the row lies at the end, around which an FFT goes
-        blocks = _blocks(x_RCT, n, 0, 1, steady)
-        return irfft(multiply(rfft(blocks)), n)[:, :, 0, :samples_out]
-    blocks = _blocks(x_RCT, n, tail, -(-samples_out // step), steady)
-    return irfft(multiply(rfft(blocks)), n)[..., tail:].flatten(-2)[..., :samples_out]
+        before, count = 0, 1
+    else:
+        before, count = tail, -(-samples_out // (n - tail))
+    blocks = _blocks(x_RCT, n, before, count, steady, rows_R)
+    return _joined(irfft(multiply(rfft(blocks)), n), before, samples_out, rows_R, into_RCT)
 
 
 @primitive
-def _blocks(x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool) -> torch.Tensor:
+def _blocks(
+    x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool, rows_R: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return blocks of n samples, (R, C, K, n), each ``n - tail`` after the last; the first holds ``tail`` before.
 
     Reads memory once, where padding the rows first reads it twice. A step is no shorter than ``tail``, and, if there
     are several, no longer than a row.
     """
+    x_RCT = x_RCT if rows_R is None else x_RCT.index_select(0, rows_R)
     step, samples = n - tail, x_RCT.shape[-1]
     before_RC1 = x_RCT[..., :1] if steady else x_RCT.new_zeros(1, 1, 1)
     if n >= samples + tail:
@@ -183,10 +196,43 @@ def _blocks(x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool) ->
 
 
 @_blocks.kernel()
-def _cut_by_kernel(x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool) -> torch.Tensor:
+def _cut_by_kernel(
+    x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool, rows_R: torch.Tensor | None = None
+) -> torch.Tensor:
     from audioaug.dsp.fft import kernel
 
-    return kernel.cut(x_RCT, n, tail, count, steady)
+    return kernel.cut(x_RCT, n, tail, count, steady, rows_R)
+
+
+@primitive
+def _joined(
+    blocks_RCKN: torch.Tensor,
+    before: int,
+    samples_out: int,
+    rows_R: torch.Tensor | None,
+    into_RCT: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return blocks without the samples ``before`` each, one after the other: as rows of their own, or ``into``."""
+    y_RCT = blocks_RCKN[..., before:].flatten(-2)[..., :samples_out]
+    return y_RCT if rows_R is None or into_RCT is None else into_RCT.index_copy_(0, rows_R, y_RCT)
+
+
+def _are_contiguous(*tensors: torch.Tensor | None) -> bool:
+    return all(each is not None and each.is_contiguous() for each in tensors)
+
+
+@_joined.kernel(when=lambda *values: _are_contiguous(values[0], values[-1]))
+def _join_by_kernel(
+    blocks_RCKN: torch.Tensor,
+    before: int,
+    samples_out: int,
+    rows_R: torch.Tensor | None,
+    into_RCT: torch.Tensor | None,
+) -> torch.Tensor:
+    from audioaug.dsp.fft import kernel
+
+    assert rows_R is not None and into_RCT is not None
+    return kernel.join(blocks_RCKN, before, rows_R, into_RCT)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""A kernel that cuts rows into overlapping blocks, for FFTs.
+"""Kernels that cut rows into overlapping blocks, for FFTs, and that join what comes of the blocks.
 
 Shapes: R rows, C channels, T samples, K blocks of N samples; the grid is blocks, one row after the other.
 """
@@ -14,22 +14,59 @@ BLOCK = 1024
 """Samples that a program copies."""
 
 
-def cut(x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool) -> torch.Tensor:
+def cut(
+    x_RCT: torch.Tensor, n: int, tail: int, count: int, steady: bool, rows_R: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return what ``fft._blocks`` does, with room for the rows that its FFT gets."""
-    rows, channels, samples = x_RCT.shape
-    y_RCKN = with_room(x_RCT, rows, channels, count, n)
-    sizes = samples, count, n, tail, int(steady)
-    dispatch.launch(_cut, grid_of(y_RCKN, BLOCK), y_RCKN, x_RCT.contiguous(), *sizes, BLOCK=BLOCK)
+    every, channels, samples = x_RCT.shape
+    y_RCKN = with_room(x_RCT, every if rows_R is None else len(rows_R), channels, count, n)
+    values = x_RCT.contiguous(), y_RCKN if rows_R is None else rows_R
+    sizes = channels, samples, count, n, tail, int(steady)
+    dispatch.launch(_cut, grid_of(y_RCKN, BLOCK), y_RCKN, *values, *sizes, CHOSEN=rows_R is not None, BLOCK=BLOCK)
     return y_RCKN
 
 
+def join(blocks_RCKN: torch.Tensor, before: int, rows_R: torch.Tensor, into_RCT: torch.Tensor) -> torch.Tensor:
+    """Do what ``fft._joined`` does with rows of a batch."""
+    rows, channels, count, n = blocks_RCKN.shape
+    sizes = channels, into_RCT.shape[-1], count, n, before
+    grid = grid_of(into_RCT[:rows], BLOCK)
+    dispatch.launch(_join, grid, into_RCT, blocks_RCKN, rows_R, *sizes, BLOCK=BLOCK)
+    return into_RCT
+
+
 @kernel
-def _cut(y_ptr, x_ptr, samples, count, n, tail, steady, BLOCK: tl.constexpr):
+def _cut(
+    y_ptr,
+    x_ptr,
+    rows_ptr,
+    channels,
+    samples,
+    count,
+    n,
+    tail,
+    steady,
+    CHOSEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     number = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     time = number % count * (n - tail) + place - tail
-    row_ptr = x_ptr + number // count * samples
+    row = number // count
+    if CHOSEN:
+        row = tl.load(rows_ptr + row // channels).to(tl.int64) * channels + row % channels
+    row_ptr = x_ptr + row * samples
     value = tl.load(row_ptr + time, mask=(time >= 0) & (time < samples) & (place < n), other=0.0)
     value = tl.where(time < 0, tl.load(row_ptr) * steady, value)
     value = tl.where((time >= samples) & (tail == 0), tl.load(row_ptr) * steady, value)  # a whole row
     tl.store(y_ptr + number * n + place, value, mask=place < n)
+
+
+@kernel
+def _join(y_ptr, x_ptr, rows_ptr, channels, samples, count, n, before, BLOCK: tl.constexpr):
+    number = tl.program_id(0).to(tl.int64)
+    time = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(rows_ptr + number // channels).to(tl.int64) * channels + number % channels
+    place = time // (n - before) * n + before + time % (n - before)
+    value = tl.load(x_ptr + number * count * n + place, mask=time < samples)
+    tl.store(y_ptr + row * samples + time, value, mask=time < samples)

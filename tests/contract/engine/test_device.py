@@ -89,6 +89,16 @@ def test_in_place_work_does_not_change_the_result(kind, batch, monkeypatch):
 
 
 @EVERY_OP
+def test_a_batch_that_is_not_needed_any_more_may_be_written_over(kind, batch):
+    module, x = build_device(Chain([example(kind, p=0.5), ops.Gain(p=0.5)], RATE)), batch[..., :4000].clone()
+    prepared = module.prepare(module.chain.draw(range(8)), tuple(x.shape))
+    result, _ = module.augment(x, prepared)
+    into, _ = module.augment(x, prepared, may_overwrite=True)
+    assert torch.equal(into, result)
+    assert module.chain.nodes[0].capabilities.changes_length or into.data_ptr() == x.data_ptr()
+
+
+@EVERY_OP
 def test_batches_of_any_size(kind, batch):
     module = build_device(always(kind))
     for shape in ((0, 1, 4000), (0, 4000), (1, 1, 4000), (3, 1, 0), (3, 0), (0, 0), (1, 1, 1), (3, 1, 2), (2, 1, 37)):

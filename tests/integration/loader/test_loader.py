@@ -227,6 +227,14 @@ def test_collate_fn_runs_after_ops_that_change_lengths(plan):
         assert_same_audio({0: wave.numpy()}, {0: build_cpu(ONE_LENGTH)(uneven()[place][0], index=place)}, 1e-6)
 
 
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1, worker_engine="batched")], ids=["device", "worker"])
+def test_a_batch_of_your_own_is_not_written_over(plan):
+    dataset = tones(shape=(4000,))
+    chain = Chain([ops.TimeMask(p=1.0)], sample_rate=RATE)
+    batches = list(loader_of(dataset, chain, plan, batch_size=1, collate_fn=lambda examples: examples[0][None]))
+    assert all((batch == 0).any() for batch in batches) and not any((wave == 0).any() for wave in dataset)
+
+
 def test_collate_fn_before_batched_op_that_changes_lengths_is_refused():
     mixed = Chain([ops.Mix(), ops.AdjustDuration(duration_samples=4000, p=1.0)], RATE)
     loader = Loader([torch.ones(5000)] * 6, mixed, device="cpu", batch_size=3, collate_fn=default_collate)

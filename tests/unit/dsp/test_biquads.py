@@ -15,7 +15,7 @@ RATE = 16000
 SAMPLES = 3000
 KINDS = ("low_shelf", "high_shelf", "peaking")
 CENTRES_HZ = [1.0, 42.0, 300.0, 1000.0, 4000.0, 7500.0, 0.9999 * RATE / 2]
-NUMBERS = ("rows", "numbers", "steady_R")
+NUMBERS = ("rows", "numbers", "missing_R")
 ROWS = [(gain_db, q) for gain_db in (-24.0, -1.0, 0.0, 18.0) for q in (0.1, 0.7, 5.0)]
 FILTERS = [("low_shelf", 42.0), ("peaking", 700.0), ("high_shelf", 7000.0)]
 

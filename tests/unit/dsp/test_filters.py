@@ -32,8 +32,8 @@ def filters(kind, low_hz, high_hz, orders, rate=RATE, longest=SAMPLES):
 
 
 def on_device(part):
-    numbers, steady_R = (torch.from_numpy(each).float() for each in (part.numbers, part.steady_R))
-    return replace(part, rows=torch.from_numpy(part.rows), numbers=numbers, steady_R=steady_R)
+    numbers, missing_R = (torch.from_numpy(each).float() for each in (part.numbers, part.missing_R))
+    return replace(part, rows=torch.from_numpy(part.rows), numbers=numbers, missing_R=missing_R)
 
 
 def noise(rows, channels=1, samples=SAMPLES):

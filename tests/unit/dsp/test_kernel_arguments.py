@@ -204,6 +204,19 @@ def test_rows_are_cut_into_blocks_for_filters(steady, interpreted):
     assert {*interpreted} == {"_cut"}
 
 
+@pytest.mark.parametrize("rows", [[2, 0], [0, 1, 2, 3]])
+def test_chosen_rows_are_filtered_in_blocks_into_a_batch(rows, interpreted):
+    x, chosen = noise(4, 2, 5000), torch.tensor(rows)
+    for n, tail in ((8192, 1000), (1024, 300)):
+
+        def filtered(into: torch.Tensor, n: int = n, tail: int = tail) -> torch.Tensor:
+            return apply_response(into, lambda each: each.mul_(0.5), n, tail, None, True, chosen, into)
+
+        same(lambda x: filtered(x.clone()), x)
+        same(lambda x: filtered(x.mT.contiguous().mT), x)  # which kernels cannot write to
+    assert interpreted == ["_cut", "_join", "_cut"] * 2
+
+
 def test_cascades_that_are_cut(interpreted):
     spectrum, numbers = torch.fft.rfft(noise(3, 2, 2, 600)), noise(3, 2, NUMBERS).abs() + 0.5
     numbers[:, 0, OWN_NUMBERS:] = 0.0  # the first section is not cut
@@ -254,4 +267,5 @@ def test_filters_have_blocks_of_few_lengths(planned):
         for samples in range(2000, 160000, 777)
         for tail in (1, 256, 512, 1024, 4096, 16384)
     }
-    assert lengths == {2**13, 2**15, 2**18}
+    wholes = {5 << 12, 5 << 13, 2**16, 5 << 14, 2**17, 5 << 15}  # of a row that is one block
+    assert lengths == {2**13, 2**15, 2**18} | wholes
