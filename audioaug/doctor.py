@@ -1,5 +1,7 @@
 """``audioaug doctor``: which dependencies are installed, which of them work, and facts on this machine.
 
+With ``--dataset`` it examines a dataset instead.
+
 A dependency "works" only if it has just been run: its check is in ``CHECKS``. A failure becomes a sentence with the
 next step.
 """
@@ -13,11 +15,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import metadata
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from audioaug.errors import first_line
+from audioaug.command import run
+from audioaug.errors import UsageError, first_line
 from audioaug.records import HostFacts, to_json
 from audioaug.units import format_bytes
 
@@ -120,7 +124,7 @@ def _run_op(name: str, **arguments: Any) -> Callable[[], str]:
         from audioaug import Chain, build_cpu, ops
 
         clip = np.sin(np.arange(8000, dtype=np.float32) / 10)
-        build_cpu(Chain([getattr(ops, name)(p=1.0, **arguments)], sample_rate=16000))(clip, index=0)
+        build_cpu(Chain([getattr(ops, name)(p=1.0, **arguments)], sample_rate=16000))(clip, key=0)
         return f"ran {name} on a clip"
 
     return run
@@ -378,11 +382,36 @@ def _self_test() -> bool:
     return not failed
 
 
+def _examine_dataset(named: str) -> bool:
+    """Print whether the dataset at ``FILE.py[:NAME]`` repeats itself; return whether it does not."""
+    from audioaug.advise.model_file import load_module
+    from audioaug.dataset_check import find_repeats
+
+    path, _, name = named.partition(".py:")
+    module, name = load_module(f"{path}.py" if name else path), name or "dataset"
+    if not hasattr(module, name):
+        raise UsageError(f"{named} defines no {name!r}.", "Give FILE.py:NAME, a dataset or a function that returns it.")
+    found = getattr(module, name)
+    observations = find_repeats(found() if isinstance(found, type | FunctionType) else found)
+    for each in observations:
+        click.echo(f"{each.verdict:8} {each.sentence}")
+    for next_step in dict.fromkeys(each.next_step for each in observations if each.next_step):
+        click.echo(next_step)
+    return not any(each.verdict == "repeats" for each in observations)
+
+
 @click.command(short_help="List what is installed, and what works.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--self-test", is_flag=True, help="Instead, compare each compiled loop or kernel with torch operations.")
-def main(as_json: bool, self_test: bool) -> None:
+@click.option(
+    "--dataset",
+    metavar="FILE.py[:NAME]",
+    help="Instead, look for examples and random numbers of a dataset that repeat across workers and epochs.",
+)
+def main(as_json: bool, self_test: bool, dataset: str | None) -> None:
     """List what is installed, what works, and what this machine offers. Exit code 0 if audioaug can run."""
+    if dataset is not None:
+        sys.exit(0 if _examine_dataset(dataset) else 1)
     if self_test:
         sys.exit(0 if _self_test() else 1)
     checkup = check_up()
@@ -396,4 +425,4 @@ def main(as_json: bool, self_test: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(main, None))

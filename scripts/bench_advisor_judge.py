@@ -61,7 +61,7 @@ class Clips:
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int, int]:
         example = self.dataset[index]
         wave_CT, label = example if isinstance(example, tuple) else (example, 0)
-        return torch.from_numpy(self.augment(np.asarray(wave_CT), index=index)), label, index
+        return torch.from_numpy(self.augment(np.asarray(wave_CT), key=index)), label, index
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Collate:
         length_B, index_B = (torch.tensor(it) for it in ([wave.shape[-1] for wave in waves], indices))
         x_BCT = torch.stack([pad(wave, (0, int(length_B.max()) - wave.shape[-1])) for wave in waves])
         if self.on_batches is not None:
-            x_BCT, length_B = self.on_batches(x_BCT, lengths=length_B, index=index_B, return_lengths=True)
+            x_BCT, length_B = self.on_batches(x_BCT, lengths=length_B, key=index_B, return_lengths=True)
         return x_BCT, torch.tensor(labels), length_B, index_B
 
 
@@ -95,7 +95,7 @@ class Training:
         """Augment the batch on the device, and train on it."""
         x_BCT, label_B, length_B, index_B = batch
         with torch.no_grad():
-            x_BCT = augment(x_BCT, lengths=length_B, index=index_B)
+            x_BCT = augment(x_BCT, lengths=length_B, key=index_B)
         if self.step is not None:
             self.step(self.model, (x_BCT, label_B), self.optimizer)
             return

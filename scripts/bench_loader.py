@@ -51,7 +51,7 @@ class Clips:
 
     def __getitem__(self, index: int) -> tuple[Any, int, int]:
         wave, label = self.folder[index]
-        return self.worker(wave, index=index), label, index
+        return self.worker(wave, key=index), label, index
 
 
 class Bench:
@@ -79,7 +79,7 @@ class Bench:
             pin_memory=self.device.type == "cuda",
             worker_init_fn=one_thread,
         )
-        return audioaug.prefetch(batches, self.device, module, index=2)
+        return audioaug.prefetch(batches, self.device, module, key=2)
 
     def step(self, seconds: float) -> Step:
         """Return a step that keeps the device busy for ``seconds``."""

@@ -148,7 +148,7 @@ def capture(device: torch.device) -> dict[str, Any]:
         with _failing_gain() if wrong else contextlib.nullcontext():
             for number, (x_BCT, _) in zip(range(40), _endless(loader_of(device))):
                 index = torch.arange(len(x_BCT)) + BATCH * number
-                y_BCT, expected = module(x_BCT, index=index), plain(x_BCT, index=index)
+                y_BCT, expected = module(x_BCT, key=index), plain(x_BCT, key=index)
                 assert torch.allclose(y_BCT, expected, atol=1e-5), f"batch {number} differs"
         found[name] = {"graphs": len(module._graphs or ()), "before": before, "after": memory_of(device)}
     return found

@@ -237,10 +237,10 @@ def time_examples(job: TrainingJob, clock: Clock, seconds: float) -> Examples:
         except Exception:  # unreadable examples are left out
             continue
         if not rows:
-            worker(wave, index=index)  # builds all transforms
+            worker(wave, key=index)  # builds all transforms
             begin = clock.now()
         # The first call may read a noise or an impulse response from disk.
-        augment = min(_timed(clock, partial(worker, wave, index=index))[0] for _ in range(2))
+        augment = min(_timed(clock, partial(worker, wave, key=index))[0] for _ in range(2))
         rows.append((first * 1e3, again * 1e3, on_core * 1e3, augment * 1e3, wave.shape[-1]))
         spent = clock.now() - begin
         if (

@@ -7,9 +7,9 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from audioaug.audio.files import find_audio, read_audio
 from audioaug.errors import DataError
@@ -18,7 +18,10 @@ from audioaug.writing import read_file
 PATH_COLUMNS = ("path", "audio_filepath", "file", "filename", "wav")
 LABEL_COLUMNS = ("label", "class", "target", "text")
 
-Entry = tuple[str, str]
+PATH = "path"
+
+Entry = tuple[str, str, str]
+"""Of a clip: its file, its label and its key."""
 
 
 class AudioFolder:
@@ -31,44 +34,57 @@ class AudioFolder:
         sample_rate: to which every file is resampled, in Hz.
         seconds: the length of every clip: longer files are cut at their end, shorter ones are padded with silence.
             ``None`` keeps the length of each file.
+        key: also return what identifies the clip, for ``Loader(key=2)``: ``"path"``, relative to the folder, or as the
+            manifest has it; or another column of the manifest, by its name.
 
     Shape:
         wave: (1, T), float32; channels are averaged. label: an integer, the index in the sorted ``labels`` (integers
-        are sorted by value, so that classes 0 to 11 keep their numbers).
+        are sorted by value, so that classes 0 to 11 keep their numbers). With ``key``, ``folder[i]`` is
+        ``(wave, label, key)``, a string.
 
     Raises:
-        DataError: the source does not exist, has no audio, or is a manifest without paths; or the length or rate is
-            not positive. A damaged file raises when it is read.
+        DataError: the source does not exist, has no audio, or is a manifest without paths or that column; or the length
+            or rate is not positive. A damaged file raises when it is read.
     """
 
-    def __init__(self, source: str | Path, sample_rate: int, seconds: float | None = None) -> None:
+    def __init__(
+        self, source: str | Path, sample_rate: int, seconds: float | None = None, key: str | None = None
+    ) -> None:
         if not sample_rate > 0 or (seconds is not None and not 1 <= seconds * sample_rate < math.inf):
             raise DataError(f"Expected a positive length and sample rate, got {seconds} seconds at {sample_rate} Hz.")
         self.sample_rate, self.seconds = sample_rate, seconds
         path = os.path.abspath(source)
-        entries = _read_folder(path) if os.path.isdir(path) else _read_manifest(path)
-        self.files = tuple(file for file, _ in entries)
-        self.labels = tuple(sorted({label for _, label in entries}, key=_by_value))
+        entries = _read_folder(path, key) if os.path.isdir(path) else _read_manifest(path, key)
+        self.files = tuple(file for file, _, _ in entries)
+        self.keys = tuple(name for _, _, name in entries) if key is not None else None
+        self.labels = tuple(sorted({label for _, label, _ in entries}, key=_by_value))
         number = {label: index for index, label in enumerate(self.labels)}
-        self.targets = tuple(number[label] for _, label in entries)
+        self.targets = tuple(number[label] for _, label, _ in entries)
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         wave_CT = read_audio(self.files[index], self.sample_rate, mono=True, seconds=self.seconds)
         if self.seconds is not None:
             length = round(self.seconds * self.sample_rate)
             wave_CT = np.pad(wave_CT, ((0, 0), (0, max(0, length - wave_CT.shape[1]))))[:, :length]
-        return wave_CT, self.targets[index]
+        if self.keys is None:
+            return wave_CT, self.targets[index]
+        return wave_CT, self.targets[index], self.keys[index]
 
 
-def _read_folder(path: str) -> list[Entry]:
-    return [(file, os.path.basename(os.path.dirname(file))) for file in find_audio((path,))]
+def _read_folder(path: str, key: str | None) -> list[Entry]:
+    if key not in (None, PATH):
+        raise DataError(f"{path} is a folder, where a clip has no {key!r}.", f"Use key={PATH!r}.")
+    files = find_audio((path,))
+    return [
+        (file, os.path.basename(os.path.dirname(file)), Path(os.path.relpath(file, path)).as_posix()) for file in files
+    ]
 
 
-def _read_manifest(path: str) -> list[Entry]:
-    """Read (file, label) pairs from CSV, TSV or JSON lines."""
+def _read_manifest(path: str, key: str | None) -> list[Entry]:
+    """Read the entries of CSV, TSV or JSON lines."""
     try:
         text = read_file(path).decode("utf-8-sig")
         rows = _json_rows(text) if path.endswith((".json", ".jsonl")) else _csv_rows(text)
@@ -90,8 +106,18 @@ def _read_manifest(path: str) -> list[Entry]:
         if no_label or not row.get(path_column):
             column = label_column if no_label else path_column
             raise DataError(f"Entry {number} of the manifest {path} has no {column}.", "Add it or remove the entry.")
+    key_column = path_column if key in (None, PATH) else key
+    if number := next((number for number, row in enumerate(rows, start=1) if row.get(key_column) is None), 0):
+        raise DataError(f"Entry {number} of the manifest {path} has no {key_column!r} to be its key.")
     base = os.path.dirname(path)
-    return [(os.path.join(base, str(row[path_column])), str(row[label_column]) if label_column else "") for row in rows]
+    return [
+        (
+            os.path.join(base, str(row[path_column])),
+            str(row[label_column]) if label_column else "",
+            str(row[key_column]),
+        )
+        for row in rows
+    ]
 
 
 def _by_value(label: str) -> tuple[bool, int, str]:

@@ -9,6 +9,7 @@ from audioaug.core.contract import Capabilities, Contract
 from audioaug.core.distributions import FRACTION, NOISE_KEY, Choice, Distribution, MelUniform, Uniform, UniformInt
 from audioaug.core.draws import Draws
 from audioaug.core.follow import Origin, follow
+from audioaug.core.keys import Key, key_number, key_numbers, key_of
 from audioaug.core.op import (
     CUSTOM_OPS,
     REGISTRY,
@@ -60,6 +61,7 @@ __all__ = [
     "DeviceBatchInfo",
     "Distribution",
     "Draws",
+    "Key",
     "Linear",
     "ListType",
     "MelUniform",
@@ -77,6 +79,9 @@ __all__ = [
     "arguments",
     "as_chain",
     "follow",
+    "key_number",
+    "key_numbers",
+    "key_of",
     "leaves",
     "why_not_in_worker",
     "why_not_on_device",

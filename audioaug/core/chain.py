@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from audioaug.core.batch import BatchInfo
 from audioaug.core.chain_file import read_chain_file
@@ -21,6 +21,7 @@ from audioaug.core.contract import Capabilities
 from audioaug.core.distributions import Distribution, Uniform
 from audioaug.core.draws import Draws, uniforms
 from audioaug.core.fields import real_number
+from audioaug.core.keys import Key, key_numbers
 from audioaug.core.op import (
     CUSTOM_OPS,
     Container,
@@ -167,19 +168,19 @@ class Chain:
         positions = [node.position for node, _, _ in self._lanes]
         return positions, [place - positions.index(position) for place, position in enumerate(positions)]
 
-    def draw(self, indices: ArrayLike, epoch: int = 0, seed: int = 0) -> Draws:
-        """Return every random decision for these examples; a pure function of (seed, epoch, index, position).
+    def draw(self, keys: Iterable[Key] | NDArray[Any], epoch: int = 0, seed: int = 0) -> Draws:
+        """Return every random decision for these examples; a pure function of (seed, epoch, key, position).
 
         Args:
-            indices: the examples' numbers in the dataset, (B,).
+            keys: of the examples, B of them: integers, such as their numbers in the dataset, strings or bytes.
             epoch: counts passes over the dataset.
             seed: of the whole training run.
 
         Raises:
             UsageError: epoch or seed is not an integer.
-            DataError: the indices are not integers, (B,).
+            DataError: something else is among the keys.
         """
-        u_BL = uniforms(integer("seed", seed), integer("epoch", epoch), _whole_indices(indices), *self._addresses)
+        u_BL = uniforms(integer("seed", seed), integer("epoch", epoch), key_numbers(keys), *self._addresses)
         table = np.empty_like(u_BL)
         for column, (node, name, kind) in enumerate(self._lanes):
             u = u_BL[:, column]
@@ -368,13 +369,6 @@ def integer(name: str, value: Any) -> int:
         if not isinstance(value, bool):
             return operator.index(value)
     raise UsageError(f"{name} is {value!r}, but it must be an integer.")
-
-
-def _whole_indices(indices: ArrayLike) -> NDArray[np.int64]:
-    index_B = np.asarray(indices)
-    if index_B.ndim != 1 or (len(index_B) and index_B.dtype.kind not in "iu"):
-        raise DataError(f"Expected integers of shape (B,) as index, got {index_B.dtype} of shape {index_B.shape}.")
-    return index_B.astype(np.int64)
 
 
 def _without_folders(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Draws: every random decision for a batch of examples, as one table, made before any audio is touched.
 
-The numbers come from a counter-based generator: a pure function of (seed, epoch, example index, position in the chain,
-lane), without any state. So batch size, worker count, world size and placement cannot change a draw.
+The numbers come from a counter-based generator: a pure function of (seed, epoch, key of the example, position in the
+chain, lane), without any state. So batch size, worker count, world size and placement cannot change a draw.
 
 Shapes: B examples (rows), L columns.
 """
@@ -48,15 +48,15 @@ def _round_keys(low: int, high: int) -> NDArray[np.uint64]:
     return np.asarray(words, dtype=np.uint64)[..., None] & _MASK_32
 
 
-def uniforms(seed: int, epoch: int, indices: ArrayLike, positions: ArrayLike, lanes: ArrayLike) -> FloatArray:
-    """Return numbers in [0, 1) of shape (B, L): a row for each example index, a column for each (position, lane).
+def uniforms(seed: int, epoch: int, keys: ArrayLike, positions: ArrayLike, lanes: ArrayLike) -> FloatArray:
+    """Return numbers in [0, 1) of shape (B, L): a row for each key's number, a column for each (position, lane).
 
     The seed and the epoch are encrypted into the key, the rest is the counter, so no two places share a number.
     """
-    index_B1 = np.asarray(indices, dtype=np.int64).astype(np.uint64)[:, None]
+    key_B1 = np.asarray(keys, dtype=np.int64).astype(np.uint64)[:, None]
     position_L = np.asarray(positions, dtype=np.uint64)
-    counter_4BL = np.empty((4, len(index_B1), len(position_L)), dtype=np.uint64)
-    counter_4BL[0], counter_4BL[1] = index_B1 & _MASK_32, index_B1 >> _SHIFT_32
+    counter_4BL = np.empty((4, len(key_B1), len(position_L)), dtype=np.uint64)
+    counter_4BL[0], counter_4BL[1] = key_B1 & _MASK_32, key_B1 >> _SHIFT_32
     counter_4BL[2], counter_4BL[3] = position_L, lanes
     high_N, low_N, *_ = philox(counter_4BL.reshape(4, -1), _key(int(seed), int(epoch)))
     mantissa_N = ((high_N >> np.uint64(5)) << np.uint64(26)) | (low_N >> np.uint64(6))

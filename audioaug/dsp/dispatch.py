@@ -221,7 +221,7 @@ def map_chunks(work: Callable[[slice], torch.Tensor], x_RCT: torch.Tensor, sampl
 
 
 def chunks(x_RCT: torch.Tensor, rows: int, samples: int) -> Iterator[slice]:
-    """Yield slices of so many of x's rows: on a CPU of those that stay in its cache, else of all.
+    """Yield slices of a number of x's rows: on a CPU as many as stay in its cache, else all together.
 
     Args:
         x_RCT: the rows, or more.

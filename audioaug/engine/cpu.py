@@ -11,6 +11,7 @@ from audioaug.core import (
     Chain,
     DeviceBatchInfo,
     Draws,
+    Key,
     Node,
     Op,
     Params,
@@ -34,7 +35,7 @@ class WorkerChain:
 
     It can be pickled; the audiomentations transforms are built on first use, in the process that uses them. ``running``
     is the op that it runs, or ran last, with its draw: the one that raised an exception. ``seed`` is that of draws by
-    index, ``stream`` makes the others. ``fallback``: a clip gets what the device build does where the reference refuses
+    key, ``stream`` makes the others. ``fallback``: a clip gets what the device build does where the reference refuses
     it, or is a transform of torch-audiomentations and that is not installed.
     """
 
@@ -51,17 +52,18 @@ class WorkerChain:
         samples: NDArray[np.float32],
         sample_rate: int | None = None,
         *,
-        index: int | None = None,
+        key: Key | None = None,
         epoch: int = 0,
         draws: Draws | None = None,
     ) -> NDArray[np.float32]:
-        """Augment one clip: with a new draw at every call, unless ``index`` or ``draws`` is given.
+        """Augment one clip: with a new draw at every call, unless ``key`` or ``draws`` is given.
 
         Args:
             samples: (T,) or (C, T), floating point.
             sample_rate: in Hz; the chain's by default.
-            index: the example's number in the dataset. With it, the draw follows from seed, epoch and index alone.
-            epoch: counts passes over the dataset; only used with ``index``.
+            key: of the example: its number in the dataset, a string or bytes. With it, the draw follows from seed,
+                epoch and key alone.
+            epoch: counts passes over the dataset; only used with ``key``.
             draws: of this one example, instead of drawing them here.
 
         Raises:
@@ -70,7 +72,7 @@ class WorkerChain:
             UsageError: the epoch is not an integer.
         """
         samples, sample_rate = checked(samples), rate_of(self.chain, sample_rate)
-        draws = self._draws(index, epoch, draws)
+        draws = self._draws(key, epoch, draws)
         shape = samples.shape
         if len(shape) == 2 and shape[0] == 1:  # one channel is mono, which the references want as (T,)
             samples = samples[0]
@@ -84,7 +86,7 @@ class WorkerChain:
         samples: NDArray[np.float32],
         sample_rate: int | None = None,
         *,
-        index: int | None = None,
+        key: Key | None = None,
         epoch: int = 0,
         draws: Draws | None = None,
         stop: int | None = None,
@@ -92,25 +94,25 @@ class WorkerChain:
         """Augment one clip, and return where its time goes, so that its labels can follow.
 
         Args:
-            samples, sample_rate, index, epoch, draws: as for calling it.
+            samples, sample_rate, key, epoch, draws: as for calling it.
             stop: how much of the chain the timeline is for: all of it by default, the device part too. There each clip
                 must keep its own length: give the module the ``lengths`` of a padded batch.
 
         Raises:
             PlanError: the device part has an op whose cuts depend on the audio (``Trim``).
-            UsageError: the device part may move the time, and neither ``index`` nor ``draws`` says what it draws.
+            UsageError: the device part may move the time, and neither ``key`` nor ``draws`` says what it draws.
             DataError: as for calling it; or user code made the clip longer or shorter.
 
         Examples:
             >>> from audioaug import ops
             >>> worker = build_cpu(Chain([ops.Reverse(p=1.0), ops.Shift(p=1.0)], sample_rate=16000), cut=1)
-            >>> wave, timeline = worker.follow(np.ones(16000, np.float32), index=7)
+            >>> wave, timeline = worker.follow(np.ones(16000, np.float32), key=7)
             >>> beats = timeline.stamps(np.array([0.1, 0.6]) * 16000)[0] / 16000  # in seconds, after both ops
         """
         self.chain.check_followed(self.cut)
-        if index is None and draws is None:
+        if key is None and draws is None:
             self._check_still(stop)
-        sample_rate, draws = rate_of(self.chain, sample_rate), self._draws(index, epoch, draws)
+        sample_rate, draws = rate_of(self.chain, sample_rate), self._draws(key, epoch, draws)
         self._measured = {}
         try:
             wave = self(samples, sample_rate, draws=draws)
@@ -129,10 +131,10 @@ class WorkerChain:
         [[whole]] = follow(self.chain, draws, begun, start=self.cut, stop=stop, **where)
         return wave, whole.timeline
 
-    def _draws(self, index: int | None, epoch: int, draws: Draws | None) -> Draws:
-        """Return the draws of one example: those given, or those of its index, or new ones."""
+    def _draws(self, key: Key | None, epoch: int, draws: Draws | None) -> Draws:
+        """Return the draws of one example: those given, or those of its key, or new ones."""
         if draws is None:
-            return self.stream.draw(1) if index is None else self.chain.draw([index], epoch, self.seed)
+            return self.stream.draw(1) if key is None else self.chain.draw([key], epoch, self.seed)
         if len(draws) != 1:
             raise DataError(f"There are draws for {len(draws)} examples, but this is one clip.", "Pick one: draws[0].")
         return draws
@@ -142,9 +144,9 @@ class WorkerChain:
         for op in (leaf for top in self.chain.ops[self.cut : stop] for leaf in leaves(top)):
             if op.capabilities.changes_timing:
                 raise UsageError(
-                    f"Labels cannot follow {op.name}, which runs on the device, without index: its draw is not known "
+                    f"Labels cannot follow {op.name}, which runs on the device, without key: its draw is not known "
                     "here.",
-                    "Give follow and the device module the same index= and epoch=.",
+                    "Give follow and the device module the same key= and epoch=.",
                 )
 
     def _run(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
@@ -198,12 +200,12 @@ def build_cpu(chain: Chain, cut: int | None = None, seed: int | None = None) -> 
     """Build the part of a chain that runs in the workers.
 
     ``worker(samples)`` augments with a new draw at every call, in every worker, process and epoch;
-    ``worker(samples, index=7, epoch=2)`` with the draw of that example, which ``build_device`` repeats anywhere.
+    ``worker(samples, key=7, epoch=2)`` with the draw of that example, which ``build_device`` repeats anywhere.
 
     Args:
         chain: the declaration.
         cut: how many ops run there; all of them by default.
-        seed: of draws by index, 0 by default, and the same for the device part; of other draws in place of
+        seed: of draws by key, 0 by default, and the same for the device part; of other draws in place of
             ``torch.initial_seed()``.
 
     Raises:
@@ -213,7 +215,7 @@ def build_cpu(chain: Chain, cut: int | None = None, seed: int | None = None) -> 
     Examples:
         >>> from audioaug import ops
         >>> worker, clip = build_cpu(Chain([ops.Gain(p=1.0)], sample_rate=16000)), np.ones(4, np.float32)
-        >>> bool(worker(clip)[0] == worker(clip)[0]), bool(worker(clip, index=7)[0] == worker(clip, index=7)[0])
+        >>> bool(worker(clip)[0] == worker(clip)[0]), bool(worker(clip, key=7)[0] == worker(clip, key=7)[0])
         (False, True)
     """
     return WorkerChain(chain, chain.checked_cut(cut), seed)

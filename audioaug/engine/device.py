@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Node, Params
+from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Key, Node, Params, key_numbers
 from audioaug.core.params import Span
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
 from audioaug.dsp.windows import silence_past_ends
@@ -40,7 +40,7 @@ GRAPH_BACKENDS: Mapping[DeviceEngine, Callable[[], GraphBackend]] = {
 class DeviceChain(torch.nn.Module):
     """The ops of a chain from ``start`` on, up to ``stop``, for batches on any device. Made by ``build_device``.
 
-    In training mode it augments; in ``eval`` mode it returns its input. ``seed`` is that of draws by index; ``stream``
+    In training mode it augments; in ``eval`` mode it returns its input. ``seed`` is that of draws by key; ``stream``
     makes the others, and ``state_dict`` keeps how far it is. ``torch.compile`` leaves all of it as it is.
     """
 
@@ -68,10 +68,10 @@ class DeviceChain(torch.nn.Module):
         lengths: torch.Tensor | Sequence[int] | None = None,
         draws: Draws | None = None,
         return_lengths: bool = False,
-        index: torch.Tensor | Sequence[int] | None = None,
+        key: torch.Tensor | Sequence[Key] | None = None,
         epoch: int = 0,
     ) -> Any:
-        """Augment a batch: with new draws at every call, unless ``index`` or ``draws`` is given.
+        """Augment a batch: with new draws at every call, unless ``key`` or ``draws`` is given.
 
         Args:
             x: (B, C, T) or (B, T), floating point, on any device.
@@ -80,22 +80,24 @@ class DeviceChain(torch.nn.Module):
                 wait).
             draws: for these B examples, instead of drawing here.
             return_lengths: return (batch, lengths), for chains that make clips longer or shorter.
-            index: the examples' numbers in the dataset, (B,). With it, the draws follow from seed, epoch and index
-                alone, as those of the worker part do; on the CPU, like the lengths.
-            epoch: which the worker part was given; only used with ``index``.
+            key: of each example: numbers in the dataset, (B,), or a list of B integers, strings or bytes. With it, the
+                draws follow from seed, epoch and key alone, as those of the worker part do; on the CPU, like the
+                lengths.
+            epoch: which the worker part was given; only used with ``key``.
 
         Shape:
             returns the shape, type and device of x; x itself is not changed. Past the end of a clip is silence. T is
             another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
 
         Raises:
-            DataError: x is not a batch of audio; draws, lengths or index are not for B examples; lengths or index are
-                not integers; or the sample rate is not positive.
+            DataError: x is not a batch of audio; draws, lengths or keys are not for B examples; lengths are not
+                integers, or keys are something else than integers, strings and bytes; or the sample rate is not
+                positive.
             UsageError: the epoch is not an integer.
         """
         if not self.training and not return_lengths:
             return x
-        arguments = x, sample_rate, lengths, draws, index, epoch
+        arguments = x, sample_rate, lengths, draws, key, epoch
         if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
             from audioaug.engine.uncompiled import uncompiled
 
@@ -110,15 +112,15 @@ class DeviceChain(torch.nn.Module):
         sample_rate: int | None,
         lengths: torch.Tensor | Sequence[int] | None,
         draws: Draws | None,
-        index: torch.Tensor | Sequence[int] | None,
+        key: torch.Tensor | Sequence[Key] | None,
         epoch: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the batch, augmented in training mode, and its lengths."""
         x_BCT = as_batch(x)
         if not self.training:
             return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1])).to(x.device)
-        if draws is None and index is not None:
-            draws = self.chain.draw(_numbers(index, x), epoch, self.seed)
+        if draws is None and key is not None:
+            draws = self.chain.draw(_numbers(key, x), epoch, self.seed)
         elif draws is None:
             draws = self.stream.draw(len(x))
         prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
@@ -290,7 +292,7 @@ def build_device(
     """Build the part of a chain that runs on the device, on whole batches.
 
     ``module(batch)`` augments with new draws at every call, in every module, worker and process;
-    ``module(batch, index=[7, 3], epoch=2)`` with the draws of these examples, as ``build_cpu`` does anywhere.
+    ``module(batch, key=[7, 3], epoch=2)`` with the draws of these examples, as ``build_cpu`` does anywhere.
     ``module.state_dict()`` holds how far the new draws are, so that a resumed run continues with the next ones.
 
     Args:
@@ -300,7 +302,7 @@ def build_device(
             ops elsewhere; its effects differ, see ``Op.torch_audiomentations``). ``"cuda_graph"`` and
             ``"torch_compile"`` are our ops, too: batches that need the same kernels replay them as a CUDA graph (on
             other devices, ops run one by one), or compiled by ``torch.compile``, which takes seconds for each.
-        seed: of draws by index, 0 by default, and the same for the worker part; of other draws in place of
+        seed: of draws by key, 0 by default, and the same for the worker part; of other draws in place of
             ``torch.initial_seed()``.
         stop: how many ops have run afterwards; all by default. With it, a worker can run the first part of a chain on
             whole batches, too.
@@ -313,13 +315,10 @@ def build_device(
     return DeviceChain(chain, chain.checked_cut(start), engine, seed, None if stop is None else chain.checked_cut(stop))
 
 
-def _numbers(index: torch.Tensor | Sequence[int], x: torch.Tensor) -> NDArray[np.int64]:
-    numbers = index.numpy(force=True) if isinstance(index, torch.Tensor) else np.asarray(index)
-    if numbers.shape != (len(x),) or numbers.dtype.kind not in "iu":
-        raise DataError(
-            f"index has shape {numbers.shape} and type {numbers.dtype}, but must be a whole number for each of the "
-            f"{len(x)} examples."
-        )
+def _numbers(key: torch.Tensor | Sequence[Key], x: torch.Tensor) -> NDArray[np.int64]:
+    numbers = key_numbers(key.numpy(force=True) if isinstance(key, torch.Tensor) else key)
+    if len(numbers) != len(x):
+        raise DataError(f"There are {len(numbers)} keys, but the batch has {len(x)} examples.")
     return numbers
 
 

@@ -12,7 +12,7 @@ from audioaug.records import DeviceEngine, Plan, WorkerEngine
 def split(chain: Chain, plan: Plan, seed: int | None = None) -> tuple[WorkerChain, DeviceChain]:
     """Build the worker part and the device part of a chain.
 
-    The parts share their draws: give the worker each example's ``index`` and ``epoch``, and the module the same of the
+    The parts share their draws: give the worker each example's ``key`` and ``epoch``, and the module the same of the
     whole batch.
 
     Args:

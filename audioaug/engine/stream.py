@@ -1,4 +1,4 @@
-"""Stream: the draws of examples that no index names, new ones at every call, in every module, worker and process."""
+"""Stream: the draws of examples that no key names, new ones at every call, in every module, worker and process."""
 
 import hashlib
 import itertools

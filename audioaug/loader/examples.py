@@ -11,7 +11,7 @@ Shapes: B examples, C channels, T samples.
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,14 +19,15 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.encoded import decode
+from audioaug.core import Key, key_of
 from audioaug.errors import DataError
 from audioaug.units import format_hz
 
 Field: TypeAlias = str | int
 """A field of an example or batch: a key of a dict, a position in a tuple, or an attribute of a custom batch."""
 
-Key: TypeAlias = tuple[int, int]
-"""What identifies an example in a training run: (epoch, index)."""
+KeyOf: TypeAlias = Field | Callable[[Any], Key]
+"""Where an example has its key: in a field, or what a function of the example returns."""
 
 AUDIO = "audio"
 
@@ -192,6 +193,12 @@ def own_length(example: Any, field: Field, samples: int) -> int:
             "Convert a relative length, as in SpeechBrain, with round(length * wave.shape[-1]).",
         )
     return number
+
+
+def own_key(example: Any, key: KeyOf) -> Key:
+    """Return the key of an example, as ``key`` says; raise ``DataError`` if it is none."""
+    value = key(example) if callable(key) else item_of(example, key, "An example", "Give key the key or position.")
+    return key_of(value, "What key= returns for an example" if callable(key) else f"An example's key at {key!r}")
 
 
 def add_lengths(batch: Any, length_B: torch.Tensor) -> Any:

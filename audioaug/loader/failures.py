@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from audioaug.core import Draws
+from audioaug.core import Draws, Key
 from audioaug.engine import Preparer, WorkerChain
 from audioaug.errors import (
     AudioaugError,
@@ -38,7 +38,7 @@ DEVICE_FAILED = ("CUDA error", "Triton Error [CUDA]", "cuFFT error")
 
 
 @contextmanager
-def op_errors(worker: WorkerChain, index: int, epoch: int) -> Iterator[None]:
+def op_errors(worker: WorkerChain, key: Key, epoch: int) -> Iterator[None]:
     """Turn an exception of an op on one example into an ``OpError``; our own errors pass unchanged."""
     try:
         yield
@@ -46,21 +46,22 @@ def op_errors(worker: WorkerChain, index: int, epoch: int) -> Iterator[None]:
         raise
     except Exception as error:
         raise OpError(
-            f"Example {index} of epoch {epoch}: {_running_op(worker)} raised {_summary(error)}.",
-            f"To reproduce it: audioaug.build_cpu(chain, {worker.cut}, seed={worker.seed})(samples, index={index}, "
+            f"Example {key!r} of epoch {epoch}: {_running_op(worker)} raised {_summary(error)}.",
+            f"To reproduce it: audioaug.build_cpu(chain, {worker.cut}, seed={worker.seed})(samples, key={key!r}, "
             f"epoch={epoch}), with this example's samples.",
         ) from error
 
 
 @contextmanager
 def batch_op_errors(
-    ops: Preparer, keys: Sequence[tuple[int, int]], seed: int, run_alone: Callable[[int, Draws], object]
+    ops: Preparer, keys: Sequence[Key], epoch: int, seed: int, run_alone: Callable[[int, Draws], object]
 ) -> Iterator[None]:
     """Turn an exception of an op on a batch into an ``OpError``; our own errors pass unchanged.
 
     Args:
         ops: the part of the chain that runs.
-        keys: (epoch, index) of each example.
+        keys: of the examples.
+        epoch: of the draws.
         seed: of the draws.
         run_alone: runs the same ops on one example, given its row and its draws. It finds the first example that fails
             on its own; if none does, the error names the whole batch. Not called when memory is short, or the device
@@ -71,12 +72,13 @@ def batch_op_errors(
     except AudioaugError:
         raise
     except Exception as error:
-        raise _batch_op_error(ops, keys, seed, run_alone, error) from error
+        raise _batch_op_error(ops, keys, epoch, seed, run_alone, error) from error
 
 
 def _batch_op_error(
     ops: Preparer,
-    keys: Sequence[tuple[int, int]],
+    keys: Sequence[Key],
+    epoch: int,
     seed: int,
     run_alone: Callable[[int, Draws], object],
     error: Exception,
@@ -88,22 +90,21 @@ def _batch_op_error(
             f"{name} needs more memory for a batch of {len(keys)} than there is: {first_line(error)}.",
             "Use smaller batches, or run it in workers (a plan with a larger cut).",
         )
-    for row, (epoch, index) in enumerate([] if any(text in str(error) for text in DEVICE_FAILED) else keys):
-        draws = ops.chain.draw([index], epoch, seed)
+    for row, key in enumerate([] if any(text in str(error) for text in DEVICE_FAILED) else keys):
+        draws = ops.chain.draw([key], epoch, seed)
         try:
             run_alone(row, draws)
         except Exception as error_alone:
             return OpError(
-                f"Example {index} of epoch {epoch}, in a batch of {len(keys)}: {_applied_ops(ops, draws) or name} "
+                f"Example {key!r} of epoch {epoch}, in a batch of {len(keys)}: {_applied_ops(ops, draws) or name} "
                 f"raised {_summary(error_alone)}.",
-                f"To reproduce it: {_reproducing_call(ops, index, epoch, seed)}, with this example's samples.",
+                f"To reproduce it: {_reproducing_call(ops, key, epoch, seed)}, with this example's samples.",
             )
-    epoch, indices = keys[0][0], [index for _, index in keys]
     more = f" and {len(keys) - LISTED} more" if len(keys) > LISTED else ""
     return OpError(
-        f"Examples {', '.join(map(str, indices[:LISTED]))}{more} of epoch {epoch}, as a batch: {name} raised "
+        f"Examples {', '.join(map(repr, keys[:LISTED]))}{more} of epoch {epoch}, as a batch: {name} raised "
         f"{_summary(error)}, but on none of them alone.",
-        f"Their draws: chain.draw({indices}, epoch={epoch}, seed={seed}).",
+        f"Their draws: chain.draw({list(keys)}, epoch={epoch}, seed={seed}).",
     )
 
 
@@ -117,13 +118,13 @@ def _applied_ops(ops: Preparer, draws: Draws) -> str:
     return " + ".join(names)
 
 
-def _reproducing_call(ops: Preparer, index: int, epoch: int, seed: int) -> str:
+def _reproducing_call(ops: Preparer, key: Key, epoch: int, seed: int) -> str:
     """Return the line of code that runs this part of the chain on one example, after the part before it."""
-    before = f"audioaug.build_cpu(chain, {ops.start}, seed={seed})(samples, index={index}, epoch={epoch})"
+    before = f"audioaug.build_cpu(chain, {ops.start}, seed={seed})(samples, key={key!r}, epoch={epoch})"
     stop = "" if ops.stop is None else f", stop={ops.stop}"
     engine = "" if ops.fused else ", engine='torch-audiomentations'"
     module = f"audioaug.build_device(chain, {ops.start}{engine}, seed={seed}{stop})"
-    return f"{module}(torch.from_numpy({before})[None], draws=chain.draw([{index}], {epoch}, {seed}))"
+    return f"{module}(torch.from_numpy({before})[None], draws=chain.draw([{key!r}], {epoch}, {seed}))"
 
 
 def _running_op(worker: WorkerChain) -> str:

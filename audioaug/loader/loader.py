@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSam
 from audioaug.core import Chain, Op, as_chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
-from audioaug.loader.examples import Field
+from audioaug.loader.examples import Field, KeyOf
 from audioaug.loader.failures import OnError, SkippedExamples
 from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.pipeline import LoaderConfig, Pipeline, check_dataset, check_order
@@ -18,9 +18,10 @@ from audioaug.loader.prefetch import as_device, run_ahead
 from audioaug.loader.processes import warn_of_identical_shares, with_threads
 from audioaug.loader.sampling import (
     BatchSamplerView,
+    EpochSampler,
     EpochSlice,
-    KeySampler,
     Position,
+    Repeats,
     batches_in,
     is_stream,
     position_from,
@@ -85,6 +86,12 @@ class Loader:
             default, the first item of a tuple; in a dict ``"audio"``, else audio of Hugging Face, else the only
             floating-point tensor, array or list with 1 to 3 axes, or the one that is more than 10 times longer than
             every other. It is found in the first example, and is the same for all others.
+        key: what identifies an example wherever it is read: the field with it, a key of a dict or a position in a
+            tuple, or a function of an example as the dataset returns it. It is a string, bytes or an integer
+            (``core.keys`` says how it is hashed). An example's audio then follows from seed, epoch and key alone, for
+            any order, shard, worker and process, and after any retry. Examples of an epoch that share a key get the
+            same draws: they are counted (``repeated``), with one warning. By default the key is the index in the
+            dataset, or that which ``Stream`` gives the examples of an iterable one.
         augment: ``False`` for validation: the same loader without augmentation.
         seed: of the training run.
         on_error: what happens when an example cannot be decoded. ``"raise"`` raises the exception; ``"skip"`` leaves
@@ -145,6 +152,7 @@ class Loader:
         lengths: Field | None = None,
         targets: Mapping[Field, LabelTransform] | None = None,
         audio_key: Field | None = None,
+        key: KeyOf | None = None,
         augment: bool = True,
         seed: int = 0,
         on_error: OnError = "raise",
@@ -160,15 +168,16 @@ class Loader:
         self._next = self._done = Position()
         self._shuffle_generator = torch.Generator()
         self._iteration = object()  # the latest one
+        self._repeats = Repeats() if key is not None else None
         self._usable = self._skipped_before = 0  # batches of this epoch; skipped examples of earlier epochs
         self.dataset, self.drop_last = dataset, drop_last
         self.batch_size = batch_size if batch_sampler is None else None
-        keys = None
+        order = None
         if not is_stream(dataset):
             if augment and sampler is None and batch_sampler is None:
                 warn_of_identical_shares(stacklevel=2)
             self.sampler = self._order(shuffle) if sampler is None else sampler
-            keys = KeySampler(
+            order = EpochSampler(
                 BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler
             )
         self.device, pad = as_device(device), pad or lengths is not None
@@ -177,7 +186,7 @@ class Loader:
             dataset=dataset,
             chain=chain,
             device=self.device,
-            keys=keys,
+            sampler=order,
             batch_size=batch_size,
             drop_last=drop_last,
             collate_fn=collate_fn,
@@ -187,6 +196,7 @@ class Loader:
             seed=seed,
             on_error=on_error,
             audio_key=audio_key,
+            key=key,
         )
         self._pipelines: dict[Plan, Pipeline] = {}
         self._plans_to_try = plans_to_try(config) if plan == "auto" else []
@@ -366,6 +376,8 @@ class Loader:
             self._usable, self._skipped_before = start.batch, self.skipped
             uniform = uniforms(self._config.seed, start.epoch, [0], [2**31], [0])[0, 0]
             self._shuffle_generator.manual_seed(int(uniform * 2**53))
+            if self._repeats:
+                self._repeats.begin(start.epoch)
         for number, batch in enumerate(pipeline.worker_batches(), start.batch - repeated + 1):
             if isinstance(batch, AudioaugError):
                 try:
@@ -378,11 +390,15 @@ class Loader:
             if batch.prepared is not None:
                 self._check_audio_key(batch)
                 self._usable += 1
+                if self._repeats:
+                    self._repeats.add(batch.keys)
                 yield Position(start.epoch, number), batch
             else:
                 self._check_usable(MOST_UNREADABLE)
         if part.limit is None:
             self._check_usable(1)
+            if self._repeats:
+                self._repeats.count_all()
 
     def _check_audio_key(self, batch: WorkerBatch) -> None:
         """Raise ``DataError`` if workers have found the audio of their examples in different fields."""
@@ -403,6 +419,11 @@ class Loader:
     def skipped(self) -> int:
         """How many examples could not be read so far."""
         return self._skipped.count
+
+    @property
+    def repeated(self) -> int:
+        """How many examples of the latest epoch had the key of an earlier one, as far as counted; 0 without ``key``."""
+        return self._repeats.count if self._repeats else 0
 
     def summary(self) -> str:
         """Return a sentence on how many examples could not be read so far, and why the last one could not."""

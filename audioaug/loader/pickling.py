@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from audioaug.core import Key
 from audioaug.engine import Prepared
 from audioaug.errors import AudioaugError, DataError, WorkerError, first_line
 from audioaug.internals import named_dimensions
-from audioaug.loader.examples import Field, Key
+from audioaug.loader.examples import Field
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
@@ -40,14 +41,15 @@ MORE_SHARED_MEMORY = "Make it larger (docker run --shm-size=8g), or use fewer wo
 class WorkerBatch(NamedTuple):
     """What a worker sends: a batch, what the device is to do with it, and a sentence for each unreadable example.
 
-    ``batch`` and ``prepared`` are ``None`` if no example is left. ``keys`` are those of the examples in the batch, and
-    ``audio_key`` is the field that holds the audio of each.
+    ``batch`` and ``prepared`` are ``None`` if no example is left. ``keys`` are those of the examples in the batch, in
+    ``epoch``, and ``audio_key`` is the field that holds the audio of each.
     """
 
     batch: Any
     prepared: Prepared | None
     skipped: list[str]
     keys: list[Key]
+    epoch: int
     audio_key: Field | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:

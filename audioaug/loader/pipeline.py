@@ -16,12 +16,12 @@ from audioaug.core import Chain
 from audioaug.engine import build_device, build_worker, check_plan
 from audioaug.errors import AudioaugError, DataError, UsageError, WorkerError
 from audioaug.internals import batches_ready, end_workers, worker_pids
-from audioaug.loader.examples import Field, get_wave, with_lengths, with_wave
+from audioaug.loader.examples import Field, KeyOf, get_wave, with_lengths, with_wave
 from audioaug.loader.failures import OnError, end_and_clean_up, watch_workers, worker_death, worker_errors
 from audioaug.loader.pickling import WorkerBatch, why_not_picklable
 from audioaug.loader.prefetch import to_device
 from audioaug.loader.processes import share_of
-from audioaug.loader.sampling import KeySampler, Stream, is_stream
+from audioaug.loader.sampling import EpochSampler, Stream, is_stream
 from audioaug.loader.targets import LabelTransform, LabelTransforms, check_targets, unpack_ragged
 from audioaug.loader.worker import Collate, Fetcher, augment_batch
 from audioaug.process import share_temporary_folder, start_worker
@@ -30,12 +30,12 @@ from audioaug.records import Plan
 
 @dataclass(frozen=True, eq=False)
 class LoaderConfig:
-    """The arguments of a Loader that do not depend on the plan. ``keys`` is ``None`` for a stream."""
+    """The arguments of a Loader that do not depend on the plan. ``sampler`` is ``None`` for a stream."""
 
     dataset: Any
     chain: Chain
     device: torch.device
-    keys: KeySampler | None
+    sampler: EpochSampler | None
     batch_size: int
     drop_last: bool
     collate_fn: Callable[[list[Any]], Any] | None
@@ -45,6 +45,7 @@ class LoaderConfig:
     seed: int
     on_error: OnError
     audio_key: Field | None
+    key: KeyOf | None
 
     @property
     def ops_on_clips(self) -> int:
@@ -79,15 +80,15 @@ class Pipeline:
         labels = LabelTransforms(config.targets, chain, on_clips.cut)
         self.module = build_device(chain, plan.cut, plan.device_engine, config.seed)
         self._fetcher = Fetcher(
-            config.dataset, on_clips, config.on_error, bool(labels), config.lengths, config.audio_key
+            config.dataset, on_clips, config.on_error, bool(labels), config.lengths, config.audio_key, config.key
         )
         self._collate = Collate(
             self.module.prepare, config.collate_fn, config.pad, on_batches, labels, config.lengths, config.seed
         )
-        self.source: KeySampler | Stream = (
+        self.source: EpochSampler | Stream = (
             Stream(self._fetcher, config.batch_size, config.drop_last, plan.persistent_workers)
-            if config.keys is None
-            else config.keys
+            if config.sampler is None
+            else config.sampler
         )
         self._generator = torch.Generator().manual_seed(config.seed)  # or torch would draw from the global generator
         self.data_loader = self._make_data_loader()
@@ -193,9 +194,8 @@ class Pipeline:
         if not sent.prepared.steps:
             return batch
         audio = get_wave(batch, sent.audio_key)
-        wave, length_B = augment_batch(
-            self.module, audio, sent.prepared, sent.keys, self.config.seed, may_overwrite=self.config.collate_fn is None
-        )
+        config = self.config
+        wave, length_B = augment_batch(self.module, audio, sent.prepared, sent, config.seed, config.collate_fn is None)
         if sent.prepared.changes_length and self.config.pad and self.config.collate_fn is None:
             batch = with_lengths(batch, length_B, self.config.lengths)
         return with_wave(batch, wave, sent.audio_key)

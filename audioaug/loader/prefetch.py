@@ -26,7 +26,7 @@ def prefetch(
     device: str | torch.device | None,
     module: DeviceChain,
     *,
-    index: Field | None = None,
+    key: Field | None = None,
     epoch: int = 0,
     lengths: Field | None = None,
     audio_key: Field | None = None,
@@ -34,7 +34,7 @@ def prefetch(
     """Yield the batches of one epoch on the device, augmented by the module, one batch ahead.
 
     For use with a DataLoader of your own: ``worker, module = audioaug.split(chain, plan, seed)``, the worker in the
-    Dataset or in ``collate_fn``, the module here. Given the same index and epoch, both produce the audio of ``Loader``,
+    Dataset or in ``collate_fn``, the module here. Given the same key and epoch, both produce the audio of ``Loader``,
     wherever the plan cuts. Batches should be in pinned memory, so that the copy overlaps with training.
 
     Args:
@@ -42,9 +42,9 @@ def prefetch(
             All other tensors are copied to the device too, and objects of custom types by their own ``to``.
         device: ``"cuda"`` and the like; the GPU, if there is one, for ``None``.
         module: the device part; in ``eval`` mode it returns the audio unchanged.
-        index: the field of a batch with the examples' dataset indices, (B,) on the CPU, from which their draws follow.
-            By default, the module draws anew for every batch.
-        epoch: the epoch that the worker part was given; only used with ``index``.
+        key: the field of a batch with the examples' keys, from which their draws follow: their dataset indices, (B,)
+            on the CPU, or a list of B integers, strings or bytes. By default, the module draws anew for every batch.
+        epoch: the epoch that the worker part was given; only used with ``key``.
         lengths: the field of a batch with the clips' lengths, (B,) integers in samples on the CPU, if it is padded;
             replaced by the new lengths.
         audio_key: the field of a batch with the audio; by default, found as ``Loader`` finds it in an example.
@@ -54,15 +54,15 @@ def prefetch(
 
     Raises:
         DeviceError: there is no such device.
-        DataError: a batch lacks the audio, index or lengths, or lengths are not integers from 0 to T.
+        DataError: a batch lacks the audio, keys or lengths, or lengths are not integers from 0 to T.
 
     Examples:
         >>> import torch
         >>> import audioaug
         >>> chain = audioaug.Chain([audioaug.ops.Gain(p=1.0), audioaug.ops.Reverse(p=1.0)], sample_rate=16000)
         >>> worker, module = audioaug.split(chain, audioaug.Plan(cut=1))
-        >>> dataset = [(worker(torch.ones(4).numpy(), index=k), 7, k) for k in range(6)]
-        >>> batches = audioaug.prefetch(torch.utils.data.DataLoader(dataset, batch_size=3), "cpu", module, index=2)
+        >>> dataset = [(worker(torch.ones(4).numpy(), key=k), 7, k) for k in range(6)]
+        >>> batches = audioaug.prefetch(torch.utils.data.DataLoader(dataset, batch_size=3), "cpu", module, key=2)
         >>> [(wave.shape, label.tolist()) for wave, label, index in batches]
         [(torch.Size([3, 4]), [7, 7, 7]), (torch.Size([3, 4]), [7, 7, 7])]
     """
@@ -70,11 +70,11 @@ def prefetch(
     what, next_step = "A batch", "Give prefetch the key or position."
 
     def finish(batch: Any) -> Any:
-        index_B = None if index is None else item_of(batch, index, what, next_step)
+        key_B = None if key is None else item_of(batch, key, what, next_step)
         length_B = None if lengths is None else item_of(batch, lengths, what, next_step)
-        moved, key = to_device(batch, chosen), audio_field(batch, audio_key, what)
-        wave, length_B = module(_wave(moved, key), lengths=length_B, return_lengths=True, index=index_B, epoch=epoch)
-        return with_wave(moved if lengths is None else with_item(moved, lengths, length_B), wave, key)
+        moved, field = to_device(batch, chosen), audio_field(batch, audio_key, what)
+        wave, length_B = module(_wave(moved, field), lengths=length_B, return_lengths=True, key=key_B, epoch=epoch)
+        return with_wave(moved if lengths is None else with_item(moved, lengths, length_B), wave, field)
 
     return run_ahead(loader, chosen, finish)
 

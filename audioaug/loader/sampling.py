@@ -1,21 +1,24 @@
 """Sampling: which examples make up the next batch, and how far a run has got.
 
-``KeySampler`` is the source of batches for a map-style dataset, ``Stream`` for an iterable one. ``Position`` is the
+``EpochSampler`` is the source of batches for a map-style dataset, ``Stream`` for an iterable one. ``Position`` is the
 state that a checkpoint keeps.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
-from audioaug.errors import AudioaugError, DataError, UsageError, first_line
-from audioaug.loader.examples import Key
+from audioaug.core import Key, key_numbers
+from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, first_line
 from audioaug.loader.failures import is_unreadable, torchcodec_error
 from audioaug.loader.processes import rank_and_size
-from audioaug.loader.worker import Fetched, Fetcher
+from audioaug.loader.worker import EpochIndex, Fetched, Fetcher
 
 
 class Position(NamedTuple):
@@ -61,10 +64,10 @@ class EpochSlice(NamedTuple):
     continues: bool = False
 
 
-class KeySampler:
-    """Turns the lists of indices of a batch sampler into lists of keys, (epoch, index).
+class EpochSampler:
+    """Turns the lists of indices of a batch sampler into lists of (epoch, index).
 
-    With the epoch in each key, workers that live through several epochs need not be notified. The batch sampler is
+    With the epoch in each, workers that live through several epochs need not be notified. The batch sampler is
     iterated over once an epoch, even if several slices of it are taken, by different DataLoaders.
     """
 
@@ -84,7 +87,7 @@ class KeySampler:
             self._order = islice(self.batches, part.start.batch, None)
         return 0
 
-    def __iter__(self) -> Iterator[list[Key]]:
+    def __iter__(self) -> Iterator[list[EpochIndex]]:
         epoch = self._part.start.epoch
         return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self._part.limit))
 
@@ -110,7 +113,7 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
     """An iterable dataset as the DataLoader sees it: each worker reads, augments and batches its own share.
 
     As always in torch, the dataset itself has to give each worker (``get_worker_info``) and each process of distributed
-    training a different share. The index of an example, from which its draws follow, is
+    training a different share. The index of an example, from which its draws follow unless it has a key, is
 
         ``shard + shards * n``
 
@@ -118,7 +121,7 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
     process r is shard r * W + w of R * W. If the dataset deals its examples out in turn, as in ``islice(examples,
     shard, None, shards)``, this is the position in the whole stream, and the audio does not depend on the number of
     workers or processes. If it deals out whole files, indices are still unique in an epoch, but which example has which
-    depends on the number of workers and processes, as the shares do.
+    depends on the number of workers and processes, as the shares do: with a key they do not matter.
 
     Args:
         fetcher: of the dataset, which may have ``set_epoch``: it is called in each worker.
@@ -178,6 +181,46 @@ def _stream_error(error: Exception) -> DataError:
         f"The dataset is iterable and raised {type(error).__name__} ({first_line(error)}): it cannot be read further.",
         "Leave out broken examples in the dataset, or use on_error='raise' to see where the error comes from.",
     )
+
+
+class Repeats:
+    """Counts the examples of an epoch whose key an earlier one had, and warns of the first. Eight bytes an example."""
+
+    LOOKS_AT = 1024
+    """Examples after which they are counted first; then at twice as many, and so on."""
+
+    def __init__(self) -> None:
+        self.count, self._warned = 0, False
+        self.begin(0)
+
+    def begin(self, epoch: int) -> None:
+        """Start with the first example that is read of an epoch."""
+        self.count, self._epoch, self._due = 0, epoch, self.LOOKS_AT
+        self._parts, self._examples = list[NDArray[np.int64]](), 0
+
+    def add(self, keys: Sequence[Key]) -> None:
+        """Note the keys of a batch."""
+        self._parts.append(key_numbers(keys))
+        self._examples += len(keys)
+        if self._examples >= self._due:
+            self._due *= 2
+            self.count_all()
+
+    def count_all(self) -> None:
+        """Count up to here."""
+        if not self._parts:
+            return
+        self._parts = [np.unique(np.concatenate(self._parts))]
+        self.count = self._examples - len(self._parts[0])
+        if self.count and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self.count} of the first {self._examples} examples of epoch {self._epoch} have the key of an "
+                "earlier one, and so its draws. Give each example a key of its own; if the sampler repeats examples, "
+                "leave key out.",
+                AudioaugWarning,
+                stacklevel=2,
+            )
 
 
 def refuse_collating(*_: Any) -> NoReturn:

@@ -47,7 +47,7 @@ log = logging.getLogger("audioaug")
 
 def plans_to_try(config: LoaderConfig) -> list[Plan]:
     """Return the plans for this machine; raise ``UsageError`` if the number of batches in an epoch is unknown."""
-    if config.keys is None or batches_in(config.keys) is None:
+    if config.sampler is None or batches_in(config.sampler) is None:
         raise UsageError(
             'plan="auto" divides an epoch between several plans, so it needs the number of batches, which an iterable '
             "dataset or a sampler without a length does not have.",

@@ -6,24 +6,25 @@ workers all of it runs in the training process.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from audioaug.core import Draws, Timeline
+from audioaug.core import Draws, Key, Timeline
 from audioaug.core.draws import uniforms
 from audioaug.engine import DeviceChain, Prepared, Preparer, WorkerChain, checked
 from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.loader.examples import (
     Field,
-    Key,
+    KeyOf,
     add_lengths,
     audio_field,
     describe,
     get_wave,
+    own_key,
     own_length,
     samples_of,
     with_item,
@@ -33,6 +34,9 @@ from audioaug.loader.examples import (
 from audioaug.loader.failures import OnError, batch_op_errors, is_unreadable, op_errors, torchcodec_error
 from audioaug.loader.pickling import WorkerBatch, shared_memory_error
 from audioaug.loader.targets import LabelTransforms
+
+EpochIndex: TypeAlias = tuple[int, int]
+"""What the DataLoader asks for: (epoch, index of an example)."""
 
 REPLACEMENT = 2**31 + 1
 """The draw that selects which example replaces another: its position, past the end of any chain."""
@@ -47,11 +51,12 @@ class Fetched:
     draws: Draws
     skipped: list[str]
     keys: list[Key]
+    epoch: int
     audio_key: Field | None = None
 
 
 class Fetcher:
-    """The dataset as the DataLoader sees it: reads examples by key and runs the ops that run on clips.
+    """The dataset as the DataLoader sees it: reads examples and runs the ops that run on clips.
 
     Args:
         dataset: map-style, or the iterable one of a ``Stream``, which passes its examples to ``fetch``.
@@ -60,6 +65,7 @@ class Fetcher:
         tracks_time: whether labels follow the audio, so that timelines are needed.
         lengths: the field of an example with its own length in samples, if its wave is padded.
         audio_key: the field of an example with its audio; by default, found in the first example.
+        key: where an example has its key; by default, its index is its key.
     """
 
     def __init__(
@@ -70,60 +76,67 @@ class Fetcher:
         tracks_time: bool = False,
         lengths: Field | None = None,
         audio_key: Field | None = None,
+        key: KeyOf | None = None,
     ) -> None:
         self.dataset, self.worker, self.on_error = dataset, worker, on_error
-        self.tracks_time, self.lengths, self.audio_key = tracks_time, lengths, audio_key
+        self.tracks_time, self.lengths, self.audio_key, self.key = tracks_time, lengths, audio_key, key
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitems__(self, keys: list[Key]) -> "Fetched | AudioaugError":
+    def __getitems__(self, wanted: list[EpochIndex]) -> "Fetched | AudioaugError":
         """Read and augment examples of the map-style dataset. See ``fetch``."""
         replacements = range(len(self.dataset)) if self.on_error == "replace" else ()
-        return self.fetch(keys, self.dataset, replacements)
+        return self.fetch(wanted, self.dataset, replacements)
 
-    def fetch(self, keys: Sequence[Key], source: Any, replacements: Sequence[int]) -> "Fetched | AudioaugError":
+    def fetch(
+        self, wanted: Sequence[EpochIndex], source: Any, replacements: Sequence[int]
+    ) -> "Fetched | AudioaugError":
         """Read and augment examples; those that cannot be read are left out, replaced, or an error.
 
         Our own errors are returned, not raised, since the DataLoader would bury their sentence in a traceback.
 
         Args:
-            keys: (epoch, index) of each example.
+            wanted: (epoch, index) of each example.
             source: has each example under its index.
             replacements: the indices of examples that may replace another.
         """
         try:
-            return self._fetch(keys, source, replacements)
+            return self._fetch(wanted, source, replacements)
         except AudioaugError as error:
             return error
 
-    def _fetch(self, keys: Sequence[Key], source: Any, replacements: Sequence[int]) -> Fetched:
-        draws = self.worker.chain.draw([index for _, index in keys], keys[0][0], self.worker.seed)
-        examples: list[Any] = []
-        timelines: list[Timeline] = []
-        kept, skipped = [], []
-        for row, (epoch, index) in enumerate(keys):
-            try:
-                example, wave = self._read(source, index)
-            except Exception as error:
-                if explained := torchcodec_error(error):
-                    raise explained from None
-                if self.on_error == "raise" or not is_unreadable(error):
-                    raise
-                skipped.append(_why_skipped(index, error))
-                if self.on_error == "skip" or not (found := self._replacement(source, replacements, epoch, index)):
-                    continue
-                example, wave = found
-            with op_errors(self.worker, index, epoch):  # what fails here is the chain's fault, not the example's
+    def _fetch(self, wanted: Sequence[EpochIndex], source: Any, replacements: Sequence[int]) -> Fetched:
+        epoch, skipped = wanted[0][0], list[str]()
+        read = [self._read_or_replace(source, index, replacements, epoch, skipped) for _, index in wanted]
+        found = [(index, *each) for (_, index), each in zip(wanted, read) if each is not None]
+        keys = [index if self.key is None else own_key(example, self.key) for index, example, _ in found]
+        draws = self.worker.chain.draw(keys, epoch, self.worker.seed)
+        examples, timelines = list[Any](), list[Timeline]()
+        for key, (_, example, wave), draw in zip(keys, found, draws):
+            with op_errors(self.worker, key, epoch):  # what fails here is the chain's fault, not the example's
                 if self.tracks_time:
-                    wave, timeline = self.worker.follow(wave, draws=draws.rows([row]), stop=self.worker.cut)
+                    wave, timeline = self.worker.follow(wave, draws=draw, stop=self.worker.cut)
                     timelines.append(timeline)
                 else:
-                    wave = self.worker(wave, draws=draws.rows([row]))
+                    wave = self.worker(wave, draws=draw)
             augmented = torch.from_numpy(np.require(wave, requirements="W"))
             examples.append(with_wave(example, augmented, self.audio_key))
-            kept.append(row)
-        return Fetched(examples, timelines, draws.rows(kept), skipped, [keys[row] for row in kept], self.audio_key)
+        return Fetched(examples, timelines, draws, skipped, keys, epoch, self.audio_key)
+
+    def _read_or_replace(
+        self, source: Any, index: int, replacements: Sequence[int], epoch: int, skipped: list[str]
+    ) -> tuple[Any, NDArray[np.float32]] | None:
+        """Read an example, or another one in its place; ``None`` if it is left out. ``skipped`` gets the reason."""
+        try:
+            return self._read(source, index)
+        except Exception as error:
+            if explained := torchcodec_error(error):
+                raise explained from None
+            if self.on_error == "raise" or not is_unreadable(error):
+                raise
+            skipped.append(_why_skipped(index, error))
+        return None if self.on_error == "skip" else self._replacement(source, replacements, epoch, index)
 
     def _read(self, source: Any, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = source[index]
@@ -185,7 +198,7 @@ class Collate:
 
     def _collate(self, fetched: Fetched) -> WorkerBatch:
         if not fetched.examples:
-            return WorkerBatch(None, None, fetched.skipped, [])
+            return WorkerBatch(None, None, fetched.skipped, [], fetched.epoch)
         key = fetched.audio_key
         waves = [get_wave(example, key) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
@@ -198,7 +211,7 @@ class Collate:
         if self.collate_fn is None:
             self._check_ragged(prepared, lengths)
             batch = self._with_lengths(batch, torch.tensor(ends)) if self.pad else batch
-        return WorkerBatch(batch, prepared, fetched.skipped, fetched.keys, key)
+        return WorkerBatch(batch, prepared, fetched.skipped, fetched.keys, fetched.epoch, key)
 
     def _collated_audio(self, batch: Any, lengths: list[int], key: Field | None) -> tuple[torch.Tensor, list[int]]:
         """Return the audio of a batch and where each clip ends in it.
@@ -247,7 +260,7 @@ class Collate:
         def run_alone(row: int, draws: Draws) -> object:
             return preparer(draws, _shape(audio[row : row + 1, ..., : ends[row]]))
 
-        with batch_op_errors(preparer, fetched.keys, self.seed, run_alone):
+        with batch_op_errors(preparer, fetched.keys, fetched.epoch, self.seed, run_alone):
             prepared = preparer(fetched.draws, _shape(audio), lengths=ends)
         if self.collate_fn is not None and prepared.changes_length:
             raise DataError(
@@ -262,9 +275,7 @@ class Collate:
         """Return the batch after the ops that run here, and the lengths of its clips."""
         prepared = self._prepared(module.prepare, audio, fetched, ends)
         with torch.no_grad():
-            audio, length_B = augment_batch(
-                module, audio, prepared, fetched.keys, self.seed, may_overwrite=self.collate_fn is None
-            )
+            audio, length_B = augment_batch(module, audio, prepared, fetched, self.seed, self.collate_fn is None)
         return audio.contiguous(), length_B.tolist()
 
     def _with_labels(self, fetched: Fetched, waves: list[torch.Tensor]) -> list[Any]:
@@ -308,19 +319,20 @@ def augment_batch(
     module: DeviceChain,
     audio: torch.Tensor,
     prepared: Prepared,
-    keys: Sequence[Key],
+    sent: "Fetched | WorkerBatch",
     seed: int,
     may_overwrite: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a batch after a part of the chain, and the lengths of its clips; raise ``OpError`` if an op fails.
 
-    ``may_overwrite``: no one else has the batch, as is so unless the user's own ``collate_fn`` made it.
+    ``sent`` has the examples' keys and epoch. ``may_overwrite``: no one else has the batch, as is so unless the user's
+    own ``collate_fn`` made it.
     """
 
     def run_alone(row: int, draws: Draws) -> object:
         return module(audio[row : row + 1, ..., : prepared.length_of(row)], draws=draws)
 
-    with batch_op_errors(module.prepare, keys, seed, run_alone):
+    with batch_op_errors(module.prepare, sent.keys, sent.epoch, seed, run_alone):
         return module.augment(audio, prepared, may_overwrite)
 
 

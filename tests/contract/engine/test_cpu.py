@@ -24,7 +24,7 @@ NOISY = Chain(
 @pytest.mark.parametrize("shape", [(16000,), (1, 16000)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_the_shape_is_kept_and_the_result_is_float32(shape, dtype, exact_chain, speech):
-    result = build_cpu(exact_chain)(speech[0].reshape(shape).astype(dtype), RATE, index=3)
+    result = build_cpu(exact_chain)(speech[0].reshape(shape).astype(dtype), RATE, key=3)
     assert result.shape == shape and result.dtype == np.float32 and result.flags.c_contiguous
     assert np.isfinite(result).all()
 
@@ -32,32 +32,32 @@ def test_the_shape_is_kept_and_the_result_is_float32(shape, dtype, exact_chain, 
 def test_one_channel_is_mono(exact_chain, speech):
     worker = build_cpu(exact_chain)
     for index in range(8):
-        assert np.array_equal(worker(speech[0][None], index=index)[0], worker(speech[0], index=index))
+        assert np.array_equal(worker(speech[0][None], key=index)[0], worker(speech[0], key=index))
 
 
 def test_index_epoch_and_seed_decide(speech):
     results = [
-        build_cpu(NOISY, seed=seed)(speech[0], index=index, epoch=epoch)
+        build_cpu(NOISY, seed=seed)(speech[0], key=index, epoch=epoch)
         for seed in (0, 1)
         for index in (0, 1)
         for epoch in (0, 1)
     ]
     assert len({result.tobytes() for result in results}) == 8
-    assert np.array_equal(build_cpu(NOISY, seed=1)(speech[0], RATE, index=1, epoch=1), results[-1])
+    assert np.array_equal(build_cpu(NOISY, seed=1)(speech[0], RATE, key=1, epoch=1), results[-1])
 
 
 def test_the_order_of_calls_does_not_matter(speech, exact_chain):
     for chain in (NOISY, exact_chain):
         worker = build_cpu(chain)
-        forward = [worker(speech[index], index=index) for index in range(8)]
-        backward = [worker(speech[index], index=index) for index in reversed(range(8))][::-1]
+        forward = [worker(speech[index], key=index) for index in range(8)]
+        backward = [worker(speech[index], key=index) for index in reversed(range(8))][::-1]
         assert all(np.array_equal(one, other) for one, other in zip(forward, backward))
-        assert np.array_equal(build_cpu(chain)(speech[5], index=5), forward[5])
+        assert np.array_equal(build_cpu(chain)(speech[5], key=5), forward[5])
 
 
 def test_explicit_draws_are_used(speech):
     draws = NOISY.draw([17], epoch=4, seed=9)
-    expected = build_cpu(NOISY, seed=9)(speech[0], index=17, epoch=4)
+    expected = build_cpu(NOISY, seed=9)(speech[0], key=17, epoch=4)
     assert np.array_equal(build_cpu(NOISY)(speech[0], draws=draws), expected)
 
 
@@ -78,7 +78,7 @@ def test_no_op_changes_its_input_or_needs_to(kind, writeable, speech):
     worker = build_cpu(Chain([example(kind, p=1.0)], RATE))
     clip = speech[0].copy()
     clip.flags.writeable = writeable
-    result = worker(clip, index=2)
+    result = worker(clip, key=2)
     assert np.array_equal(clip, speech[0]) and np.isfinite(result).all()
 
 
@@ -90,13 +90,13 @@ def test_pickling(used, speech, exact_chain):
             worker(speech[0])
         again = pickle.loads(pickle.dumps(worker))
         assert (again.cut, again.seed, again.chain) == (2, 5, chain)
-        assert np.array_equal(again(speech[1], index=3), worker(speech[1], index=3))
+        assert np.array_equal(again(speech[1], key=3), worker(speech[1], key=3))
 
 
 def test_a_pickled_worker_gives_the_same_in_another_process(tmp_path, speech):
     (tmp_path / "worker.pickle").write_bytes(pickle.dumps((build_cpu(NOISY, seed=3), speech[2])))
     code = "import pickle, sys; w, x = pickle.load(open(sys.argv[1], 'rb'))"
-    code += "\nsys.stdout.buffer.write(w(x, index=4).tobytes())"
+    code += "\nsys.stdout.buffer.write(w(x, key=4).tobytes())"
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "worker.pickle"],
         capture_output=True,
@@ -104,13 +104,13 @@ def test_a_pickled_worker_gives_the_same_in_another_process(tmp_path, speech):
         cwd=DEMO.parents[1],
         timeout=120,
     )
-    assert np.array_equal(np.frombuffer(done.stdout, np.float32), build_cpu(NOISY, seed=3)(speech[2], index=4))
+    assert np.array_equal(np.frombuffer(done.stdout, np.float32), build_cpu(NOISY, seed=3)(speech[2], key=4))
 
 
 def test_silence_and_an_empty_clip(exact_chain):
     for chain in (NOISY, exact_chain):
         worker = build_cpu(chain)
-        assert all(np.isfinite(worker(np.zeros(4000, np.float32), index=index)).all() for index in range(8))
+        assert all(np.isfinite(worker(np.zeros(4000, np.float32), key=index)).all() for index in range(8))
         assert worker(np.zeros(0, np.float32)).shape == (0,) and worker(np.zeros((2, 0), np.float32)).shape == (2, 0)
 
 
@@ -151,8 +151,8 @@ def test_draws_of_another_chain_are_refused(speech):
 )
 def test_clips_the_reference_rejects_get_the_device_builds_result(op):
     chain, clip = Chain([op], 16000), np.arange(1, 6, dtype=np.float32)
-    expected = build_device(chain)(torch.from_numpy(clip)[None], index=[0])[0]
-    assert np.array_equal(build_cpu(chain)(clip, index=0), expected)
+    expected = build_device(chain)(torch.from_numpy(clip)[None], key=[0])[0]
+    assert np.array_equal(build_cpu(chain)(clip, key=0), expected)
     with pytest.raises(DataError, match=rf"^{op.name}: audiomentations refuses a clip of 5 samples: .*Leave such"):
         replay(op, [clip[None]], 16000)  # which compares with the reference, and nothing else
 
@@ -161,7 +161,7 @@ def test_clips_the_reference_rejects_get_the_device_builds_result(op):
 def test_without_torch_audiomentations_workers_use_the_device_build(op, monkeypatch):
     monkeypatch.setattr("audioaug.ops._torch_reference.why_unavailable", lambda: "it is not installed.")
     chain, x_BCT = Chain([op], sample_rate=16000), torch.rand(3, 2, 8000) - 0.5
-    expected = build_device(chain)(x_BCT, index=[0, 1, 2])
-    found = [build_cpu(chain)(x_CT.numpy(), index=k) for k, x_CT in enumerate(x_BCT)]
+    expected = build_device(chain)(x_BCT, key=[0, 1, 2])
+    found = [build_cpu(chain)(x_CT.numpy(), key=k) for k, x_CT in enumerate(x_BCT)]
     assert not np.array_equal(found, x_BCT.numpy()) or op.name == "Identity"
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)

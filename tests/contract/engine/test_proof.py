@@ -41,7 +41,7 @@ def checked(monkeypatch):
 
 
 def augment(chain=CHAIN):
-    return build_device(chain)(torch.ones(3, 1, 4000) * 0.1, index=[1, 2, 3])
+    return build_device(chain)(torch.ones(3, 1, 4000) * 0.1, key=[1, 2, 3])
 
 
 def replace_loop(monkeypatch, primitive, function):
@@ -257,11 +257,11 @@ def test_ops_that_a_device_cannot_run_are_found_and_named(monkeypatch):
 def test_what_a_device_cannot_run_runs_on_the_cpu_instead(monkeypatch):
     chain = Chain([ops.Gain(p=1.0), ops.AddGaussianNoise(p=0.5), ops.LowPassFilter(p=1.0)], 16000)
     x, index = torch.randn(4, 1, 8000) * 0.1, range(4)
-    expected = build_device(chain, seed=0)(x, index=index)
+    expected = build_device(chain, seed=0)(x, key=index)
     monkeypatch.setattr("audioaug.engine.device.TRUSTED", {"cuda"})
     monkeypatch.setattr("audioaug.engine.device.unsupported", lambda *_: {"AddGaussianNoise": "raises"})
     moved = []
     to_cpu = torch.Tensor.cpu
     monkeypatch.setattr(torch.Tensor, "cpu", lambda each: moved.append(each.shape) or to_cpu(each))
-    assert torch.equal(build_device(chain, seed=0)(x, index=index), expected)
+    assert torch.equal(build_device(chain, seed=0)(x, key=index), expected)
     assert x.shape in moved  # from a device that is the CPU, too

@@ -17,7 +17,7 @@ INDICES, EPOCH, SEED = range(100, 108), 3, 7
 
 def run(chain, plan, clips):
     worker, module = split(chain, plan, seed=SEED)
-    first = [worker(clip, RATE, index=index, epoch=EPOCH) for index, clip in zip(INDICES, clips)]
+    first = [worker(clip, RATE, key=index, epoch=EPOCH) for index, clip in zip(INDICES, clips)]
     lengths = [len(clip) for clip in first]
     padded = torch.zeros(len(first), max(lengths))
     for row, clip in enumerate(first):
@@ -38,7 +38,7 @@ def test_every_cut_gives_the_same_audio(cut, ragged, exact_chain, speech):
 def test_the_check_sees_a_wrong_seed_epoch_or_cut(exact_chain, speech):
     right = run(exact_chain, Plan(cut=3), speech)
     worker, module = split(exact_chain, Plan(cut=3), seed=SEED)
-    first = np.stack([worker(clip, index=index, epoch=EPOCH) for index, clip in zip(INDICES, speech)])
+    first = np.stack([worker(clip, key=index, epoch=EPOCH) for index, clip in zip(INDICES, speech)])
     for draws in (exact_chain.draw(INDICES, EPOCH, SEED + 1), exact_chain.draw(INDICES, EPOCH + 1, SEED)):
         wrong = module(torch.from_numpy(first), draws=draws).numpy()
         assert np.abs(wrong - right).max() > 0.01
@@ -49,8 +49,8 @@ def test_the_check_sees_a_wrong_seed_epoch_or_cut(exact_chain, speech):
 def test_the_worker_part_keeps_its_place_in_the_draws(exact_chain, speech):
     worker, module = split(exact_chain, Plan(cut=2), seed=SEED)
     assert (worker.cut, module.start, worker.seed, module.seed) == (2, 2, SEED, SEED)
-    expected = build_cpu(exact_chain, 2, SEED)(speech[0], index=1)
-    assert np.array_equal(worker(speech[0], index=1), expected)
+    expected = build_cpu(exact_chain, 2, SEED)(speech[0], key=1)
+    assert np.array_equal(worker(speech[0], key=1), expected)
 
 
 def test_the_device_engine_of_the_plan_is_used(exact_chain):

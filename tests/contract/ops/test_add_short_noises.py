@@ -142,10 +142,10 @@ def test_fades_out_of_less_than_a_sample_are_none_also_where_the_reference_refus
     op = ops.AddShortNoises(sounds_path=bits, p=1.0, min_fade_out_time=0.0, max_fade_out_time=0.0, **OFTEN)
     chain, x_T = Chain([op], RATE), material.signals(RATE)[0][0]
     worker = build_cpu(chain)
-    y_T, (expected_T,) = worker(x_T, index=0), build_device(chain)(torch.from_numpy(x_T)[None], index=[0])
+    y_T, (expected_T,) = worker(x_T, key=0), build_device(chain)(torch.from_numpy(x_T)[None], key=[0])
     assert np.isfinite(y_T).all() and np.array_equal(y_T, expected_T)
     with pytest.raises(DataError, match="AddShortNoises: audiomentations refuses"):
-        WorkerChain(chain, 1, fallback=False)(x_T, index=0)
+        WorkerChain(chain, 1, fallback=False)(x_T, key=0)
 
 
 def test_both_names_of_the_gain_come_back_from_audiomentations(bits: str) -> None:

@@ -63,7 +63,7 @@ def test_result_equals_the_library_with_the_same_numbers(
     samples = material.signals(RATE, channels)[0]
     samples = samples if channels > 1 else samples[0]
     expected = by_the_library(chain, samples, monkeypatch)
-    np.testing.assert_array_equal(build_cpu(chain)(samples, index=0), expected)
+    np.testing.assert_array_equal(build_cpu(chain)(samples, key=0), expected)
 
 
 def response(key: int = 3, op: ops.RoomSimulator = QUICK) -> np.ndarray:

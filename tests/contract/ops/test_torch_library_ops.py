@@ -62,7 +62,7 @@ def test_every_order_of_the_channels_is_equally_likely() -> None:
 def test_shuffling_in_a_worker_leaves_the_clip_alone() -> None:
     samples = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
     before, worker = samples.copy(), build_cpu(Chain([ops.ShuffleChannels(p=1.0)], RATE))
-    results = [worker(samples, index=index) for index in range(8)]
+    results = [worker(samples, key=index) for index in range(8)]
     assert np.array_equal(samples, before) and not all(np.array_equal(result, before) for result in results)
     assert all(sorted(map(tuple, result)) == sorted(map(tuple, before)) for result in results)
 
@@ -115,10 +115,10 @@ def test_seam_of_a_splice_is_in_the_middle_of_its_crossfade() -> None:
 def test_splicing_uses_no_global_generator() -> None:
     before, worker = torch.get_rng_state(), build_cpu(Chain([ops.SpliceOut(p=1.0)], RATE))
     samples = material.signals(RATE)[0][0]
-    first = worker(samples, index=0)
+    first = worker(samples, key=0)
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(5)
-    assert np.array_equal(worker(samples, index=0), first)
+    assert np.array_equal(worker(samples, key=0), first)
 
 
 # Mix

@@ -88,10 +88,10 @@ class TestDraws:
     def test_seed_epoch_and_index_decide(self, name: str) -> None:
         chain = DRAWING[name]()
         cells = [(seed, epoch, index) for seed in (0, 1) for epoch in (0, 1) for index in range(6)]
-        first = [build_cpu(chain, seed=seed)(X, epoch=epoch, index=index) for seed, epoch, index in cells]
+        first = [build_cpu(chain, seed=seed)(X, epoch=epoch, key=index) for seed, epoch, index in cells]
         random.seed(5), np.random.seed(5), torch.manual_seed(5)
         worker = {seed: build_cpu(DRAWING[name](), seed=seed) for seed in (0, 1)}
-        again = [worker[seed](X, epoch=epoch, index=index) for seed, epoch, index in reversed(cells)][::-1]
+        again = [worker[seed](X, epoch=epoch, key=index) for seed, epoch, index in reversed(cells)][::-1]
         assert all(np.array_equal(a, b) for a, b in zip(first, again))
         changed = [y.tobytes() for y in first if not np.array_equal(y, X)]
         assert len(set(changed)) == len(changed) > 8 and len(changed) < len(cells)
@@ -101,7 +101,7 @@ class TestDraws:
         worker = build_cpu(DRAWING[name]())
         before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         for index in range(6):
-            worker(X, index=index)
+            worker(X, key=index)
         assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
 
     def test_global_generators_are_restored_after_an_error(self) -> None:
@@ -114,7 +114,7 @@ class TestDraws:
     def test_missing_seeding_is_detected(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_code, "seeded", lambda key: __import__("contextlib").nullcontext())
         worker = build_cpu(DRAWING[name]())
-        assert any(not np.array_equal(worker(X, index=index), worker(X, index=index)) for index in range(6))
+        assert any(not np.array_equal(worker(X, key=index), worker(X, key=index)) for index in range(6))
 
     def test_ops_that_draw_nothing_are_not_seeded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(np.random, "seed", lambda *args: pytest.fail("seeded"))
@@ -124,10 +124,10 @@ class TestDraws:
         worker = build_cpu(Chain([ops.Lambda(transform=jittered, p=1.0), yours(p=1.0)], RATE), seed=3)
         (tmp_path / "worker.pickle").write_bytes(pickle.dumps((worker, X)))
         code = "import pickle, sys; w, x = pickle.load(open(sys.argv[1], 'rb'))"
-        code += "\nsys.stdout.buffer.write(w(x, index=4).tobytes())"
+        code += "\nsys.stdout.buffer.write(w(x, key=4).tobytes())"
         arguments = [sys.executable, "-c", code, tmp_path / "worker.pickle"]
         done = subprocess.run(arguments, capture_output=True, check=True, cwd=Path(__file__).parents[3], timeout=120)
-        assert np.array_equal(np.frombuffer(done.stdout, np.float32), worker(X, index=4))
+        assert np.array_equal(np.frombuffer(done.stdout, np.float32), worker(X, key=4))
 
 
 class TestCustom:
@@ -145,7 +145,7 @@ class TestCustom:
         before = dict(vars(original))
         chain = Chain.from_audiomentations(original, RATE)
         worker = build_cpu(chain)
-        results = [worker(X, index=index) for index in range(8)]
+        results = [worker(X, key=index) for index in range(8)]
         assert vars(original) == before and len({y.tobytes() for y in results}) > 2
         original.spread = 9.0
         assert chain.ops[0].to_dict(for_file=False)["Jitter"]["spread"] == 0.1
@@ -157,7 +157,7 @@ class TestCustom:
         assert (ops.Custom(transform=Jitter(p=0.25)).p, ops.Custom(transform=Jitter(p=0.25), p=1.0).p) == (0.25, 1.0)
         chain = Chain([yours(p=0.3)], RATE)
         worker, tossed = build_cpu(chain), chain.draw(range(200))["0:apply"] > 0
-        changed = [not np.array_equal(worker(X, index=index), X) for index in range(200)]
+        changed = [not np.array_equal(worker(X, key=index), X) for index in range(200)]
         assert changed == tossed.tolist() and 40 < sum(changed) < 80
 
     def test_the_hash_changes_with_name_and_attributes_only(self) -> None:

@@ -66,7 +66,7 @@ def test_audio_key_names_an_attribute():
 
 def test_prefetch_moves_custom_batches():
     _, module = split(CHAIN, Plan())
-    [batch] = prefetch([Clips(torch.full((2, 1, 400), 0.1), torch.arange(2))], "cpu", module, index="label")
+    [batch] = prefetch([Clips(torch.full((2, 1, 400), 0.1), torch.arange(2))], "cpu", module, key="label")
     torch.testing.assert_close(batch.audio, LOUD)
 
 
@@ -117,7 +117,7 @@ def test_pin_memory_that_returns_nothing_is_one_sentence():
 
 
 def test_torch_pins_a_batch_by_its_own_method():
-    pinned = pin_memory(WorkerBatch({"part": Clips(torch.ones(2))}, None, [], []))
+    pinned = pin_memory(WorkerBatch({"part": Clips(torch.ones(2))}, None, [], [], 0))
     assert pinned.batch["part"].calls == ["pinned"]
 
 

@@ -159,7 +159,7 @@ def test_padded_clips_match_single_clips(form, plan):
         if form != "bare wave":
             assert (batch["label"] if form == "dict" else batch[1]).tolist() == [place, place + 1, place + 2]
         for out, length in zip(wave.numpy(), lengths.tolist()):
-            expected = alone(clips[place][0], index=place)
+            expected = alone(clips[place][0], key=place)
             assert_same_audio({0: out[:, :length]}, {0: expected}, 5e-5)
             assert not out[:, length:].any()
             place += 1
@@ -186,7 +186,7 @@ def test_clips_cut_to_one_length_need_no_pad(plan, pad):
     (wave, *_), last = list(loader_of(uneven(), ONE_LENGTH, plan, pad=pad))
     assert wave.shape == (3, 1, 4000) and len(last) == (3 if pad else 2)
     assert not pad or last[-1].tolist() == [4000] * 3
-    expected = build_cpu(ONE_LENGTH)(uneven()[0][0], index=0)
+    expected = build_cpu(ONE_LENGTH)(uneven()[0][0], key=0)
     assert_same_audio({0: wave[0].numpy()}, {0: expected}, 1e-6)
 
 
@@ -198,7 +198,7 @@ def test_batch_has_new_lengths(form, plan):
         lengths = batch["lengths"] if form == "dict" else batch[-1]
         wave = batch["audio"] if form == "dict" else batch[0]
         for out, length in zip(wave.numpy(), lengths.tolist(), strict=True):
-            assert_same_audio({0: out[:, :length]}, {0: alone(clips[place][0], index=place)}, 1e-6)
+            assert_same_audio({0: out[:, :length]}, {0: alone(clips[place][0], key=place)}, 1e-6)
             assert not out[:, length:].any()
             place += 1
     assert place == 6
@@ -224,7 +224,7 @@ def test_collate_fn_runs_after_ops_that_change_lengths(plan):
     batches = list(loader)
     assert [name for batch in batches for name in batch["name"]] == [f"no. {k}" for k in range(6)]
     for place, wave in enumerate(wave for batch in batches for wave in batch["audio"]):
-        assert_same_audio({0: wave.numpy()}, {0: build_cpu(ONE_LENGTH)(uneven()[place][0], index=place)}, 1e-6)
+        assert_same_audio({0: wave.numpy()}, {0: build_cpu(ONE_LENGTH)(uneven()[place][0], key=place)}, 1e-6)
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1, worker_engine="batched")], ids=["device", "worker"])
@@ -295,7 +295,7 @@ def test_bucketing_by_length_does_not_change_clips(cut):
     for batch, indices in zip(loader, batches, strict=True):
         assert batch[1].tolist() == indices and batch[2].tolist() == [LENGTHS[index] for index in indices]
         for wave, index in zip(batch[0].numpy(), indices):
-            expected = {0: alone(clips[index][0], index=index)}
+            expected = {0: alone(clips[index][0], key=index)}
             assert_same_audio({0: wave[:, : LENGTHS[index]]}, expected, 5e-5)
 
 
@@ -543,7 +543,7 @@ def test_torch_audiomentations_engine(workers):
         loader.set_epoch(epoch)
         stock = dict(enumerate(torch.cat(list(loader)).numpy()))
         alone = build_cpu(chain)
-        assert_same_audio(stock, {k: alone(wave.numpy(), index=k, epoch=epoch) for k, wave in enumerate(waves)}, 1e-5)
+        assert_same_audio(stock, {k: alone(wave.numpy(), key=k, epoch=epoch) for k, wave in enumerate(waves)}, 1e-5)
 
 
 LIBRARY = Plan(cut=0, device_engine="torch-audiomentations")

@@ -59,7 +59,7 @@ def test_prefetch_gives_what_it_gives_on_the_cpu(order):
 
     def augmented(device: str) -> list[torch.Tensor]:
         rows = ({"audio": x_BCT, "index": torch.arange(4) + 4 * k} for k, x_BCT in enumerate(batches))
-        return [batch["audio"].clone() for batch in prefetch(rows, device, module, index="index")]
+        return [batch["audio"].clone() for batch in prefetch(rows, device, module, key="index")]
 
     with dispatch.backend("torch"):
         wanted = augmented("cpu")

@@ -45,7 +45,7 @@ def loader_of(dataset: Any, plan: Plan | None = None, **options: Any) -> Loader:
 def expected(epoch: int, numbers: Any = range(10)) -> dict[int, np.ndarray]:
     """Return the words, augmented by audiomentations, with the draws of these indices."""
     alone, words = build_cpu(CHAIN, seed=SEED), Words(10)
-    return {k: alone(words[k][0], index=number, epoch=epoch) for k, number in enumerate(numbers)}
+    return {k: alone(words[k][0], key=number, epoch=epoch) for k, number in enumerate(numbers)}
 
 
 @pytest.mark.parametrize("cut", [0, 3, len(CHAIN)])

@@ -367,7 +367,7 @@ class Own:
 
     def __getitem__(self, index: int) -> Any:
         example = self.dataset[index]
-        wave, timeline = self.worker.follow(example["audio"], index=index, epoch=1)
+        wave, timeline = self.worker.follow(example["audio"], key=index, epoch=1)
         click = timeline.stamps(np.asarray(example["click"]) * RATE)[0] / RATE
         return {"audio": torch.from_numpy(wave), "n": len(wave), "click": click.tolist(), "index": index}
 
@@ -385,7 +385,7 @@ def test_worker_follow_covers_the_whole_chain(cut: int) -> None:
     ours = loader_of(Clicked(), plan=Plan(cut=cut))
     ours.set_epoch(1)
     expected = followed(ours)
-    for batch in audioaug.prefetch(batches, "cpu", module, index="index", epoch=1, lengths="n"):
+    for batch in audioaug.prefetch(batches, "cpu", module, key="index", epoch=1, lengths="n"):
         for row, index in enumerate(batch["index"].tolist()):
             assert batch["click"][row] == pytest.approx(expected[index][1])
             assert batch["n"][row] == len(expected[index][0])

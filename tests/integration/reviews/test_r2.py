@@ -82,25 +82,25 @@ def test_r2_01_a_module_in_workers_draws_anew_in_each_worker_and_epoch(start: st
 def test_r2_02_both_builds_draw_the_same_by_index_whatever_torchs_seed_is() -> None:
     chain = Chain([ops.Gain(p=1.0), ops.Shift(p=1.0), ops.PolarityInversion()], RATE)
     clip = RNG.standard_normal(400).astype(np.float32)
-    expected = build_cpu(chain)(clip, index=7, epoch=2)
+    expected = build_cpu(chain)(clip, key=7, epoch=2)
     for seed, cut in itertools.product((1, 2), range(4)):
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             worker, module = build_cpu(chain, cut), build_device(chain, cut)
-            wave, timeline = worker.follow(clip, index=7, epoch=2)
-            result = module(torch.from_numpy(wave)[None], index=[7], epoch=2)
+            wave, timeline = worker.follow(clip, key=7, epoch=2)
+            result = module(torch.from_numpy(wave)[None], key=[7], epoch=2)
         np.testing.assert_allclose(result[0], expected, atol=1e-5)
         assert (
             timeline.stamps([200.0])[0].tolist()
-            == build_cpu(chain).follow(clip, index=7, epoch=2)[1].stamps([200.0])[0].tolist()
+            == build_cpu(chain).follow(clip, key=7, epoch=2)[1].stamps([200.0])[0].tolist()
         )
 
 
 def test_r2_02_labels_need_an_index_to_follow_device_ops() -> None:
     chain = Chain([ops.Reverse(p=1.0), ops.Shift(fade_duration=0.0, p=1.0), ops.Gain(p=1.0)], RATE)
-    with pytest.raises(UsageError, match=r"^Labels cannot follow Shift, which runs on the device, .*the same index="):
+    with pytest.raises(UsageError, match=r"^Labels cannot follow Shift, which runs on the device, .*the same key="):
         build_cpu(chain, 1).follow(CLIP)
-    assert build_cpu(chain, 1).follow(CLIP, index=3)[1].length_out == len(CLIP)
+    assert build_cpu(chain, 1).follow(CLIP, key=3)[1].length_out == len(CLIP)
     assert build_cpu(chain, 1).follow(CLIP, stop=1)[1].stamps([0.0])[0].tolist() == [16.0]
     wave, timeline = build_cpu(chain, 2).follow(np.arange(16, dtype=np.float32))
     assert np.argmin(wave) == timeline.stamps([0.5])[0] - 0.5
@@ -110,7 +110,7 @@ def test_r2_03_a_worker_draws_anew_at_every_call() -> None:
     worker = build_cpu(GAIN)
     gains = [worker(CLIP, RATE)[0].item() for _ in range(20)]
     assert len(set(gains)) == 20
-    assert worker(CLIP, index=0)[0] == worker(CLIP, index=0)[0]
+    assert worker(CLIP, key=0)[0] == worker(CLIP, key=0)[0]
 
 
 def test_r2_03_two_views_differ() -> None:
@@ -220,7 +220,7 @@ def test_r2_06_a_compiled_model_that_holds_the_module_gives_the_same(backend: st
     one, other = (build_device(GAIN, seed=3) for _ in range(2))
     alone = torch.compile(other, backend=backend)
     assert torch.equal(one(x), alone(x)) and torch.equal(one(x), alone(x))
-    assert torch.equal(one(x, index=[1, 2, 3, 4], epoch=2), alone(x, index=[1, 2, 3, 4], epoch=2))
+    assert torch.equal(one(x, key=[1, 2, 3, 4], epoch=2), alone(x, key=[1, 2, 3, 4], epoch=2))
     for given in ({"lengths": [400, 300, 2, 1]}, {"lengths": torch.tensor([400, 300, 2, 1])}):
         assert torch.equal(*(each(x, return_lengths=True, **given)[0] for each in (one, alone)))
     assert torch.compile(other.eval(), backend=backend)(x).equal(x)
@@ -243,9 +243,9 @@ def test_r2_08_a_shift_of_at_least_the_clip_is_the_same_at_every_cut(places: int
     )
     chain, clip = Chain([shift], RATE), RNG.standard_normal((2, 100)).astype(np.float32)
     worker, module = build_cpu(chain), build_device(chain)
-    found = worker(clip, index=0)
-    np.testing.assert_allclose(found, module(torch.from_numpy(clip)[None], index=[0])[0], atol=1e-6)
-    assert worker(clip[0], index=0).shape == (100,)
+    found = worker(clip, key=0)
+    np.testing.assert_allclose(found, module(torch.from_numpy(clip)[None], key=[0])[0], atol=1e-6)
+    assert worker(clip[0], key=0).shape == (100,)
 
 
 FILTERS = [ops.LowPassFilter, ops.HighPassFilter, ops.BandPassFilter, ops.BandStopFilter]
@@ -256,13 +256,13 @@ FILTERS = [ops.LowPassFilter, ops.HighPassFilter, ops.BandPassFilter, ops.BandSt
 def test_r2_09_a_short_clip_is_filtered_the_same_in_any_batch_and_at_any_cut(kind: type, samples: int) -> None:
     chain = Chain([kind(zero_phase=True, p=1.0)], RATE)
     clip, module = RNG.standard_normal(samples).astype(np.float32), build_device(chain)
-    alone = module(torch.from_numpy(clip)[None], index=[3])[0]
+    alone = module(torch.from_numpy(clip)[None], key=[3])[0]
     padded = torch.full((2, 4000), 9.0)
     padded[0, :samples] = torch.from_numpy(clip)
-    wide = module(padded, lengths=[samples, 4000], index=[3, 4])[0]
+    wide = module(padded, lengths=[samples, 4000], key=[3, 4])[0]
     torch.testing.assert_close(wide[:samples], alone, atol=1e-6, rtol=0)
     assert not wide[samples:].any()
-    np.testing.assert_allclose(build_cpu(chain)(clip, index=3), alone, atol=1e-6)
+    np.testing.assert_allclose(build_cpu(chain)(clip, key=3), alone, atol=1e-6)
 
 
 GROWING = [
@@ -285,7 +285,7 @@ def test_r2_10_an_empty_clip_in_a_padded_batch_stays_empty(op: Op) -> None:
 
 def test_r2_10_labels_know_that_an_empty_clip_stays_empty() -> None:
     chain = Chain([ops.AdjustDuration(duration_samples=500, p=1.0)], RATE)
-    wave, timeline = build_cpu(chain, 0).follow(np.zeros(0, np.float32), index=0)
+    wave, timeline = build_cpu(chain, 0).follow(np.zeros(0, np.float32), key=0)
     assert len(wave) == timeline.length_out == 0
 
 
@@ -316,8 +316,8 @@ def test_r2_11_a_clip_that_is_trimmed_to_nothing_stays_so() -> None:
 def test_r2_11_non_integer_epoch_raises(epoch: object) -> None:
     sentence = rf"^epoch is {epoch!r}, but it must be an integer\.$"
     for build in (
-        lambda **key: build_cpu(GAIN)(CLIP, index=1, **key),
-        lambda **key: build_device(GAIN)(torch.ones(1, 8), index=[1], **key),
+        lambda **key: build_cpu(GAIN)(CLIP, key=1, **key),
+        lambda **key: build_device(GAIN)(torch.ones(1, 8), key=[1], **key),
         lambda **key: GAIN.draw([1], **key),
     ):
         with pytest.raises(UsageError, match=sentence):
@@ -328,7 +328,7 @@ def test_r2_11_non_integer_epoch_raises(epoch: object) -> None:
 def test_r2_11_non_integer_index_or_seed_raises() -> None:
     for index in (1.5, "a", True, [1]):
         with pytest.raises(DataError, match=r"^Expected integers of shape \(B,\) as index, got "):
-            build_cpu(GAIN)(CLIP, index=index)  # type: ignore[arg-type]
+            build_cpu(GAIN)(CLIP, key=index)  # type: ignore[arg-type]
     for build in (build_cpu, build_device):
         with pytest.raises(UsageError, match=r"^seed is 1\.5, but it must be an integer\.$"):
             build(GAIN, seed=1.5)  # type: ignore[arg-type]

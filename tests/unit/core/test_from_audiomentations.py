@@ -166,7 +166,7 @@ def test_transforms_that_hold_code_are_taken_as_they_are_and_stay_in_the_workers
     assert chain.device_from == 1
     assert "your own code runs only in the workers" in chain.why_not_cut(0)
     x_T = material.signals(RATE)[0][0]
-    first, again, other = (build_cpu(chain, 1)(x_T, index=index) for index in (3, 3, 4))
+    first, again, other = (build_cpu(chain, 1)(x_T, key=index) for index in (3, 3, 4))
     assert np.array_equal(first, again) and not np.array_equal(first, x_T)
     assert first.shape != other.shape or not np.array_equal(first, other)
     with pytest.raises(ChainError, match="which a file cannot hold"):
