@@ -49,7 +49,7 @@ SECOND_PASS = 0.7
 BLOCK_BITS = 13, 15, 18, 20
 """Where FFTs are planned, blocks of a row are powers of two with these bits: others would gain little, for more plans.
 
-A row that is a block by itself, with its tail, gets a power of two or 5/4 of one.
+A row that is a block by itself, with its tail, gets 5/4 of a power of two, unless it fits into the shortest.
 """
 LEAST_NUMBERS = 2**22
 """An FFT of fewer numbers takes hardly less time."""
@@ -63,9 +63,9 @@ def planned_rows(rows: int, width: int, x: torch.Tensor) -> int:
     if x.device.type not in PLANNED:
         return rows
     n = 2 * (width - 1) if x.is_complex() else width
-    whole = 1 << max(0, rows - 1).bit_length()
+    whole, least = (1 << max(0, each - 1).bit_length() for each in (rows, LEAST_NUMBERS // n))
     less = whole * 3 // 4
-    return max(less if rows <= less and whole * n > 2 * LEAST_NUMBERS else whole, LEAST_NUMBERS // n)
+    return max(less if rows <= less and whole * n > 2 * LEAST_NUMBERS else whole, least)
 
 
 def with_room(x: torch.Tensor, *shape: int) -> torch.Tensor:
@@ -121,9 +121,9 @@ def block_length(
     needed, shortest = samples + tail, (2 * max(tail, 1) - 1).bit_length()
     is_planned = device is not None and device.type in PLANNED
     if is_planned:
-        bits = max(BLOCK_BITS[0], (needed - 1).bit_length())
-        whole = next(n for n in (5 << bits - 3, 1 << bits) if n >= max(needed, 1 << BLOCK_BITS[0]))
-        sizes = [whole, *(1 << each for each in BLOCK_BITS if shortest <= each < bits)]
+        least = 1 << BLOCK_BITS[0]
+        whole = least if needed <= least else 5 << (-(-needed // 5) - 1).bit_length()
+        sizes = [whole, *(1 << bits for bits in BLOCK_BITS if shortest <= bits and 1 << bits < needed)]
     else:
         whole = fast_length(needed)
         sizes = [whole, *(1 << bits for bits in range(shortest, (whole - 1).bit_length()))]
