@@ -1,0 +1,1 @@
+"""Integrations: code for other libraries, which are imported only when it is used."""
