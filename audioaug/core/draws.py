@@ -51,7 +51,7 @@ def _round_keys(low: int, high: int) -> NDArray[np.uint64]:
 def uniforms(seed: int, epoch: int, keys: ArrayLike, positions: ArrayLike, lanes: ArrayLike) -> FloatArray:
     """Return numbers in [0, 1) of shape (B, L): a row for each key's number, a column for each (position, lane).
 
-    The seed and the epoch are encrypted into the key, the rest is the counter, so no two places share a number.
+    The seed and the epoch are the key of the cipher, the rest is its counter, so no two places share a number.
     """
     key_B1 = np.asarray(keys, dtype=np.int64).astype(np.uint64)[:, None]
     position_L = np.asarray(positions, dtype=np.uint64)
