@@ -62,8 +62,10 @@ step tests 120 $python -m pytest -q "${tests[@]}"
 for name in memory epochs syncs capture profile; do
     code "$name" 45
 done
+batch=128
+[ "$device" = cpu ] && batch=8
 step bench 120 $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" \
-    ${BENCH:---batch 128 --seconds-per-op 0.2 --most-seconds 5 --also cuda_graph}
+    ${BENCH:---batch $batch --seconds-per-op 0.2 --most-seconds 5 --also cuda_graph}
 for run in cold warm; do
     step "advisor_$run" 60 $python -m audioaug.advise --model scripts/models/keyword_cnn.py --device "$device" \
         --budget "$budget" --json "$out/advisor_$run.json" --plan "$out/advisor_$run.plan.json"
