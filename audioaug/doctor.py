@@ -384,11 +384,11 @@ def _self_test() -> bool:
 
 def _examine_dataset(named: str) -> bool:
     """Print whether the dataset at ``FILE.py[:NAME]`` repeats itself; return whether it does not."""
-    from audioaug.advise.model_file import load_module
+    from audioaug.advise.model_file import load_module, split_name
     from audioaug.dataset_check import find_repeats
 
-    path, _, name = named.partition(".py:")
-    module, name = load_module(f"{path}.py" if name else path), name or "dataset"
+    path, name = split_name(named)
+    module, name = load_module(path), name or "dataset"
     if not hasattr(module, name):
         raise UsageError(f"{named} defines no {name!r}.", "Give FILE.py:NAME, a dataset or a function that returns it.")
     found = getattr(module, name)

@@ -93,8 +93,7 @@ def load_training_job(
         ChainError, DataError: the augmentation or the dataset is invalid.
     """
     threads = set(threading.enumerate())
-    path, _, name = model.partition(".py:")
-    path = path + ".py" if name else path
+    path, name = split_name(model)
     module = load_module(path)
     defined = {key: value for key, value in vars(module).items() if not key.startswith("_")}
     options = {
@@ -122,6 +121,12 @@ def load_training_job(
             for name, known in misspelt(defined)
         ),
     )
+
+
+def split_name(named: str) -> tuple[str, str]:
+    """Return the file and the name of ``FILE.py:NAME``; the name is empty if there is none."""
+    path, _, name = named.partition(".py:")
+    return path + ".py" if name else path, name
 
 
 def load_module(path: str) -> ModuleType:

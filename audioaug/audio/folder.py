@@ -78,9 +78,8 @@ def _read_folder(path: str, key: str | None) -> list[Entry]:
     if key not in (None, PATH):
         raise DataError(f"{path} is a folder, where a clip has no {key!r}.", f"Use key={PATH!r}.")
     files = find_audio((path,))
-    return [
-        (file, os.path.basename(os.path.dirname(file)), Path(os.path.relpath(file, path)).as_posix()) for file in files
-    ]
+    names = ["" if key is None else Path(os.path.relpath(file, path)).as_posix() for file in files]
+    return [(file, os.path.basename(os.path.dirname(file)), name) for file, name in zip(files, names)]
 
 
 def _read_manifest(path: str, key: str | None) -> list[Entry]:

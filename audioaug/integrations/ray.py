@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, Key, Op, as_chain, key_of
+from audioaug.core import Chain, Draws, Op, as_chain, key_number, key_of
 from audioaug.engine import build_worker, check_plan, checked
 from audioaug.errors import DataError, did_you_mean
 from audioaug.records import Plan
@@ -76,8 +76,8 @@ class Augment:
             DataError: it lacks the audio or the keys, or these are something else.
         """
         waves = [checked(np.asarray(wave)) for wave in _column(batch, self.audio, "audio")]
-        keys: list[Key] = [key_of(key, f"A key in {self.key!r}") for key in _column(batch, self.key, "key")]
-        draws = self.chain.draw(keys, self.epoch, self.seed)
+        keys = (key_of(key, f"A key in {self.key!r}") for key in _column(batch, self.key, "key"))
+        draws = self.chain.draw([key_number(key) for key in keys], self.epoch, self.seed)
         waves = [self.on_clips(wave, draws=draw) for wave, draw in zip(waves, draws, strict=True)]
         if self.on_batches is not None and waves:
             waves = self._augmented_together(waves, draws)

@@ -167,7 +167,10 @@ def apply_response(
     else:
         before, count = tail, -(-samples_out // (n - tail))
     blocks = _blocks(x_RCT, n, before, count, steady, rows_R)
-    return _joined(irfft(multiply(rfft(blocks)), n), before, samples_out, rows_R, into_RCT)
+    found = irfft(multiply(rfft(blocks)), n)
+    if rows_R is None or into_RCT is None:
+        return found[..., before:].flatten(-2)[..., :samples_out]
+    return _put(found, before, rows_R, into_RCT)
 
 
 @primitive
@@ -205,34 +208,16 @@ def _cut_by_kernel(
 
 
 @primitive
-def _joined(
-    blocks_RCKN: torch.Tensor,
-    before: int,
-    samples_out: int,
-    rows_R: torch.Tensor | None,
-    into_RCT: torch.Tensor | None,
-) -> torch.Tensor:
-    """Return blocks without the samples ``before`` each, one after the other: as rows of their own, or ``into``."""
-    y_RCT = blocks_RCKN[..., before:].flatten(-2)[..., :samples_out]
-    return y_RCT if rows_R is None or into_RCT is None else into_RCT.index_copy_(0, rows_R, y_RCT)
+def _put(found_RCKN: torch.Tensor, before: int, rows_R: torch.Tensor, into_RCT: torch.Tensor) -> torch.Tensor:
+    """Write blocks without the samples ``before`` each, one after the other, into rows of a batch; return that."""
+    return into_RCT.index_copy_(0, rows_R, found_RCKN[..., before:].flatten(-2)[..., : into_RCT.shape[-1]])
 
 
-def _are_contiguous(*tensors: torch.Tensor | None) -> bool:
-    return all(each is not None and each.is_contiguous() for each in tensors)
-
-
-@_joined.kernel(when=lambda *values: _are_contiguous(values[0], values[-1]))
-def _join_by_kernel(
-    blocks_RCKN: torch.Tensor,
-    before: int,
-    samples_out: int,
-    rows_R: torch.Tensor | None,
-    into_RCT: torch.Tensor | None,
-) -> torch.Tensor:
+@_put.kernel(when=lambda found_RCKN, before, rows_R, into_RCT: found_RCKN.is_contiguous() and into_RCT.is_contiguous())
+def _put_by_kernel(found_RCKN: torch.Tensor, before: int, rows_R: torch.Tensor, into_RCT: torch.Tensor) -> torch.Tensor:
     from audioaug.dsp.fft import kernel
 
-    assert rows_R is not None and into_RCT is not None
-    return kernel.join(blocks_RCKN, before, rows_R, into_RCT)
+    return kernel.join(found_RCKN, before, rows_R, into_RCT)
 
 
 @functools.cache

@@ -27,7 +27,7 @@ def cut(
 
 
 def join(blocks_RCKN: torch.Tensor, before: int, rows_R: torch.Tensor, into_RCT: torch.Tensor) -> torch.Tensor:
-    """Do what ``fft._joined`` does with rows of a batch."""
+    """Do what ``fft._put`` does."""
     rows, channels, count, n = blocks_RCKN.shape
     sizes = channels, into_RCT.shape[-1], count, n, before
     grid = grid_of(into_RCT[:rows], BLOCK)
