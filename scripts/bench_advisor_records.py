@@ -71,7 +71,7 @@ ALSO_WORKERS = ("decode_bound", "fetch_bound", "cpu_only_transform")
 SMALLEST_GAIN, MOST_OF, FALSE_LEAVE, SAME = 0.03, 0.5, 1.15, 1.05
 
 TOO_BUSY = "The machine was too busy to tell"
-WHY_NOT = (TOO_BUSY, "It is a tie", "are too short to compare")
+WHY_NOT = (TOO_BUSY, "It is a tie", "are too short to compare", "Too few steps to tell")
 """What a verdict says where another run may recommend another candidate."""
 
 

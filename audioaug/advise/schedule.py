@@ -40,12 +40,16 @@ ALSO, ALSO_RACED = 0.04, 0.1
 
 
 class Budget:
-    """The seconds that all stages share, counted by ``clock`` from the construction on."""
+    """The seconds that all stages share, counted by ``clock`` from the construction or the last restart on."""
 
     def __init__(self, total: Seconds, clock: Clock) -> None:
         self.total, self._clock = total, clock
         self._began = clock.now()
         self._left_out = 0.0
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._began = self._clock.now()
 
     @property
     def is_small(self) -> bool:

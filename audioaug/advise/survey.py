@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+import torch
+
 from audioaug.advise.cache import Cache, fingerprint
 from audioaug.advise.candidates import (
     CACHED,
@@ -74,7 +76,7 @@ from audioaug.decide.recommend import (
 from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
 from audioaug.decide.what_if import crossovers, variant_sentences
-from audioaug.engine import check_plan
+from audioaug.engine import build_cpu, build_device, check_plan
 from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader.prefetch import tensors
 from audioaug.measure import Watch, clock_for, effective_cores, host_facts
@@ -106,6 +108,9 @@ FEWER_THREADS_SHARE = 0.03
 
 SLOW_LOADER = 3
 """Batches that it takes to time a loader, where loading is slow."""
+
+COMPILE_SECONDS: Seconds = 20.0
+"""What compiling takes if nothing is compiled yet."""
 
 CACHED_SHARE = 0.25
 """Most of the budget to load batches that stay on the device."""
@@ -193,12 +198,23 @@ class Survey:
             self._notice(notice.id, notice.text)
         with warnings_once(lambda text: self._notice("warning", text)):
             try:
+                self._compile()
                 return self._run()
             except AudioaugError:
                 raise
             except Exception as error:
                 reason = in_one_line(error, self.job.path)
                 raise MeasurementError(f"{self.job.name}: a measurement failed: {reason}") from error
+
+    def _compile(self) -> None:
+        """Compile and prove transforms before the time of the budget counts: once on a machine, that takes longer."""
+        chain = self.job.chain
+        with self.progress.stage("transforms, which are compiled once on a machine", COMPILE_SECONDS) as tick:
+            build_cpu(chain, chain.worker_until, seed=0).warm_up()
+            for device in {torch.device("cpu"), self.job.device}:
+                tick()
+                build_device(chain, chain.device_from, seed=0).prove_on(device)
+        self.budget.restart()
 
     def _run(self) -> Report:
         if not self.report.host.has_gpu:

@@ -302,6 +302,11 @@ def leaves(op: Op) -> Iterator[Op]:
         yield from leaves(child)
 
 
+def is_ours(op: Op) -> bool:
+    """Return whether an op belongs to the package and calls no code of the user."""
+    return type(op).__module__.startswith("audioaug.ops.") and type(op) not in IMPORTS_CODE
+
+
 def why_not_on_device(op: Op) -> str:
     """Return why an op has to run in a worker, or an empty string."""
     reasons = (f"{leaf.name}: {leaf.contract.reason}" for leaf in leaves(op) if leaf.contract.kind == "cpu_only")

@@ -1,7 +1,7 @@
 """Recommend one of the raced candidates, with its ties, the verdict and the cause."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import get_args
 
@@ -22,7 +22,7 @@ from audioaug.records import (
     Report,
     Timing,
 )
-from audioaug.units import Seconds, format_interval, format_ms, format_percent, format_seconds
+from audioaug.units import Seconds, format_interval, format_ms, format_percent, format_seconds, plural
 
 NEVER_RECOMMENDED: tuple[DeviceEngine, ...] = ("torch-audiomentations",)
 """Engines whose audio differs from the reference's: raced only on request."""
@@ -35,6 +35,9 @@ BUSY, TOO_BUSY = 0.1, 0.25
 """Shares of the cores used by other programs: above the first the report says so and intervals widen; above the second
 only a candidate that is faster in every round is recommended."""
 
+
+MAY_BE_MISSED = 0.15
+"""How much faster than what is kept another candidate may still be, as far as is known."""
 
 ENOUGH_ROUNDS = 3
 """Fewest rounds that a winner of every round must have run in."""
@@ -72,7 +75,8 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
     if too_busy:
         verdict = _too_busy(report, current)
     else:
-        verdict = _leave(report) if chosen.name == current.name else _use(report, chosen, ratio)
+        kept = chosen.name == current.name
+        verdict = _keep_words(report, measurements, eligible) if kept else _use(report, chosen, ratio)
         verdict += _tie_words(found) + _busy_words(report)
     return replace(
         report,
@@ -282,6 +286,39 @@ def _busy_words(report: Report) -> str:
     if not share:
         return ""
     return f" Meanwhile other programs used {format_percent(share)} of the cores, so the times are uncertain."
+
+
+def _keep_words(report: Report, measurements: Mapping[str, Measurement], eligible: Collection[str]) -> str:
+    """Say that nothing is faster than the current configuration, or what may be, as far as is known."""
+    why = _may_be_faster(report, measurements, eligible)
+    assert report.current is not None and report.current.measured_ms
+    if not why:
+        return _leave(report)
+    return (
+        f"Too few steps to tell: no raced candidate is faster than your configuration ({report.current.name}, "
+        f"{format_ms(report.current.measured_ms)} a step), but {why}. Keep it, or ask again with a larger --budget."
+    )
+
+
+def _may_be_faster(report: Report, measurements: Mapping[str, Measurement], eligible: Collection[str]) -> str:
+    """Say which candidate may be far faster than the current configuration; an empty string if none may be."""
+    current, ceiling = report.current, report.ceiling
+    assert current is not None and current.measured_ms and ceiling is not None
+    most, least = current.measured_ms / ceiling.ci_ms[0], 1 + MAY_BE_MISSED
+    today = measurements[current.name]
+    possible = {name: min(most, paired_ratio(today, measurements[name]).high) for name in eligible}
+    likely = {
+        each.name: current.measured_ms / each.predicted_ms
+        for each in report.candidates
+        if each.status == "predicted" and each.predicted_ms
+    }
+    if most > least and (name := max(likely, key=likely.__getitem__, default="")) and likely[name] > least:
+        ms = current.measured_ms / likely[name]
+        return f"{name}, which there was no time to race, is predicted to take {format_ms(ms)}"
+    if (name := max(possible, key=possible.__getitem__)) != current.name and possible[name] > least:
+        blocks = plural(len(measurements[name].step.seconds), "block")
+        return f"after {blocks} of each, {name} may still be {format_percent(possible[name] - 1)} faster"
+    return ""
 
 
 def _leave(report: Report) -> str:

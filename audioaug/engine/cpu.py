@@ -1,5 +1,6 @@
 """The CPU build: audiomentations itself, clip by clip, fed with our draws."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from audioaug.core import (
     Params,
     Timeline,
     follow,
+    is_ours,
     leaves,
     why_not_on_device,
 )
@@ -25,6 +27,9 @@ from audioaug.engine.checks import check_channels, checked, rate_of
 from audioaug.engine.device import build_device
 from audioaug.engine.stream import DrawStream
 from audioaug.errors import ClipRefused, DataError, LibraryMissing, UsageError
+
+NOISE = 12000
+"""Samples."""
 
 ROW_OF_ONE = np.zeros(1, np.int64)
 """The only row of the draws of one example."""
@@ -80,6 +85,15 @@ class WorkerChain:
             samples = self._run(node, draws, samples, sample_rate)
         samples = np.ascontiguousarray(samples, dtype=np.float32)
         return samples[None] if len(shape) > samples.ndim else samples
+
+    def warm_up(self) -> None:
+        """Run each op once on noise: what it imports and compiles is there then. Code of users is not called."""
+        noise, draws = np.random.default_rng(0).normal(0, 0.1, NOISE).astype(np.float32), self.chain.draw([0])
+        for node in self.chain.nodes[: self.cut]:
+            for leaf in node.walk():
+                if not leaf.children and is_ours(leaf.op):
+                    with suppress(Exception):  # the op itself will tell
+                        self._replay(leaf, draws, noise, self.chain.sample_rate)
 
     def follow(
         self,

@@ -153,6 +153,10 @@ class DeviceChain(torch.nn.Module):
                 return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
         return self._run(prepared, x_BCT, numbers, may_overwrite)
 
+    def prove_on(self, device: torch.device, channels: int = 1) -> None:
+        """Compile and prove on a device what runs there, which would otherwise delay the first batch."""
+        self._prove(torch.empty(1, channels, 1, device=device), self.chain.sample_rate)
+
     def _prove(self, x_BCT: torch.Tensor, sample_rate: int) -> None:
         """Prove the ops on the batch's device before the first batch that other than torch operations run on.
 

@@ -20,8 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 import torch
 
-from audioaug.core import Chain, Op
-from audioaug.core.op import IMPORTS_CODE
+from audioaug.core import Chain, Op, is_ours
 from audioaug.dsp import dispatch
 from audioaug.errors import AudioaugWarning, OutputError, first_line
 from audioaug.writing import cache_folder, read_file, write_file
@@ -56,7 +55,7 @@ class Proof:
 def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: int, run: Run) -> None:
     """Prove these ops on a device, for mono or more channels, unless that was done; warn of what is switched off."""
     machine, shape = _machine(device), (EXAMPLES, channels, SAMPLES)
-    chains = [Chain([replace(op, p=1.0)], sample_rate) for op in ops if _is_ours(op)]
+    chains = [Chain([replace(op, p=1.0)], sample_rate) for op in ops if is_ours(op)]
     waiting = {name: chain for chain in chains if (machine, name := f"{chain.hash} {channels}") not in _passed}
     if not waiting:
         return
@@ -91,10 +90,6 @@ def unsupported(ops: Iterable[Op], sample_rate: int, device: torch.device, chann
 
 def _small_batch(shape: tuple[int, int, int]) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.1
-
-
-def _is_ours(op: Op) -> bool:
-    return type(op).__module__.startswith("audioaug.ops.") and type(op) not in IMPORTS_CODE
 
 
 def _passes(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: Run) -> bool:

@@ -46,6 +46,14 @@ def test_index_epoch_and_seed_decide(speech):
     assert np.array_equal(build_cpu(NOISY, seed=1)(speech[0], RATE, key=1, epoch=1), results[-1])
 
 
+def test_warming_up_runs_every_op_but_the_users(monkeypatch):
+    ran = []
+    monkeypatch.setattr(ops.Clip, "apply_reference", lambda op, *_: ran.append(op.name))
+    theirs = ops.Lambda(transform=lambda *_: ran.append("theirs"), p=1.0)
+    build_cpu(Chain([ops.OneOf([ops.Gain(p=0.0), ops.Clip(p=0.0)]), theirs, ops.Clip(p=0.0)], RATE)).warm_up()
+    assert ran == ["Clip", "Clip"]
+
+
 def test_the_order_of_calls_does_not_matter(speech, exact_chain):
     for chain in (NOISY, exact_chain):
         worker = build_cpu(chain)

@@ -12,8 +12,10 @@ from audioaug.advise.cache import Cache
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
 from audioaug.advise.survey import Options, Survey
+from audioaug.engine import WorkerChain
 from audioaug.records import Report, read_record
 from tests.helpers.planted_reports import planted_report, raced
+from tests.helpers.planted_time import CLOCK
 
 CHAIN = """
 from audioaug import ops
@@ -55,6 +57,14 @@ def test_a_second_run_uses_cached_stages_and_races(advise, model, here) -> None:
     third = advise("--model", path, *BRIEF, "--fresh")
     assert third.code == 0 and all(stage in third.err for stage in STAGES)
     assert "cached" not in notices(here / "report.json")
+
+
+def test_compiling_does_not_count_as_time_for_measuring(advise, model, planted_time, monkeypatch) -> None:
+    monkeypatch.setattr(WorkerChain, "warm_up", lambda worker: CLOCK.advance(1000.0))
+    clips = "from tests.helpers.planted_time import Clips\n\ndataset = Clips(0.01)\n"
+    found = advise("--model", model(CHAIN + clips), *BRIEF)
+    assert found.code == 0 and found.err.startswith("transforms, which are compiled once on a machine ...")
+    assert json.loads(Path("report.json").read_text())["cost_seconds"] < 100
 
 
 def test_another_model_chain_or_batch_is_not_cached(advise, model, here) -> None:

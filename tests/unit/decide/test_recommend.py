@@ -16,7 +16,7 @@ from audioaug.decide.recommend import (
     without_waiting,
 )
 from audioaug.records import Measurement, Report, Signals, Timing
-from tests.helpers.planted_reports import CPU, GPU, blocks, planted_report, raced, steady
+from tests.helpers.planted_reports import CPU, GPU, blocks, candidate, planted_report, raced, steady
 
 
 def decided(today, *others, cost_seconds=60.0, **machine):
@@ -91,6 +91,29 @@ def test_the_users_configuration_wins_every_tie() -> None:
     assert report.verdict.endswith("It is a tie with all on the device, 1 worker.")
     assert report.break_even_steps is None
     assert report.before == report.after
+
+
+@pytest.mark.parametrize(
+    ("other", "times", "ceiling_ms", "says"),
+    [
+        (raced(0, 1, 41.0), [46.0, 38.0], 10.0, "after 2 blocks of each, all on the device, 1 worker may still be"),
+        (raced(0, 1, 41.0), [46.0, 38.0], 38.0, ""),  # at most 5 % can be gained
+        (raced(0, 1, 80.0), [80.0, 88.0], 10.0, ""),  # certainly slower
+        (candidate(0, 1, predicted_ms=30.0), [], 10.0, "no time to race, is predicted to take 30"),
+        (candidate(0, 1, predicted_ms=38.0), [], 10.0, ""),
+    ],
+)
+def test_nothing_is_left_as_it_is_while_another_candidate_may_be_far_faster(other, times, ceiling_ms, says) -> None:
+    planted = planted_report()
+    ceiling = replace(planted.ceiling, step_ms=ceiling_ms, ci_ms=(ceiling_ms, ceiling_ms))
+    report = replace(planted, candidates=(TODAY, other), current=TODAY, ceiling=ceiling)
+    measurements = {TODAY.name: blocks(TODAY.name, [40.0, 44.0])} | (
+        {other.name: blocks(other.name, times)} if times else {}
+    )
+    found = recommend(report, measurements)
+    assert found.recommendation.name == TODAY.name
+    assert found.verdict.startswith("Too few steps to tell: " if says else "Leave it as it is")
+    assert says in found.verdict
 
 
 def test_the_users_configuration_wins_even_if_not_the_simplest() -> None:
