@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from audioaug.core import Chain
-from audioaug.engine import build_device, build_worker, check_plan
+from audioaug.engine import DeviceChain, build_device, build_worker, check_plan
 from audioaug.errors import AudioaugError, DataError, UsageError, WorkerError
 from audioaug.internals import batches_ready, end_workers, worker_pids
 from audioaug.loader.examples import Field, KeyOf, get_wave, with_lengths, with_wave
@@ -186,19 +186,8 @@ class Pipeline:
             ) from None
 
     def finish(self, sent: WorkerBatch) -> Any:
-        """Copy a batch to the device and run the device part on its audio, without synchronizing with the device."""
-        if sent.batch is None:
-            raise DataError("pin_memory() of the batch returned None.", "Let it return the batch in pinned memory.")
-        batch = unpack_ragged(to_device(sent.batch, self.config.device))
-        assert sent.prepared is not None
-        if not sent.prepared.steps:
-            return batch
-        audio = get_wave(batch, sent.audio_key)
-        config = self.config
-        wave, length_B = augment_batch(self.module, audio, sent.prepared, sent, config.seed, config.collate_fn is None)
-        if sent.prepared.changes_length and self.config.pad and self.config.collate_fn is None:
-            batch = with_lengths(batch, length_B, self.config.lengths)
-        return with_wave(batch, wave, sent.audio_key)
+        """Copy a batch to the device and run the device part on its audio."""
+        return finish(sent, self.module, self.config)
 
     def close(self) -> None:
         """End the workers; another iteration would start new ones."""
@@ -219,6 +208,21 @@ class Pipeline:
     def workers(self) -> frozenset[int]:
         """The process ids of the running workers."""
         return worker_pids(self._iterator()) or frozenset()
+
+
+def finish(sent: WorkerBatch, module: DeviceChain, config: LoaderConfig) -> Any:
+    """Copy a batch to the device and run the device part on its audio, without synchronizing with the device."""
+    if sent.batch is None:
+        raise DataError("pin_memory() of the batch returned None.", "Let it return the batch in pinned memory.")
+    batch = unpack_ragged(to_device(sent.batch, config.device))
+    assert sent.prepared is not None
+    if not sent.prepared.steps:
+        return batch
+    audio = get_wave(batch, sent.audio_key)
+    wave, length_B = augment_batch(module, audio, sent.prepared, sent, config.seed, config.collate_fn is None)
+    if sent.prepared.changes_length and config.pad and config.collate_fn is None:
+        batch = with_lengths(batch, length_B, config.lengths)
+    return with_wave(batch, wave, sent.audio_key)
 
 
 def check_dataset(dataset: Any) -> None:

@@ -1,8 +1,9 @@
-"""Ray Data: the worker part of a chain on any number of nodes, with the audio that the Loader gives by key.
+"""Augment: the worker part of a chain, for actors of Ray Data.
 
 Shapes: B examples, C channels, T samples.
 """
 
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, Op, as_chain, key_number, key_of
+from audioaug.core import Chain, Draws, Op, Timeline, as_chain, key_number, key_of
 from audioaug.engine import build_worker, check_plan, checked
-from audioaug.errors import DataError, did_you_mean
+from audioaug.errors import DataError, UsageError, did_you_mean
+from audioaug.integrations.ray.epochs import SharedEpoch
+from audioaug.integrations.ray.wire import CUT, EPOCH, Wire, encoded, with_timelines
 from audioaug.records import Plan
 
 
@@ -32,23 +35,29 @@ class Augment:
         audio: the column with the waves, (T,) or (C, T) each: an array of them, or of objects if their lengths differ.
         key: the column with the examples' keys: strings, bytes or integers.
         seed: of the training run.
-        epoch: counts passes over the dataset.
+        epoch: counts passes over the dataset: a number, or a ``SharedEpoch`` for a dataset that Ray executes again in
+            every epoch. With a number, each of these passes has the same audio.
         sample_rate: of the audio, in Hz; required unless the augmentation is a ``Chain``.
+        wire: how the audio is sent: as it is (``"float32"``), or in half the bytes, rounded: ``"int16"`` by at most
+            1.6e-5 of a clip's peak, ``"float16"`` by 2^-11 (0.05 %) of each sample. ``batches`` undoes it.
+        follow: also send where the time of each clip goes, for ``batches(targets=...)``.
 
     Shape:
-        returns all columns, with as many rows; the audio is float32, an array (B, T) or (B, C, T), or one of objects if
-        lengths differ.
+        returns all columns, with as many rows; the audio is an array (B, T) or (B, C, T), or one of objects if lengths
+        differ. There are new columns, whose names begin with that of the audio: its cut and epoch, and what ``wire``
+        and ``follow`` need.
 
     Raises:
         ChainError: the augmentation is invalid.
-        PlanError: the plan was made for another chain, or the chain cannot be cut there.
+        PlanError: the plan was made for another chain, the chain cannot be cut there, or labels cannot follow it.
+        UsageError: there is no such ``wire``.
 
     Examples:
         >>> from audioaug import Chain, ops
         >>> augment = Augment(Chain([ops.Gain(p=1.0)], sample_rate=16000))
         >>> batch = augment({"audio": np.ones((2, 4), np.float32), "key": np.array(["a", "b"]), "label": np.arange(2)})
-        >>> batch["audio"].shape, batch["label"].tolist()
-        ((2, 4), [0, 1])
+        >>> batch["audio"].shape, batch["label"].tolist(), batch["audio_epoch"].tolist()
+        ((2, 4), [0, 1], [0, 0])
     """
 
     def __init__(
@@ -59,29 +68,48 @@ class Augment:
         audio: str = "audio",
         key: str = "key",
         seed: int = 0,
-        epoch: int = 0,
+        epoch: int | SharedEpoch = 0,
         sample_rate: int | None = None,
+        wire: Wire = "float32",
+        follow: bool = False,
     ) -> None:
         self.chain = as_chain(chain, sample_rate)
         plan = Plan(cut=self.chain.worker_until) if plan is None else plan
-        plan = plan if cut is None else replace(plan, cut=cut)
-        check_plan(self.chain, plan)
-        self.audio, self.key, self.seed, self.epoch = audio, key, seed, epoch
-        self.on_clips, self.on_batches = build_worker(self.chain, plan, seed)
+        self.plan = plan if cut is None else replace(plan, cut=cut)
+        check_plan(self.chain, self.plan)
+        if wire not in (known := typing.get_args(Wire)):
+            raise UsageError(f"There is no wire {wire!r}.", did_you_mean(wire, known))
+        if follow:
+            self.chain.check_followed(self.plan.cut)
+        self.audio, self.key, self.seed, self.wire, self.follow = audio, key, seed, wire, follow
+        self.epoch = epoch.get() if isinstance(epoch, SharedEpoch) else epoch
+        self.on_clips, self.on_batches = build_worker(self.chain, self.plan, seed)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with augmented audio.
 
         Raises:
-            DataError: it lacks the audio or the keys, or these are something else.
+            DataError: it lacks the audio or the keys, or these are something else; or ``wire`` cannot hold the audio.
         """
         waves = [checked(np.asarray(wave)) for wave in _column(batch, self.audio, "audio")]
         keys = (key_of(key, f"A key in {self.key!r}") for key in _column(batch, self.key, "key"))
         draws = self.chain.draw([key_number(key) for key in keys], self.epoch, self.seed)
-        waves = [self.on_clips(wave, draws=draw) for wave, draw in zip(waves, draws, strict=True)]
+        timelines = list[Timeline]()
+        for row, (wave, draw) in enumerate(zip(waves, draws, strict=True)):
+            if self.follow:
+                waves[row], timeline = self.on_clips.follow(wave, draws=draw, stop=self.plan.cut)
+                timelines.append(timeline)
+            else:
+                waves[row] = self.on_clips(wave, draws=draw)
         if self.on_batches is not None and waves:
             waves = self._augmented_together(waves, draws)
-        return {**batch, self.audio: _as_column(waves)}
+        stamps = {self.audio + CUT: self.plan.cut, self.audio + EPOCH: self.epoch}
+        return {
+            **batch,
+            **encoded(waves, self.wire, self.audio),
+            **{name: np.full(len(waves), number) for name, number in stamps.items()},
+            **(with_timelines(timelines, self.audio) if self.follow else {}),
+        }
 
     def _augmented_together(self, waves: list[NDArray[np.float32]], draws: Draws) -> list[NDArray[np.float32]]:
         assert self.on_batches is not None
@@ -97,13 +125,3 @@ def _column(batch: Mapping[str, Any], name: str, argument: str) -> Any:
     if name not in batch:
         raise DataError(f"The batch has no column {name!r}.", did_you_mean(name, batch) + f" Name it with {argument}=.")
     return batch[name]
-
-
-def _as_column(waves: list[NDArray[np.float32]]) -> NDArray[Any]:
-    """Return waves as one array, or, if their lengths differ, as one of objects."""
-    if len({wave.shape for wave in waves}) == 1:
-        return np.stack(waves)
-    column = np.empty(len(waves), dtype=object)
-    for row, wave in enumerate(waves):
-        column[row] = wave
-    return column
