@@ -100,10 +100,10 @@ def batches(
 
 
 class Batches:
-    """Iterates over an epoch of batches; made by ``batches``. ``repeated``: examples of it that share their key."""
+    """Iterates over the batches of an epoch, on ``device``. Made by ``batches``."""
 
     def __init__(self, config: LoaderConfig, plan: Plan, epoch: SharedEpoch | None, options: Mapping[str, Any]) -> None:
-        self.config, self.plan, self.options = config, plan, options
+        self.config, self.plan, self.options, self.device = config, plan, options, config.device
         self._audio, self._key = str(config.audio_key), str(config.key)
         self._shared = epoch
         self._module = build_device(config.chain, plan.cut, plan.device_engine, config.seed)

@@ -8,7 +8,19 @@ from tests.integration.loader.frameworks.how_to import PAGES, code_of
 
 TESTS = "\n".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
 NAMES = sorted(path.stem for path in PAGES.glob("*.md"))
-OURS = {"accelerate", "ddp", "huggingface", "keys", "lightning", "precision", "pytorch", "speechbrain", "webdataset"}
+OURS = {
+    "accelerate",
+    "ddp",
+    "huggingface",
+    "keys",
+    "lightning",
+    "precision",
+    "pytorch",
+    "ray-data",
+    "ray-train",
+    "speechbrain",
+    "webdataset",
+}
 
 
 def test_pages_exist():

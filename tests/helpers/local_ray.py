@@ -1,0 +1,24 @@
+"""A Ray cluster of one node on this machine, for tests."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def local_ray(num_cpus: int) -> Iterator[Any]:
+    """Yield Ray, connected to a cluster that ends afterwards."""
+    import ray
+
+    ray.init(
+        num_cpus=num_cpus,
+        object_store_memory=10**8,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
