@@ -8,7 +8,7 @@ path, whichever actor makes it. Ctrl-C ends the program after the step under way
 command with --resume continues there, in the middle of an epoch, also with another number of actors.
 """
 
-import functools
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -31,26 +31,21 @@ PARTS = ("model", "optimizer", "batches")
 """What has a state of its own in a checkpoint."""
 
 
-@functools.cache
-def folder() -> audioaug.AudioFolder:
-    """Return the demo speech as (wave, label, key)."""
-    return audioaug.AudioFolder(example.dataset, example.sample_rate, example.clip_seconds, key="path")
-
-
-def read(row: dict[str, Any]) -> dict[str, Any]:
+def read(row: dict[str, Any], folder: audioaug.AudioFolder) -> dict[str, Any]:
     """Read an example, in a process of Ray's."""
-    wave, label, key = folder()[row["number"]]
+    wave, label, key = folder[row["number"]]
     return {"audio": wave, "label": label, "key": key}
 
 
-def batches_of(numbers: Sequence[int], options: dict[str, Any]) -> Batches:
-    """Return batches of these examples: read and augmented by actors up to the plan's cut, and then on the device."""
+def batches_of(folder: audioaug.AudioFolder, numbers: Sequence[int], options: dict[str, Any]) -> Batches:
+    """Return batches of these examples of a folder, which actors read and augment up to the plan's cut."""
     import ray
 
     plan = None if options["plan"] is None else audioaug.Plan.load(options["plan"])
     epoch, seed = SharedEpoch(), options["seed"]
     how = {"chain": example.augment, "plan": plan, "seed": seed, "epoch": epoch}
-    ds = ray.data.from_items([{"number": number} for number in numbers]).random_shuffle().map(read)
+    ds = ray.data.from_items([{"number": number} for number in numbers]).random_shuffle()
+    ds = ds.map(read, fn_kwargs={"folder": folder})
     actors = ray.data.ActorPoolStrategy(size=options["actors"])
     ds = ds.map_batches(Augment, fn_constructor_kwargs=how, batch_size=options["batch_size"], compute=actors)
     ways = {"batch_size": options["batch_size"], "device": options["device"], "seed": seed, "epoch": epoch}
@@ -116,10 +111,12 @@ def program(**options: Any) -> None:
     local = {} if options["address"] else {"num_cpus": options["actors"] + 2, "include_dashboard": False}
     ray.init(options["address"], log_to_driver=False, logging_level="error", **local)
     ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     torch.manual_seed(options["seed"])
     split = torch.Generator().manual_seed(0)
-    kept, held_out = random_split(folder(), [1 - HELD_OUT, HELD_OUT], generator=split)
-    training = Training(batches_of(kept.indices[: options["examples"] or None], options), options)
+    folder = audioaug.AudioFolder(example.dataset, example.sample_rate, example.clip_seconds, key="path")
+    kept, held_out = random_split(folder, [1 - HELD_OUT, HELD_OUT], generator=split)
+    training = Training(batches_of(folder, kept.indices[: options["examples"] or None], options), options)
     if options["resume"]:
         training.load(options["checkpoint"])
     ways = {"batch_size": options["batch_size"], "device": training.device}

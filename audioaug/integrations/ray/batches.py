@@ -161,12 +161,14 @@ class Batches:
 
     def _received(self, collate: Callable[[Mapping[str, Any]], Any]) -> Iterator[Any]:
         """Yield what ``collate`` makes of the columns of each batch that Ray delivers."""
-        size, drop_last = self.config.batch_size, self.config.drop_last
-        return iter(
-            self.config.dataset.iter_torch_batches(
-                batch_size=size, drop_last=drop_last, collate_fn=collate, **self.options
-            )
-        )
+        from ray.data.collate_fn import NumpyBatchCollateFn
+
+        class OfColumns(NumpyBatchCollateFn):
+            def __call__(self, batch: Any) -> Any:
+                return collate(batch)
+
+        how = {"batch_size": self.config.batch_size, "drop_last": self.config.drop_last, **self.options}
+        return iter(self.config.dataset.iter_torch_batches(collate_fn=OfColumns(), **how))
 
     def _rest(self, epoch: int, before: NDArray[np.int64]) -> Iterator[WorkerBatch | AudioaugError]:
         """Yield batches of the examples that are not among those before, which are sorted."""
