@@ -65,5 +65,8 @@ else
     say "installing torch with its CUDA libraries, about 3 GB to download"
 fi
 install -c "$CONSTRAINTS" -e ".${EXTRAS:+[$EXTRAS]}"
+if [[ ",$EXTRAS," == *,dev,* ]]; then # of tqdm and pyarrow, Daft wants older versions than the others, but runs with these
+    install --no-deps daft==0.7.26
+fi
 touch "$VENV/.setup-done"
 say "done"
