@@ -43,7 +43,7 @@ START_METHODS = ("fork", "spawn", "forkserver")
 PLAN_LIMITS = {"cut": (0, 10_000), "num_workers": (0, 1024), "prefetch_factor": (1, 1024), "threads": (1, 1024)}
 """Smallest and largest values. Settings that cannot be 0 may be ``None``: torch's default."""
 
-ABOVE_0 = ("step_ms", "alone_ms", "batch_size", "torch_threads")
+ABOVE_0 = ("step_ms", "alone_ms", "batch_size", "torch_threads", "mb_per_second")
 """Fields that a report divides by."""
 
 KEPT_SAMPLES = 64
@@ -302,6 +302,18 @@ class ContentionCost:
     batch_ms: float
     step_samples_ms: tuple[float, ...] = ()
     batch_samples_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReceiveRate:
+    """How fast this machine receives batches from other nodes, over this many connections.
+
+    ``mb_per_second``: 10^6 bytes a second, with a 95 % interval.
+    """
+
+    connections: int
+    mb_per_second: float
+    ci: Interval
 
 
 @dataclass(frozen=True)
@@ -585,6 +597,12 @@ class Report:
     notices: tuple[Notice, ...] = ()
     signals: Signals = field(default_factory=Signals)
     variants: tuple[Variant, ...] = ()
+    receive_rates: tuple[ReceiveRate, ...] = ()
+
+    @property
+    def best_receive_rate(self) -> ReceiveRate | None:
+        """The highest rate of receiving; ``None`` if none was measured."""
+        return max(self.receive_rates, key=lambda rate: rate.mb_per_second, default=None)
 
     @property
     def known_candidates(self) -> list[Candidate]:

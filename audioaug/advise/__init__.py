@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from audioaug.errors import UsageError, did_you_mean
@@ -46,6 +47,7 @@ def recommend(
     budget: float | None = None,
     also: str | Sequence[str] = (),
     verify: "Plan | None" = None,
+    remote: int | None = None,
     progress: bool = True,
 ) -> "Report":
     """Measure where the augmentation should run: ``audioaug advise`` for Python objects.
@@ -79,6 +81,7 @@ def recommend(
         also: extra variants to measure: bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations,
             spawn, forkserver.
         verify: only compare this plan with what you use today.
+        remote: also predict the step with this many workers on other nodes, up to 10,000 (``report.what_if``).
         progress: whether to show what is being measured.
 
     Returns:
@@ -95,6 +98,8 @@ def recommend(
     from audioaug.advise.survey import Options, survey
     from audioaug.advise.training_job import TrainingJob
     from audioaug.advise.variants import parse_also
+    from audioaug.decide.remote import MOST_REMOTE
+    from audioaug.decide.what_if import what_if
     from audioaug.loader.prefetch import as_device
     from audioaug.measure.lockstep import following
     from audioaug.measure.ranks import device_of_rank, local_rank
@@ -109,6 +114,8 @@ def recommend(
     )
     if precision not in get_args(Precision):
         raise UsageError(f"precision is {precision!r}.", did_you_mean(str(precision), get_args(Precision)))
+    if remote is not None and not (isinstance(remote, int) and 1 <= remote <= MOST_REMOTE):
+        raise UsageError(f"remote is {remote!r}, but it must be an integer from 1 to {MOST_REMOTE:,}.")
     if not isinstance(verify, Plan | None):
         raise UsageError(
             f"verify is {verify!r}, but it must be a Plan.", "Read one from a file: audioaug.Plan.load(path)."
@@ -137,9 +144,12 @@ def recommend(
     with preserve_random_state():
         if local_rank():
             with following() as follower:
-                followed: Report = follower.follow(build())
-                return followed
-        return survey(build, options, quiet=not progress)
+                report: Report = follower.follow(build())
+        else:
+            report = survey(build, options, quiet=not progress)
+    if remote is None:
+        return report
+    return replace(report, what_if=(*report.what_if, *what_if(report, {"remote": remote})))
 
 
 def _budget(seconds: float | None, usual: float) -> float:

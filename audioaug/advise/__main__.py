@@ -62,7 +62,8 @@ NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seco
     "--what-if",
     metavar="K=V,...",
     help="Also predict for cores=N, step_ms=X (the model's step), batch_size=N, clips=N (the length of an epoch), "
-    "gpu=FILE (the --json report of this model and chain from a machine with another GPU).",
+    "gpu=FILE (the --json report of this model and chain from a machine with another GPU), ranks=N (on this machine), "
+    "remote=N (workers on other nodes, with receive=MB/s, core_price=X and machine_price=X an hour).",
 )
 @click.option(
     "--also",

@@ -86,12 +86,12 @@ def predict_all(report: Report, candidates: Sequence[Candidate]) -> list[Predict
             zip(fed, _simulated([candidates[it] for it in fed], [paces[it] for it in fed], noise), strict=True)
         )
     return [
-        _prediction(stages, times[place], paces[place].bound_by) if place in paces else None
+        as_prediction(stages, times[place], paces[place].bound_by) if place in paces else None
         for place in range(len(candidates))
     ]
 
 
-def _prediction(stages: Stages, times: Array, bound_by: str) -> Prediction:
+def as_prediction(stages: Stages, times: Array, bound_by: str) -> Prediction:
     """Return the prediction with its interval over all replicates, including the error of the formulas."""
     spread = math.hypot(MODEL_ERROR, stages.unsteadiness)
     others = times[1:] * np.exp(spread * stages.normal_R[:0:-1])  # reversed: independent of the stages' replicates

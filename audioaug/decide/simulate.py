@@ -74,12 +74,15 @@ class Noise:
     ) -> None:
         rng = np.random.default_rng(seed)
         self.is_empty = len(step_samples) < 2 and len(batch_samples) < 2
-        self.step_NR = _sampled(step_samples, (steps, replicates), rng)
-        self.batch_NR = _sampled(batch_samples, (steps, replicates), rng)
+        self.step_NR = sampled(step_samples, (steps, replicates), rng)
+        self.batch_NR = sampled(batch_samples, (steps, replicates), rng)
 
 
-def _sampled(samples: tuple[float, ...], shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    """Resample with replacement; each column has mean 1, so noise does not change the average."""
+def sampled(samples: tuple[float, ...], shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Resample with replacement, relative to the mean; each column has mean 1: noise does not change the average.
+
+    Fewer than two samples have no noise.
+    """
     if len(samples) < 2:
         return np.ones(shape)
     sampled_NR = rng.choice(np.asarray(samples, dtype=np.float64), shape)

@@ -121,6 +121,17 @@ class Stages:
         found = (self._rates.get((at, by, workers)) for at, by in ends)
         return next((rate.receive_ms for rate in found if rate is not None), 0.0)
 
+    @cached_property
+    def receive_remote(self) -> Array:
+        """The time to receive a batch from other nodes, at the best measured rate; 0 if none was measured."""
+        rate, work = self.report.best_receive_rate, self.report.workload
+        if rate is None:
+            return np.zeros(self.replicates)
+        usual = 4 * work.batch_size * work.clip_seconds * work.sample_rate  # float32, one channel
+        ms = (self.report.signals.batch_bytes or usual) / 1e3 / rate.mb_per_second
+        low, high = (bound / rate.mb_per_second for bound in rate.ci)
+        return self._array(ms, (ms * low, ms * high), ())
+
     # The training process
 
     def device(self, cut: int, engine: DeviceEngine, threads: int) -> Array | None:

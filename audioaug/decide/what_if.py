@@ -9,13 +9,41 @@ from typing import TypeVar
 from audioaug.decide.predict import loader_ms, mean_ms, predict, threads_beside, worker_engines
 from audioaug.decide.recommend import NEVER_RECOMMENDED
 from audioaug.decide.refine import refined
+from audioaug.decide.remote import MOST_REMOTE, remote_sentences
 from audioaug.decide.shortlist import placement_of
 from audioaug.decide.stages import Stages
 from audioaug.errors import UsageError, did_you_mean
-from audioaug.records import Candidate, Ceiling, Interval, LoaderCost, Location, PartCost, Report, StageCost, Variant
+from audioaug.records import (
+    Candidate,
+    Ceiling,
+    Interval,
+    LoaderCost,
+    Location,
+    PartCost,
+    ReceiveRate,
+    Report,
+    StageCost,
+    Variant,
+)
 from audioaug.units import format_interval, format_ms, format_percent, format_rate, format_seconds
 
-NUMBERS = ("cores", "step_ms", "batch_size", "clips")
+NUMBERS = (
+    "cores",
+    "step_ms",
+    "batch_size",
+    "clips",
+    "ranks",
+    "remote",
+    "receive",
+    "core_price",
+    "machine_price",
+)
+MOST_COUNTED = {"ranks": 64, "remote": MOST_REMOTE}
+"""Values that are counts, and the largest of each."""
+
+NEEDED = {"receive": "remote", "core_price": "remote", "machine_price": "core_price"}
+"""Values that have an effect only with another."""
+
 PROFILE = "gpu"
 MOST_WORKERS = 64
 Cost = TypeVar("Cost", StageCost, LoaderCost, PartCost)
@@ -27,7 +55,7 @@ def parse(text: str) -> tuple[dict[str, float], str]:
     """Parse ``cores=16,step_ms=12,gpu=FILE`` into numbers and the file of a profile ("" for none).
 
     Raises:
-        UsageError: a name is unknown, or a value is not a positive number.
+        UsageError: a name is unknown, a value is out of range, or it has no effect without another.
     """
     values, profile = dict[str, float](), ""
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -42,6 +70,9 @@ def parse(text: str) -> tuple[dict[str, float], str]:
             )
         else:
             raise UsageError(f"Unknown --what-if {name!r}.", did_you_mean(name, (*NUMBERS, PROFILE)))
+    for name, other in NEEDED.items():
+        if name in values and other not in values:
+            raise UsageError(f"--what-if {name}= has no effect without {other}=.", f"Add {other}=N.")
     return values, profile
 
 
@@ -52,6 +83,8 @@ def _number(name: str, value: str) -> float:
         number = -1.0
     if not 0 < number < math.inf:
         raise UsageError(f"--what-if {name}={value}: must be a finite number above 0.")
+    if name in MOST_COUNTED and not (number.is_integer() and number <= MOST_COUNTED[name]):
+        raise UsageError(f"--what-if {name}={value}: must be an integer from 1 to {MOST_COUNTED[name]:,}.")
     return number
 
 
@@ -61,19 +94,23 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     Args:
         report: what was measured here.
         values: ``cores``; ``step_ms`` of the model alone, for the measured batch or the given ``batch_size``; ``clips``
-            of the dataset, which only affects an epoch.
+            of the dataset, which only affects an epoch; ``ranks`` that train on this machine, with a device each;
+            ``remote`` workers on other nodes, in place of this machine's, with ``receive``, the MB/s that this machine
+            receives, and the prices of an hour, ``core_price`` of each of them and ``machine_price`` of this machine.
         profile: a report of the same chain and model on a machine with another device, which replaces this device.
 
     Raises:
-        UsageError: the profile has another chain or model, or no stages.
+        UsageError: the profile has another chain or model, or no stages; or a price needs the length of an epoch.
     """
     here = report if profile is None else _with_device(report, profile)
     machine = changed(here, values)
-    numbers = [f"{name} = {value:g}" for name, value in values.items()]
+    numbers = [f"{name} = {value:.10g}" for name, value in values.items()]
     asked = ", ".join([*numbers, *([] if profile is None else [f"the model on {_device_name(profile)}"])])
     candidates = best_of_each_placement(machine)
     (times,) = times_elsewhere(here, [machine], candidates)
     best = sorted(((times[it.name], it) for it in candidates if it.name in times), key=lambda pair: pair[0])
+    if "remote" in values:
+        return remote_sentences(machine, values, asked, best[0][0] if best else None)
     if not best:
         return (f"With {asked}: no prediction, since not every stage was measured.",)
     lines = [
@@ -82,6 +119,8 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
     ]
     if "clips" in values:
         lines.append(_epoch(machine, best[0][1], best[0][0], values["clips"]))
+    if "ranks" in values:
+        lines += _rank_limit(changed(here, {name: value for name, value in values.items() if name != "ranks"}))
     return (*lines, *(crossovers(machine) if profile is not None else ()))
 
 
@@ -174,8 +213,13 @@ def changed(report: Report, values: Mapping[str, float]) -> Report:
         report = _with_batch(report, values["batch_size"])
     if "cores" in values:
         report = _with_cores(report, values["cores"])
+    if "ranks" in values:
+        report = _with_ranks(report, int(values["ranks"]))
     if "step_ms" in values and report.ceiling is not None:
         report = replace(report, ceiling=_ceiling(report.ceiling, values["step_ms"]))
+    if "receive" in values:
+        rate = values["receive"]
+        report = replace(report, receive_rates=(ReceiveRate(1, rate, (rate, rate)),))
     return report
 
 
@@ -183,13 +227,21 @@ def best_of_each_placement(report: Report) -> list[Candidate]:
     """Return the best candidate of each placement by the formulas alone."""
     if report.ceiling is None:
         return []
-    best = _best(report, max(1, int(min(MOST_WORKERS, report.host.usable_cores))))
+    best = _best(report)
     return [candidate for _, candidate in best.values()]
 
 
 def _with_batch(report: Report, batch_size: float) -> Report:
-    """Scale every time in proportion to the batch size."""
+    """Scale every time, and the size of a batch, in proportion to the number of examples."""
     factor = batch_size / report.workload.batch_size
+    size = report.signals.batch_bytes
+    signals = replace(report.signals, batch_bytes=size and round(size * factor))
+    work = replace(report.workload, batch_size=max(1, round(batch_size)))
+    return replace(_scaled(report, factor), workload=work, signals=signals)
+
+
+def _scaled(report: Report, factor: float) -> Report:
+    """Multiply every time for a batch."""
 
     def scaled(cost: Cost) -> Cost:
         interval = None if cost.ci_ms is None else (cost.ci_ms[0] * factor, cost.ci_ms[1] * factor)
@@ -202,7 +254,6 @@ def _with_batch(report: Report, batch_size: float) -> Report:
 
     return replace(
         report,
-        workload=replace(report.workload, batch_size=max(1, round(batch_size))),
         stages=tuple(map(scaled, report.stages)),
         loader_costs=tuple(map(scaled, report.loader_costs)),
         parts=tuple(map(part, report.parts)),
@@ -273,24 +324,58 @@ def _least(holds: Callable[[float], bool], low: float, high: float) -> float | N
 
 def _loader_keeps_up(machine: Report) -> bool:
     """Return whether the whole chain in workers is about as fast as any placement."""
-    best = _best(machine, max(1, int(min(MOST_WORKERS, machine.host.usable_cores))))
+    best = _best(machine)
     others = [ms for kind, (ms, _) in best.items() if kind != "cpu"]
     return "cpu" in best and bool(others) and best["cpu"][0] <= CLOSE * min(others)
 
 
 def _with_cores(report: Report, cores: float) -> Report:
-    """Return the report for another number of cores.
+    """Return the report for another number of cores; a part of one core is a slower core.
 
     Measured contention is dropped: it only applies to this machine's cores. Step times with threads are unchanged.
     """
-    if cores == report.host.usable_cores:
+    now = report.host.usable_cores
+    if cores == now:
         return report
-    return replace(report, host=replace(report.host, usable_cores=cores, effective_cores=None), contention=())
+    slower = _scaled(report, min(1.0, now) / min(1.0, cores))
+    if report.host.has_gpu:  # which is as fast as before
+        others = tuple(stage for stage in report.stages if stage.where != "worker")
+        workers = tuple(stage for stage in slower.stages if stage.where == "worker")
+        parts = (*_parts(slower, "worker"), *_parts(report, "device"))
+        slower = replace(slower, ceiling=report.ceiling, stages=(*workers, *others), parts=parts)
+    host = replace(report.host, usable_cores=max(1.0, cores), effective_cores=None)
+    return replace(slower, host=host, contention=())
 
 
-def _best(report: Report, most_workers: int) -> dict[str, tuple[float, Candidate]]:
+def _with_ranks(report: Report, ranks: int) -> Report:
+    """Return the report for another number of ranks on this machine, which share its cores."""
+    report = _with_cores(report, report.host.usable_cores * report.host.local_ranks / ranks)
+    return replace(report, host=replace(report.host, local_ranks=ranks))
+
+
+def _rank_limit(report: Report) -> Iterable[str]:
+    """Describe from how many ranks on training waits for data at every cut; only with a GPU, as in ``crossovers``."""
+    stages, threads = Stages(report, replicates=1), report.host.torch_threads
+    steps = [stages.device(cut, "batched", threads) for cut in report.chain.cuts]
+    known = [float(step[0]) for step in steps if step is not None]
+    if not known or not report.host.has_gpu:
+        return
+    counts = range(1, MOST_COUNTED["ranks"] + 1)
+    times = ((ranks, min(ms for ms, _ in _best(_with_ranks(report, ranks)).values())) for ranks in counts)
+    ranks = next((ranks for ranks, ms in times if ms > CLOSE * min(known)), 0)
+    if not ranks:
+        yield f"Loading would not be the bottleneck with up to {MOST_COUNTED['ranks']} ranks (predicted)."
+    elif ranks == 1:
+        yield "Loading would be the bottleneck even with 1 rank (predicted)."
+    else:
+        cores = report.host.usable_cores * report.host.local_ranks / ranks
+        yield f"Loading would be the bottleneck with {ranks} or more ranks, at {cores:.2g} cores each (predicted)."
+
+
+def _best(report: Report) -> dict[str, tuple[float, Candidate]]:
     """Return the best candidate of each placement with its mean step time."""
     stages, ops = Stages(report, replicates=1), len(report.chain.ops)
+    most_workers = max(1, int(min(MOST_WORKERS, report.host.usable_cores)))
     found: dict[str, list[tuple[float, Candidate]]] = {}
     for cut in report.chain.cuts:
         kind = placement_of(cut, ops)

@@ -53,10 +53,12 @@ def test_objects_get_the_survey_of_a_model_file(advise, model, here: Path) -> No
     arguments = ("--model", model(MODEL_FILE), "--budget", "60", "--workers", "0,1", "--json", "report.json")
     assert advise(*arguments, "--plan", "plan.json").code == 0
     by_file = Report.load(here / "report.json")
-    report = recommend(Tiny(), CHAIN, Clips(0.02), loss=loss, batch_size=4, budget=60, workers=[1, 0], progress=False)
+    settings = {"batch_size": 4, "budget": 60, "workers": [1, 0], "remote": 4, "progress": False}
+    report = recommend(Tiny(), CHAIN, Clips(0.02), loss=loss, **settings)
     assert names(report) == names(by_file) and report.chain == by_file.chain
     assert by_file.plan == Plan.load(here / "plan.json") and report.plan.num_workers == by_file.plan.num_workers == 1
     assert (report.workload.model, report.workload.dataset) == ("Tiny", "Clips")
+    assert any(line.startswith("With remote = 4, ") for line in report.what_if) and not by_file.what_if
     assert report.workload.sources["loss"] == "arguments" and report.workload.sources["optimizer"] == "default (AdamW)"
 
 

@@ -242,7 +242,11 @@ def test_workers_that_are_not_numbers(advise, model, workers) -> None:
     ("text", "words"),
     [
         ("core=3", "Did you mean cores?"),
-        ("nonsense", "Known: batch_size, clips, cores, gpu, step_ms."),
+        (
+            "nonsense",
+            "Known: batch_size, clips, core_price, cores, gpu, ",
+        ),
+        ("remote=1.5", "must be an integer from 1 to 10,000"),
         ("cores=-1", "a finite number above 0"),
     ],
 )

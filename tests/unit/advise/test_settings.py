@@ -98,6 +98,8 @@ def test_random_generators_are_restored() -> None:
         ({"device": "tpu"}, UsageError, "tpu"),
         ({"budget": float("nan")}, UsageError, "budget is nan, but it must be a number of seconds from 1 to 86400"),
         ({"budget": 0}, UsageError, "budget is 0, but"),
+        ({"remote": 0}, UsageError, "remote is 0, but it must be an integer from 1 to 10,000"),
+        ({"remote": 1.5}, UsageError, "remote is 1.5, but"),
         ({"precision": "fp8"}, UsageError, "precision is 'fp8'"),
         ({"workers": 2}, UsageError, "must be a list of counts"),
         ({"workers": [-1]}, UsageError, "must be a list of counts"),

@@ -21,7 +21,10 @@ def test_values_are_read() -> None:
     [
         ("core=16", r"Unknown --what-if 'core'. Did you mean cores\?"),
         ("step=3", r"Unknown --what-if 'step'. Did you mean step_ms\?"),
-        ("nonsense", "Unknown --what-if 'nonsense'. Known: batch_size, clips, cores, gpu, step_ms."),
+        (
+            "nonsense",
+            "Unknown --what-if 'nonsense'. Known: batch_size, clips, core_price, cores, gpu, machine_price, ",
+        ),
         ("cores=", "cores=: must be a finite number above 0"),
         ("cores", "cores=: must be"),
         ("cores=many", "cores=many"),
@@ -31,6 +34,15 @@ def test_values_are_read() -> None:
         ("cores=nan", "cores=nan"),
         ("cores=8,step_ms=x", "step_ms=x"),
         ("clips=-1", "clips=-1"),
+        ("remote=0", "--what-if remote=0: must be a finite number above 0."),
+        ("remote=1.5", "--what-if remote=1.5: must be an integer from 1 to 10,000."),
+        ("remote=10001", "--what-if remote=10001: must be an integer from 1 to 10,000."),
+        ("ranks=65", "--what-if ranks=65: must be an integer from 1 to 64."),
+        ("ranks=0.5", "--what-if ranks=0.5: must be an integer from 1 to 64."),
+        ("remote=2,receive=-1", "--what-if receive=-1: must be a finite number above 0."),
+        ("receive=400", "--what-if receive= has no effect without remote=. Add remote=N."),
+        ("core_price=1", "--what-if core_price= has no effect without remote=. Add remote=N."),
+        ("remote=2,machine_price=1", "--what-if machine_price= has no effect without core_price=. Add core_price=N."),
         ("gpu=", "gpu= needs a file: the --json report of an advisor run"),
     ],
 )
@@ -56,6 +68,55 @@ def test_batched_workers_are_considered() -> None:
     lines = what_if(planted_report(worker=(20, 80, 10), batched=(2, 8, 1), model=1.0), {"cores": 2.0})
     assert "split at 1 (batched workers), 2 workers" in lines[1]
     assert "all in the loader (batched workers), 2 workers would take 8.40 ms" in lines[2]
+
+
+def test_ranks_share_the_cores_and_have_a_device_each() -> None:
+    """Eight cores: two ranks have 4 workers each, 16 ranks half a core each, where a batch takes twice as long."""
+    report = planted_report(worker=(20.0, 80.0, 10.0), device=(3.0, 4.0, 5.0))  # 5, 25, 105, 115 ms in a worker
+    one, two, sixteen = ("\n".join(what_if(report, {"ranks": float(ranks)})) for ranks in (1, 2, 16))
+    assert "split at 2, 8 workers would take 17.7 ms" in one  # 105 * 1.35 / 8
+    assert "With ranks = 2, split at 1, 2 workers would take 19.0 ms" in two
+    assert "all in the loader, 4 workers would take 33.1 ms" in two  # 115 * 1.15 / 4
+    assert "split at 1, 1 worker would take 50.0 ms" in sixteen and "1 worker would take 22.0 ms" in sixteen
+    assert what_if(report, {"ranks": 2.0})[:3] == tuple(
+        line.replace("cores = 4", "ranks = 2") for line in what_if(report, {"cores": 4.0})
+    )
+
+
+def test_ranks_of_a_report_share_the_cores_of_all() -> None:
+    report = planted_report()
+    four = replace(report, host=replace(report.host, local_ranks=4))  # of eight cores each
+    for ranks, cores in ((4, 8), (1, 32), (8, 4)):
+        expected = [line.replace(f"cores = {cores}", "") for line in what_if(report, {"cores": float(cores)})]
+        assert [line.replace(f"ranks = {ranks}", "") for line in what_if(four, {"ranks": float(ranks)})[:3]] == expected
+
+
+@pytest.mark.parametrize(
+    ("worker", "words"),
+    [
+        ((2.0, 8.0, 1.0), "with 5 or more ranks, at 1.6 cores each"),  # one worker: 10.8 ms, all on the device
+        ((20.0, 80.0, 10.0), "even with 1 rank"),
+        ((0.1, 0.1, 0.1), "with 16 or more ranks, at 0.5 cores each"),  # 5.3 ms in a worker
+    ],
+)
+def test_from_how_many_ranks_loading_is_the_bottleneck(worker, words) -> None:
+    report = planted_report(worker=worker)
+    assert what_if(report, {"ranks": 2.0})[-1] == f"Loading would be the bottleneck {words} (predicted)."
+    assert not any("Loading" in line for line in what_if(replace(report, host=CPU), {"ranks": 2.0}))
+
+
+def test_enough_cores_for_any_number_of_ranks() -> None:
+    report = planted_report(worker=(0.1, 0.1, 0.1), model=100.0)
+    assert what_if(report, {"ranks": 3.0})[-1] == (
+        "Loading would not be the bottleneck with up to 64 ranks (predicted)."
+    )
+
+
+def test_without_a_gpu_ranks_share_the_cores_with_their_models() -> None:
+    """On one core for two ranks, without workers: (16 + 10) * 2."""
+    report = planted_report(host=replace(CPU, usable_cores=1.0))
+    text = "\n".join(what_if(report, {"ranks": 2.0}))
+    assert "all on the device, 0 workers would take 31.6 ms" in text  # (5 + 10.8) * 2
 
 
 def test_a_slower_step_takes_longer() -> None:
