@@ -81,7 +81,8 @@ def recommend(
         also: extra variants to measure: bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations,
             spawn, forkserver.
         verify: only compare this plan with what you use today.
-        remote: also predict the step with this many workers on other nodes, up to 10,000 (``report.what_if``).
+        remote: also predict the step with this many workers on other nodes, up to 10,000 (``report.what_if``); with
+            Ray, how fast this machine receives batches is measured for that.
         progress: whether to show what is being measured.
 
     Returns:
@@ -111,6 +112,7 @@ def recommend(
         verify,
         parse_also(also if isinstance(also, str) else ",".join(also)),
         fresh=True,
+        receive=remote is not None,
     )
     if precision not in get_args(Precision):
         raise UsageError(f"precision is {precision!r}.", did_you_mean(str(precision), get_args(Precision)))

@@ -7,7 +7,7 @@ import os
 import sys
 import typing
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ def _measure(options: dict[str, Any]) -> None:
     from audioaug.decide.what_if import parse
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
-    _, profile = parse(options["what_if"] or "")  # report mistakes before measuring
+    values, profile = parse(options["what_if"] or "")  # report mistakes before measuring
     if profile:
         read_record(profile, Report)
     also = parse_also(options["also"] or "")
@@ -132,13 +132,18 @@ def _measure(options: dict[str, Any]) -> None:
     with printed_to_stderr():
         report = survey(
             lambda: _noted(_job(options)),
-            Options(options["budget"] or usual, workers, verify, also, options["fresh"]),
+            Options(options["budget"] or usual, workers, verify, also, options["fresh"], _needs_rate(values)),
             ranks=options["ranks"],
             command=_arguments_of_rank(options),
             on_update=outputs.update,
             at_end=partial(_listen, outputs),
         )
     _conclude(report, outputs, options)
+
+
+def _needs_rate(values: Mapping[str, float]) -> bool:
+    """Return whether a prediction needs to know how fast this machine receives."""
+    return "remote" in values and "receive" not in values
 
 
 def _noted(job: "TrainingJob") -> "TrainingJob":

@@ -81,6 +81,7 @@ from audioaug.errors import AudioaugError, MeasurementError
 from audioaug.loader.prefetch import tensors
 from audioaug.measure import Watch, clock_for, effective_cores, host_facts
 from audioaug.measure.lockstep import leading
+from audioaug.measure.receive import receive_rates
 from audioaug.process import Interrupt
 from audioaug.records import (
     Candidate,
@@ -109,6 +110,9 @@ FEWER_THREADS_SHARE = 0.03
 SLOW_LOADER = 3
 """Batches that it takes to time a loader, where loading is slow."""
 
+RECEIVING_SECONDS: Seconds = 8.0
+"""Time to measure how fast batches come from other nodes, once Ray has started."""
+
 COMPILE_SECONDS: Seconds = 20.0
 """What compiling takes if nothing is compiled yet."""
 
@@ -132,7 +136,8 @@ TWO_CANDIDATES = 2
 class Options:
     """Options of a survey: budget in seconds, worker counts (``None``: from the cores), a plan to verify, variants.
 
-    ``fresh``: ignore cached results.
+    ``fresh``: ignore cached results. ``receive``: also measure how fast batches come from other nodes, if Ray is
+    installed.
     """
 
     budget: float
@@ -140,6 +145,7 @@ class Options:
     verify: Plan | None = None
     also: tuple[VariantRequest, ...] = ()
     fresh: bool = False
+    receive: bool = False
 
 
 def survey(
@@ -536,6 +542,8 @@ class Survey:
         self._grow(**{name: getattr(report, name) for name in names})
         self._grow(break_even_steps=report.break_even_steps, what_if=crossovers(report))
         self._measure_also()
+        if self.options.receive:
+            self._measure_receiving()
         if self.racer.skipped:
             setup = replace(self.report.workload.setup, on_error="skip")
             self._grow(workload=replace(self.report.workload, setup=setup))
@@ -562,3 +570,17 @@ class Survey:
             found += race_starts(self.racer, chosen, usual, methods, raced, tick)
         self._grow(variants=found)
         self._grow(what_if=(*self.report.what_if, *variant_sentences(self.report)))
+
+    def _measure_receiving(self) -> None:
+        """Measure how fast batches come from other nodes; this is beside the budget, as Ray takes long to start."""
+        size, clock = self.report.signals.batch_bytes, self.bench.clock
+        if size is None:
+            return
+        with self._stage("receiving batches through Ray, half a minute more", RECEIVING_SECONDS):
+            try:
+                self._grow(receive_rates=receive_rates(size, self.job.device, clock, RECEIVING_SECONDS))
+            except ImportError:
+                pass  # the prediction says that it was not measured
+            except Exception as error:
+                reason = in_one_line(error, self.job.path)
+                self._notice("receive_failed", f"How fast batches come from other nodes was not measured: {reason}.")

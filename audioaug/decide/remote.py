@@ -254,5 +254,5 @@ def _missing(report: Report) -> Iterable[str]:
     if not report.receive_rates:
         yield (
             "How fast this machine receives batches was not measured, so it is not included: give receive=MB/s, or "
-            'measure it with audioaug.integrations.ray (pip install "audioaug[ray]").'
+            'install "audioaug[ray]" and let the advisor measure it.'
         )
