@@ -8,6 +8,7 @@ and how fast this machine receives batches. Then 1 and 2 workers of a ``Loader``
 in turn. The prediction for actors is that of ``--what-if remote=N``.
 
 Actors are on this machine: they share its cores with the training and with Ray itself, as those on other nodes do not.
+So up to 4 actors that sleep, in place of augmenting, feed it as well: what the simulated cluster says of them.
 """
 
 import sys
@@ -18,12 +19,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from compact_records import write_compact
 from models import keyword_cnn as example
 
 import audioaug
 from audioaug.advise import recommend
+from audioaug.decide.cluster import Cluster, simulate_cluster
 from audioaug.decide.remote import Remote
 from audioaug.integrations.ray import Augment, batches
 from audioaug.records import HostFacts, Plan, ReceiveRate, Timing
@@ -32,7 +35,10 @@ BATCH, STEP_SECONDS = 32, 0.005
 WARM_UP, BATCHES = 10, 60
 """Batches before the clock starts, and those that are timed."""
 
-WORKERS = (1, 2)
+WORKERS, SLEEPERS = (1, 2), (1, 2, 3, 4)
+SLEEP_SECONDS = 0.1
+"""What an actor that sleeps takes for a batch."""
+
 ALLOWED = 0.15
 """Largest relative error of the prediction."""
 
@@ -107,15 +113,49 @@ def by_loader(data: Numbers, plan: Plan) -> float:
 
 def by_ray(data: Numbers, plan: Plan) -> float:
     """Return the seconds a step with actors."""
+    return fed_by_actors(numbers(data).map(read, fn_kwargs={"data": data}), example.augment, plan, Augment)
+
+
+class Sleeper(Augment):
+    """Takes its time, on no core, for silence."""
+
+    def __call__(self, batch: Any) -> dict[str, Any]:
+        """Return a batch of silence."""
+        time.sleep(SLEEP_SECONDS)
+        samples = round(example.clip_seconds * example.sample_rate)
+        silence = np.zeros((len(batch["number"]), 1, samples), np.float32)
+        return super().__call__({"audio": silence, "key": batch["number"]})
+
+
+def by_sleepers(data: Numbers, workers: int) -> float:
+    """Return the seconds a step with actors that sleep."""
+    chain = audioaug.Chain([], example.sample_rate)
+    return fed_by_actors(numbers(data), chain, Plan(num_workers=workers), Sleeper)
+
+
+def numbers(data: Numbers) -> Any:
+    """Return the examples' numbers as a dataset of Ray Data."""
     import ray
 
-    ds = ray.data.from_items([{"number": k} for k in range(len(data))], override_num_blocks=len(data) // BATCH)
-    actors = ray.data.ActorPoolStrategy(size=plan.num_workers)
-    how = {"chain": example.augment, "plan": plan}
-    ds = ds.map(read, fn_kwargs={"data": data}).map_batches(
-        Augment, fn_constructor_kwargs=how, batch_size=BATCH, compute=actors
+    return ray.data.from_items([{"number": k} for k in range(len(data))], override_num_blocks=len(data) // BATCH)
+
+
+def fed_by_actors(ds: Any, chain: audioaug.Chain, plan: Plan, worker: type[Augment]) -> float:
+    """Return the seconds a step with as many actors as the plan has workers."""
+    import ray
+
+    actors, how = ray.data.ActorPoolStrategy(size=plan.num_workers), {"chain": chain, "plan": plan}
+    ds = ds.map_batches(worker, fn_constructor_kwargs=how, batch_size=BATCH, compute=actors)
+    return step_seconds(iter(batches(ds, chain, plan, batch_size=BATCH, device="cpu")))
+
+
+def simulated(workers: int, remote: Remote) -> float:
+    """Return the milliseconds a step that the simulated cluster predicts for sleeping actors."""
+    receive_ms = float(remote.stages.receive_remote[0])
+    cluster = Cluster(
+        workers, batch_ms=1e3 * SLEEP_SECONDS, step_ms=1e3 * STEP_SECONDS + receive_ms, receive_ms=receive_ms
     )
-    return step_seconds(iter(batches(ds, example.augment, plan, batch_size=BATCH, device="cpu")))
+    return simulate_cluster(cluster).step_ms
 
 
 def measure(rounds: int, budget: float) -> Result:
@@ -134,20 +174,22 @@ def measure(rounds: int, budget: float) -> Result:
     }
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
     ray.data.DataContext.get_current().enable_progress_bars = False
-    ways = {"Loader": by_loader, "Ray": by_ray}
-    times: dict[tuple[str, int], list[float]] = {(name, count): [] for count in WORKERS for name in ways}
+    ways = {
+        "Loader": lambda count: by_loader(data, plans[count]),
+        "Ray": lambda count: by_ray(data, plans[count]),
+        "Ray, sleeping": lambda count: by_sleepers(data, count),
+    }
+    predicted = {("Ray", count): step.ms for count, step in steps.items()}
+    predicted |= {("Ray, sleeping", count): simulated(count, remote) for count in SLEEPERS}
+    times = {key: list[float]() for key in [*(("Loader", count) for count in WORKERS), *predicted]}
     for _ in range(rounds):
         for (name, count), found in times.items():
-            found.append(ways[name](data, plans[count]))
+            found.append(ways[name](count))
             click.echo(f"{name}, {count}: {1e3 * found[-1]:.1f} ms a step", err=True)
-    rows = tuple(
-        Row(
-            name, count, Timing(tuple(found)).ms, Timing(tuple(found)).ci_ms, steps[count].ms if name == "Ray" else None
-        )
-        for (name, count), found in times.items()
-    )
+    timings = {key: Timing(tuple(found)) for key, found in times.items()}
+    rows = tuple(Row(*key, timing.ms, timing.ci_ms, predicted.get(key)) for key, timing in timings.items())
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return Result(report.host, now, report.signals.batch_bytes or 0, report.receive_rates, tuple(rows))
+    return Result(report.host, now, report.signals.batch_bytes or 0, report.receive_rates, rows)
 
 
 def lines(result: Result) -> Iterator[str]:
