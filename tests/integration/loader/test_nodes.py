@@ -1,9 +1,12 @@
 """Processes on several nodes see together what a single one would, also if their number changes in mid-epoch."""
 
 import json
+import os
+import shutil
 import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +30,22 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def run_nodes(processes: Sequence[int], out: Path) -> None:
-    """Run torchrun once for each node, with these numbers of processes."""
+def run_nodes(
+    processes: Sequence[int],
+    out: Path,
+    hosts: Sequence[Sequence[str]] = ((), ()),
+    address: str = "127.0.0.1",
+    **environment: str,
+) -> None:
+    """Run torchrun once for each node, with these numbers of processes; ``hosts`` run a program on each."""
     common = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(processes)}", "--rdzv-backend=static"]
-    common.append(f"--rdzv-endpoint=127.0.0.1:{free_port()}")
+    common.append(f"--rdzv-endpoint={address}:{free_port()}")
     program = ["-m", "tests.integration.loader.nodes_run", str(out)]
-    run_programs(
-        [
-            [*common, f"--node-rank={node}", f"--nproc-per-node={count}", *program]
-            for node, count in enumerate(processes)
-        ],
-        LIMIT,
-    )
+    commands = [
+        [*host, *common, f"--node-rank={node}", f"--nproc-per-node={count}", *program]
+        for node, (count, host) in enumerate(zip(processes, hosts, strict=True))
+    ]
+    run_programs(commands, LIMIT, **environment)
 
 
 def seen(out: Path, name: str, ranks: int) -> dict[int, np.ndarray]:
@@ -107,3 +114,31 @@ def test_three_processes_resume_what_four_have_left(out, tmp_path):
     assert_same_audio(first | rest, alone(1), 5e-5)
     assert_same_audio(seen(tmp_path, "next", 3), alone(2), 5e-5)
     assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 3
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[list[str]]]:
+    """Make two network namespaces with a cable between them; yield the commands that run a program in each."""
+    names = [f"audioaug-{os.getpid()}-{node}" for node in range(2)]
+    if not shutil.which("ip") or subprocess.run(["ip", "netns", "add", names[0]], capture_output=True).returncode:
+        pytest.skip("No network namespace can be made here.")
+    try:
+        first, second = names
+        for command in (
+            f"netns add {second}",
+            f"link add cable netns {first} type veth peer name cable netns {second}",
+            *(f"-n {name} addr add 10.77.0.{node}/24 dev cable" for node, name in enumerate(names, 1)),
+            *(f"-n {name} link set {device} up" for name in names for device in ("lo", "cable")),
+        ):
+            subprocess.run(["ip", *command.split()], check=True)
+        yield [["ip", "netns", "exec", name] for name in names]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+@pytest.mark.slow
+def test_union_of_nodes_with_a_network_each_matches_single_process(hosts, tmp_path):
+    run_nodes([2, 2], tmp_path, hosts, address="10.77.0.1", GLOO_SOCKET_IFNAME="cable")
+    assert_same_audio(seen(tmp_path, "index", 4), alone(0, key=False), 5e-5)
+    assert_same_audio(seen(tmp_path, "key", 4), alone(0, cut=len(exact_chain())), 0)
