@@ -34,9 +34,12 @@ class Position(NamedTuple):
 
 
 def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]) -> Position:
-    """Return the position in a checkpoint, for this ``layout``; raise ``UsageError`` if it has none there.
+    """Return the position in a checkpoint, counted in batches of this layout.
 
-    A checkpoint without ``offset`` and the fields of the layout but ``batches`` is an earlier version's.
+    The checkpoint of an earlier version has no ``offset``, and nothing of the layout but ``batches``.
+
+    Raises:
+        UsageError: a Loader with this seed and layout cannot resume there.
     """
     if not {"epoch", "batch", "seed", "batches"} <= set(state):
         found = ", ".join(map(repr, state)) or "no keys"
@@ -89,7 +92,7 @@ class EpochSampler:
         self._part = EpochSlice(Position())
         self._order: Iterator[Sequence[int]] = iter(())
         self._sampler: Any = getattr(batches, "sampler", None)
-        self._name = _name_of_order(self._sampler, shuffle) if type(batches) is BatchSampler else None
+        self._order_name = _name_of_order(self._sampler, shuffle) if type(batches) is BatchSampler else None
 
     def select(self, part: EpochSlice) -> int:
         """Choose what the next iteration yields; return how many earlier batches it repeats first: none."""
@@ -115,13 +118,13 @@ class EpochSampler:
         ``order`` names the order of the ``examples`` of all ranks together; both are ``None`` if only a run with the
         same batches can resume it.
         """
-        sampler, known = self._sampler, self._name is not None
+        sampler, known = self._sampler, self._order_name is not None
         return {
             "batches": batches_in(self),
             "batch_size": getattr(self.batches, "batch_size", None),
             "ranks": getattr(sampler, "num_replicas", 1) if known else rank_and_size()[1],
             "examples": len(getattr(sampler, "dataset", sampler)) if known else None,
-            "order": self._name,
+            "order": self._order_name,
         }
 
     def batches_after(self, examples: int) -> int:
@@ -137,8 +140,8 @@ class EpochSampler:
 
         To give all ranks equally many, that repeats the first examples of the order, or drops the last ones.
         """
-        sampler, ranks, rank = self._sampler, self.layout()["ranks"], 0
-        order = sampler
+        order = sampler = self._sampler
+        ranks, rank = self.layout()["ranks"], 0
         if isinstance(sampler, DistributedSampler):
             order, rank = DistributedSampler(sampler.dataset, 1, 0, sampler.shuffle, sampler.seed), sampler.rank
             order.set_epoch(start.epoch)
