@@ -18,7 +18,7 @@ from tests.integration.loader.material import Words, assert_same_audio, by_index
 from tests.integration.loader.nodes_run import CUT, DONE, EXAMPLES, SEED, key_of
 
 LIMIT = 200
-"""Seconds that a run of all nodes may take; about 15 where nothing else runs."""
+"""Seconds that a run of all nodes may take; about 25 where nothing else runs."""
 
 pytestmark = pytest.mark.timeout(3 * LIMIT)
 

@@ -16,7 +16,7 @@ from tests.integration.loader.frameworks.how_to import PAGES, assert_no_clip_twi
 from tests.integration.loader.material import run_programs
 
 LIMIT = 200
-"""Seconds that a job may take; about 15 where nothing else runs."""
+"""Seconds that a job may take; about 25 where nothing else runs."""
 
 SRUN = """#!/bin/bash
 [[ "$1 $2" == "--cpus-per-task=2 --kill-on-bad-exit=1" ]] || exit 2
