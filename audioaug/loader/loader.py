@@ -22,7 +22,6 @@ from audioaug.loader.sampling import (
     EpochSlice,
     Position,
     Repeats,
-    batches_in,
     is_stream,
     position_from,
     refuse_collating,
@@ -178,7 +177,7 @@ class Loader:
                 warn_of_identical_shares(stacklevel=2)
             self.sampler = self._order(shuffle) if sampler is None else sampler
             order = EpochSampler(
-                BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler
+                BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler, shuffle
             )
         self.device, pad = as_device(device), pad or lengths is not None
         self._audio_key: Field | None = None  # found in the first batch
@@ -246,7 +245,12 @@ class Loader:
         return self._config.audio_key if self._audio_key is None else self._audio_key
 
     def __len__(self) -> int:
-        return len(self._pipeline.source)
+        return self._batches_in_epoch(self._next)
+
+    def _batches_in_epoch(self, start: Position) -> int:
+        """Return the number of batches in an epoch, those before ``start`` included."""
+        sampler = self._config.sampler
+        return sampler.batches_after(start.offset) if start.offset and sampler else len(self._pipeline.source)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; by default it is one more than that of the last iteration."""
@@ -270,7 +274,7 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the progress of the run for a checkpoint. Batches that were yielded count, prefetched ones do not."""
-        return self._done.state(self._config.seed, batches_in(self._pipeline.source))
+        return {**self._done._asdict(), "seed": self._config.seed, **self._pipeline.source.layout()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration be the rest of the epoch in which ``state_dict`` was called.
@@ -279,11 +283,16 @@ class Loader:
         produces the same order again. Examples of earlier batches are not read again, except those of an iterable
         dataset.
 
+        Batch size and number of processes may have changed with ``DistributedSampler``, ``shuffle`` or no sampler: the
+        rest of the epoch's examples is dealt out among the processes, and what is done counts in batches of the new
+        size.
+
         Raises:
-            UsageError: this is not the state of a Loader, it has another seed, or it is in the middle of an epoch with
-                another number of batches.
+            UsageError: this is not the state of a Loader, it has another seed, or it is in the middle of an epoch that
+                this Loader cannot continue: of another dataset or order, or of another number of batches with your own
+                sampler or an iterable dataset.
         """
-        self._next = self._done = position_from(state, self._config.seed, batches_in(self._pipeline.source))
+        self._next = self._done = position_from(state, self._config.seed, self._pipeline.source.layout())
 
     def __iter__(self) -> Iterator[Any]:
         return self._epoch()
@@ -315,12 +324,13 @@ class Loader:
     def _trial_batches(self, trial: Trial, start: Position) -> Iterator[Any]:
         """Yield the batches of an epoch: while plans take turns, and then with the chosen plan or the best so far."""
         continues = False
-        trial.begin_epoch(len(self))
-        while block := trial.block(len(self) - start.batch):
+        batches_in_epoch = self._batches_in_epoch(start)
+        trial.begin_epoch(batches_in_epoch)
+        while block := trial.block(batches_in_epoch - start.batch):
             self._use(block.plan)
             batches = self._batches(EpochSlice(start, block.batches, continues))
             yield from trial.timed(block, self._on_threads(batches))
-            start, continues = Position(start.epoch, start.batch + block.batches), True
+            start, continues = start._replace(batch=start.batch + block.batches), True
             self._keep_pipelines(trial.plans)
         self._use(trial.best)
         self._keep_pipelines(trial.plans)
@@ -361,8 +371,8 @@ class Loader:
             raise_dropped_interrupt()
             self._done = position
             yield batch
-        (epoch, batch), limit = part.start, part.limit
-        self._done = Position(epoch + 1) if limit is None else Position(epoch, batch + limit)
+        start, limit = part.start, part.limit
+        self._done = Position(start.epoch + 1) if limit is None else start._replace(batch=start.batch + limit)
 
     def worker_batches(self, epoch: int = 0) -> Iterator[WorkerBatch]:
         """Yield what the workers send in an epoch, before it is copied to the device and the device part runs."""
@@ -392,7 +402,7 @@ class Loader:
                 self._usable += 1
                 if self._repeats:
                     self._repeats.add(batch.keys)
-                yield Position(start.epoch, number), batch
+                yield start._replace(batch=number), batch
             else:
                 self._check_usable(MOST_UNREADABLE)
         if part.limit is None:

@@ -6,13 +6,13 @@ state that a checkpoint keeps.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice
+from itertools import count, cycle, islice
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, SequentialSampler, get_worker_info
 
 from audioaug.core import Key, key_numbers
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, first_line
@@ -22,21 +22,25 @@ from audioaug.loader.worker import EpochIndex, Fetched, Fetcher
 
 
 class Position(NamedTuple):
-    """Progress of a run: ``batch`` batches of ``epoch`` are done, including those without a usable example."""
+    """Progress of a run: ``batch`` batches of ``epoch`` are done, including those without a usable example.
+
+    Before them, the first ``offset`` examples of the epoch's order were done, with another number of ranks or another
+    batch size; so all ranks together have done ``offset + batch * batch_size * ranks`` examples.
+    """
 
     epoch: int = 0
     batch: int = 0
-
-    def state(self, seed: int, batches: int | None) -> dict[str, int | None]:
-        """Return what a checkpoint keeps: the position, the run's seed, and the batches in an epoch if known.
-
-        The latter two identify Loaders for which the position means the same.
-        """
-        return {**self._asdict(), "seed": seed, "batches": batches}
+    offset: int = 0
 
 
-def position_from(state: Mapping[str, Any], seed: int, batches: int | None) -> Position:
-    """Return the position in a checkpoint; raise ``UsageError`` if it is that of a different Loader."""
+def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]) -> Position:
+    """Return the position in a checkpoint, counted in batches of this layout.
+
+    The checkpoint of an earlier version has no ``offset``, and nothing of the layout but ``batches``.
+
+    Raises:
+        UsageError: a Loader with this seed and layout cannot resume there.
+    """
     if not {"epoch", "batch", "seed", "batches"} <= set(state):
         found = ", ".join(map(repr, state)) or "no keys"
         raise UsageError(f"Expected the state of a Loader, with epoch, batch, seed and batches, got {found}.")
@@ -45,12 +49,20 @@ def position_from(state: Mapping[str, Any], seed: int, batches: int | None) -> P
             f"The state is of a Loader with seed {state['seed']}, but this one has seed {seed}.",
             "Give Loader the same seed.",
         )
-    if state["batch"] and state["batches"] != batches:
-        raise UsageError(
-            f"The state is in the middle of an epoch of {state['batches']} batches, but this Loader has {batches}.",
-            "Use the same dataset, batch size and number of processes, or start the next epoch with set_epoch.",
-        )
-    return Position(int(state["epoch"]), int(state["batch"]))
+    position = Position(*(int(state.get(name, 0)) for name in Position._fields))
+    changed = [name for name in layout if name in state and state[name] != layout[name]]
+    if not changed or not any(position[1:]):
+        return position
+    if layout["examples"] and all(state.get(name) == layout[name] for name in ("examples", "order")):
+        done = position.offset + position.batch * state["batch_size"] * state["ranks"]
+        batch, offset = divmod(min(done, layout["examples"]), layout["batch_size"] * layout["ranks"])
+        return Position(position.epoch, batch, offset)
+    was, now = (", ".join(f"{name}={one[name]!r}" for name in changed) for one in (state, layout))
+    raise UsageError(
+        f"The state is in the middle of an epoch with {was}, but this Loader has {now}.",
+        "Use the same dataset, sampler, batch size and number of processes, or start the next epoch with set_epoch. "
+        "Batch size and number of processes may change only with DistributedSampler, shuffle or no sampler.",
+    )
 
 
 class EpochSlice(NamedTuple):
@@ -69,22 +81,28 @@ class EpochSampler:
 
     With the epoch in each, workers that live through several epochs need not be notified. The batch sampler is
     iterated over once an epoch, even if several slices of it are taken, by different DataLoaders.
+
+    Args:
+        batches: the batch sampler.
+        shuffle: whether its sampler is the Loader's own, which yields the same order in the same epoch of every run.
     """
 
-    def __init__(self, batches: Iterable[Sequence[int]]) -> None:
-        self.batches = batches
+    def __init__(self, batches: Iterable[Sequence[int]], shuffle: bool = False) -> None:
+        self.batches: Any = batches
         self._part = EpochSlice(Position())
         self._order: Iterator[Sequence[int]] = iter(())
+        self._sampler: Any = getattr(batches, "sampler", None)
+        self._order_name = _name_of_order(self._sampler, shuffle) if type(batches) is BatchSampler else None
 
     def select(self, part: EpochSlice) -> int:
         """Choose what the next iteration yields; return how many earlier batches it repeats first: none."""
         self._part = part
         if not part.continues:
-            samplers: list[Any] = [self.batches, getattr(self.batches, "sampler", None)]
+            samplers: list[Any] = [self.batches, self._sampler]
             for sampler in samplers:
                 if hasattr(sampler, "set_epoch"):  # DistributedSampler and the like
                     sampler.set_epoch(part.start.epoch)
-            self._order = islice(self.batches, part.start.batch, None)
+            self._order = self._rest(part.start) if part.start.offset else islice(self.batches, part.start.batch, None)
         return 0
 
     def __iter__(self) -> Iterator[list[EpochIndex]]:
@@ -92,7 +110,57 @@ class EpochSampler:
         return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self._part.limit))
 
     def __len__(self) -> int:
-        return len(self.batches)  # type: ignore[arg-type]
+        return len(self.batches)
+
+    def layout(self) -> dict[str, Any]:
+        """Return what the meaning of a position depends on.
+
+        ``order`` names the order of the ``examples`` of all ranks together; both are ``None`` if only a run with the
+        same batches can resume it.
+        """
+        sampler, known = self._sampler, self._order_name is not None
+        return {
+            "batches": batches_in(self),
+            "batch_size": getattr(self.batches, "batch_size", None),
+            "ranks": getattr(sampler, "num_replicas", 1) if known else rank_and_size()[1],
+            "examples": len(getattr(sampler, "dataset", sampler)) if known else None,
+            "order": self._order_name,
+        }
+
+    def batches_after(self, examples: int) -> int:
+        """Return the number of batches in an epoch without the first examples of its order."""
+        return _quotient(self._share_after(examples), self.batches.batch_size, self.batches.drop_last)
+
+    def _share_after(self, examples: int) -> int:
+        layout = self.layout()
+        return _quotient(layout["examples"] - examples, layout["ranks"], getattr(self._sampler, "drop_last", False))
+
+    def _rest(self, start: Position) -> Iterator[Sequence[int]]:
+        """Yield this rank's batches of the rest of an order, dealt out in turn, as ``DistributedSampler`` does it.
+
+        To give all ranks equally many, that repeats the first examples of the order, or drops the last ones.
+        """
+        order = sampler = self._sampler
+        ranks, rank = self.layout()["ranks"], 0
+        if isinstance(sampler, DistributedSampler):
+            order, rank = DistributedSampler(sampler.dataset, 1, 0, sampler.shuffle, sampler.seed), sampler.rank
+            order.set_epoch(start.epoch)
+        first = start.offset + start.batch * self.batches.batch_size * ranks
+        share = islice(cycle(order), first + rank, first + self._share_after(first) * ranks, ranks)
+        yield from BatchSampler(share, self.batches.batch_size, self.batches.drop_last)
+
+
+def _name_of_order(sampler: Any, shuffle: bool) -> str | None:
+    """Return a name for the order that all ranks share; ``None`` if another run could not produce it again."""
+    if type(sampler) is DistributedSampler and sampler.shuffle:
+        return f"DistributedSampler(seed={sampler.seed})"
+    if type(sampler) in (DistributedSampler, SequentialSampler):
+        return "sequential"
+    return "shuffle" if shuffle else None
+
+
+def _quotient(examples: int, parts: int, drop_last: bool) -> int:
+    return examples // parts if drop_last else -(-examples // parts)
 
 
 def batches_in(source: Any) -> int | None:
@@ -172,8 +240,12 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
         return count(self.rank * workers + worker_id, self.processes * workers)
 
     def __len__(self) -> int:
-        examples = len(self.dataset)
-        return examples // self.batch_size if self.drop_last else -(-examples // self.batch_size)
+        return _quotient(len(self.dataset), self.batch_size, self.drop_last)
+
+    def layout(self) -> dict[str, Any]:
+        """Return what the meaning of a position depends on, as ``EpochSampler.layout`` does."""
+        size, ranks = self.batch_size, rank_and_size()[1]
+        return {"batches": batches_in(self), "batch_size": size, "ranks": ranks, "examples": None, "order": None}
 
 
 def _stream_error(error: Exception) -> DataError:

@@ -1,13 +1,20 @@
-"""Shared by the tests of the loader: demo clips, a chain of every kind of op, and a dataset with indices."""
+"""Shared by the tests of the loader: demo clips, a chain of every kind of op, a dataset with indices, programs."""
 
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from audioaug import AudioFolder, Chain, Loader, ops
 
-DEMO = Path(__file__).parents[3] / "datasets" / "demo"
+ROOT = Path(__file__).parents[3]
+DEMO = ROOT / "datasets" / "demo"
 RATE = 16000
 
 
@@ -53,3 +60,34 @@ def assert_same_audio(found: dict[int, Any], expected: dict[int, Any], tolerance
         assert found[index].shape == wave.shape
         error = np.abs(found[index] - wave).max() / max(1e-9, np.abs(wave).max())
         assert error <= tolerance, f"example {index} differs by {error:.1e} of its peak"
+
+
+def run_programs(commands: Sequence[Sequence[str]], seconds: float, cwd: Path = ROOT, **environment: str) -> None:
+    """Run programs side by side; fail if one fails or takes too long. None of their processes is left."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "",
+        **environment,
+    }
+    with tempfile.TemporaryFile("w+") as output, ExitStack() as ends:
+        programs = []
+        for command in commands:
+            programs.append(subprocess.Popen(command, cwd=cwd, env=environment, stdout=output, stderr=output))
+            ends.callback(_kill, psutil.Process(programs[-1].pid))
+        for program in programs:
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(seconds)
+        codes = [program.poll() for program in programs]  # None: it took too long
+        output.seek(0)
+        assert codes == [0] * len(programs), output.read()
+
+
+def _kill(program: psutil.Process) -> None:
+    """Kill a program and all that it has started."""
+    with suppress(psutil.NoSuchProcess):
+        for process in [*program.children(recursive=True), program]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        program.wait()

@@ -16,6 +16,7 @@ from tests.integration.loader.material import RATE
 
 CHAIN = Chain([ops.Gain(p=1.0), ops.TimeMask(p=0.5), ops.Reverse(p=0.5)], RATE)
 PLANS = [Plan(cut=1), Plan(cut=1, num_workers=2), Plan(cut=3, num_workers=1, persistent_workers=False)]
+LAYOUT = {"offset": 0, "seed": 6, "batches": 7, "batch_size": 3, "ranks": 1, "examples": 20, "order": "shuffle"}
 EVERY_PLAN = pytest.mark.parametrize("plan", PLANS, ids=["here", "workers", "short-lived worker"])
 
 
@@ -107,7 +108,7 @@ def test_prefetched_batches_are_not_in_the_state(monkeypatch):
     for _ in loader:
         places.append((loader.state_dict()["epoch"], loader.state_dict()["batch"]))
     assert places == [(0, done) for done in range(1, 8)]
-    assert loader.state_dict() == {"epoch": 1, "batch": 0, "seed": 6, "batches": 7}
+    assert loader.state_dict() == {"epoch": 1, "batch": 0, **LAYOUT}
 
 
 def test_set_epoch_keeps_a_resumed_position_of_the_same_epoch():
@@ -130,9 +131,9 @@ def test_break_keeps_position_until_next_epoch():
         for step, _ in enumerate(loader):
             if step == 2:
                 raise KeyboardInterrupt
-    assert saved(loader) == {"epoch": 0, "batch": 3, "seed": 6, "batches": 7}
+    assert saved(loader) == {"epoch": 0, "batch": 3, **LAYOUT}
     next(iter(loader))
-    assert saved(loader) == {"epoch": 1, "batch": 1, "seed": 6, "batches": 7}
+    assert saved(loader) == {"epoch": 1, "batch": 1, **LAYOUT}
 
 
 def test_resume_with_custom_sampler():
@@ -173,10 +174,13 @@ def test_batches_without_usable_example_count_in_the_state():
     ("change", "sentence"),
     [
         ({"seed": 7}, "The state is of a Loader with seed 7, but this one has seed 6. Give Loader the same seed."),
-        ({"batches": 9}, "The state is in the middle of an epoch of 9 batches, but this Loader has 7. Use the same"),
+        (
+            {"examples": 9},
+            "The state is in the middle of an epoch with examples=9, but this Loader has examples=20.",
+        ),
         (None, "Expected the state of a Loader, with epoch, batch, seed and batches, got 'model', 'step'."),
         ({}, None),
-        ({"batch": 0, "batches": 9}, None),
+        ({"batch": 0, "examples": 9}, None),
     ],
 )
 def test_invalid_state_is_refused(change, sentence):

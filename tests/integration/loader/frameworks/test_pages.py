@@ -15,6 +15,7 @@ OURS = {
     "huggingface",
     "keys",
     "lightning",
+    "nodes",
     "precision",
     "pytorch",
     "ray-data",
