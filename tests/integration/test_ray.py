@@ -163,6 +163,19 @@ def test_other_mistakes_are_one_sentence():
         batches(Rows(rows), CHAIN, device="cpu").load_state_dict({"epoch": 1, "seed": 1, "keys": []})
 
 
+def test_the_rest_of_an_epoch_has_whole_batches():
+    rows = Augment(CHAIN, cut=3)(as_batch(clips(True)))
+    first = batches(Rows(rows), CHAIN, Plan(cut=3), device="cpu", batch_size=2, pad=True)
+    delivered = iter(first)
+    before = [*next(delivered)["key"], *next(delivered)["key"]]
+    other_order = {name: column[::-1] for name, column in rows.items()}
+    rest = batches(Rows(other_order), CHAIN, Plan(cut=3), device="cpu", batch_size=3, pad=True)
+    rest.load_state_dict(first.state_dict())
+    after = [batch["key"] for batch in rest]
+    assert [len(keys) for keys in after] == [3, 3, 2] and before == KEYS[:4]
+    assert [key for keys in after for key in keys] == KEYS[:3:-1]
+
+
 def test_keys_that_repeat_are_counted():
     columns = {"audio": np.stack(clips(False)), "key": np.arange(COUNT) // 2}
     found = batches(Rows(columns), CHAIN, Plan(), device="cpu", batch_size=4)

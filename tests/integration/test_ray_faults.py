@@ -1,4 +1,4 @@
-"""A Ray cluster of three nodes that loses an actor or a node in mid-epoch: no example is lost, none comes twice."""
+"""A Ray cluster of three nodes that loses an actor or a node in mid-epoch: each example comes once, bit for bit."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from tests.integration.loader.material import RATE
 
 pytestmark = [pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout(1800)]  # warnings of Ray itself
 
-COUNT, CUT, SEED = 64, 2, 3
+COUNT, CUT, SEED = 64, 4, 3
 CHAIN = Chain([ops.Gain(p=1.0), ops.AddGaussianSNR(p=0.7), ops.LowPassFilter(p=0.6), ops.Shift(p=0.5)], RATE)
 NOISE = np.random.default_rng(0).standard_normal((COUNT, 4000)).astype(np.float32) * 0.1
 ROWS = [{"audio": NOISE[k], "key": f"clip-{k}"} for k in range(COUNT)]
@@ -77,7 +77,7 @@ def test_nothing_is_lost_or_comes_twice(cluster, fault, rounds):
     for number in range(rounds):
         chosen, epoch = random.Random(number), SharedEpoch()
         how = {"chain": CHAIN, "cut": CUT, "seed": SEED, "epoch": epoch}
-        size, actors = chosen.choice([4, 32]), ray.data.ActorPoolStrategy(size=chosen.choice([2, 4]))
+        size, actors = chosen.choice([4, 32]), ray.data.ActorPoolStrategy(size=chosen.choice([1, 2, 4]))
         ds = ray.data.from_items(ROWS, override_num_blocks=16)
         ds = ds.map_batches(SlowAugment, fn_constructor_kwargs=how, batch_size=size, compute=actors)
         found = dict[str, np.ndarray]()
@@ -92,7 +92,6 @@ def test_nothing_is_lost_or_comes_twice(cluster, fault, rounds):
                 found[key] = wave.numpy()
         wanted = expected(number)
         assert sorted(found) == sorted(wanted)
-        for key, wave in wanted.items():
-            assert np.abs(found[key] - wave).max() <= 5e-5 * np.abs(wave).max()
+        assert all(np.array_equal(found[key], wave) for key, wave in wanted.items())
         if fault is kill_a_node:
             add_node(cluster)
