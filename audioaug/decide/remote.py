@@ -21,7 +21,6 @@ from audioaug.decide.cluster import Bottleneck, Cluster, ClusterRun, simulate_cl
 from audioaug.decide.predict import as_prediction, threads_beside, worker_engines
 from audioaug.decide.shortlist import placement_of
 from audioaug.decide.stages import Array, Stages
-from audioaug.errors import UsageError
 from audioaug.records import Candidate, Interval, Report, WorkerEngine
 from audioaug.units import format_interval, format_ms, format_percent, format_seconds, plural, significant
 
@@ -168,9 +167,6 @@ def remote_sentences(
         values: as for ``what_if``.
         asked: the values in words.
         alone_ms: the best step without remote workers; ``None`` if it is not known.
-
-    Raises:
-        UsageError: a price needs the length of an epoch.
     """
     remote, workers = Remote(report), int(values["remote"])
     if not remote.splits:
@@ -233,7 +229,8 @@ def _epoch(remote: Remote, values: Mapping[str, float], step: Step, alone_ms: fl
         return
     clips = values.get("clips") or work.clips
     if clips is None:
-        raise UsageError("--what-if core_price: the length of an epoch is not known.", "Add clips=N.")
+        yield "The cost of an epoch is not known, since its length is not: give clips=N."
+        return
     hours = clips / work.batch_size / remote.ranks / 3.6e6
     took = f"An epoch of {clips:,.0f} clips would take {format_seconds(3600 * hours * step.ms)}"
     number = plural(workers, "remote worker")
