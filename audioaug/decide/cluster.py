@@ -1,4 +1,4 @@
-"""Simulate training that a cluster of workers feeds, batch by batch: thousands of workers, some of them slow or lost.
+"""Cluster: simulate training that workers on other nodes feed, batch by batch; thousands of them, some slow or lost.
 
 A free worker makes the next batch, unless ``workers + prefetch`` batches were begun that training has not taken yet
 (backpressure). Finished batches are received one after the other over one link, and taken in that order. The batch of a

@@ -13,7 +13,7 @@ Shapes: R replicates, as in ``stages``.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from audioaug.decide.cluster import Bottleneck, Cluster, ClusterRun, simulate_cl
 from audioaug.decide.predict import as_prediction, threads_beside, worker_engines
 from audioaug.decide.shortlist import placement_of
 from audioaug.decide.stages import Array, Stages
-from audioaug.errors import UsageError
-from audioaug.records import Candidate, Interval, Report
+from audioaug.records import Candidate, Interval, Report, WorkerEngine
 from audioaug.units import format_interval, format_ms, format_percent, format_seconds, plural, significant
 
 MOST_REMOTE = 10_000
@@ -46,9 +45,10 @@ SAME_COST = 0.01
 
 @dataclass(frozen=True)
 class Split:
-    """A cut, a remote worker's time for a batch, and that of training (R,), in milliseconds."""
+    """A cut and its faster worker engine; a remote worker's time for a batch, and that of training (R,), in ms."""
 
-    candidate: Candidate
+    cut: int
+    engine: WorkerEngine
     worker_R: Array
     step_R: Array
 
@@ -70,7 +70,7 @@ class Remote:
         self.splits = [split for cut in report.chain.cuts if (split := self._split(cut)) is not None]
 
     def _split(self, cut: int) -> Split | None:
-        """Return what happens at a cut, with the faster worker engine and all threads."""
+        """Return what happens at a cut, where training has all the threads that it had alone."""
         report, stages, receive_R = self.report, self.stages, self.stages.receive_remote
         threads = threads_beside(report, 0) or report.host.torch_threads
         step_R = stages.device(cut, "batched", threads)
@@ -79,8 +79,7 @@ class Remote:
         if step_R is None or not timed:
             return None
         worker_R, engine = min(timed, key=lambda it: it[0][0])
-        candidate = Candidate(placement_of(cut, len(report.chain.ops)), cut, engine)
-        return Split(candidate, worker_R, step_R if report.host.has_gpu else step_R + receive_R)
+        return Split(cut, engine, worker_R, step_R if report.host.has_gpu else step_R + receive_R)
 
     def bounds(self, split: Split, workers: float) -> Array:
         """Return the step without stalls (R,)."""
@@ -95,11 +94,10 @@ class Remote:
             slow: how many of them take twice as long.
             lost: how many of them are lost, after the time of a batch.
         """
+        bounds = {split.cut: float(f"{self.bounds(split, workers)[0]:.4g}") for split in self.splits}
         best: Step | None = None
-        for bound, _, split in sorted(
-            ((round(self.bounds(it, workers)[0], 2), it.worker_R[0], it) for it in self.splits), key=lambda it: it[:2]
-        ):
-            if best is not None and best.ms <= (1 + EXACT) * bound:
+        for split in sorted(self.splits, key=lambda it: (bounds[it.cut], it.worker_R[0])):
+            if best is not None and best.ms <= (1 + EXACT) * bounds[split.cut]:
                 break
             run = self._simulated(split, workers, slow, lost)
             if best is None or self.ranks * run.step_ms < best.ms:
@@ -169,42 +167,45 @@ def remote_sentences(
         values: as for ``what_if``.
         asked: the values in words.
         alone_ms: the best step without remote workers; ``None`` if it is not known.
-
-    Raises:
-        UsageError: a price needs the length of an epoch.
     """
     remote, workers = Remote(report), int(values["remote"])
     if not remote.splits:
         return (f"With {asked}: no prediction, since not every stage was measured.",)
     step = remote.step(workers)
-    name = replace(step.split.candidate, num_workers=workers).name
+    cut, engine = step.split.cut, step.split.engine
+    name = Candidate(placement_of(cut, len(report.chain.ops)), cut, engine, num_workers=workers).name
     now = "" if alone_ms is None else f" instead of {format_ms(alone_ms)} without remote workers"
     time = f"{format_ms(step.ms)} a step ({format_interval(*remote.interval(step, workers))})"
     return (
         f"With {asked}, {name} would take {time}{now} (predicted).",
-        _saturation(remote, step),
+        *_bottlenecks(remote, step),
         *_robustness(remote, workers),
         *_epoch(remote, values, step, alone_ms),
         *_missing(report),
     )
 
 
-def _saturation(remote: Remote, step: Step) -> str:
-    """Describe how busy the workers are, how many are enough, and the bottleneck with more of them."""
-    limit_ms, bottleneck = remote.limit
-    busy, enough = f"The workers would be {format_percent(step.run.busy)} busy", remote.enough()
+def _bottlenecks(remote: Remote, step: Step) -> Iterable[str]:
+    """Describe the bottleneck, how many workers are enough, and the bottleneck with more of them."""
+    rate = remote.report.best_receive_rate
+    training = "training itself" if remote.report.host.has_gpu or rate is None else "training, including receiving,"
+    names = {"workers": "the workers", "receiving": "receiving", "training": training}
+    now = names[step.run.bottleneck].rstrip(",")
+    yield f"The bottleneck would be {now}; the workers would be {format_percent(step.run.busy)} busy (predicted)."
+    (limit_ms, bottleneck), enough, enough_slow = remote.limit, remote.enough(), remote.enough(SLOW_OR_LOST)
     if enough is None:
-        return f"{busy}; even {MOST_REMOTE:,} would be the bottleneck (predicted)."
-    rate, enough_slow = remote.report.best_receive_rate, remote.enough(SLOW_OR_LOST)
+        yield f"Even {MOST_REMOTE:,} workers would be the bottleneck (predicted)."
+        return
     slow = ""
     if enough_slow not in (None, enough):
         slow = f" ({enough_slow:,} if {100 * SLOW_OR_LOST:.0f} % take twice as long)"
-    then = "training itself" if remote.report.host.has_gpu or rate is None else "training, including receiving,"
     size = f"{format_ms(limit_ms)} a step"
     if bottleneck == "receiving" and rate is not None:
-        then, size = "receiving", f"{significant(rate.mb_per_second, 3)} MB/s"
-    gain = f"more than {enough:,}{slow} would gain less than {100 * SAME:.0f} %"
-    return f"{busy}; {gain}, since {then} is then the bottleneck, with {size} (predicted)."
+        size = f"{significant(rate.mb_per_second, 3)} MB/s"
+    yield (
+        f"More than {plural(enough, 'worker')}{slow} would gain less than {100 * SAME:.0f} %, since "
+        f"{names[bottleneck]} is then the bottleneck, with {size} (predicted)."
+    )
 
 
 def _robustness(remote: Remote, workers: int) -> Iterable[str]:
@@ -228,7 +229,8 @@ def _epoch(remote: Remote, values: Mapping[str, float], step: Step, alone_ms: fl
         return
     clips = values.get("clips") or work.clips
     if clips is None:
-        raise UsageError("--what-if core_price: the length of an epoch is not known.", "Add clips=N.")
+        yield "The cost of an epoch is not known, since its length is not: give clips=N."
+        return
     hours = clips / work.batch_size / remote.ranks / 3.6e6
     took = f"An epoch of {clips:,.0f} clips would take {format_seconds(3600 * hours * step.ms)}"
     number = plural(workers, "remote worker")

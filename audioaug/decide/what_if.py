@@ -100,7 +100,7 @@ def what_if(report: Report, values: Mapping[str, float], profile: Report | None 
         profile: a report of the same chain and model on a machine with another device, which replaces this device.
 
     Raises:
-        UsageError: the profile has another chain or model, or no stages; or a price needs the length of an epoch.
+        UsageError: the profile has another chain or model, or no stages.
     """
     here = report if profile is None else _with_device(report, profile)
     machine = changed(here, values)

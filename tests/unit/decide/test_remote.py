@@ -11,7 +11,6 @@ import pytest
 
 from audioaug.decide.remote import Remote
 from audioaug.decide.what_if import what_if
-from audioaug.errors import UsageError
 from audioaug.records import LoaderCost, ReceiveRate, Report, Signals, StageCost
 from tests.helpers.planted_reports import CPU, around, planted_report
 
@@ -41,10 +40,11 @@ def test_each_number_of_workers_has_its_best_cut(workers, place, ms) -> None:
 
 
 def test_the_sentences_for_12_workers() -> None:
-    _, saturation, robust, missing = said(remote=12).splitlines()
-    assert saturation == (  # 115 / 12 of 10 ms; 115 / 11 would be 10.5 ms
-        "The workers would be 96 % busy; more than 12 would gain less than 2 %, since training itself is then the "
-        "bottleneck, with 10.0 ms a step (predicted)."
+    _, bottleneck, enough, robust, missing = said(remote=12).splitlines()  # 115 / 12 of 10 ms; 115 / 11 is 10.5 ms
+    assert bottleneck == "The bottleneck would be training itself; the workers would be 96 % busy (predicted)."
+    assert enough == (
+        "More than 12 workers would gain less than 2 %, since training itself is then the bottleneck, with 10.0 ms a "
+        "step (predicted)."
     )
     assert robust == (  # 115 / 10.5
         "If 1 of them took twice as long and 1 more were lost with 1 unfinished batch, a step would take 11.0 ms "
@@ -57,13 +57,15 @@ def test_the_receive_rate_is_the_bottleneck() -> None:
     """2.048 MB take 20.5 ms at 100 MB/s; two workers at cut 1 deliver a batch every 12.5 ms."""
     text = said(remote=12, receive=100)
     assert "split at 1, 12 workers would take 20.5 ms a step" in text and "not measured" not in text
-    assert "more than 2 would gain less than 2 %, since receiving is then the bottleneck, with 100 MB/s" in text
+    assert "The bottleneck would be receiving; the workers would be 10 % busy" in text  # 25 / 12 of 20.5 ms
+    assert "More than 2 workers would gain less than 2 %, since receiving is then the bottleneck, with 100 MB/s" in text
 
 
 def test_without_a_gpu_receiving_adds_to_the_step() -> None:
     report = planted_report(worker=(20.0, 80.0, 10.0), device=(3.0, 4.0, 5.0), host=CPU)
     text = said(report, remote=12, receive=100)
     assert "all in the loader, 12 workers would take 30.5 ms a step" in text
+    assert "The bottleneck would be training, including receiving; the workers" in text
     assert "since training, including receiving, is then the bottleneck, with 30.5 ms a step" in text
 
 
@@ -96,16 +98,23 @@ def test_slow_workers_need_more_of_them_and_variance_too() -> None:
     remote = Remote(planted_report(worker=(200.0, 800.0, 100.0), device=(3.0, 4.0, 5.0)))
     assert remote.enough() == 109  # 1105 / 10.2 = 108.3
     assert remote.enough(0.05) == 112  # six of them deliver half: 1105 / 10.2 = 112 - 3.5
-    samples = (50.0,) * 19 + (5000.0,)
-    noisy = replace(
-        REPORT,
-        loader_costs=(
-            *(it for it in REPORT.loader_costs if it.num_workers),
-            LoaderCost(3, 0, *around(115.0), samples_ms=samples),
-        ),
-        stages=(*REPORT.stages, StageCost("step", "model", 10.0, engine="1 thread", samples_ms=(9.0, 11.0))),
-    )
-    assert Remote(noisy).enough() > Remote(REPORT).enough() == 12
+    assert Remote(with_slow_batches(REPORT)).enough() > Remote(REPORT).enough() == 12
+
+
+def with_slow_batches(report: Report) -> Report:
+    """The same report, in which one batch in twenty takes a hundred times as long."""
+    costs = [it for it in report.loader_costs if it.num_workers]
+    slow = LoaderCost(3, 0, *around(115.0), samples_ms=(50.0,) * 19 + (5000.0,))
+    step = StageCost("step", "model", 10.0, engine="1 thread", samples_ms=(9.0, 11.0))
+    return replace(report, loader_costs=(*costs, slow), stages=(*report.stages, step))
+
+
+def test_a_cut_whose_workers_stall_is_not_the_best() -> None:
+    """On average 12 workers are fast enough at each cut, and training takes 10.3, 10.2, 10.1 and 10 ms."""
+    report = planted_report(worker=(20.0, 80.0, 10.0), device=(0.1, 0.1, 0.1))
+    assert Remote(report).step(12).split.cut == 3
+    step = Remote(with_slow_batches(report)).step(12)
+    assert step.split.cut == 1 and step.ms == pytest.approx(10.2, rel=0.01)
 
 
 def test_more_workers_never_predict_a_slower_step() -> None:
@@ -116,7 +125,8 @@ def test_more_workers_never_predict_a_slower_step() -> None:
 
 def test_too_few_of_the_largest_number() -> None:
     text = said(remote=10_000, step_ms=0.001)
-    assert "The workers would be 100 % busy; even 10,000 would be the bottleneck (predicted)." in text
+    assert "The bottleneck would be the workers; the workers would be 100 % busy (predicted)." in text
+    assert "Even 10,000 workers would be the bottleneck (predicted)." in text
 
 
 def test_the_cost_of_an_epoch() -> None:
@@ -135,8 +145,9 @@ def test_the_cost_of_an_epoch() -> None:
 
 def test_a_price_needs_the_length_of_an_epoch() -> None:
     stream = replace(REPORT, workload=replace(REPORT.workload, clips=None))
-    with pytest.raises(UsageError, match=r"the length of an epoch is not known. Add clips=N."):
-        said(stream, remote=1, core_price=1)
+    text = said(stream, remote=1, core_price=1)
+    assert "The cost of an epoch is not known, since its length is not: give clips=N." in text
+    assert "and cost" in said(stream, remote=1, core_price=1, clips=100)
 
 
 def test_few_workers_have_none_to_lose() -> None:

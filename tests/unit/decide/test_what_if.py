@@ -101,7 +101,8 @@ def test_ranks_of_a_report_share_the_cores_of_all() -> None:
 )
 def test_from_how_many_ranks_loading_is_the_bottleneck(worker, words) -> None:
     report = planted_report(worker=worker)
-    assert what_if(report, {"ranks": 2.0})[-1] == f"Loading would be the bottleneck {words} (predicted)."
+    for ranks in (2.0, 16.0):
+        assert what_if(report, {"ranks": ranks})[-1] == f"Loading would be the bottleneck {words} (predicted)."
     assert not any("Loading" in line for line in what_if(replace(report, host=CPU), {"ranks": 2.0}))
 
 
