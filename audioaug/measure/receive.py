@@ -1,6 +1,7 @@
 """Receive: how fast batches come from other nodes through Ray, from an object of Ray's to a batch on the device."""
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -42,8 +43,8 @@ def receive_rates(
 ) -> tuple[ReceiveRate, ...]:
     """Measure how fast this process receives batches of this size, in about ``seconds``.
 
-    The sources are on other nodes of the cluster that this process is connected to, if there are any. Otherwise, a
-    cluster of two nodes is started on this machine: then no network is between them.
+    The sources are on other nodes of the cluster that this process is connected to, or that ``RAY_ADDRESS`` names.
+    Otherwise, a cluster of two nodes is started on this machine: then no network is between them.
 
     Raises:
         ImportError: Ray is not installed.
@@ -89,12 +90,19 @@ def _rate(
 
 @contextmanager
 def _other_nodes(memory: int) -> Iterator[list[str]]:
-    """Yield the ids of other nodes, of the cluster that this process is connected to or of one that is started."""
+    """Yield the ids of other nodes: of the cluster that this process is connected to, or of one that is started."""
     import ray.cluster_utils
 
     any_ray: Any = ray
-    if ray.is_initialized():
-        yield _nodes() or [ray.get_runtime_context().get_node_id()]
+    was_connected = ray.is_initialized()
+    if was_connected or "RAY_ADDRESS" in os.environ:
+        if not was_connected:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            yield _nodes() or [ray.get_runtime_context().get_node_id()]
+        finally:
+            if not was_connected:
+                any_ray.shutdown()
         return
     sizes = {"object_store_memory": memory, "include_dashboard": False}
     cluster = any_ray.cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **sizes})
