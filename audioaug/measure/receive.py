@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -90,34 +90,29 @@ def _rate(
 
 @contextmanager
 def _other_nodes(memory: int) -> Iterator[list[str]]:
-    """Yield the ids of other nodes: of the cluster that this process is connected to, or of one that is started."""
-    import ray.cluster_utils
-
-    any_ray: Any = ray
-    was_connected = ray.is_initialized()
-    if was_connected or "RAY_ADDRESS" in os.environ:
-        if not was_connected:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        try:
-            yield _nodes() or [ray.get_runtime_context().get_node_id()]
-        finally:
-            if not was_connected:
-                any_ray.shutdown()
-        return
-    sizes = {"object_store_memory": memory, "include_dashboard": False}
-    cluster = any_ray.cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **sizes})
-    try:
-        cluster.add_node(num_cpus=1, object_store_memory=memory)
-        ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-        yield _nodes()
-    finally:
-        any_ray.shutdown()
-        cluster.shutdown()
-
-
-def _nodes() -> list[str]:
+    """Yield the ids of other nodes: of the cluster that this process is connected to, or of one for this purpose."""
     import ray
 
     any_ray: Any = ray
-    own = ray.get_runtime_context().get_node_id()
-    return [node["NodeID"] for node in any_ray.nodes() if node["Alive"] and node["NodeID"] != own]
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            address = os.environ.get("RAY_ADDRESS") or stack.enter_context(_two_nodes(memory))
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            stack.callback(any_ray.shutdown)
+        own = ray.get_runtime_context().get_node_id()
+        others = [node["NodeID"] for node in any_ray.nodes() if node["Alive"] and node["NodeID"] != own]
+        yield others or [own]
+
+
+@contextmanager
+def _two_nodes(memory: int) -> Iterator[str]:
+    """Start two nodes on this machine, and yield the cluster's address."""
+    import ray.cluster_utils
+
+    sizes = {"object_store_memory": memory, "include_dashboard": False}
+    cluster: Any = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **sizes})
+    try:
+        cluster.add_node(num_cpus=1, object_store_memory=memory)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
