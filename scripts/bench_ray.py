@@ -32,8 +32,8 @@ from audioaug.integrations.ray import Augment, batches
 from audioaug.records import HostFacts, Plan, ReceiveRate, Timing
 
 BATCH, STEP_SECONDS = 32, 0.005
-WARM_UP, BATCHES = 10, 60
-"""Batches before the clock starts, and those that are timed."""
+WARM_UP, BATCHES = 80, 80
+"""Batches before the clock starts, until all actors run, and those that are timed."""
 
 WORKERS, SLEEPERS = (1, 2), (1, 2, 3, 4)
 SLEEP_SECONDS = 0.1
@@ -169,7 +169,7 @@ def measure(rounds: int, budget: float) -> Result:
         raise click.ClickException(f"The advisor measured no stages: {report.verdict}")
     steps = {count: remote.step(count) for count in WORKERS}
     plans = {
-        count: Plan(cut=step.split.candidate.cut, worker_engine=step.split.candidate.worker_engine, num_workers=count)
+        count: Plan(cut=step.split.cut, worker_engine=step.split.engine, num_workers=count)
         for count, step in steps.items()
     }
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")

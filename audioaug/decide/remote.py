@@ -181,7 +181,7 @@ def remote_sentences(
         *_bottlenecks(remote, step),
         *_robustness(remote, workers),
         *_epoch(remote, values, step, alone_ms),
-        *_missing(report),
+        *_not_included(report),
     )
 
 
@@ -251,8 +251,9 @@ def _epoch(remote: Remote, values: Mapping[str, float], step: Step, alone_ms: fl
         yield f"The cheapest number is {cheapest:,}, with which an epoch would cost {least} (predicted)."
 
 
-def _missing(report: Report) -> Iterable[str]:
-    """Say so if it is not known how fast this machine receives."""
+def _not_included(report: Report) -> Iterable[str]:
+    """Say what the prediction is without: what Ray costs, and how fast this machine receives, if that is unknown."""
+    yield "What Ray itself costs a worker is not included, and for small batches it is much: time a step with it."
     if not report.receive_rates:
         yield (
             "How fast this machine receives batches was not measured, so it is not included: give receive=MB/s, or "
