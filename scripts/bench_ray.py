@@ -172,7 +172,7 @@ def measure(rounds: int, budget: float) -> Result:
         count: Plan(cut=step.split.cut, worker_engine=step.split.engine, num_workers=count)
         for count, step in steps.items()
     }
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
     ray.data.DataContext.get_current().enable_progress_bars = False
     ways = {
         "Loader": lambda count: by_loader(data, plans[count]),

@@ -108,8 +108,9 @@ def program(**options: Any) -> None:
     """Train a keyword spotter on the demo speech, augmented by actors of Ray Data."""
     import ray
 
-    local = {} if options["address"] else {"num_cpus": options["actors"] + 2, "include_dashboard": False}
-    ray.init(options["address"], log_to_driver=False, logging_level="error", **local)
+    address = options["address"] or "local"
+    local = {"num_cpus": options["actors"] + 2, "include_dashboard": False} if address == "local" else {}
+    ray.init(address, log_to_driver=False, logging_level="error", **local)
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     torch.manual_seed(options["seed"])

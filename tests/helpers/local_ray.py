@@ -11,6 +11,7 @@ def local_ray(num_cpus: int) -> Iterator[Any]:
     import ray
 
     ray.init(
+        "local",  # a new one, whatever else runs on this machine
         num_cpus=num_cpus,
         object_store_memory=10**8,
         include_dashboard=False,
