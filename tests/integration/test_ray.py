@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from audioaug import Chain, Loader, Plan, Stamps, ops
+from audioaug.core import key_numbers
 from audioaug.errors import AudioaugWarning, DataError, PlanError, UsageError
 from audioaug.integrations.ray import Augment, Batches, SharedEpoch, batches
 from audioaug.integrations.ray.wire import decoded, encoded
@@ -132,7 +133,8 @@ class Rows:
         self.columns = columns
 
     def iter_torch_batches(self, *, batch_size: int, drop_last: bool, collate_fn: Any) -> Iterator[Any]:
-        for start in range(0, len(self.columns["audio"]), batch_size):
+        count = len(self.columns["audio"])
+        for start in range(0, count - (batch_size - 1) * drop_last, batch_size):
             yield collate_fn({name: column[start : start + batch_size] for name, column in self.columns.items()})
 
 
@@ -174,6 +176,17 @@ def test_the_rest_of_an_epoch_has_whole_batches():
     after = [batch["key"] for batch in rest]
     assert [len(keys) for keys in after] == [3, 3, 2] and before == KEYS[:4]
     assert [key for keys in after for key in keys] == KEYS[:3:-1]
+
+
+def test_a_last_batch_is_dropped_once():
+    rows = Augment(CHAIN)(as_batch(clips(True)))
+    how = {"device": "cpu", "batch_size": 5, "pad": True, "drop_last": True}
+    found = batches(Rows(rows), CHAIN, **how)
+    assert [batch["key"] for batch in found] == [KEYS[:5], KEYS[5:10]]
+    found.load_state_dict({"seed": 0, "epoch": 0, "keys": key_numbers(KEYS[:1]).tolist()})
+    assert [batch["key"] for batch in found] == [KEYS[1:6], KEYS[6:11]]
+    found.load_state_dict({"seed": 0, "epoch": 0, "keys": []})
+    assert next(iter(found)) and found.state_dict()["keys"].tolist() == key_numbers(KEYS[:5]).tolist()
 
 
 def test_keys_that_repeat_are_counted():

@@ -144,14 +144,15 @@ class Batches:
             raise UsageError(f"Expected a state with seed, epoch and keys, got one with {', '.join(map(str, state))}.")
         if state["seed"] != self.config.seed:
             raise UsageError(f"The state has the seed {state['seed']}, but these batches have {self.config.seed}.")
-        self._epoch, self._yielded = int(state["epoch"]), [torch.as_tensor(state["keys"]).numpy()]
+        keys = torch.as_tensor(state["keys"], dtype=torch.int64, device="cpu")
+        self._epoch, self._yielded = int(state["epoch"]), [keys.numpy()]
 
     def __iter__(self) -> Iterator[Any]:
         epoch, before = self._epoch, np.unique(np.concatenate(self._yielded))
         if self._shared is not None:
             self._shared.set(epoch)
         self._repeats.begin(epoch)
-        sent = self._rest(epoch, before) if len(before) else self._received(partial(self._collated, epoch))
+        sent = self._rest(epoch, before) if len(before) else self._whole(epoch)
         for keys, batch in run_ahead(map(_raised, sent), self.config.device, self._finished):
             self._repeats.add(keys)
             self._yielded.append(key_numbers(keys))
@@ -159,7 +160,7 @@ class Batches:
         self._repeats.count_all()
         self.set_epoch(epoch + 1)
 
-    def _received(self, collate: Callable[[Mapping[str, Any]], Any]) -> Iterator[Any]:
+    def _received(self, collate: Callable[[Mapping[str, Any]], Any], drop_last: bool = False) -> Iterator[Any]:
         """Yield what ``collate`` makes of the columns of each batch that Ray delivers."""
         from ray.data.collate_fn import NumpyBatchCollateFn
 
@@ -167,8 +168,12 @@ class Batches:
             def __call__(self, batch: Any) -> Any:
                 return collate(batch)
 
-        how = {"batch_size": self.config.batch_size, "drop_last": self.config.drop_last, **self.options}
+        how = {"batch_size": self.config.batch_size, "drop_last": drop_last, **self.options}
         return iter(self.config.dataset.iter_torch_batches(collate_fn=OfColumns(), **how))
+
+    def _whole(self, epoch: int) -> Iterator[WorkerBatch | AudioaugError]:
+        """Yield all batches, which threads of Ray's collate."""
+        return self._received(partial(self._collated, epoch), self.config.drop_last)
 
     def _rest(self, epoch: int, before: NDArray[np.int64]) -> Iterator[WorkerBatch | AudioaugError]:
         """Yield batches of the examples that are not among those before, which are sorted."""
