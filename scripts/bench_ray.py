@@ -151,10 +151,9 @@ def fed_by_actors(ds: Any, chain: audioaug.Chain, plan: Plan, worker: type[Augme
 
 def simulated(workers: int, remote: Remote) -> float:
     """Return the milliseconds a step that the simulated cluster predicts for sleeping actors."""
-    receive_ms = float(remote.stages.receive_remote[0])
-    cluster = Cluster(
-        workers, batch_ms=1e3 * SLEEP_SECONDS, step_ms=1e3 * STEP_SECONDS + receive_ms, receive_ms=receive_ms
-    )
+    receive_ms, send_ms = float(remote.stages.receive_remote[0]), float(remote.stages.send_remote[0])
+    batch_ms, step_ms = 1e3 * SLEEP_SECONDS + send_ms, 1e3 * STEP_SECONDS + receive_ms
+    cluster = Cluster(workers, batch_ms, step_ms, receive_ms)
     return simulate_cluster(cluster).step_ms
 
 

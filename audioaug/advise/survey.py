@@ -573,14 +573,15 @@ class Survey:
 
     def _measure_receiving(self) -> None:
         """Measure how fast batches come from other nodes; this is beside the budget, as Ray takes long to start."""
-        size, clock = self.report.signals.batch_bytes, self.bench.clock
+        size, clock, job = self.report.signals.batch_bytes, self.bench.clock, self.job
         if size is None:
             return
+        shape = job.batch_size, max(1, size // (4 * job.batch_size))
         with self._stage("receiving batches through Ray, half a minute more", RECEIVING_SECONDS):
             try:
-                self._grow(receive_rates=receive_rates(size, self.job.device, clock, RECEIVING_SECONDS))
+                self._grow(receive_rates=receive_rates(*shape, job.device, clock, RECEIVING_SECONDS))
             except ImportError:
                 pass  # the prediction says that it was not measured
             except Exception as error:
-                reason = in_one_line(error, self.job.path)
+                reason = in_one_line(error, job.path)
                 self._notice("receive_failed", f"How fast batches come from other nodes was not measured: {reason}.")

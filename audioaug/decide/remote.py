@@ -1,7 +1,7 @@
 """Remote: how many workers on other nodes keep up with training, what bounds its step then, and what an epoch costs.
 
-A remote worker is one process on one core, as fast as one here, and takes C_k for a batch at cut k. This machine
-receives the batches of its ranks over one link, and each of them trains for D_k::
+A remote worker is one process on one core, as fast as one here. It takes C_k for a batch at cut k, and to send it, if
+that was measured. This machine receives the batches of its ranks over one link, and each of them trains for D_k::
 
     T = max(ranks * C_k / workers, ranks * receive, D_k)
 
@@ -75,7 +75,7 @@ class Remote:
         threads = threads_beside(report, 0) or report.host.torch_threads
         step_R = stages.device(cut, "batched", threads)
         found = [(engine, stages.loader(cut, engine, 1)) for engine in worker_engines(report, cut)]
-        timed = [(worker_R, engine) for engine, worker_R in found if worker_R is not None]
+        timed = [(worker_R + stages.send_remote, engine) for engine, worker_R in found if worker_R is not None]
         if step_R is None or not timed:
             return None
         worker_R, engine = min(timed, key=lambda it: it[0][0])
@@ -252,10 +252,11 @@ def _epoch(remote: Remote, values: Mapping[str, float], step: Step, alone_ms: fl
 
 
 def _not_included(report: Report) -> Iterable[str]:
-    """Say what the prediction is without: what Ray costs, and how fast this machine receives, if that is unknown."""
-    yield "What Ray itself costs a worker is not included, and for small batches it is much: time a step with it."
+    """Say what the prediction is without, if it was not measured."""
     if not report.receive_rates:
         yield (
-            "How fast this machine receives batches was not measured, so it is not included: give receive=MB/s, or "
-            'install "audioaug[ray]" and let the advisor measure it.'
+            "How fast this machine receives batches, and how fast a worker sends them, was not measured, so it is not "
+            'included: give receive=MB/s, or install "audioaug[ray]" and let the advisor measure it.'
         )
+    elif len(report.receive_rates) == 1:
+        yield "How fast a worker sends batches was not measured, so it is not included."

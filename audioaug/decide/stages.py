@@ -21,6 +21,7 @@ from audioaug.records import (
     LoaderCost,
     Location,
     PartCost,
+    ReceiveRate,
     Report,
     StageCost,
     WorkerEngine,
@@ -124,7 +125,16 @@ class Stages:
     @cached_property
     def receive_remote(self) -> Array:
         """The time to receive a batch from other nodes, at the best measured rate; 0 if none was measured."""
-        rate, work = self.report.best_receive_rate, self.report.workload
+        return self._transfer(self.report.best_receive_rate)
+
+    @cached_property
+    def send_remote(self) -> Array:
+        """The time that a worker on another node takes to send a batch; 0 if one alone was not measured."""
+        rates = {rate.connections: rate for rate in self.report.receive_rates}
+        return self._transfer(rates.get(1) if len(rates) > 1 else None)
+
+    def _transfer(self, rate: ReceiveRate | None) -> Array:
+        work = self.report.workload
         if rate is None:
             return np.zeros(self.replicates)
         usual = 4 * work.batch_size * work.clip_seconds * work.sample_rate  # float32, one channel

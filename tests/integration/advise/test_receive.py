@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout
 
 def test_batches_come_from_a_second_node() -> None:
     device = torch.device("cpu")
-    rates = receive_rates(2 * 10**6, device, clock_for(device), 1.0, connections=(1, 2))
+    rates = receive_rates(32, 16000, device, clock_for(device), 1.0, connections=(1, 2))
     assert [rate.connections for rate in rates] == [1, 2] and not ray.is_initialized()
     for rate in rates:
         low, high = rate.ci

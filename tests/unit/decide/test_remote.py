@@ -40,9 +40,7 @@ def test_each_number_of_workers_has_its_best_cut(workers, place, ms) -> None:
 
 
 def test_the_sentences_for_12_workers() -> None:
-    _, bottleneck, enough, robust, without, missing = said(
-        remote=12
-    ).splitlines()  # 115 / 12 of 10 ms; 115 / 11 is 10.5 ms
+    _, bottleneck, enough, robust, missing = said(remote=12).splitlines()  # 115 / 12 of 10 ms; 115 / 11 is 10.5 ms
     assert bottleneck == "The bottleneck would be training itself; the workers would be 96 % busy (predicted)."
     assert enough == (
         "More than 12 workers would gain less than 2 %, since training itself is then the bottleneck, with 10.0 ms a "
@@ -52,14 +50,25 @@ def test_the_sentences_for_12_workers() -> None:
         "If 1 of them took twice as long and 1 more were lost with 1 unfinished batch, a step would take 11.0 ms "
         "(predicted)."
     )
-    assert without.startswith("What Ray itself costs a worker is not included, ")
-    assert missing.startswith("How fast this machine receives batches was not measured, so it is not included: ")
+    assert missing.startswith(
+        "How fast this machine receives batches, and how fast a worker sends them, was not measured"
+    )
+
+
+def test_a_worker_sends_as_fast_as_one_alone_did() -> None:
+    """2.048 MB take 20.5 ms at 100 MB/s, the rate of one connection, and 2.0 ms at the best, 1,024 MB/s."""
+    rates = (ReceiveRate(1, 100.0, (100.0, 100.0)), ReceiveRate(4, 1024.0, (1024.0, 1024.0)))
+    text = said(replace(REPORT, receive_rates=rates), remote=6)  # (25 + 20.5) / 6, (105 + 20.5) / 6 = 20.9
+    assert "split at 1, 6 workers would take 19.0 ms a step" in text and "not measured" not in text
+    text = said(replace(REPORT, receive_rates=rates[::-1]), remote=12)  # (115 + 20.5) / 12
+    assert "all in the loader, 12 workers would take 11.3 ms a step" in text
 
 
 def test_the_receive_rate_is_the_bottleneck() -> None:
     """2.048 MB take 20.5 ms at 100 MB/s; two workers at cut 1 deliver a batch every 12.5 ms."""
     text = said(remote=12, receive=100)
-    assert "split at 1, 12 workers would take 20.5 ms a step" in text and "not measured" not in text
+    assert "split at 1, 12 workers would take 20.5 ms a step" in text
+    assert text.endswith("How fast a worker sends batches was not measured, so it is not included.")
     assert "The bottleneck would be receiving; the workers would be 10 % busy" in text  # 25 / 12 of 20.5 ms
     assert "More than 2 workers would gain less than 2 %, since receiving is then the bottleneck, with 100 MB/s" in text
 
