@@ -36,7 +36,8 @@ test: setup check  ## run check, then tests/unit and tests/contract, one process
 	@$(PYTEST) tests/unit tests/contract $(PYTEST_FLAGS)
 
 test-all: setup check  ## run check, then all tests: both must pass before a change is merged
-	@$(PYTEST) $(PYTEST_FLAGS)
+	@$(PYTEST) -m "not slow and not ray" $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest -q -m "ray and not slow" tests/integration
 
 demo: $(DEMO_VENV)/.setup-done  ## run the advisor on the example model and the demo audio; needs no `make setup`
 	@$(DEMO_VENV)/bin/audioaug advise $(DEMO)

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any
+
+import psutil
 
 
 @contextmanager
@@ -22,4 +25,16 @@ def local_ray(num_cpus: int) -> Iterator[Any]:
     try:
         yield ray
     finally:
-        ray.shutdown()
+        _shut_down(ray)
+
+
+def _shut_down(ray: Any) -> None:
+    """End the cluster; if that hangs, which was seen once, end its processes, without which it cannot."""
+    ending = Thread(target=ray.shutdown, daemon=True)
+    ending.start()
+    ending.join(60)
+    if ending.is_alive():
+        for process in psutil.Process().children(recursive=True):
+            if "ray" in " ".join(process.cmdline()):
+                process.kill()
+        ending.join(60)

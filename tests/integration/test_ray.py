@@ -207,6 +207,7 @@ def ray() -> Iterator[Any]:
         yield ray
 
 
+@pytest.mark.ray
 @pytest.mark.filterwarnings("ignore::Warning")  # of Ray itself
 @pytest.mark.parametrize(("actors", "batch_size"), [(1, 4), (2, 32)])
 def test_actors_give_the_audio_of_the_loader(actors, batch_size, ray):
@@ -270,7 +271,8 @@ def batches_of(ds: Any, cut: int, **how: Any) -> Batches:
     return batches(ds, CHAIN, Plan(cut=cut), **how)
 
 
-@pytest.mark.filterwarnings("ignore::Warning")
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore::Warning")  # of Ray itself
 @pytest.mark.parametrize(("cut", "wire", "tolerance"), [(3, "float32", 5e-5), (len(CHAIN), "int16", 1e-4)])
 def test_batches_are_those_of_the_loader_in_every_epoch(cut, wire, tolerance, ray):
     epoch = SharedEpoch()
@@ -280,7 +282,8 @@ def test_batches_are_those_of_the_loader_in_every_epoch(cut, wire, tolerance, ra
     assert_same(examples_of(found), expected_of(cut, 5), tolerance)
 
 
-@pytest.mark.filterwarnings("ignore::Warning")
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore::Warning")  # of Ray itself
 def test_an_epoch_continues_on_another_number_of_actors(ray):
     epoch = SharedEpoch()
     first = batches_of(dataset_of(ray, 1, epoch, 3), 3, epoch=epoch)
@@ -298,7 +301,8 @@ def test_an_epoch_continues_on_another_number_of_actors(ray):
     assert rest.state_dict()["epoch"] == 3 and not len(rest.state_dict()["keys"])
 
 
-@pytest.mark.filterwarnings("ignore::Warning")
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore::Warning")  # of Ray itself
 def test_ranks_share_an_epoch(ray):
     epoch = SharedEpoch()
     shards = dataset_of(ray, 2, epoch, 3).streaming_split(2)
@@ -310,7 +314,8 @@ def test_ranks_share_an_epoch(ray):
         assert_same(first | second, expected_of(3, number))
 
 
-@pytest.mark.filterwarnings("ignore::Warning")
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore::Warning")  # of Ray itself
 def test_what_is_wrong_in_an_actor_is_said(ray):
     rows = [{"audio": np.ones(4000, np.int64), "key": 1}]
     ds = ray.data.from_items(rows).map_batches(

@@ -15,7 +15,7 @@ from audioaug import Chain, Loader, Plan, ops
 from audioaug.integrations.ray import Augment, SharedEpoch, batches
 from tests.integration.loader.material import RATE
 
-pytestmark = [pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout(1800)]  # warnings of Ray itself
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout(1800)]
 
 COUNT, CUT, SEED = 64, 4, 3
 CHAIN = Chain([ops.Gain(p=1.0), ops.AddGaussianSNR(p=0.7), ops.LowPassFilter(p=0.6), ops.Shift(p=0.5)], RATE)

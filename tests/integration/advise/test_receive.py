@@ -3,20 +3,16 @@
 import pytest
 import torch
 
-pytest.importorskip("ray.data")
-
-import ray
-
 from audioaug.advise import recommend
 from audioaug.measure import clock_for
 from audioaug.measure.receive import receive_rates
 from audioaug.ops import Gain
 
-pytestmark = [pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout(600)]  # warnings of Ray itself
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::Warning")]  # warnings of Ray itself
 
 
 def test_batches_come_from_a_second_node() -> None:
-    device = torch.device("cpu")
+    ray, device = pytest.importorskip("ray"), torch.device("cpu")
     rates = receive_rates(32, 16000, device, clock_for(device), 1.0, connections=(1, 2))
     assert [rate.connections for rate in rates] == [1, 2] and not ray.is_initialized()
     for rate in rates:
@@ -25,6 +21,7 @@ def test_batches_come_from_a_second_node() -> None:
 
 
 def test_the_advisor_tells_how_fast_batches_come(monkeypatch) -> None:
+    pytest.importorskip("ray.data")
     monkeypatch.setattr("audioaug.advise.survey.RECEIVING_SECONDS", 1.0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16000, 12))
     dataset = [(torch.randn(1, 16000), 3)] * 32

@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-
-pytest.importorskip("ray.data")
-
-import ray
 import train_ray
 
-pytestmark = [pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout(900)]  # warnings of Ray itself
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout(900)]
 
 
 def run(path: Path, *more: str) -> int:
     arguments = ("--device", "cpu", "--examples", "24", "--batch-size", "8", "--epochs", "2")
+    ray = pytest.importorskip("ray")
     try:
         return train_ray.main([*arguments, "--checkpoint", str(path), *more])
     finally:

@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("daft")
-
-import daft
-
 from audioaug import build_cpu
 from tests.integration.loader.frameworks.how_to import CHAIN, run, speech
 
 
+@pytest.mark.ray
 @pytest.mark.filterwarnings("ignore::Warning")  # of Daft itself
 def test_how_to():
+    daft = pytest.importorskip("daft")
     words = speech(12)
     waves = {f"{k:04}": words[k][0][0, : 8000 - 300 * k] for k in range(len(words))}
     table = daft.from_pydict({"audio": list(waves.values()), "key": list(waves), "label": list(range(12))})

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("ray.data")
-
 from audioaug import Loader
 from scripts.models.keyword_cnn import KeywordCNN
 from tests.helpers.local_ray import local_ray
@@ -25,7 +23,7 @@ from tests.integration.loader.frameworks.how_to import (
     speech,
 )
 
-pytestmark = [pytest.mark.filterwarnings("ignore::Warning"), pytest.mark.timeout(600)]  # warnings of Ray itself
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::Warning")]  # warnings of Ray itself
 
 WORDS = speech(24)
 ROWS = [{"audio": WORDS[k][0], "label": WORDS[k][1], "key": f"{k:04}"} for k in range(len(WORDS))]
@@ -33,6 +31,7 @@ ROWS = [{"audio": WORDS[k][0], "label": WORDS[k][1], "key": f"{k:04}"} for k in 
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
+    pytest.importorskip("ray.data")
     with local_ray(num_cpus=4) as ray:
         yield ray
 
