@@ -270,8 +270,8 @@ class Repeats:
         self.count, self._epoch, self._due = 0, epoch, self.LOOKS_AT
         self._parts, self._examples = list[NDArray[np.int64]](), 0
 
-    def add(self, keys: Sequence[Key]) -> None:
-        """Note the keys of a batch."""
+    def add(self, keys: Sequence[Key] | NDArray[np.int64]) -> None:
+        """Note the keys of a batch, or their numbers."""
         self._parts.append(key_numbers(keys))
         self._examples += len(keys)
         if self._examples >= self._due:

@@ -154,8 +154,9 @@ class Batches:
         self._repeats.begin(epoch)
         sent = self._rest(epoch, before) if len(before) else self._whole(epoch)
         for keys, batch in run_ahead(map(_raised, sent), self.config.device, self._finished):
-            self._repeats.add(keys)
-            self._yielded.append(key_numbers(keys))
+            numbers = key_numbers(keys)
+            self._repeats.add(numbers)
+            self._yielded.append(numbers)
             yield batch
         self._repeats.count_all()
         self.set_epoch(epoch + 1)
