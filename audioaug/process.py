@@ -51,6 +51,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from audioaug.errors import WorkerError
+
 SWITCH = "AUDIOAUG_PATCHES"
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
@@ -98,7 +100,8 @@ def listen_for_interrupts() -> None:
     """Note each ``KeyboardInterrupt`` that Python drops from now on.
 
     Python cannot raise while it deletes an object: it calls ``sys.unraisablehook`` and continues. Such objects are
-    deleted with every batch that comes from a worker.
+    deleted with every batch that comes from a worker. The death of a worker is not printed either: torch finds it again
+    when it waits for the batch.
     """
     if _listening.is_set() or not patches_enabled():
         return
@@ -108,7 +111,7 @@ def listen_for_interrupts() -> None:
     def note(unraisable: Any) -> None:
         if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
             _interrupted.set()
-        else:
+        elif not isinstance(unraisable.exc_value, WorkerError):
             previous(unraisable)
 
     sys.unraisablehook = note

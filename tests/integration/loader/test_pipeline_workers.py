@@ -193,8 +193,26 @@ def test_killed_worker_raises_instead_of_hanging():
         _, errors = program.communicate(timeout=PATIENCE)
         assert program.returncode == 1
         assert re.search(r"WorkerError: A worker \(pid \d+\) was killed by SIGKILL\. Most likely", errors)
-        assert errors.count("Traceback") == 1
+        assert errors.count("Traceback") == 1, errors
         assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
+
+
+CLOSER = """
+import time
+
+class Closer:
+    def __del__(self):
+        workers[0].kill()
+        time.sleep(1.0)
+"""
+
+
+def test_worker_that_dies_while_an_object_is_deleted_is_reported_once():
+    with script(CLOSER + TRAINING.format(once=False) + "            Closer()") as program:
+        _, errors = program.communicate(timeout=PATIENCE)
+        assert program.returncode == 1
+        assert re.search(r"WorkerError: A worker \(pid \d+\) was killed by SIGKILL\. Most likely", errors)
+        assert errors.count("Traceback") == 1, errors
 
 
 HALFWAY = """
