@@ -3,23 +3,28 @@
     python scripts/bench_ray.py                                   some minutes, a table on stdout
     python scripts/bench_ray.py --json datasets/profiles/ray_cpu_2_cores.json
 
-The advisor measures the stages of a training whose step sleeps, which leaves the cores to the workers as a GPU would,
-and how fast this machine receives batches. Then 1 and 2 workers of a ``Loader`` and 1 and 2 actors feed that training,
-in turn. The prediction for actors is that of ``--what-if remote=N``.
+In each round, the advisor measures the stages of a training whose step sleeps, which leaves the cores to the workers as
+a GPU would, and how fast this machine receives batches. Then 1 and 2 workers of a ``Loader`` and 1 and 2 actors feed
+that training, each with the whole chain: without a GPU, what is left of it would take cores as well. The prediction for
+actors is that of ``--what-if remote=N`` for this cut.
 
 Actors are on this machine: they share its cores with the training and with Ray itself, as those on other nodes do not.
-So up to 4 actors that sleep, in place of augmenting, feed it as well: what the simulated cluster says of them.
+So the prediction is never below what these cores need for a batch: the time of as many workers of the ``Loader``, and
+the processor time of Ray, which is measured while 1 to 4 actors sleep in place of augmenting. These have a prediction,
+too: what the simulated cluster says of them.
 """
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from statistics import median
 from typing import Any
 
 import click
 import numpy as np
+import psutil
 import torch
 from compact_records import write_compact
 from models import keyword_cnn as example
@@ -29,7 +34,8 @@ from audioaug.advise import recommend
 from audioaug.decide.cluster import Cluster, simulate_cluster
 from audioaug.decide.remote import Remote
 from audioaug.integrations.ray import Augment, batches
-from audioaug.records import HostFacts, Plan, ReceiveRate, Timing
+from audioaug.measure.receive import IN_FLIGHT
+from audioaug.records import HostFacts, Plan, ReceiveRate, Report, Timing
 
 BATCH, STEP_SECONDS = 32, 0.005
 WARM_UP, BATCHES = 80, 80
@@ -42,21 +48,24 @@ SLEEP_SECONDS = 0.1
 ALLOWED = 0.15
 """Largest relative error of the prediction."""
 
+Times = dict[tuple[str, int], list[float]]
+"""Milliseconds a step, a round each, by what feeds it and how many workers it has."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds a step with this many workers or actors, over rounds; what was predicted for actors."""
+    """Milliseconds a step with this many workers or actors, over rounds; what was predicted for actors.
+
+    ``error``: how far the prediction is from the measurement of its round, relative to it; the median.
+    """
 
     feeder: str
     workers: int
     step_ms: float
     ci_ms: tuple[float, float]
     predicted_ms: float | None = None
-
-    @property
-    def error(self) -> float | None:
-        """How far the prediction is from the measurement, relative to it."""
-        return None if self.predicted_ms is None else self.predicted_ms / self.step_ms - 1
+    error: float | None = None
+    errors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,31 +98,55 @@ class Numbers:
         return self.folder[number % len(self.folder)]
 
 
-def read(row: dict[str, Any], data: Numbers) -> dict[str, Any]:
-    """Read an example, in a process of Ray's."""
-    wave, label = data[row["number"]]
-    return {"audio": wave, "label": label, "key": row["number"]}
+@dataclass(frozen=True)
+class Took:
+    """Milliseconds a step, and those of all processors together."""
+
+    step_ms: float
+    cpu_ms: float
 
 
-def step_seconds(feeder: Iterator[Any]) -> float:
-    """Train with the sleeping step; return the seconds a step, without those at the start."""
+def timed(feeder: Iterator[Any]) -> Took:
+    """Train with the sleeping step; return what a step took, without those at the start."""
     for _ in range(WARM_UP):
         next(feeder)
-    begin, count = time.perf_counter(), 0
+    begin, cpu_begin, count = time.perf_counter(), cpu_seconds(), 0
     for batch in feeder:
         sleepy(None, batch, None)  # type: ignore[arg-type]
         count += 1
-    return (time.perf_counter() - begin) / count
+        if count == BATCHES // 2:  # an actor that is done ends, and its processor time is lost
+            cpu_end = cpu_seconds()
+    return Took(1e3 * (time.perf_counter() - begin) / count, 1e3 * (cpu_end - cpu_begin) / (BATCHES // 2))
 
 
-def by_loader(data: Numbers, plan: Plan) -> float:
-    """Return the seconds a step with workers of a Loader."""
-    return step_seconds(iter(audioaug.Loader(data, example.augment, plan, batch_size=BATCH, device="cpu")))
+def cpu_seconds() -> float:
+    """Return the processor time of this process and of all that it has started."""
+    me = psutil.Process()
+    times = (process.cpu_times() for process in [me, *me.children(recursive=True)])
+    return sum(time.user + time.system for time in times)
 
 
-def by_ray(data: Numbers, plan: Plan) -> float:
-    """Return the seconds a step with actors."""
-    return fed_by_actors(numbers(data).map(read, fn_kwargs={"data": data}), example.augment, plan, Augment)
+def by_loader(data: Numbers, plan: Plan) -> Took:
+    """Return what a step takes with workers of a Loader."""
+    return timed(iter(audioaug.Loader(data, example.augment, plan, batch_size=BATCH, device="cpu")))
+
+
+class Reader(Augment):
+    """Reads the examples that it augments."""
+
+    def __init__(self, chain: audioaug.Chain, plan: Plan, read_from: Numbers) -> None:
+        super().__init__(chain, plan)
+        self.data = read_from
+
+    def __call__(self, batch: Any) -> dict[str, Any]:
+        """Return the batch of these numbers."""
+        waves, labels = zip(*(self.data[int(number)] for number in batch["number"]), strict=True)
+        return super().__call__({"audio": np.stack(waves), "label": np.array(labels), "key": batch["number"]})
+
+
+def by_ray(data: Numbers, plan: Plan) -> Took:
+    """Return what a step takes with actors."""
+    return fed_by_actors(data, example.augment, plan, Reader, read_from=data)
 
 
 class Sleeper(Augment):
@@ -127,26 +160,24 @@ class Sleeper(Augment):
         return super().__call__({"audio": silence, "key": batch["number"]})
 
 
-def by_sleepers(data: Numbers, workers: int) -> float:
-    """Return the seconds a step with actors that sleep."""
+def by_sleepers(data: Numbers, workers: int) -> Took:
+    """Return what a step takes with actors that sleep."""
     chain = audioaug.Chain([], example.sample_rate)
-    return fed_by_actors(numbers(data), chain, Plan(num_workers=workers), Sleeper)
+    return fed_by_actors(data, chain, Plan(num_workers=workers), Sleeper)
 
 
-def numbers(data: Numbers) -> Any:
-    """Return the examples' numbers as a dataset of Ray Data."""
+def fed_by_actors(data: Numbers, chain: audioaug.Chain, plan: Plan, worker: type[Augment], **how: Any) -> Took:
+    """Return what a step takes with as many actors as the plan has workers."""
     import ray
 
-    return ray.data.from_items([{"number": k} for k in range(len(data))], override_num_blocks=len(data) // BATCH)
-
-
-def fed_by_actors(ds: Any, chain: audioaug.Chain, plan: Plan, worker: type[Augment]) -> float:
-    """Return the seconds a step with as many actors as the plan has workers."""
-    import ray
-
-    actors, how = ray.data.ActorPoolStrategy(size=plan.num_workers), {"chain": chain, "plan": plan}
-    ds = ds.map_batches(worker, fn_constructor_kwargs=how, batch_size=BATCH, compute=actors)
-    return step_seconds(iter(batches(ds, chain, plan, batch_size=BATCH, device="cpu")))
+    ds = ray.data.from_items([{"number": k} for k in range(len(data))], override_num_blocks=len(data) // BATCH)
+    ds = ds.map_batches(
+        worker,
+        fn_constructor_kwargs={"chain": chain, "plan": plan, **how},
+        batch_size=BATCH,
+        compute=ray.data.ActorPoolStrategy(size=plan.num_workers, max_tasks_in_flight_per_actor=IN_FLIGHT),
+    )
+    return timed(iter(batches(ds, chain, plan, batch_size=BATCH, device="cpu")))
 
 
 def simulated(workers: int, remote: Remote) -> float:
@@ -157,38 +188,75 @@ def simulated(workers: int, remote: Remote) -> float:
     return simulate_cluster(cluster).step_ms
 
 
+def shared_cores(host: HostFacts, workers: int, loader_ms: float, asleep: Collection[Took]) -> float:
+    """Return the milliseconds that a batch keeps this machine's cores busy, with Ray.
+
+    Workers take what as many of the ``Loader`` take, which share the cores already. Ray takes processor time for each
+    batch, and all the time: both from actors that sleep for longer or shorter.
+    """
+    always, each_ms = np.polyfit([took.step_ms for took in asleep], [took.cpu_ms for took in asleep], 1)
+    click.echo(f"Ray takes {each_ms:.1f} ms a batch and {always:.0%} of a core", err=True)
+    return float((workers * loader_ms + each_ms) / (host.usable_cores - always))
+
+
 def measure(rounds: int, budget: float) -> Result:
-    """Measure stages and rates, predict, and let loaders and actors take turns."""
+    """Measure stages and rates, predict, and let loaders and actors feed a training, in each round."""
     import ray
 
-    data, how = Numbers(), {"batch_size": BATCH, "train_step": sleepy, "workers": [0, *WORKERS]}
-    report = recommend(example.build_model(), example.augment, data, budget=budget, remote=max(WORKERS), **how)
-    remote = Remote(report)
-    if not remote.splits:
-        raise click.ClickException(f"The advisor measured no stages: {report.verdict}")
-    steps = {count: remote.step(count) for count in WORKERS}
-    plans = {
-        count: Plan(cut=step.split.cut, worker_engine=step.split.engine, num_workers=count)
-        for count, step in steps.items()
-    }
     ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
     ray.data.DataContext.get_current().enable_progress_bars = False
-    ways = {
-        "Loader": lambda count: by_loader(data, plans[count]),
-        "Ray": lambda count: by_ray(data, plans[count]),
-        "Ray, sleeping": lambda count: by_sleepers(data, count),
-    }
-    predicted = {("Ray", count): step.ms for count, step in steps.items()}
-    predicted |= {("Ray, sleeping", count): simulated(count, remote) for count in SLEEPERS}
-    times = {key: list[float]() for key in [*(("Loader", count) for count in WORKERS), *predicted]}
+    measured, predicted, data = Times(), Times(), Numbers()
     for _ in range(rounds):
-        for (name, count), found in times.items():
-            found.append(ways[name](count))
-            click.echo(f"{name}, {count}: {1e3 * found[-1]:.1f} ms a step", err=True)
-    timings = {key: Timing(tuple(found)) for key, found in times.items()}
-    rows = tuple(Row(*key, timing.ms, timing.ci_ms, predicted.get(key)) for key, timing in timings.items())
+        report = advised(data, budget)
+        remote = Remote(report)
+        remote.splits = [split for split in remote.splits if split.cut == len(report.chain.ops)]
+        for key, (predicted_ms, step_ms) in one_round(data, remote).items():
+            measured.setdefault(key, []).append(step_ms)
+            if predicted_ms is not None:
+                predicted.setdefault(key, []).append(predicted_ms)
+    rows = tuple(row(key, found, predicted.get(key, [])) for key, found in measured.items())
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return Result(report.host, now, report.signals.batch_bytes or 0, report.receive_rates, rows)
+
+
+def advised(data: Numbers, budget: float) -> Report:
+    """Return the advisor's report, with the stages."""
+    how: dict[str, Any] = {"batch_size": BATCH, "train_step": sleepy, "workers": [0, *WORKERS]}
+    report = recommend(example.build_model(), example.augment, data, budget=budget, remote=max(WORKERS), **how)
+    if not Remote(report).splits:
+        raise click.ClickException(f"The advisor measured no stages: {report.verdict}")
+    return report
+
+
+def one_round(data: Numbers, remote: Remote) -> dict[tuple[str, int], tuple[float | None, float]]:
+    """Return milliseconds a step, predicted and measured, by what feeds the training and how many workers it has."""
+    found = dict[tuple[str, int], tuple[float | None, float]]()
+
+    def add(feeder: str, workers: int, predicted_ms: float | None, took: Took) -> None:
+        found[feeder, workers] = predicted_ms, took.step_ms
+        words = "" if predicted_ms is None else f", {predicted_ms:.1f} predicted"
+        click.echo(f"{feeder}, {workers}: {took.step_ms:.1f} ms a step{words}", err=True)
+
+    asleep = {count: by_sleepers(data, count) for count in SLEEPERS}
+    for count, took in asleep.items():
+        add("Ray, sleeping", count, simulated(count, remote), took)
+    for count in WORKERS:
+        step = remote.step(count)
+        plan = Plan(cut=step.split.cut, worker_engine=step.split.engine, num_workers=count)
+        loader = by_loader(data, plan)
+        add("Loader", count, None, loader)
+        busy_ms = shared_cores(remote.report.host, count, loader.step_ms, asleep.values())
+        add("Ray", count, max(step.ms, busy_ms), by_ray(data, plan))
+    return found
+
+
+def row(key: tuple[str, int], measured: list[float], predicted: list[float]) -> Row:
+    """Return what the rounds say of a feeder."""
+    timing = Timing(tuple(ms / 1e3 for ms in measured))
+    if not predicted:
+        return Row(*key, timing.ms, timing.ci_ms)
+    errors = tuple(expected / found - 1 for expected, found in zip(predicted, measured, strict=True))
+    return Row(*key, timing.ms, timing.ci_ms, median(predicted), median(errors), errors)
 
 
 def lines(result: Result) -> Iterator[str]:

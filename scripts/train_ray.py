@@ -46,7 +46,7 @@ def batches_of(folder: audioaug.AudioFolder, numbers: Sequence[int], options: di
     how = {"chain": example.augment, "plan": plan, "seed": seed, "epoch": epoch}
     ds = ray.data.from_items([{"number": number} for number in numbers]).random_shuffle()
     ds = ds.map(read, fn_kwargs={"folder": folder})
-    actors = ray.data.ActorPoolStrategy(size=options["actors"])
+    actors = ray.data.ActorPoolStrategy(size=options["actors"], max_tasks_in_flight_per_actor=8)
     ds = ds.map_batches(Augment, fn_constructor_kwargs=how, batch_size=options["batch_size"], compute=actors)
     ways = {"batch_size": options["batch_size"], "device": options["device"], "seed": seed, "epoch": epoch}
     return batches(ds, example.augment, plan, drop_last=True, **ways)

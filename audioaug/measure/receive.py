@@ -18,8 +18,14 @@ from audioaug.units import Seconds
 CONNECTIONS = (1, 2, 4)
 """Numbers of actors that send to this process."""
 
-BLOCK = 4
-"""Batches of a repetition, for each actor."""
+IN_FLIGHT = 8
+"""Tasks that an actor has or waits for. With Ray's default (2) it idles until Ray has noticed that one is done."""
+
+WARM_UP = 64
+"""Batches before the clock starts, for each actor. Ray takes twice as long for the first ones."""
+
+PATIENCE = 30
+"""Seconds in which the actors have to start."""
 
 BATCHES = 1000
 """Batches that the actors could send."""
@@ -29,14 +35,14 @@ MEMORY = 10**9
 
 
 class Source:
-    """Returns the same batch for any other, as an actor that augments returns others, and its process."""
+    """Returns the same batch for any other, as an actor that augments returns others."""
 
     def __init__(self, examples: int, samples: int) -> None:
         self.audio = np.random.default_rng(0).standard_normal((examples, samples), dtype=np.float32)
 
     def __call__(self, batch: Any) -> dict[str, Any]:
         """Return the batch."""
-        return {"audio": self.audio, "process": np.full(len(self.audio), os.getpid())}
+        return {"audio": self.audio}
 
 
 def receive_rates(
@@ -56,26 +62,21 @@ def receive_rates(
         ImportError: Ray is not installed.
         MeasurementError: the cluster has too few free cores.
     """
-    with _other_node(max(connections)) as node:
+    with _other_nodes(max(connections)) as where:
         found = list[ReceiveRate]()
         for count in connections:
-            with closing(_sent(count, node, examples, samples)) as batches:
-                timing = _timed(batches, count, device, clock, seconds / len(connections))
+            with closing(_sent(count, where, examples, samples)) as batches:
+                for _ in range(WARM_UP * count):
+                    next(batches)
+                timing = _timed(batches, IN_FLIGHT * count, device, clock, seconds / len(connections))
             megabytes, (low, high) = 4e-6 * examples * samples, timing.interval
             found.append(ReceiveRate(count, megabytes / timing.median, (megabytes / high, megabytes / low)))
         return tuple(found)
 
 
-def _timed(batches: Iterator[Any], count: int, device: torch.device, clock: Clock, seconds: Seconds) -> Timing:
-    """Time batches from this many actors, once all of them have started."""
-    seen = set[int]()
-    for batch in batches:
-        seen.add(int(batch["process"][0]))
-        if len(seen) == count:
-            break
-    else:
-        raise MeasurementError(f"of {count} actors only {len(seen)} started; the cluster has too few free cores")
-    found, block = list[Seconds](), BLOCK * count
+def _timed(batches: Iterator[Any], block: int, device: torch.device, clock: Clock, seconds: Seconds) -> Timing:
+    """Time batches in blocks, since they come in bursts."""
+    found = list[Seconds]()
     for _ in rounds(clock, clock.now() + seconds, at_least=3, at_most=BATCHES // (2 * block)):
         begin = clock.now()
         for _ in range(block):
@@ -85,11 +86,10 @@ def _timed(batches: Iterator[Any], count: int, device: torch.device, clock: Cloc
     return Timing(tuple(found))
 
 
-def _sent(count: int, node: str, examples: int, samples: int) -> Generator[Any, None, None]:
-    """Yield the batches of this many actors, which are on this node if there is room."""
+def _sent(count: int, where: dict[str, str], examples: int, samples: int) -> Generator[Any, None, None]:
+    """Yield the batches of this many actors, on the nodes that a label selector of Ray allows."""
     import ray
     from ray.data.collate_fn import NumpyBatchCollateFn
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     class Unchanged(NumpyBatchCollateFn):
         def __call__(self, batch: Any) -> Any:
@@ -99,15 +99,21 @@ def _sent(count: int, node: str, examples: int, samples: int) -> Generator[Any, 
         Source,
         fn_constructor_args=(examples, samples),
         batch_size=examples,
-        compute=ray.data.ActorPoolStrategy(size=count),
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+        compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=IN_FLIGHT),
+        label_selector=where,
     )
-    yield from ds.iter_torch_batches(batch_size=examples, collate_fn=Unchanged())
+    try:
+        yield from ds.iter_torch_batches(batch_size=examples, collate_fn=Unchanged())
+    except ray.exceptions.GetTimeoutError:
+        raise MeasurementError(f"{count} actors did not start in {PATIENCE} s; has the cluster free cores?") from None
 
 
 @contextmanager
-def _other_node(cores: int) -> Iterator[str]:
-    """Yield the id of another node: of the cluster that this process is connected to, or of one for this purpose."""
+def _other_nodes(cores: int) -> Iterator[dict[str, str]]:
+    """Yield a label selector for the other nodes of the cluster that this process is connected to, if it has others.
+
+    Without a cluster, one is started for this purpose.
+    """
     import ray
     import ray.data
 
@@ -118,13 +124,14 @@ def _other_node(cores: int) -> Iterator[str]:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
             stack.callback(any_ray.shutdown)
         context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
-        stack.callback(setattr, context, "enable_progress_bars", context.enable_progress_bars)
+        for name, value in {"enable_progress_bars": False, "wait_for_min_actors_s": PATIENCE}.items():
+            stack.callback(setattr, context, name, getattr(context, name))
+            setattr(context, name, value)
         stack.callback(logger.setLevel, logger.level)
-        context.enable_progress_bars = False
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.CRITICAL)  # what it logs is raised, too
         own = ray.get_runtime_context().get_node_id()
-        others = [node["NodeID"] for node in any_ray.nodes() if node["Alive"] and node["NodeID"] != own]
-        yield [*others, own][0]
+        alone = {node["NodeID"] for node in any_ray.nodes() if node["Alive"]} == {own}
+        yield {} if alone else {"ray.io/node-id": f"!{own}"}
 
 
 @contextmanager

@@ -77,9 +77,10 @@ def test_nothing_is_lost_or_comes_twice(cluster, fault, rounds):
     for number in range(rounds):
         chosen, epoch = random.Random(number), SharedEpoch()
         how = {"chain": CHAIN, "cut": CUT, "seed": SEED, "epoch": epoch}
-        size, actors = chosen.choice([4, 32]), ray.data.ActorPoolStrategy(size=chosen.choice([1, 2, 4]))
+        size, actors = chosen.choice([4, 32]), chosen.choice([1, 2, 4])
         ds = ray.data.from_items(ROWS, override_num_blocks=16)
-        ds = ds.map_batches(SlowAugment, fn_constructor_kwargs=how, batch_size=size, compute=actors)
+        pool = ray.data.ActorPoolStrategy(size=actors, max_tasks_in_flight_per_actor=8)
+        ds = ds.map_batches(SlowAugment, fn_constructor_kwargs=how, batch_size=size, compute=pool)
         found = dict[str, np.ndarray]()
         delivered = batches(ds, CHAIN, Plan(cut=CUT), batch_size=8, device="cpu", seed=SEED, epoch=epoch)
         delivered.set_epoch(number)

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from audioaug.advise import recommend
+from audioaug.errors import MeasurementError
 from audioaug.measure import clock_for
 from audioaug.measure.receive import receive_rates
 from audioaug.ops import Gain
+from tests.helpers.local_ray import local_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::Warning")]  # warnings of Ray itself
 
@@ -18,6 +20,17 @@ def test_batches_come_from_a_second_node() -> None:
     for rate in rates:
         low, high = rate.ci
         assert 1 < low <= rate.mb_per_second <= high < 1e5
+
+
+def test_actors_that_find_no_core_are_one_sentence(monkeypatch) -> None:
+    pytest.importorskip("ray.data")
+    monkeypatch.setattr("audioaug.measure.receive.PATIENCE", 5)
+    device = torch.device("cpu")
+    with local_ray(num_cpus=1) as ray:
+        before = ray.data.DataContext.get_current().wait_for_min_actors_s
+        with pytest.raises(MeasurementError, match=r"^2 actors did not start in 5 s; has the cluster free cores\?$"):
+            receive_rates(8, 400, device, clock_for(device), 1.0, connections=(2,))
+        assert ray.data.DataContext.get_current().wait_for_min_actors_s == before
 
 
 def test_the_advisor_tells_how_fast_batches_come(monkeypatch) -> None:
