@@ -67,6 +67,9 @@ fi
 install -c "$CONSTRAINTS" -e ".${EXTRAS:+[$EXTRAS]}"
 if [[ ",$EXTRAS," == *,dev,* ]]; then # of tqdm and pyarrow, Daft wants older versions than the others, but runs with these
     install --no-deps daft==0.7.26
+    # With torchcodec, other libraries decode differently: the tests of AudioFolder(decoder="fastest") look for it here.
+    "$VENV/bin/python" -m pip install -q --no-deps --upgrade --target "$VENV/torchcodec" torchcodec==0.11.1 ||
+        say "there is no torchcodec here; a test of it will be skipped"
 fi
 touch "$VENV/.setup-done"
 say "done"

@@ -91,7 +91,7 @@ def encoded_clips(job: TrainingJob) -> Iterator[EncodedClip]:
             job.clip_of(example := read(number))
             audio = get_wave(example, job.audio_key)
             if type(dataset) is AudioFolder:
-                yield EncodedClip(dataset.files[number], dataset.seconds)
+                yield EncodedClip(dataset.files[number], dataset.seconds, dataset.decoder == "fastest")
             elif is_encoded(audio):
                 yield EncodedClip(audio["path"] if audio["bytes"] is None else audio["bytes"])
             else:

@@ -49,11 +49,12 @@ Paths: TypeAlias = "str | Path | Iterable[str | Path]"
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a file, read before it is decoded."""
+    """The header of a file, read before it is decoded; ``kind``: its format and what encodes the samples in it."""
 
     frames: int
     sample_rate: int
     channels: int
+    kind: str = ""
 
     def frames_at(self, sample_rate: int) -> int:
         """Return the length in samples at another rate, rounded up, as audiomentations (librosa) does."""
@@ -135,7 +136,7 @@ def plausible_header(name: str, info: Any, nbytes: int) -> Header:
             f"{name} cannot be decoded: its header declares {info.frames} samples, but the file has {nbytes} bytes.",
             "It is damaged: write it again.",
         )
-    return Header(info.frames, info.samplerate, info.channels)
+    return Header(info.frames, info.samplerate, info.channels, f"{info.format} {info.subtype}")
 
 
 def read_audio(

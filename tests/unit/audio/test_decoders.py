@@ -62,3 +62,11 @@ def test_torchcodec_decodes_the_same_part_at_the_same_rate(tmp_path, torchcodec)
 def test_a_decoder_that_refuses_a_clip_is_left_out(tmp_path, torchcodec, monkeypatch) -> None:
     monkeypatch.setattr(sys.modules["torchcodec.decoders"].AudioDecoder, "get_all_samples", lambda self: 1 / 0)
     assert [*decoders(CLIPS, 16000, tmp_path)] == ["soundfile", "WAV copies at 16 kHz"]
+
+
+def test_the_decoder_of_training_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchcodec", None)
+    monkeypatch.setattr("audioaug.audio.decoders.fastest_decoder", lambda path: "torchcodec")
+    mixed = decoders([EncodedClip(STEREO, fastest=True), *CLIPS], 16000, tmp_path)
+    assert [*mixed] == ["soundfile and torchcodec", "WAV copies at 16 kHz"]
+    assert [*decoders([EncodedClip(STEREO, fastest=True)], 16000, tmp_path)] == ["torchcodec", "WAV copies at 16 kHz"]

@@ -12,9 +12,9 @@ from audioaug.errors import DataError
 
 DEMO = Path(__file__).parents[3] / "datasets" / "demo"
 ODD = {
-    "mono_8000.wav": Header(frames=6800, sample_rate=8000, channels=1),
-    "stereo_44100.ogg": Header(frames=35279, sample_rate=44100, channels=2),
-    "stereo_48000.flac": Header(frames=33600, sample_rate=48000, channels=2),
+    "mono_8000.wav": Header(frames=6800, sample_rate=8000, channels=1, kind="WAV PCM_16"),
+    "stereo_44100.ogg": Header(frames=35279, sample_rate=44100, channels=2, kind="OGG VORBIS"),
+    "stereo_48000.flac": Header(frames=33600, sample_rate=48000, channels=2, kind="FLAC PCM_16"),
 }
 
 
