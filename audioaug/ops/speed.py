@@ -71,8 +71,8 @@ class Speed(Op):
         ChainError: ``rates`` is no list of rates, or is given together with a range.
 
     Reference: soxr in high quality (``at_speed``, in this file), from which it differs as ``Resample`` does: in the top
-    tenth below the lower of both Nyquist frequencies (more at rates from 4 to 4.25), and in the first few samples of a
-    clip that begins with a jump. Ko et al., "Audio augmentation for speech recognition" (2015).
+    tenth below the lower of both Nyquist frequencies (more at rates from 0.235 to 0.25), and in the first few samples
+    of a clip that begins with a jump. Ko et al., "Audio augmentation for speech recognition" (2015).
     """
 
     min_rate: float = MIN_RATE

@@ -119,7 +119,7 @@ SPECIAL: list[Op] = [
     ops.Resample(min_sample_rate=64001, max_sample_rate=68000),
     ops.Speed(min_rate=1.0, max_rate=1.0),
     ops.Speed(min_rate=0.1, max_rate=0.3),
-    ops.Speed(min_rate=4.3, max_rate=10.0),
+    ops.Speed(min_rate=2.0, max_rate=10.0),
     ops.Speed(rates=(0.9, 1.0, 1.1)),
     ops.TimeStretch(min_rate=0.7, max_rate=0.7),
     ops.TimeStretch(min_rate=1.4, max_rate=1.4, leave_length_unchanged=False),
