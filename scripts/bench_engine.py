@@ -29,6 +29,7 @@ from bench_engine_records import (
     OURS,
     RECORDED,
     REFERENCE,
+    TORCHAUDIO,
     Asked,
     Exponents,
     Result,
@@ -39,6 +40,7 @@ from bench_engine_report import terminal
 from bench_engine_work import (
     CHANNELS,
     Work,
+    by_torchaudio,
     declared_chains,
     declared_ops,
     device_part,
@@ -178,6 +180,8 @@ def measure(
         works[REFERENCE], share = _reference(chain, [clip.numpy() for clip in x_BCT.cpu().squeeze(1)])
     except AudioaugError as error:
         reasons[REFERENCE] = str(error)
+    if work_of_torchaudio := by_torchaudio(chain, x_BCT):
+        works[TORCHAUDIO] = work_of_torchaudio
     if asked_of_all := least(chain.ops, x_BCT):
         works[LEAST] = asked_of_all
     replayed = {}

@@ -13,6 +13,8 @@ from audioaug.units import plural
 OURS, DEVICE_PART = "audioaug", "audioaug, prepared"
 LIBRARY_OUR_DRAWS, NATIVE = "torch-audiomentations, our draws", "torch-audiomentations"
 REFERENCE = "audiomentations"
+TORCHAUDIO = "torchaudio"
+"""Its transforms clip by clip, for ops that neither of the other libraries has."""
 LEAST = "least"
 """What the ops ask of any engine, see ``bench_engine_work.least``."""
 RECORDED: dict[DeviceEngine, str] = {"cuda_graph": "audioaug, cuda_graph", "torch_compile": "audioaug, torch_compile"}

@@ -16,6 +16,7 @@ from bench_engine_records import (
     NATIVE,
     OURS,
     REFERENCE,
+    TORCHAUDIO,
     WORKERS_GOALS,
     WRAPPER_GOAL,
     OpCost,
@@ -30,7 +31,7 @@ from docs_tables import PROFILES, machine, markdown_table
 from audioaug.records import Timing, read_record
 from audioaug.units import format_bytes, plural, significant
 
-PEERS = (NATIVE, REFERENCE)
+PEERS = (NATIVE, REFERENCE, TORCHAUDIO)
 COLUMNS = (
     "ours ms",
     "± %",
@@ -129,8 +130,9 @@ def _against_peers(result: Result) -> str:
         for peer in PEERS
         if (found := result.ratios(peer))
     )
-    table = [[name(row), _ms(row, OURS), *(cell for peer in PEERS for cell in _beside(row, peer))] for row in rows]
-    header = ["", "audioaug ms", f"{NATIVE} ms", "factor", f"{REFERENCE} ms", "factor"]
+    shown = [peer for peer in PEERS if peer != TORCHAUDIO or result.ratios(peer)]
+    table = [[name(row), _ms(row, OURS), *(cell for peer in shown for cell in _beside(row, peer))] for row in rows]
+    header = ["", "audioaug ms", *(title for peer in shown for title in (f"{peer} ms", "factor"))]
     chart = docs_charts.dots(
         "How many times as long other libraries take",
         "times as long as audioaug: right of 1, audioaug is faster",

@@ -31,6 +31,7 @@ from audioaug.core import (
     why_not_on_device,
 )
 from audioaug.dsp.dispatch import map_chunks
+from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import UsageError, did_you_mean
 from audioaug.measure import Clock, clock_for, interleave, measure_loader, repeat, usable_cores
 from audioaug.measure.repeat import rounds as while_there_is_time
@@ -46,6 +47,9 @@ CHAINS = ROOT / "scripts/chains"
 LONG = str(ROOT / "datasets/demo/long")
 CHANNELS = {"ShuffleChannels": 2}
 """Ops that do nothing to mono: they get half as many clips of two channels."""
+
+DECLARED = {"Speed": {"rates": (0.9, 1.0, 1.1)}}
+"""Arguments that are not the default: torchaudio needs a filter for each rate, so that it cannot have any rate."""
 
 SNR_DB = {"min_snr_in_db": "min_snr_db", "max_snr_in_db": "max_snr_db"}
 BAND = {"min_center_frequency": "min_center_freq", "max_center_frequency": "max_center_freq"} | {
@@ -94,7 +98,10 @@ def declared_ops(names: list[str], sample_rate: int) -> dict[str, Op]:
         if name not in REGISTRY:
             raise UsageError(f"There is no op {name!r}.", did_you_mean(name, REGISTRY))
     kinds = {name: REGISTRY[name] for name in names or sorted(REGISTRY)}
-    return {name: kind(**{**demo_arguments(kind, sample_rate), "p": 1.0}) for name, kind in kinds.items()}
+    return {
+        name: kind(**{**demo_arguments(kind, sample_rate), **DECLARED.get(name, {}), "p": 1.0})
+        for name, kind in kinds.items()
+    }
 
 
 def declared_chains(sample_rate: int) -> dict[str, Chain]:
@@ -198,6 +205,26 @@ def _native_step(op: Op, sample_rate: int, device: torch.device) -> Callable[[to
     if clips:  # it cannot read files any more, but takes clips in memory
         setattr(transform, clips, _in_memory(getattr(op, folder), sample_rate, device))
     return lambda x_BCT: transform(x_BCT, sample_rate).samples
+
+
+def by_torchaudio(chain: Chain, x_BCT: torch.Tensor) -> Work | None:
+    """Return a chain of one op by torchaudio, which has one rate for a whole batch: clip by clip, then padded.
+
+    ``None`` where it has no counterpart that is compared here.
+    """
+    op = chain.ops[0]
+    if len(chain) > 1 or not isinstance(op, ops.Speed) or op.rates is None or why_unavailable():
+        return None
+    from torchaudio.transforms import Speed
+
+    rates, draw = list(op.rates), random.Random(0)
+    speeders = [Speed(chain.sample_rate, rate).to(x_BCT.device) for rate in rates]
+
+    def run() -> torch.Tensor:
+        clips = [speeders[draw.randrange(len(rates))](x_CT)[0].mT for x_CT in x_BCT]
+        return torch.nn.utils.rnn.pad_sequence(clips, batch_first=True).mT
+
+    return run
 
 
 def _in_memory(folder: str, sample_rate: int, device: torch.device) -> list[dict[str, object]]:

@@ -171,7 +171,7 @@ def read_frames(path: str, start: int, frames: int, mono: bool) -> NDArray[np.fl
     return np.ascontiguousarray(x_CT, dtype=np.float32)
 
 
-def resample(x_CT: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
+def resample(x_CT: NDArray[np.float32], from_hz: float, to_hz: float) -> NDArray[np.float32]:
     """Convert the sample rate with soxr in high quality, as audiomentations (librosa) does."""
     if from_hz == to_hz:
         return x_CT

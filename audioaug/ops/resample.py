@@ -23,6 +23,7 @@ from audioaug.core import (
     Distribution,
     Op,
     Params,
+    ParamType,
     Timeline,
     UniformInt,
 )
@@ -31,6 +32,18 @@ from audioaug.dsp.windows import silence_past_ends
 
 LENGTH_STEP = 1024
 """Results are computed for a multiple of this many samples, so that shapes repeat."""
+
+RESAMPLING: dict[str, ParamType] = {"ratio": INTS, "samples_out": STATIC, "reach": STATIC}
+"""The types of what ``resampling`` returns."""
+
+
+def resampling(old_rate: NDArray[np.float64], new_rate: NDArray[np.float64], length_out: NDArray[np.int64]) -> Params:
+    """Return the arguments of ``dsp.resample.resample`` for rates and lengths after it, (B,) each."""
+    return {
+        "ratio": fixed_ratio(old_rate, new_rate),
+        "samples_out": math.ceil(int(length_out.max(initial=1)) / LENGTH_STEP) * LENGTH_STEP,
+        "reach": reach_of(float((new_rate / old_rate).min(initial=1.0))),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +69,9 @@ class Resample(Op):
     capabilities = Capabilities(needs_length=True, changes_length=True, changes_timing=True)
     param_types = {
         "target_sample_rate": HOST_ONLY,
-        "ratio": INTS,
         "sounding": INTS,
         "length_out": LENGTHS,
-        "samples_out": STATIC,
-        "reach": STATIC,
+        **RESAMPLING,
     }
 
     def distributions(self) -> dict[str, Distribution]:
@@ -72,11 +83,9 @@ class Resample(Op):
         length = np.ceil(batch.lengths * (target / batch.sample_rate)).astype(np.int64)
         return {
             "target_sample_rate": target.astype(np.int64),
-            "ratio": fixed_ratio(np.full_like(target, batch.sample_rate), target),
             "sounding": np.floor(batch.lengths * target / batch.sample_rate + 0.5).astype(np.int64),
             "length_out": length,
-            "samples_out": math.ceil(int(length.max(initial=1)) / LENGTH_STEP) * LENGTH_STEP,
-            "reach": reach_of(float(target.min(initial=batch.sample_rate)) / batch.sample_rate),
+            **resampling(np.full_like(target, batch.sample_rate), target, length),
         }
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def _candidates(value: Any, name: str, hint: Any) -> list[Any]:
         "signal_gain_db_during_noise": [-6.0],
         "transform": ["tests.helpers.op_examples:quieter"],
         "kwargs": [{"drive": 0.25}],
+        "rates": [(0.9, 1.0, 1.1)],
     }
     if name in named:
         return named[name]

@@ -115,6 +115,7 @@ def test_there_are_ops_of_both_kinds() -> None:
         "RepeatPart",
         "Resample",
         "RoomSimulator",
+        "Speed",
         "TimeStretch",
         "Trim",
     }

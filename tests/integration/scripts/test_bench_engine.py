@@ -22,6 +22,7 @@ from bench_engine_records import (
     OURS,
     RECORDED,
     REFERENCE,
+    TORCHAUDIO,
     Asked,
     OpCost,
     Result,
@@ -34,7 +35,7 @@ from bench_engine_records import (
 from bench_engine_report import report
 from bench_engine_work import COPY, FILTER, NOISE, VOCODER, passes_of
 
-from audioaug import Chain
+from audioaug import Chain, ops
 from audioaug.advise.progress import Progress
 from audioaug.core import CUSTOM_OPS, REGISTRY, Uniform
 from audioaug.engine.torch_audiomentations import why_unavailable
@@ -65,7 +66,8 @@ def host():
 
 def planted(name: str, ours: float, **others: float) -> Row:
     """Return a row of an op with three rounds, in which everything drifts together."""
-    times = {OURS: ours, DEVICE_PART: ours, **{{"ta": NATIVE, "am": REFERENCE}[key]: t for key, t in others.items()}}
+    names = {"ta": NATIVE, "am": REFERENCE, "torchaudio": TORCHAUDIO}
+    times = {OURS: ours, DEVICE_PART: ours, **{names[key]: t for key, t in others.items()}}
     timings = {key: Timing((t, 2 * t, 3 * t)) for key, t in times.items()}
     return Row(name, False, TINY, timings, {DEVICE_PART: Asked(3, (), 1000)}, 1e-3, (("aten::mul", 0.5),))
 
@@ -326,6 +328,23 @@ def test_the_other_library_does_something_to_every_clip(name: str) -> None:
     assert {"Identity": not changed.any(), "ShuffleChannels": bool(changed.any())}.get(name, bool(changed.all()))
 
 
+@needs_torch_audiomentations
+def test_torchaudio_plays_every_clip_at_a_rate_of_its_own() -> None:
+    x_BCT = torch.randn(12, 1, 8000, generator=torch.Generator().manual_seed(0))
+    run = work.by_torchaudio(Chain([work.declared_ops(["Speed"], 16000)["Speed"]], 16000), x_BCT)
+    assert run is not None
+    y_BCT = run()
+    assert isinstance(y_BCT, torch.Tensor) and y_BCT.shape == (12, 1, 8889)
+    ends = {8889 - int((row_CT[0].flip(0) != 0).int().argmax()) for row_CT in y_BCT}
+    assert ends == {7273, 8000, 8889} and any(torch.equal(y[:, :8000], x) for y, x in zip(y_BCT, x_BCT))
+
+
+def test_torchaudio_takes_no_part_in_other_ops_and_chains() -> None:
+    x_BCT, kaldi = torch.zeros(2, 1, 9), work.declared_ops(["Speed"], 16000)["Speed"]
+    for some in ([ops.Gain()], [ops.Speed()], [kaldi, kaldi]):
+        assert work.by_torchaudio(Chain(some, 16000), x_BCT) is None
+
+
 def test_all_ops_are_there_and_always_applied() -> None:
     declared = work.declared_ops([], 16000)
     assert set(declared) == set(REGISTRY) and all(op.p == 1.0 for op in declared.values())
@@ -347,6 +366,17 @@ def test_losses_are_printed_like_wins() -> None:
     assert said.format(NATIVE) in text and said.format(REFERENCE) in text
     assert f"| Gain | {NATIVE} | 2,000 | 1,000 | **0.50** |" in text
     assert f"| Clip | {REFERENCE} | 2,000 | 1,000 | **0.50** |" in text
+
+
+def test_torchaudio_has_a_column_where_it_was_measured_only() -> None:
+    without, text = (
+        text_of(planted("Gain", 1.0, ta=2.0)),
+        text_of(planted("Gain", 1.0), planted("Speed", 1.0, torchaudio=0.5)),
+    )
+    assert "torchaudio ms" not in without and "| torchaudio ms | factor |" in text
+    assert "| Speed | 2,000 | - | - | - | - | 1,000 | **0.50** |" in text
+    assert "Over the 1 transform that torchaudio has too, audioaug is 2.00x slower in the geometric mean." in text
+    assert f"| Speed | {TORCHAUDIO} | 2,000 | 1,000 | **0.50** |" in text
 
 
 def test_run_without_measurements_says_why() -> None:

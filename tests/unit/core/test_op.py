@@ -83,6 +83,19 @@ REFUSED = [
         "audiomentations.core.transforms_interface.BaseWaveformTransform.",
     ),
     (lambda: ops.Aliasing(min_sample_rate=1), "Aliasing: min_sample_rate is 1, but it must be at least 2."),
+    (lambda: ops.Speed(max_rate=11.0), "Speed: max_rate is 11, but it must be at most 10."),
+    *(
+        (
+            lambda rates=rates: ops.Speed(rates=rates),
+            f"Speed: rates is {rates!r}, but it must be a list of numbers between 0.1 and 10. For example (0.9, 1.0, "
+            "1.1).",
+        )
+        for rates in ([], 1.1, "1.1", [1.0, 0.0], [90, 100, 110], [1.0, None], [float("nan")])
+    ),
+    (
+        lambda: ops.Speed(min_rate=0.8, rates=[0.9, 1.1]),
+        "Speed: both rates and a range, 0.8 to 1.1, are given. Leave out rates, or min_rate and max_rate.",
+    ),
     (lambda: ops.OneOf([]), "OneOf: transforms is empty. Give it at least one transform."),
     (lambda: ops.OneOf([3]), "OneOf: 3 is not an audioaug op."),
     (lambda: ops.OneOf(3), "OneOf: transforms is 3, but it must be a list of ops."),
