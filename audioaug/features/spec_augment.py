@@ -72,9 +72,9 @@ class SpecAugment(torch.nn.Module):
     with or without it. Two modules with one seed draw the same masks for a key: give them different seeds.
 
     The width of a mask is an integer from 0 to its maximum, both included, and its start one from 0 to the length minus
-    the width, both included, each equally likely. In torchaudio's ``TimeMasking`` and ``FrequencyMasking``, widths are
-    real numbers from 0 up to the maximum, rounded down, so none is as wide as the maximum; with ``iid_masks=True`` they
-    are drawn in the batch's own precision, on its device, and within its padded length.
+    the width, both included, each equally likely. In torchaudio's ``TimeMasking`` and ``FrequencyMasking``, they are
+    real numbers, rounded down: no mask is as wide as the maximum, and none covers the last frame or bin. With
+    ``iid_masks=True`` these are computed in the batch's own precision, on its device, and within its padded length.
 
     Time is warped piecewise linearly, and interpolated linearly between frames. A frame c from W + 1 to length - W - 2
     moves to c + w, with w from -W to W, all integers, included and equally likely; the first and the last frame stay
@@ -170,7 +170,8 @@ class SpecAugment(torch.nn.Module):
             draws: for these B examples, instead of drawing here: of ``policy.draw``.
             key: of each example: numbers in the dataset, (B,), or a list of B integers, strings or bytes; on the CPU,
                 like the lengths.
-            epoch: which pass over the dataset this is. Without ``key``, another epoch starts a new sequence of draws.
+            epoch: which pass over the dataset this is: in another epoch, a key has other masks. Without ``key``,
+                another epoch starts a new sequence of draws.
 
         Shape:
             returns the shape, type and device of x; x is not changed. What lies past the end of an example stays.

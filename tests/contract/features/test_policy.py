@@ -9,6 +9,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 
 from audioaug import Chain, SpecAugment, ops
 from audioaug.core.draws import uniforms
@@ -99,6 +100,21 @@ def test_examples_without_room_are_not_warped(length):
     declared = policy(time_warp=4)
     from_B, to_B = declared.warps(declared.draw(range(99)), np.full(99, length))
     assert ((from_B == to_B).all()) == (length < 11) and (from_B == (1 if length < 11 else 5)).all()
+
+
+def test_torchaudio_differs_as_documented():
+    """Its masks are narrower by one, never reach the end, and are uneven in bfloat16; a mistake in ours looks so."""
+    transforms = pytest.importorskip("torchaudio.transforms")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = transforms.TimeMasking(7, iid_masks=True)(torch.ones(MANY, 1, 20))[:, 0] == 0
+        rounded = transforms.TimeMasking(7, iid_masks=True)(torch.ones(9000, 1, 1000, dtype=torch.bfloat16))[:, 0] == 0
+    assert is_uniform(theirs.sum(1).numpy(), 0, 6) and not theirs[:, -1].any() and theirs[:, 0].any()
+    assert not is_uniform(rounded.sum(1).numpy(), 0, 6)
+    ours = SpecAugment(time_masks=1, time_mask_width=7, frequency_masks=0)
+    for dtype, count, frames in ((torch.float32, MANY, 20), (torch.bfloat16, 9000, 1000)):
+        is_masked = ours(torch.ones(count, 1, frames, dtype=dtype), key=range(count))[:, 0] == 0
+        assert is_uniform(is_masked.sum(1).numpy(), 0, 7) and is_masked[:, 0].any() and is_masked[:, -1].any()
 
 
 # Draws by key

@@ -276,6 +276,11 @@ def test_compiled_models_draw_the_same():
     assert torch.equal(compiled(batch()), expected) and not torch.equal(compiled(batch()), expected)
 
 
+def test_a_model_in_eval_can_be_exported():
+    model, x = torch.nn.Sequential(SpecAugment.librispeech_double(), torch.nn.Flatten()).eval(), batch()
+    assert torch.equal(torch.export.export(model, (x,)).module()(x), x.flatten(1))
+
+
 @pytest.mark.parametrize("shape", [(0, 4, 5), (2, 0, 5), (2, 4, 0), (1, 1, 1), (2, 3, 4, 1)])
 @pytest.mark.parametrize("value", [1.0, "mean"])
 def test_batches_of_any_size(shape, value):
