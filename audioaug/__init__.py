@@ -15,6 +15,7 @@
 ``Segments``       labels with start and end that do
 ``Label``          the class of an example, mixed where examples are
 ``prefetch``       the device part behind a DataLoader of your own
+``SpecAugment``    masks and warps spectrograms inside a model, drawn by key
 ``AudioFolder``    a folder or manifest of audio as a Dataset
 ``recommend``      the advisor: measures a model with a chain and a dataset, and returns a ``Report``
 ``Report``         the results of the advisor: ``report.plan``, ``report.to_html(path)``
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from audioaug.audio.folder import AudioFolder
     from audioaug.core import Chain, Draws
     from audioaug.engine import build_cpu, build_device, split
+    from audioaug.features import SpecAugment
     from audioaug.loader import Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
     from audioaug.records import Plan, Report
 
@@ -50,6 +52,7 @@ __all__ = [
     "Plan",
     "Report",
     "Segments",
+    "SpecAugment",
     "Stamps",
     "build_cpu",
     "build_device",
@@ -64,6 +67,7 @@ _MODULES = {
     "advise": ("recommend",),
     "audio.folder": ("AudioFolder",),
     "engine": ("build_cpu", "build_device", "split"),
+    "features": ("SpecAugment",),
     "core": ("Chain", "Draws"),
     "records": ("Plan", "Report"),
     "loader": ("Frames", "Label", "Loader", "Monitor", "Segments", "Stamps", "prefetch"),

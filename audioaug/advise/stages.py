@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -20,6 +21,7 @@ from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
 from audioaug.decide.predict import best_threads, threads_beside, worker_engines
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
+from audioaug.features import SpecAugment
 from audioaug.loader.examples import with_wave
 from audioaug.loader.prefetch import run_ahead, to_device
 from audioaug.loader.processes import torch_threads
@@ -318,6 +320,35 @@ def ops_on_device(bench: Bench, threads: int, seconds: Seconds, tick: Callable[.
     with torch_threads(threads):
         times = bench.interleave(works, seconds, tick)
     return tuple(op_stage(bench.job.chain, "device", name, timing) for name, timing in times.items())
+
+
+def augmentation_in_model(bench: Bench, threads: int, seconds: Seconds) -> tuple[StageCost, ...]:
+    """Time each ``SpecAugment`` of the model alone, on the spectrograms that it gets in a training step.
+
+    Its time is a part of the step's; the engine is the module's name.
+    """
+    modules = {name: module for name, module in bench.job.model.named_modules() if isinstance(module, SpecAugment)}
+    if not modules or bench.few_steps:
+        return ()
+    works: dict[str, Callable[[], object]] = {}
+
+    def note(name: str, module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given = {argument: _detached(value) for argument, value in named.items()}
+        works[name] = partial(module.forward, *map(_detached, args), **given)
+
+    handles = [each.register_forward_pre_hook(partial(note, name), with_kwargs=True) for name, each in modules.items()]
+    try:
+        bench.job.step(bench.typical)
+    finally:
+        for handle in handles:
+            handle.remove()
+    with torch_threads(threads):
+        times = bench.interleave(works, seconds) if works else {}
+    return tuple(StageCost("SpecAugment", "device", it.ms, it.ci_ms, engine=name) for name, it in times.items())
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def copies(bench: Bench, seconds: Seconds) -> tuple[StageCost, ...]:

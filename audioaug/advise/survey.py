@@ -43,6 +43,7 @@ from audioaug.advise.schedule import (
 )
 from audioaug.advise.stages import (
     Bench,
+    augmentation_in_model,
     ceiling_on_fewer_threads,
     contention_cost,
     contention_names,
@@ -358,6 +359,7 @@ class Survey:
             assert self.report.ceiling is not None
             self._add(stages=ops_on_device(bench, self.report.ceiling.threads, 0.4 * seconds, tick))
             self._add(stages=copies(bench, 0.1 * seconds))
+            self._add(stages=augmentation_in_model(bench, self.report.ceiling.threads, 0.05 * seconds))
 
     def _lower_ceiling(self) -> None:
         """Use fewer threads for the ceiling if the step is faster with them."""

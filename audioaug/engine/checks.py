@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Node
+from audioaug.core import Chain, Key, Node, key_numbers
 from audioaug.core.chain import whole_hertz
 from audioaug.errors import DataError
 
@@ -63,8 +63,18 @@ def rate_of(chain: Chain, sample_rate: int | None) -> int:
     return chain.sample_rate if sample_rate is None else whole_hertz(sample_rate, "sample_rate", DataError)
 
 
-def lengths_of(lengths: "torch.Tensor | Sequence[int] | None", batch: int, samples: int) -> NDArray[np.int64]:
-    """Return a new array of the clips' lengths, (B,), those of full clips for ``None``.
+def numbers_of(key: "torch.Tensor | Sequence[Key]", batch: int) -> NDArray[np.int64]:
+    """Return the numbers of a batch's keys, (B,); raise ``DataError`` if they are none, or not one for each example."""
+    numbers = key_numbers(key.numpy(force=True) if isinstance(key, torch.Tensor) else key)
+    if len(numbers) != batch:
+        raise DataError(f"There are {len(numbers)} keys, but the batch has {batch} examples.")
+    return numbers
+
+
+def lengths_of(
+    lengths: "torch.Tensor | Sequence[int] | None", batch: int, samples: int, unit: str = "samples"
+) -> NDArray[np.int64]:
+    """Return a new array of the clips' lengths, (B,), those of full clips for ``None``; ``unit`` names it in errors.
 
     Raises:
         DataError: they are not integers from 0 to T, one for each example.
@@ -77,7 +87,7 @@ def lengths_of(lengths: "torch.Tensor | Sequence[int] | None", batch: int, sampl
         raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {lengths!r}.") from None
     if tensor.shape == (batch,) and batch and (tensor.dtype == torch.bool or tensor.is_floating_point()):
         raise DataError(
-            f"Expected lengths in samples, as integers from 0 to {samples}, got {tensor.dtype}: {tensor.tolist()}.",
+            f"Expected lengths in {unit}, as integers from 0 to {samples}, got {tensor.dtype}: {tensor.tolist()}.",
             "Convert relative lengths, as SpeechBrain has them, with (lengths * x.shape[-1]).round().long().",
         )
     host = tensor.numpy().astype(np.int64)

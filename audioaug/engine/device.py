@@ -11,22 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Key, Node, Params, key_numbers
+from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Key, Node, Params
 from audioaug.core.params import Span
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
 from audioaug.dsp.windows import silence_past_ends
-from audioaug.engine.checks import as_batch, lengths_of
+from audioaug.engine.checks import as_batch, lengths_of, numbers_of
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
 from audioaug.engine.prepare import Prepared, Preparer, Step
 from audioaug.engine.proof import TRUSTED, prove, unsupported
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
-from audioaug.errors import DataError, UsageError
+from audioaug.errors import UsageError
 from audioaug.process import keep_some_freed_memory
 from audioaug.records import DeviceEngine
 
@@ -120,7 +118,7 @@ class DeviceChain(torch.nn.Module):
         if not self.training:
             return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1])).to(x.device)
         if draws is None and key is not None:
-            draws = self.chain.draw(_numbers(key, x), epoch, self.seed)
+            draws = self.chain.draw(numbers_of(key, len(x)), epoch, self.seed)
         elif draws is None:
             draws = self.stream.draw(len(x))
         prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
@@ -317,13 +315,6 @@ def build_device(
             not an integer.
     """
     return DeviceChain(chain, chain.checked_cut(start), engine, seed, None if stop is None else chain.checked_cut(stop))
-
-
-def _numbers(key: torch.Tensor | Sequence[Key], x: torch.Tensor) -> NDArray[np.int64]:
-    numbers = key_numbers(key.numpy(force=True) if isinstance(key, torch.Tensor) else key)
-    if len(numbers) != len(x):
-        raise DataError(f"There are {len(numbers)} keys, but the batch has {len(x)} examples.")
-    return numbers
 
 
 def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.Tensor) -> torch.Tensor:

@@ -4,20 +4,28 @@ import hashlib
 import itertools
 import multiprocessing
 import os
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 import torch.distributed
+from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
-from audioaug.core import Chain, Draws
+from audioaug.core import Draws
 from audioaug.core.chain import integer
 
 AHEAD = 8
 """Calls that are drawn for together: a hundred examples cost as much as one."""
 
 _NUMBERS = itertools.count()
+
+
+class Declaration(Protocol):
+    """What draws are made for, such as a chain."""
+
+    def draw(self, keys: NDArray[np.int64], epoch: int = 0, seed: int = 0) -> Draws:
+        """Return the draws of these examples."""
 
 
 class DrawStream:
@@ -36,19 +44,27 @@ class DrawStream:
         UsageError: the seed is not an integer.
     """
 
-    def __init__(self, chain: Chain, seed: int | None) -> None:
+    def __init__(self, chain: Declaration, seed: int | None) -> None:
         self.chain, self.seed = chain, None if seed is None else integer("seed", seed)
         self.number = next(_NUMBERS) if seed is None else None
         self.drawn = 0
         self._base = 0
         self._sender: str | None = None  # the rank of the process that pickled it for a worker which knows none
         self._source: tuple[Any, ...] = ()
-        self._ahead, self._ahead_of = chain.draw([]), (0, 0)
+        self._epoch = 0
+        self._ahead, self._ahead_of = chain.draw(np.arange(0)), (0, 0)
 
-    def draw(self, count: int) -> Draws:
-        """Return the draws of the next ``count`` examples."""
+    def draw(self, count: int, epoch: int = 0) -> Draws:
+        """Return the draws of the next ``count`` examples; another epoch than before restarts it, with other draws.
+
+        Raises:
+            UsageError: the epoch is not an integer.
+        """
         self._restart_if_reseeded()
-        seed, (ahead_seed, start) = _digest(self._base, _rank()), self._ahead_of
+        if epoch != self._epoch:
+            self._epoch, self.drawn = integer("epoch", epoch), 0
+        of_epoch = (self._epoch,) if self._epoch else ()
+        seed, (ahead_seed, start) = _digest(self._base, _rank(), *of_epoch), self._ahead_of
         first = self.drawn - start
         if seed != ahead_seed or not 0 <= first <= len(self._ahead) - count:
             first, self._ahead_of = 0, (seed, self.drawn)

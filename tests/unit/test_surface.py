@@ -32,6 +32,7 @@ EXPORTED = {
     "Plan",
     "Report",
     "Segments",
+    "SpecAugment",
     "Stamps",
     "build_cpu",
     "build_device",

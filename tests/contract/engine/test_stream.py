@@ -90,6 +90,15 @@ def test_loaded_state_resumes_regardless_of_draws_made_ahead(seeded):
     assert gains(other, 2) not in (expected, strange)
 
 
+def test_another_epoch_restarts_with_draws_of_its_own():
+    stream, other = DrawStream(CHAIN, 3), DrawStream(CHAIN, 3)
+    epochs = [stream.draw(3, epoch)["0:gain_db"].tolist() for epoch in (0, 1, 1, 2)]
+    assert len({gain for part in epochs for gain in part}) == 12 and epochs[0] == gains(DrawStream(CHAIN, 3))
+    assert [other.draw(3, epoch)["0:gain_db"].tolist() for epoch in (2, 1, 1, 0)] == [epochs[k] for k in (3, 1, 2, 0)]
+    with pytest.raises(UsageError, match=r"^epoch is 0\.5, but it must be an integer\.$"):
+        stream.draw(1, 0.5)
+
+
 # Processes
 
 SCRIPT = """

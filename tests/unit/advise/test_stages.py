@@ -19,6 +19,7 @@ from audioaug.advise.stages import (
     CLIPS,
     DRAWS,
     Bench,
+    augmentation_in_model,
     contention_names,
     decoder_stages,
     device_works,
@@ -67,6 +68,55 @@ def test_the_loaders_that_predictions_need_come_first() -> None:
     needed, others = loaders_to_time(planted_report(), chain, (0, 1, 2))
     assert {it.worker_engine for it in (*needed, *others)} == {"audiomentations"}
     assert places(others) == OTHERS[:1]
+
+
+INSIDE = """
+import audioaug
+
+
+class Masking(Tiny):
+    def __init__(self):
+        super().__init__()
+        self.mask = nn.ModuleDict({name: audioaug.SpecAugment() for name in ("first", "second", "never")})
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, x_BCT):
+        frames_BFN = self.gain * x_BCT.unflatten(-1, (40, -1))[:, 0]
+        masked = self.mask["second"](x=self.mask["first"](frames_BFN), key=range(len(x_BCT)))
+        return super().forward(masked.flatten(1)[:, None])
+
+
+model = Masking()
+"""
+
+
+def bench_of(name: str, few_steps: bool = False) -> Bench:
+    return Bench(load_training_job(name, torch.device("cpu")), FakeClock(), [torch.ones(4, 1, 4000)], 0.0, few_steps)
+
+
+def test_spec_augment_inside_the_model_is_timed_alone_on_what_it_gets(model, monkeypatch) -> None:
+    bench, given = bench_of(model(INSIDE)), []
+
+    def interleave(self, works, seconds, tick=None):
+        for work in works.values():
+            given.append((work.args, work.keywords, work()))
+        return {name: Timing((0.001 * len(name), 0.003)) for name in works}
+
+    monkeypatch.setattr(Bench, "interleave", interleave)
+    found = augmentation_in_model(bench, 1, 0.1)
+    assert [(it.name, it.where, it.op, it.engine) for it in found] == [
+        ("SpecAugment", "device", None, "mask.first"),
+        ("SpecAugment", "device", None, "mask.second"),
+    ]
+    assert found[1].ms_per_batch == pytest.approx(0.5 * (11 + 3))
+    assert given[0][0][0].shape == (4, 40, 100) and given[1][1]["key"] == range(4)
+    assert all(masked.shape == (4, 40, 100) and not masked.requires_grad for _, _, masked in given)
+    assert not any(module._forward_pre_hooks for module in bench.job.model.modules())
+
+
+def test_models_without_it_and_slow_steps_have_no_such_stage(model) -> None:
+    assert augmentation_in_model(bench_of(model("")), 1, 0.1) == ()
+    assert augmentation_in_model(bench_of(model(INSIDE, "slow.py"), few_steps=True), 1, 0.1) == ()
 
 
 @pytest.mark.parametrize(("seconds", "timed"), [(0.0, NEEDED), (1e6, NEEDED + OTHERS)])

@@ -20,6 +20,7 @@ OURS = {
     "pytorch",
     "ray-data",
     "ray-train",
+    "spec-augment",
     "speechbrain",
     "webdataset",
 }
