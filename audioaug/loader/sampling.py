@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, 
 
 from audioaug.core import Key, key_numbers
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, first_line
+from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.failures import is_unreadable, torchcodec_error
 from audioaug.loader.processes import rank_and_size
 from audioaug.loader.worker import EpochIndex, Fetched, Fetcher
@@ -118,6 +119,8 @@ class EpochSampler:
         ``order`` names the order of the ``examples`` of all ranks together; both are ``None`` if only a run with the
         same batches can resume it.
         """
+        if isinstance(self.batches, BucketBatchSampler):
+            return self.batches.layout()
         sampler, known = self._sampler, self._order_name is not None
         return {
             "batches": batches_in(self),

@@ -1,0 +1,117 @@
+"""What does audioaug.BucketBatchSampler save, and what does it take? Computed and measured on this machine.
+
+    python scripts/bench_buckets.py                     half a minute, two tables on stdout
+    python scripts/bench_buckets.py --json result.json
+
+* padding: the share of padding in an epoch of speech (synthetic lengths, distributed as LibriSpeech's), for a plain
+  shuffled order and for some numbers of buckets, with a batch size and with a limit of the padded length;
+* scale: the time and memory to make a sampler of ten million lengths and to iterate over an epoch.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+import numpy as np
+from compact_records import write_compact
+from numpy.typing import NDArray
+
+from audioaug import BucketBatchSampler
+from audioaug.units import format_percent
+
+RATE = 16000
+QUANTILES = {
+    0.0: 1.0,
+    0.01: 2.5,
+    0.05: 4.2,
+    0.1: 6.2,
+    0.25: 11.2,
+    0.5: 13.7,
+    0.75: 15.3,
+    0.9: 16.6,
+    0.99: 18.1,
+    0.999: 18.8,
+    1.0: 33.0,
+}
+"""Seconds of the utterances of LibriSpeech's train-clean-360 with speed perturbation, by rank.
+
+They are in egs/librispeech/ASR/local/display_manifest_statistics.py of icefall.
+"""
+
+
+def speech_lengths(count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Return lengths in samples, synthetic: between two quantiles of real speech, all are equally likely."""
+    ranks = np.random.default_rng(seed).random(count)
+    seconds = np.interp(ranks, list(QUANTILES), list(QUANTILES.values()))
+    return (seconds * RATE).astype(np.int64)
+
+
+def padding_of(batches: Iterable[Any], length_N: NDArray[np.int64]) -> float:
+    """Return the share of padding in batches of indices."""
+    parts = [length_N[batch] for batch in batches]
+    return float(1 - sum(part.sum() for part in parts) / sum(len(part) * part.max() for part in parts))
+
+
+def paddings(count: int, batch_size: int, numbers: Iterable[int]) -> dict[str, float]:
+    """Return the share of padding for a shuffled order, and for these numbers of buckets."""
+    length_N = speech_lengths(count)
+    shuffled_N = np.random.default_rng(1).permutation(count)
+    found = {
+        "shuffled": padding_of(np.split(shuffled_N, range(batch_size, count, batch_size)), length_N),
+    }
+    for number in numbers:
+        by_size = BucketBatchSampler(length_N, batch_size, num_buckets=number)
+        by_length = BucketBatchSampler(length_N, max_batch_length=batch_size * 33 * RATE, num_buckets=number)
+        found[f"{number} buckets, batch_size"] = padding_of(by_size, length_N)
+        found[f"{number} buckets, max_batch_length"] = padding_of(by_length, length_N)
+    return found
+
+
+def scale(count: int, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
+    """Return what a sampler of this many lengths takes, and its first epoch."""
+    length_N, before = speech_lengths(count), peak_mib()
+    start = clock()
+    sampler = BucketBatchSampler(length_N, max_batch_length=32 * 33 * RATE)
+    made = clock()
+    examples = sum(map(len, sampler))
+    end = clock()
+    return {
+        "examples": examples,
+        "batches": len(sampler),
+        "make_seconds": made - start,
+        "epoch_seconds": end - made,
+        "before_mib": before,
+        "peak_mib": peak_mib(),
+    }
+
+
+def peak_mib() -> float:
+    """Return the most memory that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+@click.command()
+@click.option("--count", default=10_000_000, show_default=True, help="Lengths, for the time and the memory.")
+@click.option("--clips", default=100_000, show_default=True, help="Lengths, for the padding.")
+@click.option("--batch-size", default=32, show_default=True)
+@click.option("--json", "json_", metavar="FILE", help="Write the result as JSON.")
+def main(count: int, clips: int, batch_size: int, json_: str | None) -> None:
+    """Compute what buckets save, and measure what a sampler takes."""
+    measured = scale(count)
+    print(f"{count:,} lengths, {measured['batches']:,} batches")
+    print(f"  to make the sampler     {measured['make_seconds']:.1f} s")
+    print(f"  an epoch                {measured['epoch_seconds']:.1f} s")
+    print(f"  memory                  {measured['peak_mib']:.0f} MiB, {measured['before_mib']:.0f} MiB before")
+    padding = paddings(clips, batch_size, (5, 10, 30, 100))
+    print(f"padding of {clips:,} utterances, {batch_size} in a batch")
+    for name, share in padding.items():
+        print(f"  {name:<32}{format_percent(share):>7}")
+    if json_:
+        write_compact({**measured, "padding": padding}, json_)
+
+
+if __name__ == "__main__":
+    main()
