@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from torch.utils.data import Sampler
+from torch.utils.data import Sampler, Subset
 
 from audioaug.batching import NUM_BUCKETS, Lengths, expected_padding, make_buckets
 from audioaug.core import Key, key_numbers
@@ -22,6 +23,8 @@ from audioaug.units import plural
 
 EXAMPLES, STEPS = 2**31 + 2, 2**31 + 3
 """Positions past those of any chain: that of the order in a bucket, and that of the order of steps."""
+
+ACCEPTED = "Give an array of numbers of shape (N,), an AudioFolder, or a Subset of one."
 
 CHUNK = 2**15
 """Examples whose random numbers are drawn together: their intermediate results fit into a core's cache."""
@@ -52,7 +55,7 @@ class BucketBatchSampler(Sampler[list[int]]):
 
     Args:
         lengths: the length of each example, (N,), in samples or seconds; or a dataset that knows them, such as
-            ``AudioFolder``, whose ``lengths()`` are in samples.
+            ``AudioFolder``, whose ``lengths()`` are in samples, or a ``Subset`` of one.
         batch_size: the most examples in a batch.
         max_batch_length: the most that a padded batch may have, its number of examples times the longest, in the
             unit of ``lengths``. Buckets of shorter examples have larger batches. At least one of both is required.
@@ -199,16 +202,29 @@ def _checked_rank(rank: int | None, num_replicas: int | None) -> tuple[int, int]
 
 def _checked_lengths(lengths: Any) -> Lengths:
     """Return lengths as int64 or float64, (N,)."""
-    found = np.asarray(lengths.lengths() if callable(getattr(lengths, "lengths", None)) else lengths)
+    found = _as_array(lengths)
     if found.ndim != 1 or not len(found) or found.dtype.kind not in "iuf":
-        raise DataError(
-            f"Expected one length for each example, got {found.dtype} of shape {found.shape}.",
-            "Give an array of numbers of shape (N,), or an AudioFolder.",
-        )
+        raise DataError(f"Expected one length for each example, got {found.dtype} of shape {found.shape}.", ACCEPTED)
     if not (valid_N := (found > 0) & (found < math.inf)).all():
         place = int(np.argmin(valid_N))
         raise DataError(f"Expected finite lengths above 0, but that of example {place} is {found[place]}.")
     return found.astype(np.float64) if found.dtype.kind == "f" else found.astype(np.int64)
+
+
+def _as_array(lengths: Any) -> NDArray[Any]:
+    """Return lengths as an array. A dataset that does not know them is refused: to iterate over it would read it."""
+    if isinstance(lengths, Subset):
+        return _as_array(lengths.dataset)[np.asarray(lengths.indices, dtype=np.int64)]
+    if callable(getattr(lengths, "lengths", None)):
+        lengths = lengths.lengths()
+    if isinstance(lengths, torch.Tensor):
+        lengths = lengths.cpu()
+    if not hasattr(lengths, "__array__") and (isinstance(lengths, str | bytes) or not isinstance(lengths, Sequence)):
+        raise DataError(f"Expected one length for each example, got {type(lengths).__name__}.", ACCEPTED)
+    try:
+        return np.asarray(lengths)
+    except ValueError:
+        raise DataError("Expected one length for each example, got sequences of several sizes.", ACCEPTED) from None
 
 
 def _checked_keys(keys: Any, count: int) -> NDArray[np.int64]:

@@ -59,6 +59,8 @@ def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]
         batch, offset = divmod(min(done, layout["examples"]), layout["batch_size"] * layout["ranks"])
         return Position(position.epoch, batch, offset)
     was, now = (", ".join(f"{name}={one[name]!r}" for name in changed) for one in (state, layout))
+    if "ranks" in changed and state.get("order") == layout["order"] is not None:
+        now += ", and with that BucketBatchSampler makes other batches"
     raise UsageError(
         f"The state is in the middle of an epoch with {was}, but this Loader has {now}.",
         "Use the same dataset, sampler, batch size and number of processes, or start the next epoch with set_epoch. "

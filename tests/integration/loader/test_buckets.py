@@ -11,11 +11,12 @@ import torch
 from bench_buckets import padding_of, speech_lengths
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from audioaug import BucketBatchSampler, Chain, Loader, Plan, ops
 from audioaug.batching import expected_padding, make_buckets
 from audioaug.errors import DataError, UsageError
+from audioaug.loader import buckets as module
 
 RATE = 16000
 CHAIN = Chain([ops.Gain(p=1.0)], RATE)
@@ -184,10 +185,10 @@ class Clips:
 CLIPS = Clips(speech_lengths(61, seed=2) // 2000)
 
 
-def loader_of(ranks: int = 1, rank: int = 0, plan: Plan | None = None, **options: Any) -> Loader:
+def loader_of(ranks: int = 1, rank: int = 0, plan: Plan | None = None, clips: Clips = CLIPS, **options: Any) -> Loader:
     options = {"max_batch_length": 700, **options}
-    sampler = BucketBatchSampler(CLIPS, num_replicas=ranks, rank=rank, **options)
-    return Loader(CLIPS, CHAIN, plan or Plan(cut=1), batch_sampler=sampler, pad=True, device="cpu")
+    sampler = BucketBatchSampler(clips, num_replicas=ranks, rank=rank, **options)
+    return Loader(clips, CHAIN, plan or Plan(cut=1), batch_sampler=sampler, pad=True, device="cpu")
 
 
 def indices(batches: Any) -> list[list[int]]:
@@ -233,11 +234,27 @@ def test_resume_in_the_middle_of_an_epoch_with_another_order_is_refused():
         loader_of(2, seed=1),
         loader_of(2, num_buckets=5),
         loader_of(2, keys=range(61)),
+        loader_of(2, clips=Clips(CLIPS.lengths_N[::-1])),
     ):
         with pytest.raises(UsageError, match=r"The state is in the middle of an epoch with .*(ranks=2|order=)"):
             changed.load_state_dict(state)
         changed.load_state_dict({**state, "batch": 0})  # at the start of an epoch, any is fine
     loader_of(2, rank=1).load_state_dict(state)
+    with pytest.raises(UsageError, match=r"this Loader has .*ranks=3, and with that BucketBatchSampler makes other"):
+        loader_of(3).load_state_dict(state)
+
+
+ACCEPTED = "Give an array of numbers of shape (N,), an AudioFolder, or a Subset of one."
+
+
+class Unreadable:
+    """A dataset that must not be read to find out the lengths."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> None:
+        raise AssertionError("It was read.")
 
 
 @pytest.mark.parametrize(
@@ -289,16 +306,46 @@ def test_resume_in_the_middle_of_an_epoch_with_another_order_is_refused():
             [[1, 2]],
             {"batch_size": 1},
             DataError,
-            "Expected one length for each example, got int64 of shape (1, 2). Give an array of numbers of shape (N,), "
-            "or an AudioFolder.",
+            f"Expected one length for each example, got int64 of shape (1, 2). {ACCEPTED}",
         ),
+        (
+            [[1], [1, 2]],
+            {},
+            DataError,
+            f"Expected one length for each example, got sequences of several sizes. {ACCEPTED}",
+        ),
+        ("12", {}, DataError, f"Expected one length for each example, got str. {ACCEPTED}"),
+        (Unreadable(), {}, DataError, f"Expected one length for each example, got Unreadable. {ACCEPTED}"),
+        (Subset(Unreadable(), [0]), {}, DataError, f"Expected one length for each example, got Unreadable. {ACCEPTED}"),
         ([1, 2], {"batch_size": 1, "keys": ["a"]}, DataError, "There are 2 lengths, but 1 key."),
     ],
 )
 def test_mistakes_are_one_sentence(lengths, options, error, sentence):
     with pytest.raises(error) as caught:
-        BucketBatchSampler(lengths, **options)
+        BucketBatchSampler(lengths, **({"batch_size": 1} if error is DataError else {}) | options)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        (3, 1, 2, 3),
+        torch.tensor([3, 1, 2, 3]),
+        np.array([3, 1, 2, 3], np.uint8),
+        np.array([3, 1, 2, 3], np.float32),
+        Clips([3, 1, 2, 3]),
+        Subset(Clips([1, 3, 1, 2, 3, 9]), [1, 2, 3, 4]),
+        Subset(Subset(Clips([1, 3, 1, 2, 3, 9]), range(1, 6)), [0, 1, 2, 3]),
+    ],
+)
+def test_lengths_may_be_an_array_or_a_dataset_that_knows_them(lengths):
+    assert list(BucketBatchSampler(lengths, 2, shuffle=False)) == [[0, 3], [2, 1]]
+
+
+def test_ranks_are_those_of_the_process_group(monkeypatch):
+    monkeypatch.setattr(module, "rank_and_size", lambda: (1, 3))
+    expected = BucketBatchSampler(range(1, 40), 2, rank=1, num_replicas=3)
+    assert list(BucketBatchSampler(range(1, 40), 2)) == list(expected) and len(expected) == 7
 
 
 def test_other_dataset_is_refused():
