@@ -11,7 +11,7 @@
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -70,19 +70,21 @@ def paddings(count: int, batch_size: int, numbers: Iterable[int]) -> dict[str, f
     return found
 
 
-def scale(count: int, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
+def scale(count: int) -> dict[str, float]:
     """Return what a sampler of this many lengths takes, and its first epoch."""
     length_N, before = speech_lengths(count), peak_mib()
-    start = clock()
+    start, start_cpu = time.perf_counter(), time.process_time()
     sampler = BucketBatchSampler(length_N, max_batch_length=32 * 33 * RATE)
-    made = clock()
+    made, made_cpu = time.perf_counter(), time.process_time()
     examples = sum(map(len, sampler))
-    end = clock()
+    end, end_cpu = time.perf_counter(), time.process_time()
     return {
         "examples": examples,
         "batches": len(sampler),
         "make_seconds": made - start,
+        "make_cpu_seconds": made_cpu - start_cpu,
         "epoch_seconds": end - made,
+        "epoch_cpu_seconds": end_cpu - made_cpu,
         "before_mib": before,
         "peak_mib": peak_mib(),
     }
@@ -102,8 +104,8 @@ def main(count: int, clips: int, batch_size: int, json_: str | None) -> None:
     """Compute what buckets save, and measure what a sampler takes."""
     measured = scale(count)
     print(f"{count:,} lengths, {measured['batches']:,} batches")
-    print(f"  to make the sampler     {measured['make_seconds']:.1f} s")
-    print(f"  an epoch                {measured['epoch_seconds']:.1f} s")
+    for name, what in (("make", "to make the sampler"), ("epoch", "an epoch")):
+        print(f"  {what:<24}{measured[f'{name}_seconds']:.1f} s, {measured[f'{name}_cpu_seconds']:.1f} s of one core")
     print(f"  memory                  {measured['peak_mib']:.0f} MiB, {measured['before_mib']:.0f} MiB before")
     padding = paddings(clips, batch_size, (5, 10, 30, 100))
     print(f"padding of {clips:,} utterances, {batch_size} in a batch")

@@ -24,6 +24,9 @@ from audioaug.units import plural
 EXAMPLES, STEPS = 2**31 + 2, 2**31 + 3
 """Positions past those of any chain: that of the order in a bucket, and that of the order of steps."""
 
+STEPS_IN_BUCKET = 4
+"""Fewest steps in a bucket, on average, unless a number of buckets is given."""
+
 ACCEPTED = "Give an array of numbers of shape (N,), an AudioFolder, or a Subset of one."
 
 CHUNK = 2**15
@@ -63,7 +66,8 @@ class BucketBatchSampler(Sampler[list[int]]):
         seed: of the order; the same in all processes.
         drop_last: leave out the last step of the shortest bucket, in all processes, if any of its batches would have
             fewer examples than the others of this bucket. Which examples those are changes with the epoch.
-        num_buckets: the most buckets. More give less padding, and fewer different batches.
+        num_buckets: the most buckets. More give less padding, but examples of a small bucket meet in every epoch. By
+            default 30, or with ``shuffle`` fewer, if there would be less than four batches in a bucket on average.
         keys: what identifies each example, so that the order does not depend on its index (``core.keys`` says how it
             is hashed). Examples that share a key keep their relative order.
         num_replicas: processes that train together; by default those of ``torch.distributed``.
@@ -92,7 +96,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
-        num_buckets: int = NUM_BUCKETS,
+        num_buckets: int | None = None,
         keys: Sequence[Key] | NDArray[np.int64] | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
@@ -103,8 +107,9 @@ class BucketBatchSampler(Sampler[list[int]]):
         self.shuffle, self.seed, self.drop_last = shuffle, int(seed), drop_last
         self.epoch = 0
         length_N = _checked_lengths(lengths)
+        most = num_buckets or _default_buckets(length_N, batch_size, max_batch_length, self.num_replicas, shuffle)
         key_N = None if keys is None else _checked_keys(keys, len(length_N))
-        self._buckets = make_buckets(length_N, batch_size, max_batch_length, num_buckets, self.num_replicas, key_N)
+        self._buckets = make_buckets(length_N, batch_size, max_batch_length, most, self.num_replicas, key_N)
         self._key_N = None if key_N is None else key_N[self._buckets.order_N]
         self._steps_S2 = self._buckets.steps(drop_last)
         if not len(self._steps_S2):
@@ -115,7 +120,7 @@ class BucketBatchSampler(Sampler[list[int]]):
             )
         self.padding = expected_padding(length_N, self._buckets)
         """The expected share of padding in an epoch, 0 to 1."""
-        limits = (self.batch_size, max_batch_length and float(max_batch_length), int(num_buckets))
+        limits = (self.batch_size, max_batch_length and float(max_batch_length), num_buckets and int(num_buckets))
         options = (*limits, self.seed, bool(shuffle), bool(drop_last))
         self._order_name = f"BucketBatchSampler({_digest(length_N, key_N, options)})"
 
@@ -179,7 +184,7 @@ class BucketBatchSampler(Sampler[list[int]]):
             )
 
 
-def _check_limits(batch_size: int | None, max_batch_length: float | None, num_buckets: int) -> None:
+def _check_limits(batch_size: int | None, max_batch_length: float | None, num_buckets: int | None) -> None:
     if batch_size is None and max_batch_length is None:
         raise UsageError("BucketBatchSampler needs batch_size, max_batch_length or both.")
     for name, value in (("batch_size", batch_size), ("num_buckets", num_buckets)):
@@ -187,6 +192,17 @@ def _check_limits(batch_size: int | None, max_batch_length: float | None, num_bu
             raise UsageError(f"Expected {name} to be an integer of at least 1, got {value!r}.")
     if max_batch_length is not None and not 0 < max_batch_length < math.inf:
         raise UsageError(f"Expected max_batch_length to be a finite number above 0, got {max_batch_length!r}.")
+
+
+def _default_buckets(
+    length_N: Lengths, batch_size: int | None, max_batch_length: float | None, ranks: int, shuffle: bool
+) -> int:
+    """Return the number of buckets with which the examples of one meet others in every epoch."""
+    batches = max(
+        len(length_N) / batch_size if batch_size is not None else 0.0,
+        float(length_N.sum()) / max_batch_length if max_batch_length is not None else 0.0,
+    )
+    return max(1, min(NUM_BUCKETS, int(batches / ranks / STEPS_IN_BUCKET))) if shuffle else NUM_BUCKETS
 
 
 def _checked_rank(rank: int | None, num_replicas: int | None) -> tuple[int, int]:

@@ -150,7 +150,7 @@ def test_padding_of_speech_with_and_without_buckets():
     samplers = [BucketBatchSampler(lengths, 32), BucketBatchSampler(lengths, max_batch_length=32 * 16 * RATE)]
     found = [padding_of(list(sampler), lengths) for sampler in samplers]
     assert 0.28 < without < 0.33
-    assert all(share < 0.03 for share in found)
+    assert all(share < 0.04 for share in found)
     assert [sampler.padding for sampler in samplers] == pytest.approx(found, abs=0.003)
 
 
@@ -340,6 +340,18 @@ def test_mistakes_are_one_sentence(lengths, options, error, sentence):
 )
 def test_lengths_may_be_an_array_or_a_dataset_that_knows_them(lengths):
     assert list(BucketBatchSampler(lengths, 2, shuffle=False)) == [[0, 3], [2, 1]]
+
+
+@pytest.mark.parametrize(("count", "size", "ranks"), [(240, 8, 1), (241, 8, 2), (90, 30, 1), (4000, 32, 1)])
+def test_batches_of_small_datasets_change_with_the_epoch(count, size, ranks):
+    sampler = BucketBatchSampler(speech_lengths(count), size, num_replicas=ranks, rank=0)
+    epochs = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        epochs.append([frozenset(batch) for batch in sampler])
+    assert len(set(epochs[0]) & set(epochs[1])) <= 0.2 * len(sampler)
+    many = BucketBatchSampler(speech_lengths(count), size, num_replicas=ranks, rank=0, num_buckets=count)
+    assert many.padding <= sampler.padding
 
 
 def test_ranks_are_those_of_the_process_group(monkeypatch):
