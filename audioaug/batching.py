@@ -162,6 +162,19 @@ def expected_padding(length_N: Lengths, buckets: Buckets) -> float:
     return 1.0 - audio / padded if padded else 0.0
 
 
+def sorted_padding(length_N: Lengths, buckets: Buckets) -> float:
+    """Return the share of padding in an epoch whose batches are cut from the sorted order."""
+    length_N = length_N[buckets.with_repeats(buckets.order_N)]
+    total_N = np.concatenate([[0.0], np.cumsum(length_N, dtype=np.float64)])
+    first_S, count_S = buckets.steps().T
+    audio = padded = 0.0
+    for rank in range(buckets.ranks):
+        start_S, end_S = (first_S + count_S * place // buckets.ranks for place in (rank, rank + 1))
+        audio += float((total_N[end_S] - total_N[start_S]).sum())
+        padded += float(((end_S - start_S) * length_N[start_S]).sum())
+    return 1.0 - audio / padded if padded else 0.0
+
+
 def _longest_of(length_n: NDArray[np.float64], size: int) -> float:
     """Return the expected longest of ``size`` lengths, drawn without repetition from these, sorted upwards."""
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, len(length_n) + 1)))])

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler, Subset
 
-from audioaug.batching import NUM_BUCKETS, Lengths, expected_padding, make_buckets
+from audioaug.batching import NUM_BUCKETS, Lengths, expected_padding, make_buckets, sorted_padding
 from audioaug.core import Key, key_numbers
 from audioaug.core.draws import uniforms
 from audioaug.errors import DataError, UsageError
@@ -118,7 +118,8 @@ class BucketBatchSampler(Sampler[list[int]]):
                 f"{plural(self.num_replicas, 'rank')}, and drop_last=True leaves out incomplete ones.",
                 "Use drop_last=False or smaller batches.",
             )
-        self.padding = expected_padding(length_N, self._buckets)
+        padding = expected_padding if shuffle else sorted_padding
+        self.padding = padding(length_N, self._buckets)
         """The expected share of padding in an epoch, 0 to 1."""
         limits = (self.batch_size, max_batch_length and float(max_batch_length), num_buckets and int(num_buckets))
         options = (*limits, self.seed, bool(shuffle), bool(drop_last))

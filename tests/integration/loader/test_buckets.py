@@ -166,6 +166,14 @@ def test_expected_padding_is_the_mean_of_many_epochs(ranks, size):
     assert expected_padding(np.zeros(3, np.int64), make_buckets(np.zeros(3, np.int64), 2)) == 0.0
 
 
+@pytest.mark.parametrize(("ranks", "size"), [(1, 7), (3, 4), (4, 1), (7, 20), (40, 3)])
+def test_padding_of_the_sorted_order_is_exact(ranks, size):
+    lengths = speech_lengths(101)
+    batches = list(chain.from_iterable(of_ranks(ranks, lengths, batch_size=size, shuffle=False)))
+    sampler = BucketBatchSampler(lengths, size, shuffle=False, num_replicas=ranks, rank=0)
+    assert sampler.padding == pytest.approx(padding_of(batches, lengths), abs=1e-9)
+
+
 class Clips:
     """Clips of these lengths, and their indices."""
 
