@@ -21,3 +21,18 @@ def test_padding_is_counted_and_falls_with_the_number_of_buckets() -> None:
 def test_every_example_is_counted() -> None:
     found = bench_buckets.scale(5000)
     assert found["examples"] == 5000 and found["make_seconds"] > 0 and found["peak_mib"] >= found["before_mib"]
+
+
+def test_training_is_timed_on_the_same_clips(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    train = bench_buckets.seconds_of_epoch
+
+    def note(loader, model, optimizer):
+        seen.append(len(loader.dataset))
+        return train(loader, model, optimizer)
+
+    monkeypatch.setattr(bench_buckets, "seconds_of_epoch", note)
+    found = bench_buckets.training(2, 4, 3, (4,), clips=24)
+    assert seen == [24] * 6
+    assert 0 < found["ratio_low"] <= found["ratio"] <= found["ratio_high"] and found["seconds"] > 0
+    assert 0 < found["padding"] < found["shuffled_padding"] < 0.5
