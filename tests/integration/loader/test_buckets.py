@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Subset
 
-from audioaug import BucketBatchSampler, Chain, Loader, Plan, ops
+from audioaug import BucketBatchSampler, Chain, Loader, Plan, batching, ops
 from audioaug.batching import expected_padding, make_buckets
 from audioaug.errors import DataError, UsageError
 from audioaug.loader import buckets as module
@@ -172,6 +172,15 @@ def test_padding_of_the_sorted_order_is_exact(ranks, size):
     batches = list(chain.from_iterable(of_ranks(ranks, lengths, batch_size=size, shuffle=False)))
     sampler = BucketBatchSampler(lengths, size, shuffle=False, num_replicas=ranks, rank=0)
     assert sampler.padding == pytest.approx(padding_of(batches, lengths), abs=1e-9)
+
+
+def test_expected_padding_of_many_lengths_is_computed_from_some(monkeypatch):
+    lengths, sizes = speech_lengths(50_000), (2, 32)
+    exact = [expected_padding(lengths, make_buckets(lengths, size, num_buckets=2)) for size in sizes]
+    monkeypatch.setattr(batching, "ENOUGH", 2000)
+    found = [expected_padding(lengths, make_buckets(lengths, size, num_buckets=2)) for size in sizes]
+    assert found != exact and found == pytest.approx(exact, abs=0.002)
+    assert expected_padding(np.full(999, 7), make_buckets(np.full(999, 7), 8)) == 0.0
 
 
 class Clips:
