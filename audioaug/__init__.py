@@ -9,6 +9,7 @@
 ``split``          both parts at a plan's cut
 ``Plan``           where to cut, and the DataLoader knobs around it: what the advisor writes
 ``Loader``         augmented batches on the device, by a plan
+``BucketBatchSampler``  examples of similar length in one batch: ``Loader(batch_sampler=...)``
 ``Monitor``        around a training loop: what it waits for and what it uses, live and logged
 ``Frames``         frame-level labels that follow the audio: ``Loader(targets={"active": Frames(0.01)})``
 ``Stamps``         time stamps that do
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     from audioaug.core import Chain, Draws
     from audioaug.engine import build_cpu, build_device, split
     from audioaug.features import SpecAugment
-    from audioaug.loader import Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
+    from audioaug.loader import BucketBatchSampler, Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
     from audioaug.records import Plan, Report
 
 __version__ = "0.1.0"
 __all__ = [
     "AudioFolder",
+    "BucketBatchSampler",
     "Chain",
     "Draws",
     "Frames",
@@ -70,7 +72,7 @@ _MODULES = {
     "features": ("SpecAugment",),
     "core": ("Chain", "Draws"),
     "records": ("Plan", "Report"),
-    "loader": ("Frames", "Label", "Loader", "Monitor", "Segments", "Stamps", "prefetch"),
+    "loader": ("BucketBatchSampler", "Frames", "Label", "Loader", "Monitor", "Segments", "Stamps", "prefetch"),
 }
 """The public names by the module that defines them; ``errors`` and ``ops`` are modules themselves."""
 

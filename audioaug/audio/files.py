@@ -115,6 +115,11 @@ def _is_audio(name: str) -> bool:
 @functools.lru_cache(maxsize=65536)
 def read_header(path: str) -> Header:
     """Return a file's length, rate and channels without decoding it; raise ``DataError`` if they are implausible."""
+    return read_header_again(path)
+
+
+def read_header_again(path: str) -> Header:
+    """Do the same for a file that may have changed since: ``read_header`` remembers what it returned."""
     import soundfile
 
     with decoding(path):

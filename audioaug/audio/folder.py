@@ -10,21 +10,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from audioaug.audio.fastest import read_fastest
 from audioaug.audio.files import find_audio, read_audio
+from audioaug.audio.lengths import file_lengths
 from audioaug.errors import DataError, UsageError, did_you_mean
 from audioaug.writing import read_file
 
 PATH_COLUMNS = ("path", "audio_filepath", "file", "filename", "wav")
 LABEL_COLUMNS = ("label", "class", "target", "text")
 
+DURATION, OFFSET = "duration", "offset"
+"""Columns of a manifest in seconds, as in those of NeMo and SpeechBrain: the length of the file, or of a part of it."""
+
 PATH = "path"
 
 DECODERS = ("soundfile", "fastest")
 
-Entry = tuple[str, str, str]
-"""Of a clip: its file, its label and its key."""
+Entry = tuple[str, str, str, float | None]
+"""Of a clip: its file, its label, its key, and its seconds: NaN if they are invalid, ``None`` if they are not given."""
 
 
 class AudioFolder:
@@ -68,11 +73,13 @@ class AudioFolder:
         self.sample_rate, self.seconds, self.decoder = sample_rate, seconds, decoder
         path = os.path.abspath(source)
         entries = _read_folder(path, key) if os.path.isdir(path) else _read_manifest(path, key)
-        self.files = tuple(file for file, _, _ in entries)
-        self.keys = tuple(name for _, _, name in entries) if key is not None else None
-        self.labels = tuple(sorted({label for _, label, _ in entries}, key=_by_value))
+        self.files = tuple(file for file, *_ in entries)
+        self.keys = tuple(name for _, _, name, _ in entries) if key is not None else None
+        self.labels = tuple(sorted({label for _, label, *_ in entries}, key=_by_value))
         number = {label: index for index, label in enumerate(self.labels)}
-        self.targets = tuple(number[label] for _, label, _ in entries)
+        self.targets = tuple(number[label] for _, label, *_ in entries)
+        self._source = path
+        self._durations = np.array([seconds for *_, seconds in entries]) if entries[0][3] is not None else None
 
     def __len__(self) -> int:
         return len(self.files)
@@ -87,13 +94,34 @@ class AudioFolder:
             return wave_CT, self.targets[index]
         return wave_CT, self.targets[index], self.keys[index]
 
+    def lengths(self) -> NDArray[np.int64]:
+        """Return the length of each clip in samples at ``sample_rate``, (N,): that of ``folder[i][0]``, to a sample.
+
+        They are read from the files' headers and cached, unless the manifest has a column ``duration`` in seconds,
+        which is trusted. If it has an ``offset`` as well, durations are of parts of files, and headers are read.
+
+        Raises:
+            DataError: a file is missing or damaged, or a duration in the manifest is not a number above 0.
+        """
+        if self.seconds is not None:
+            return np.full(len(self), round(self.seconds * self.sample_rate), dtype=np.int64)
+        if self._durations is None:
+            return file_lengths(self.files, self.sample_rate)
+        if not (valid_N := self._durations * self.sample_rate >= 0.5).all():
+            number = int(np.argmin(valid_N)) + 1
+            raise DataError(
+                f"Entry {number} of the manifest {self._source} has no valid {DURATION}.",
+                "Give seconds above 0, or remove the column: then headers are read.",
+            )
+        return np.rint(self._durations * self.sample_rate).astype(np.int64)
+
 
 def _read_folder(path: str, key: str | None) -> list[Entry]:
     if key not in (None, PATH):
         raise DataError(f"{path} is a folder, where a clip has no {key!r}.", f"Use key={PATH!r}.")
     files = find_audio((path,))
     names = ["" if key is None else Path(os.path.relpath(file, path)).as_posix() for file in files]
-    return [(file, os.path.basename(os.path.dirname(file)), name) for file, name in zip(files, names)]
+    return [(file, os.path.basename(os.path.dirname(file)), name, None) for file, name in zip(files, names)]
 
 
 def _read_manifest(path: str, key: str | None) -> list[Entry]:
@@ -122,15 +150,26 @@ def _read_manifest(path: str, key: str | None) -> list[Entry]:
     key_column = path_column if key in (None, PATH) else key
     if number := next((number for number, row in enumerate(rows, start=1) if row.get(key_column) is None), 0):
         raise DataError(f"Entry {number} of the manifest {path} has no {key_column!r} to be its key.")
+    has_durations = all(DURATION in row for row in rows) and not any(OFFSET in row for row in rows)
     base = os.path.dirname(path)
     return [
         (
             os.path.join(base, str(row[path_column])),
             str(row[label_column]) if label_column else "",
             str(row[key_column]),
+            _seconds(row[DURATION]) if has_durations else None,
         )
         for row in rows
     ]
+
+
+def _seconds(value: object) -> float:
+    """Return a duration; NaN if it is not a finite number."""
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        return math.nan
+    return seconds if math.isfinite(seconds) else math.nan
 
 
 def _by_value(label: str) -> tuple[bool, int, str]:

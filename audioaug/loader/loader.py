@@ -66,7 +66,7 @@ class Loader:
         device: where batches end up; the GPU if there is one.
         shuffle: a new order in every epoch, from the seed.
         sampler: as in torch's DataLoader; its ``set_epoch`` is called if it has one.
-        batch_sampler: as in torch's DataLoader.
+        batch_sampler: as in torch's DataLoader; ``BucketBatchSampler`` makes batches of clips of similar length.
         drop_last: as in torch's DataLoader.
         collate_fn: makes a batch of examples, keeping the audio in its field. It runs after all ops that change clips'
             lengths, so a plan must cut after them. A batch, or a part of one, may be of a custom type (transformers'

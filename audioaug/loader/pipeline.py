@@ -16,6 +16,7 @@ from audioaug.core import Chain
 from audioaug.engine import DeviceChain, build_device, build_worker, check_plan
 from audioaug.errors import AudioaugError, DataError, UsageError, WorkerError
 from audioaug.internals import batches_ready, end_workers, worker_pids
+from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.examples import Field, KeyOf, get_wave, with_lengths, with_wave
 from audioaug.loader.failures import OnError, end_and_clean_up, watch_workers, worker_death, worker_errors
 from audioaug.loader.pickling import WorkerBatch, why_not_picklable
@@ -258,3 +259,5 @@ def check_order(dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any) -
             "batch_sampler for it.",
             "Shuffle in the dataset.",
         )
+    if isinstance(batch_sampler, BucketBatchSampler):
+        batch_sampler.check(dataset)

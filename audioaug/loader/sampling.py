@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, 
 
 from audioaug.core import Key, key_numbers
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, first_line
+from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.failures import is_unreadable, torchcodec_error
 from audioaug.loader.processes import rank_and_size
 from audioaug.loader.worker import EpochIndex, Fetched, Fetcher
@@ -58,6 +59,8 @@ def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]
         batch, offset = divmod(min(done, layout["examples"]), layout["batch_size"] * layout["ranks"])
         return Position(position.epoch, batch, offset)
     was, now = (", ".join(f"{name}={one[name]!r}" for name in changed) for one in (state, layout))
+    if "ranks" in changed and state.get("order") == layout["order"] is not None:
+        now += ", and with that BucketBatchSampler makes other batches"
     raise UsageError(
         f"The state is in the middle of an epoch with {was}, but this Loader has {now}.",
         "Use the same dataset, sampler, batch size and number of processes, or start the next epoch with set_epoch. "
@@ -118,6 +121,8 @@ class EpochSampler:
         ``order`` names the order of the ``examples`` of all ranks together; both are ``None`` if only a run with the
         same batches can resume it.
         """
+        if isinstance(self.batches, BucketBatchSampler):
+            return self.batches.layout()
         sampler, known = self._sampler, self._order_name is not None
         return {
             "batches": batches_in(self),

@@ -23,6 +23,7 @@ from audioaug.errors import AudioaugError, AudioaugWarning, UsageError, did_you_
 ROOT = Path(__file__).parents[2]
 EXPORTED = {
     "AudioFolder",
+    "BucketBatchSampler",
     "Chain",
     "Draws",
     "Frames",

@@ -1,5 +1,8 @@
 """Causes in the training step itself, independent of placement."""
 
+import numpy as np
+
+from audioaug.batching import expected_padding, make_buckets
 from audioaug.decide.causes.case import Case, mean
 from audioaug.records import Signals
 from audioaug.units import format_ms, format_percent, format_seconds, plural
@@ -60,32 +63,33 @@ def padding_waste(case: Case) -> str:
     examples = case.examples
     if examples is None or not case.in_time:
         return ""
-    wasted = padding(examples.samples, case.report.workload.batch_size)
+    batch_size = case.report.workload.batch_size
+    wasted = padding(examples.samples, batch_size)
     if wasted < PADDED:
         return ""
-    bucketed = sorted_padding(examples.samples, case.report.workload.batch_size)
+    bucketed = bucketed_padding(examples.samples, batch_size)
     similar = (
         ""
         if bucketed is None
-        else f" In batches of similar length it would be {format_percent(bucketed)} (computed for "
-        f"{len(examples.samples)} clips, sorted by length)."
+        else f" In batches of similar length it would be {format_percent(bucketed)} (computed for the "
+        f"{len(examples.samples)} clips that were examined)."
     )
     return (
         f"{format_percent(wasted)} of a batch is padding, which the model processes in each of its "
-        f"{format_ms(case.model_ms)} steps.{similar} Put clips of similar length into one batch (a sampler that sorts "
-        "by length)."
+        f"{format_ms(case.model_ms)} steps.{similar} Put clips of similar length into one batch: "
+        f"Loader(batch_sampler=audioaug.BucketBatchSampler(lengths, batch_size={batch_size}), pad=True)."
     )
 
 
-def sorted_padding(samples: tuple[int, ...], batch_size: int) -> float | None:
-    """Return the share of padding if these clips, sorted by length, are batched in that order: length bucketing.
+def bucketed_padding(samples: tuple[int, ...], batch_size: int) -> float | None:
+    """Return the expected share of padding if ``BucketBatchSampler`` puts these clips into batches.
 
     ``None`` if they do not fill two batches. A whole dataset has more clips of each length, and so less padding.
     """
-    ordered = sorted(samples)
-    batches = [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
-    width = sum(len(batch) * batch[-1] for batch in batches)
-    return 1.0 - sum(ordered) / width if len(ordered) >= 2 * batch_size and width else None
+    if len(samples) < 2 * batch_size or not any(samples):
+        return None
+    length_N = np.asarray(samples, dtype=np.int64)
+    return expected_padding(length_N, make_buckets(length_N, batch_size))
 
 
 def padding(samples: tuple[int, ...], batch_size: int) -> float:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audioaug.decide.causes.case import Case
-from audioaug.decide.causes.model import padding, sorted_padding
+from audioaug.decide.causes.model import bucketed_padding, padding
 from audioaug.decide.diagnose import PRIMARY, SECONDARY, causes, diagnose
 from audioaug.records import Examples, Measurement, Notice, Signals, StageCost, Timing
 from tests.helpers.planted_reports import CPU, GPU, WORK, candidate, planted_report, raced
@@ -291,10 +291,11 @@ def test_comparisons_are_no_part_of_the_loading_time() -> None:
     assert more.batch_ms == it.batch_ms and more.stages == it.stages
 
 
-def test_padding_waste_quotes_what_sorting_by_length_would_leave() -> None:
+def test_padding_waste_quotes_what_the_sampler_would_leave() -> None:
     it = RECORDED["padding_waste"]
     text = first(it).text
-    assert "In batches of similar length it would be 45 % (computed for 64 clips, sorted by length)." in text
+    assert "In batches of similar length it would be 45 % (computed for the 64 clips that were examined)." in text
+    assert "Loader(batch_sampler=audioaug.BucketBatchSampler(lengths, batch_size=32), pad=True)" in text
     whole = replace(
         it, report=replace(it.report, workload=replace(WORK, batch_size=33))
     )  # 64 clips are not two batches
@@ -311,8 +312,8 @@ def test_padding_waste_quotes_what_sorting_by_length_would_leave() -> None:
         ((100, 300, 100), 2, None),
     ],
 )
-def test_sorted_padding(samples, batch, share) -> None:
-    assert sorted_padding(samples, batch) == (share if share is None else pytest.approx(share, abs=1e-9))
+def test_bucketed_padding(samples, batch, share) -> None:
+    assert bucketed_padding(samples, batch) == (share if share is None else pytest.approx(share, abs=1e-9))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ TESTS = "\n".join(path.read_text(encoding="utf-8") for path in Path(__file__).pa
 NAMES = sorted(path.stem for path in PAGES.glob("*.md"))
 OURS = {
     "accelerate",
+    "buckets",
     "daft",
     "ddp",
     "huggingface",
