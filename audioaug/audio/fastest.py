@@ -35,7 +35,7 @@ TRIED_SECONDS, TURNS = 4.0, 5
 """What is decoded, this often by each decoder in turn."""
 
 GAIN = 1.1
-"""soundfile decodes unless the other one is so many times as fast."""
+"""soundfile decodes unless the other one is more times as fast than this."""
 
 
 def read_fastest(path: str, sample_rate: int, mono: bool = True, seconds: float | None = None) -> NDArray[np.float32]:
