@@ -36,7 +36,7 @@ SHORTER = {"AirAbsorption": 3000, "PitchShift": 2500, "Resample": 3000, "RoomSim
 WITH_KERNELS = SLOW_TO_INTERPRET | {
     *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "AdjustDuration", "AirAbsorption", "ApplyImpulseResponse"),
     *("AddBackgroundNoise", "AddShortNoises", "Aliasing", "ClippingDistortion", "GainTransition"),
-    *("Mix", "Normalize", "TanhDistortion"),
+    *("G711", "Mix", "Normalize", "TanhDistortion"),
     *("BandPassFilter", "BandStopFilter", "HighPassFilter", "HighShelfFilter", "LowPassFilter", "LowShelfFilter"),
     *("Padding", "PeakingFilter", "PitchShift", "RepeatPart", "Resample", "RoomSimulator", "SevenBandParametricEQ"),
     *("Shift", "SpliceOut", "TimeMask", "TimeStretch", "Trim"),
@@ -137,7 +137,7 @@ EVERY_KERNEL = [
     *(ops.SevenBandParametricEQ(), ops.TimeMask(fade_duration=0.01), ops.Shift(), ops.Shift(rollover=False)),
     *(ops.PitchShift(), ops.TimeStretch(), ops.Resample(), ops.AirAbsorption(), ops.Limiter(), ops.SpliceOut()),
     *(ops.Aliasing(), ops.ClippingDistortion(), ops.GainTransition(), ops.Normalize(), ops.LoudnessNormalization()),
-    *(ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
+    *(ops.G711(), ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
 ]
 
 
@@ -184,8 +184,23 @@ TYPES = {
     float: "fp32",
 }
 KERNELS = [
-    *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
-    *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
+    *(
+        "aliasing._alias",
+        "companding._compand",
+        "levels._at_rank",
+        "levels._change_gain",
+        "levels._peak",
+        "levels._rms",
+    ),
+    *(
+        "biquads._multiply",
+        "companding._compand",
+        "fades._fade",
+        "fades._join",
+        "fades._silence",
+        "fft._cut",
+        "fft._join",
+    ),
     *("limiter._limit", "loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
     *("resample._limit_band", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
     *("stft._add_up", "stft._cut", "stretch._find_anchors"),
