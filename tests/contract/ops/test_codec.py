@@ -24,9 +24,10 @@ def drawn(op: ops.Codec, count: int) -> list[tuple[str, float]]:
     return [(op.codecs[int(place)], quality) for place, quality in zip(draws["0:codec"], draws["0:quality"].tolist())]
 
 
-def test_a_key_decides_on_codec_and_quality() -> None:
-    worker = build_cpu(Chain([EVERY], RATE))
-    for key, (codec, quality) in enumerate(drawn(EVERY, 12)):
+@pytest.mark.parametrize("op", [EVERY, ops.Codec(codecs=["opus", "gsm"], max_quality=1.0, p=1.0)])
+def test_a_key_decides_on_codec_and_quality(op: ops.Codec) -> None:
+    worker = build_cpu(Chain([op], RATE))
+    for key, (codec, quality) in enumerate(drawn(op, 12)):
         found = worker(SPEECH, key=key)
         assert np.array_equal(found, through_codec(SPEECH, RATE, codec, quality))
         assert np.array_equal(found, worker(SPEECH, key=key))

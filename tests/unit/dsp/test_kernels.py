@@ -184,23 +184,9 @@ TYPES = {
     float: "fp32",
 }
 KERNELS = [
-    *(
-        "aliasing._alias",
-        "companding._compand",
-        "levels._at_rank",
-        "levels._change_gain",
-        "levels._peak",
-        "levels._rms",
-    ),
-    *(
-        "biquads._multiply",
-        "companding._compand",
-        "fades._fade",
-        "fades._join",
-        "fades._silence",
-        "fft._cut",
-        "fft._join",
-    ),
+    *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
+    *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
+    "companding._compand",
     *("limiter._limit", "loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
     *("resample._limit_band", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
     *("stft._add_up", "stft._cut", "stretch._find_anchors"),
