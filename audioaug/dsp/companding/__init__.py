@@ -19,18 +19,18 @@ Law: TypeAlias = Literal["mulaw", "alaw"]
 class Scale(NamedTuple):
     """How a law counts: a sample of full scale has ``steps`` of the smallest steps, of which ``most`` are kept.
 
-    ``bias`` is added before the number is rounded to five binary digits; ``unit`` steps are 1.0 when it is decoded.
+    ``bias`` is added before the number is rounded to five binary digits; ``step`` is what one is when it is decoded.
     """
 
     steps: float
     most: float
     bias: float
-    unit: float
+    step: float
 
 
 SCALES: dict[Law, Scale] = {
-    "mulaw": Scale(8191.75, 8158.0, 33.0, 8192.0),
-    "alaw": Scale(2047.9375, 2047.0, 0.0, 2048.0),
+    "mulaw": Scale(steps=8191.75, most=8158.0, bias=33.0, step=2.0**-13),
+    "alaw": Scale(steps=2047.9375, most=2047.0, bias=0.0, step=2.0**-11),
 }
 """libsndfile multiplies by 32767 / 4 and 32767 / 16 to encode, and divides by 32768 to decode."""
 
@@ -58,7 +58,7 @@ def companded(x_BCT: torch.Tensor, full_B: torch.Tensor, law: Law, out: torch.Te
         out: where a loop or kernel writes the result, if it is contiguous; it may be where x is.
     """
     scale, full_B11 = SCALES[law], full_B[:, None, None]
-    size_BCT = _decoded((x_BCT / full_B11).abs_().mul_(scale.steps).round_(), scale).mul_(full_B11)
+    size_BCT = _decoded((x_BCT * full_B11.reciprocal()).abs_().mul_(scale.steps).round_(), scale).mul_(full_B11)
     return torch.where(x_BCT < 0, -size_BCT, size_BCT)
 
 
@@ -66,7 +66,7 @@ def _decoded(size_N: torch.Tensor, scale: Scale) -> torch.Tensor:
     """Return what is decoded for a number of smallest steps: the middle of all numbers with its five leading digits."""
     biased_N = size_N.clamp(max=scale.most) + scale.bias
     middle_N = ((biased_N.view(torch.int32) & DIGITS) | HALF).view(torch.float32)
-    return (torch.where(biased_N < 16.0, biased_N + 0.5, middle_N) - scale.bias) / scale.unit
+    return (torch.where(biased_N < 16.0, biased_N + 0.5, middle_N) - scale.bias) * scale.step
 
 
 @companded.loop()
@@ -76,8 +76,8 @@ def _compand_by_loop(x_BCT: torch.Tensor, full_B: torch.Tensor, law: Law, out: t
 
 @functools.cache
 def _decoded_sizes(law: Law) -> torch.Tensor:
-    """Return what is decoded for each number of smallest steps, up to full scale."""
-    return _decoded(torch.arange(SCALES[law].unit + 1), SCALES[law])
+    """Return what is decoded for each number of smallest steps, up to the greatest."""
+    return _decoded(torch.arange(SCALES[law].most + 1), SCALES[law])
 
 
 @loop_as_written

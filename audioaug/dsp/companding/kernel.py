@@ -27,15 +27,17 @@ def companded(
 
 
 @kernel
-def _compand(y_ptr, x_ptr, full_ptr, channels, samples, steps, most, bias, unit, BLOCK: tl.constexpr):
+def _compand(y_ptr, x_ptr, full_ptr, channels, samples, steps, most, bias, step, BLOCK: tl.constexpr):
     part = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + part * samples + place, mask=place < samples, other=0.0)
     full = tl.load(full_ptr + part // channels)
-    # Powers of 2 divide exactly. 2**23 has no room for digits after the point: adding it rounds halves to even.
-    size = (tl.abs(x / full) * steps + 8388608.0) - 8388608.0
+    # A GPU's division may be off by a digit: a power of 2 is inverted by its exponent. Numbers as large as 2**23 have
+    # no digits after the point, so that adding and subtracting it rounds, halves to even.
+    inverse = (2130706432 - full.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+    size = (tl.abs(x * inverse) * steps + 8388608.0) - 8388608.0
     biased = tl.minimum(size, most) + bias
     digits = (biased.to(tl.int32, bitcast=True) & -524288) | 262144
     middle = tl.where(biased < 16.0, biased + 0.5, digits.to(tl.float32, bitcast=True))
-    value = (middle - bias) / unit * full
+    value = (middle - bias) * step * full
     tl.store(y_ptr + part * samples + place, tl.where(x < 0.0, -value, value), mask=place < samples)

@@ -224,3 +224,13 @@ def test_they_compile_for_real_cards(name, capability):
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
         assert compiled.asm["cubin"]
+
+
+def test_companding_is_compiled_without_fused_products():
+    [(kernel, signature, constants, options)] = launches()["companding._compand"].values()
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    fused = [
+        "fma" in triton.compile(source, target=GPUTarget("cuda", 90, 32), options={**options, **more}).asm["ptx"]
+        for more in ({}, {"enable_fp_fusion": True})
+    ]
+    assert fused == [False, True]
