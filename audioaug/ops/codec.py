@@ -31,12 +31,14 @@ class Codec(Op):
     | `vorbis` | Vorbis | 1 to 192 kHz | libvorbis' quality 0 to 10 |
     | `opus` | Opus | 8, 12, 16, 24, 48 kHz | 6 to 256 kbit/s |
 
-    An example at another rate is resampled to the next higher one that the codec allows (else to the highest), and
-    back. Bit rates are those of mono; the quality is 1 minus libsndfile's compression level. An example beyond full
-    scale is divided by the power of 2 that its peak does not exceed, and multiplied by it afterwards. Two channels are
-    encoded together, except by GSM; more of them one by one. Sounds come at most one sample early or late, by Opus at
-    its lowest bit rates 0.15 ms. The level of speech changes by at most 0.2 dB; MP3 lowers it by 0.45 dB, as LAME does,
-    and by up to 0.8 dB at its lowest bit rates, and Opus at its lowest by up to 1.3 dB. ``G711`` runs on the device.
+    A bit rate is that of a whole example (MP3) or of each channel (Opus); the quality is 1 minus libsndfile's
+    compression level. An example at another sample rate is resampled to the next higher one that the codec allows (else
+    to the highest), and back. One beyond full scale is divided by the power of 2 that its peak does not exceed, and
+    multiplied by it afterwards. Two channels are encoded together, except by GSM; more of them one by one.
+
+    Sounds come at most one sample early or late; by Opus, at its lowest bit rates, 0.15 ms. The level of speech changes
+    by at most 0.2 dB; MP3 lowers it by 0.45 dB, as LAME does, and by up to 0.8 dB at its lowest bit rates, Opus at its
+    lowest by up to 1.3 dB. ``G711`` is the first two codecs alone, and also runs on the device.
 
     Args:
         codecs: the names of the codecs to pick from, at least one.

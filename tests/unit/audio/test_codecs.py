@@ -1,7 +1,7 @@
 """Codecs keep the length, the place and the level of a clip: in whatever libsndfile adds before and after it.
 
 What was measured, at rates from 8 to 48 kHz and qualities from 0 to 1, is in ``LIMITS``. MP3 is decoded 1105 samples
-late where its frames are too short for the header that declares the delay: below 32 to 80 kbit/s.
+late where its frames are too short for the header that declares the delay: below 24 to 80 kbit/s.
 """
 
 import gc
