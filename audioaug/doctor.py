@@ -104,7 +104,15 @@ def _run_soundfile() -> str:
     file = io.BytesIO()
     soundfile.write(file, np.zeros(160), 16000, format="FLAC")
     file.seek(0)
-    return f"wrote and read {len(soundfile.read(file)[0])} samples of FLAC"
+    return f"wrote and read {len(soundfile.read(file)[0])} samples of FLAC; {_codecs()}"
+
+
+def _codecs() -> str:
+    """Return which codecs the op ``Codec`` has here."""
+    from audioaug.audio.codecs import CODECS, why_missing
+
+    missing = [encoding.title for name, encoding in CODECS.items() if why_missing(name)]
+    return f"Codec lacks {', '.join(missing)}" if missing else f"Codec has all {len(CODECS)} codecs"
 
 
 def _run_soxr() -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import typing
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +41,21 @@ def _check_field(op: Any, name: str) -> None:
         _check_number(op, name, value, kind)
         value = value.item() if isinstance(value, np.generic) else value
         object.__setattr__(op, name, int(value) if kind is int else value)
+
+
+def checked_weights(op: str, weights: Any, options: Sequence[Any], what: str) -> tuple[float, ...]:
+    """Return one weight for each option of an op; raise ``ChainError`` if they are not that, or all are zero."""
+    try:
+        checked = tuple(float(weight) for weight in weights or ())
+    except (TypeError, ValueError):
+        checked = ()
+    fit = len(checked) == len(options) and all(weight >= 0 for weight in checked)
+    if not fit or not 0 < sum(checked) < float("inf"):
+        raise ChainError(
+            f"{op}: weights is {weights!r}, but there must be a number for each of the {len(options)} {what}, none "
+            "negative, and not all zero."
+        )
+    return checked
 
 
 def real_number(value: Any) -> float:

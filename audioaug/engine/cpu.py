@@ -200,7 +200,7 @@ class WorkerChain:
                 reference = node.op.reference()
                 reference.freeze_parameters()
             except LibraryMissing:
-                if not self.fallback:
+                if not self.fallback or why_not_on_device(node.op):
                     raise
                 reference = None
             self._references[node.path] = reference

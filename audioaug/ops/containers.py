@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Choice, Container, Distribution, Op, UniformInt
 from audioaug.core.distributions import FloatArray
+from audioaug.core.fields import checked_weights
 from audioaug.core.op import plain
 from audioaug.errors import ChainError
 
@@ -67,20 +68,8 @@ class OneOf(Container):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weights is not None:
-            object.__setattr__(self, "weights", self._checked_weights())
-
-    def _checked_weights(self) -> tuple[float, ...]:
-        try:
-            weights = tuple(float(weight) for weight in self.weights or ())
-        except (TypeError, ValueError):
-            weights = ()
-        fit = len(weights) == len(self.transforms) and all(weight >= 0 for weight in weights)
-        if not fit or not 0 < sum(weights) < float("inf"):
-            raise ChainError(
-                f"OneOf: weights is {self.weights!r}, but there must be a number for each of the "
-                f"{len(self.transforms)} transforms, none negative, and not all zero."
-            )
-        return weights
+            weights = checked_weights(self.name, self.weights, self.transforms, "transforms")
+            object.__setattr__(self, "weights", weights)
 
     def distributions(self) -> dict[str, Distribution]:
         options = tuple(float(k) for k in range(len(self.transforms)))

@@ -69,6 +69,12 @@ def test_missing_package_is_named() -> None:
     assert "pip install fast-mp3-augment" in finding.sentence and "Mp3Compression" in finding.sentence
 
 
+def test_missing_codecs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor._run_soundfile() == "wrote and read 160 samples of FLAC; Codec has all 7 codecs"
+    monkeypatch.setattr("audioaug.audio.codecs.why_missing", lambda name: "none." * (name in ("mp3", "opus")))
+    assert doctor._run_soundfile().endswith("of FLAC; Codec lacks MP3, Opus")
+
+
 def test_missing_indirect_dependency_is_named() -> None:
     finding = found({"audiomentations": missing("librosa")})["audiomentations"]
     assert finding.sentence.startswith("Does not work (") and "librosa" in finding.sentence

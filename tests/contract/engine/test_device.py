@@ -387,7 +387,7 @@ def test_gradients_are_finite_on_speech(kind, batch):
     x = batch[..., :4000].clone().requires_grad_()
     build_device(always(kind))(x).square().sum().backward()
     assert x.grad.isfinite().all()
-    assert x.grad.any() != (kind.__name__ == "BitCrush")  # a staircase: its slope is 0
+    assert x.grad.any() != (kind.__name__ in ("BitCrush", "G711"))  # staircases: their slope is 0
 
 
 @EVERY_OP

@@ -19,7 +19,7 @@ LEAVES = [
 ]
 """The ops that run on either side of any cut."""
 
-JUMPS = {"BitCrush", "LoudnessNormalization", "TanhDistortion"}
+JUMPS = {"BitCrush", "G711", "LoudnessNormalization", "TanhDistortion"}
 """Ops that round, or amplify by a percentile: what differs by 1e-7 before them may differ by a step, or by 1e-3, behind
 them (a low-pass leaves pauses that the distortion raises by 80 dB). So they come first or never."""
 

@@ -7,6 +7,7 @@ import torch
 from audioaug.dsp import dispatch, fft, stretch
 from audioaug.dsp.aliasing import alias
 from audioaug.dsp.biquads import NUMBERS, OWN_NUMBERS, cascade
+from audioaug.dsp.companding import companded
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
 from audioaug.dsp.levels import at_rank, change_gain, ranked
@@ -60,6 +61,14 @@ def test_rows_are_read_at_fewer_places_and_back(samples, interpreted):
     for left in ([1, 1, 1, 1], [2, 7, 1, samples], [samples, 1000, 3, 2 * samples]):
         same(lambda left: silence_past_ends(alias(x, length, left, int(left.max()), None), length), torch.tensor(left))
     assert {*interpreted} == {"_alias", "_silence"}
+
+
+@pytest.mark.parametrize("law", ["mulaw", "alaw"])
+def test_every_16_bit_value_is_companded_to_the_same_bits(law, interpreted):
+    x = (torch.arange(-(2**15), 2**15) / 2**15).view(2, 2, -1)
+    same(companded, x, torch.ones(2), law, None, tolerance=0)
+    same(companded, x * 8, torch.tensor([8.0, 16.0]), law, None, tolerance=0)
+    assert companded(x, torch.ones(2), law, x) is x and {*interpreted} == {"_compand"}
 
 
 def test_gains_change_before_within_and_after_a_row(interpreted):

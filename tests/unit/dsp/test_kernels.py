@@ -39,7 +39,7 @@ SHORTER = {
 WITH_KERNELS = SLOW_TO_INTERPRET | {
     *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "AdjustDuration", "AirAbsorption", "ApplyImpulseResponse"),
     *("AddBackgroundNoise", "AddShortNoises", "Aliasing", "ClippingDistortion", "GainTransition"),
-    *("Mix", "Normalize", "TanhDistortion"),
+    *("G711", "Mix", "Normalize", "TanhDistortion"),
     *("BandPassFilter", "BandStopFilter", "HighPassFilter", "HighShelfFilter", "LowPassFilter", "LowShelfFilter"),
     *("Padding", "PeakingFilter", "PitchShift", "RepeatPart", "Resample", "RoomSimulator", "SevenBandParametricEQ"),
     *("Shift", "Speed", "SpliceOut", "TimeMask", "TimeStretch", "Trim"),
@@ -140,7 +140,7 @@ EVERY_KERNEL = [
     *(ops.SevenBandParametricEQ(), ops.TimeMask(fade_duration=0.01), ops.Shift(), ops.Shift(rollover=False)),
     *(ops.PitchShift(), ops.TimeStretch(), ops.Resample(), ops.AirAbsorption(), ops.Limiter(), ops.SpliceOut()),
     *(ops.Aliasing(), ops.ClippingDistortion(), ops.GainTransition(), ops.Normalize(), ops.LoudnessNormalization()),
-    *(ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
+    *(ops.G711(), ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
 ]
 
 
@@ -189,6 +189,7 @@ TYPES = {
 KERNELS = [
     *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
+    "companding._compand",
     *("limiter._limit", "loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
     *("resample._limit_band", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
     *("stft._add_up", "stft._cut", "stretch._find_anchors"),
@@ -226,3 +227,13 @@ def test_they_compile_for_real_cards(name, capability):
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
         assert compiled.asm["cubin"]
+
+
+def test_companding_is_compiled_without_fused_products():
+    [(kernel, signature, constants, options)] = launches()["companding._compand"].values()
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    fused = [
+        "fma" in triton.compile(source, target=GPUTarget("cuda", 90, 32), options={**options, **more}).asm["ptx"]
+        for more in ({}, {"enable_fp_fusion": True})
+    ]
+    assert fused == [False, True]
