@@ -68,7 +68,8 @@ def gallery(heard: Iterable[Heard]) -> str:
 def _row(heard: Heard) -> str:
     name, verdict = heard.op.name, heard.verdict
     title = f"<b>{escape(name)}</b> ({escape(verdict.engine)})<br>{escape(verdict_words(verdict))}: {verdict.status}"
-    sides = {"dry": heard.dry, "audiomentations": heard.reference, "device build": heard.built}
+    library = heard.op.capabilities.library
+    sides = {"dry": heard.dry, library: heard.reference, "device build": heard.built}
     cells = "".join(f"<td>{side}<br>{shown(samples_T, f'{name}, {side}')}</td>" for side, samples_T in sides.items())
     return f"<tr><td style='text-align:left;max-width:18em'>{title}</td>{cells}</tr>"
 

@@ -22,7 +22,7 @@ CLAIMED = {
 """Where the claims are listed that a notebook must show."""
 
 PICTURES = {QUICKSTART: 1, CPU_OR_GPU: 3, TOGETHER: 3, GPU_PAYS: 1, HEAR: 0, BRING: 0}
-PLAYERS = {QUICKSTART: 3, CPU_OR_GPU: 3, TOGETHER: 0, GPU_PAYS: 0, HEAR: 30, BRING: 0}
+PLAYERS = {QUICKSTART: 3, CPU_OR_GPU: 3, TOGETHER: 0, GPU_PAYS: 0, HEAR: 43, BRING: 0}
 LARGEST_BYTES = 1_500_000
 VERDICTS = {"yes", "no", "in part", "not tested"}
 PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|work|tmp|Users|usr|opt)/\w+")
