@@ -103,8 +103,9 @@ def test_with_a_gpu_the_demo_takes_the_tested_torch(installed: Installed) -> Non
 
 
 def test_the_environment_for_the_tests_always_has_the_tested_torch(installed: Installed) -> None:
-    usual, daft = map(arguments, installed(".venv", "torch-audiomentations,dev", at_pip=CPU))
+    usual, daft, torchcodec = map(arguments, installed(".venv", "torch-audiomentations,dev", at_pip=CPU))
     assert daft.split() == ["--no-deps", "daft==0.7.26"]
+    assert torchcodec.split()[-3:] == ["--target", ".venv/torchcodec", "torchcodec==0.11.1"]
     assert usual.split() == ["-c", "constraints.txt", "-e", ".[torch-audiomentations,dev]"]
 
 
