@@ -155,10 +155,8 @@ def expected_padding(length_N: Lengths, buckets: Buckets) -> float:
         steps, rest = divmod(end - start, size * buckets.ranks)
         counts = {size: steps * buckets.ranks}
         for rank in range(buckets.ranks if rest else 0):
-            part = (
-                max(rest, buckets.ranks) * (rank + 1) // buckets.ranks
-                - max(rest, buckets.ranks) * rank // buckets.ranks
-            )
+            last = buckets.batch((0, max(rest, buckets.ranks)), rank)
+            part = last.stop - last.start
             counts[part] = counts.get(part, 0) + 1
         padded += sum(batches * part * _longest_of(length_n, part) for part, batches in counts.items() if batches)
         audio += sum(batches * part for part, batches in counts.items()) * float(length_n.mean())

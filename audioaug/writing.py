@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from audioaug.errors import OutputError
@@ -26,6 +27,14 @@ def cache_folder() -> Path | None:
         return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
     except RuntimeError:
         return None
+
+
+def keep_in_cache(text: str, file: Path | None) -> None:
+    """Write a file below ``cache_folder()``, if there is one; a folder that cannot be written to is left alone."""
+    if file is not None:
+        with suppress(OSError, OutputError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(text, file)
 
 
 def check_regular(path: str | Path) -> None:

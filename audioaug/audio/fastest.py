@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.audio.files import Header, check_size, decoding, read_audio, read_frames, read_header, resample
-from audioaug.errors import OutputError
 from audioaug.units import Seconds
-from audioaug.writing import cache_folder, read_file, write_file
+from audioaug.writing import cache_folder, keep_in_cache, read_file
 
 Decoder = Literal["soundfile", "torchcodec"]
 
@@ -128,12 +127,8 @@ def _known(versions: str) -> dict[str, Decoder]:
 
 
 def _save(versions: str, found: dict[str, Decoder]) -> None:
-    """Keep what was found; a folder that cannot be written to is left alone."""
-    if (file := _file()) is None:
-        return
-    with suppress(OSError, OutputError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(msgspec.json.encode({versions: found}).decode(), file)
+    """Keep what was found."""
+    keep_in_cache(msgspec.json.encode({versions: found}).decode(), _file())
 
 
 def _file() -> Path | None:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.audio.files import Header, read_header_again
-from audioaug.errors import DataError, OutputError
-from audioaug.writing import cache_folder, read_file, write_file
+from audioaug.errors import DataError
+from audioaug.writing import cache_folder, keep_in_cache, read_file
 
 THREADS = 8
 """Headers that are read together: on network storage, most of the time is latency."""
@@ -50,7 +50,7 @@ def file_lengths(files: Sequence[str], sample_rate: int) -> NDArray[np.int64]:
     for place, header in zip(unread, _read([files[place] for place in unread])):
         known[files[place]] = (*stamps[place], header.frames, header.sample_rate, header.channels)
     if unread:
-        _save(known, cache)
+        keep_in_cache(json.dumps(known), cache)
     return np.asarray([Header(*known[file][2:]).frames_at(sample_rate) for file in files], dtype=np.int64)
 
 
@@ -101,11 +101,3 @@ def _load(cache: Path | None) -> dict[str, Entry]:
 
 def _is_entry(entry: object) -> bool:
     return isinstance(entry, list) and len(entry) == 5 and all(type(number) is int for number in entry)
-
-
-def _save(known: dict[str, Entry], cache: Path | None) -> None:
-    """Save the cache; failures are ignored."""
-    if cache is not None:
-        with suppress(OSError, OutputError):
-            cache.parent.mkdir(parents=True, exist_ok=True)
-            write_file(json.dumps(known), cache)

@@ -22,8 +22,8 @@ import torch
 
 from audioaug.core import Chain, Op, is_ours
 from audioaug.dsp import dispatch
-from audioaug.errors import AudioaugWarning, OutputError, first_line
-from audioaug.writing import cache_folder, read_file, write_file
+from audioaug.errors import AudioaugWarning, first_line
+from audioaug.writing import cache_folder, keep_in_cache, read_file
 
 EXAMPLES, SAMPLES = 2, 12000
 """Of the small batch."""
@@ -195,9 +195,6 @@ def _load() -> dict[str, list[str]]:
 
 
 def _save(machine: str, names: Iterable[str]) -> None:
-    """Add what has passed; only this machine is kept, and a folder that cannot be written to is left alone."""
-    if (file := _file()) is None:
-        return
-    with suppress(OSError, OutputError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(msgspec.json.encode({machine: sorted({*_load().get(machine, ()), *names})}).decode(), file)
+    """Add what has passed; only this machine is kept."""
+    passed = sorted({*_load().get(machine, ()), *names})
+    keep_in_cache(msgspec.json.encode({machine: passed}).decode(), _file())
