@@ -48,8 +48,9 @@ LONG = str(ROOT / "datasets/demo/long")
 CHANNELS = {"ShuffleChannels": 2}
 """Ops that do nothing to mono: they get half as many clips of two channels."""
 
-DECLARED = {"Speed": {"rates": (0.9, 1.0, 1.1)}}
-"""Arguments that are not the default: torchaudio needs a filter for each rate, so that it cannot have any rate."""
+DECLARED = {"Speed": {"rates": (0.9, 1.0, 1.1)}, "LogMel": {"n_fft": 400, "hop_length": 160, "n_mels": 80}}
+"""Arguments that are not the default: torchaudio needs a filter for each rate, so that it cannot have any rate; and the
+features of speech recognition."""
 
 SNR_DB = {"min_snr_in_db": "min_snr_db", "max_snr_in_db": "max_snr_db"}
 BAND = {"min_center_frequency": "min_center_freq", "max_center_frequency": "max_center_freq"} | {
@@ -208,17 +209,37 @@ def _native_step(op: Op, sample_rate: int, device: torch.device) -> Callable[[to
 
 
 def by_torchaudio(chain: Chain, x_BCT: torch.Tensor) -> Work | None:
-    """Return a chain of one op by torchaudio, which has one rate for a whole batch: clip by clip, then padded.
-
-    ``None`` where it has no counterpart that is compared here.
-    """
+    """Return a chain of one op by torchaudio; ``None`` where it has no counterpart that is compared here."""
     op = chain.ops[0]
-    if len(chain) > 1 or not isinstance(op, ops.Speed) or op.rates is None or why_unavailable():
+    if len(chain) > 1 or why_unavailable():
         return None
+    if isinstance(op, ops.Speed) and op.rates is not None:
+        return _sped_up(chain, x_BCT, op.rates)
+    return _log_mel(chain, x_BCT, op) if isinstance(op, ops.LogMel) else None
+
+
+def _log_mel(chain: Chain, x_BCT: torch.Tensor, op: ops.LogMel) -> Work:
+    from torchaudio.transforms import AmplitudeToDB, MelSpectrogram
+
+    spectrogram = MelSpectrogram(
+        chain.sample_rate,
+        op.n_fft,
+        op.win_length,
+        op.hop_length,
+        n_mels=op.n_mels,
+        norm="slaney",
+        mel_scale="slaney",
+        pad_mode="constant",
+    ).to(x_BCT.device)
+    to_db = AmplitudeToDB()
+    return lambda: to_db(spectrogram(x_BCT))
+
+
+def _sped_up(chain: Chain, x_BCT: torch.Tensor, rates: Sequence[float]) -> Work:
+    """Return torchaudio's Speed, which has one rate for a whole batch: clip by clip, then padded."""
     from torchaudio.transforms import Speed
 
-    rates, draw = list(op.rates), random.Random(0)
-    speeders = [Speed(chain.sample_rate, rate).to(x_BCT.device) for rate in rates]
+    draw, speeders = random.Random(0), [Speed(chain.sample_rate, rate).to(x_BCT.device) for rate in rates]
 
     def run() -> torch.Tensor:
         clips = [speeders[draw.randrange(len(rates))](x_CT)[0].mT for x_CT in x_BCT]

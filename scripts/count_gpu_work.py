@@ -44,12 +44,12 @@ FREE = {"device", "_unsafe_view"}
 """Further operators that launch nothing."""
 GATHERS = {"gather", "index_select", "index", "take"}
 
-FILTERED, FRAMED, RESAMPLED, SPED_UP = 3.0, 17.0, 8.0, 7.0
+FILTERED, FRAMED, RESAMPLED, SPED_UP, LOG_MEL = 3.0, 17.0, 8.0, 7.0, 8.6
 """Least bytes of these, over reading and writing a batch once: FFTs of a library, and kernels for what lies between.
 
 Filtered: FFT, response, and back, 1 each. In frames, of which four overlap: cut 2.5, FFT, response and back 4 each,
 added up 2.5. Resampled, up to 2.75 samples for one: cut and FFT 1 each, band limit 1.5, back to twice the rate 2, read
-2.5. Sped up, up to 1.11 samples for one: the same, but read 1.5.
+2.5. Sped up, up to 1.11 samples for one: the same, but read 1.5. LogMel: cut 2.5, FFT 4, and what becomes of it 2.1.
 """
 ROOM = 4.0
 """How much longer than a clip it is with the decay of a simulated room."""
@@ -60,6 +60,7 @@ FLOORS = {
     **{"AddBackgroundNoise": 2.5, "TanhDistortion": 2.5, "Trim": 1.5},  # which have to find levels first
     **{"AirAbsorption": FRAMED, "TimeStretch": FRAMED, "Resample": RESAMPLED, "PitchShift": FRAMED + RESAMPLED},
     "Speed": SPED_UP,
+    "LogMel": LOG_MEL,
 }
 """By op; what is not listed reads and writes the batch once."""
 

@@ -135,6 +135,7 @@ def promise(kind: type[Op]) -> str:
     words = {
         "exact": f"exact, {contract.tolerance:.0e} of the peak" if contract.tolerance else "exact, no difference",
         "spectral": f"spectral, {contract.tolerance:.0e} of the peak but for a band",
+        "log_spectrum": f"log_spectrum, {contract.tolerance:g} dB down to -{contract.down_to_db:g} dB",
         "statistical": f"statistical, level within {contract.tolerance:g} dB",
         "perceptual": f"perceptual, spectrum within {contract.tolerance:g} dB",
         "cpu_only": contract.reason.rstrip("."),

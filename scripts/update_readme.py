@@ -24,6 +24,7 @@ HEADER = "| contract | transforms | promise | largest error |\n|---|---|---|---|
 MEANINGS = {
     "exact": "equal sample for sample",
     "spectral": "equal except near the Nyquist frequency",
+    "log_spectrum": "equal in dB, but for what is far below the loudest",
     "statistical": "noise of the same level, spectrum and independence",
     "perceptual": "same spectrum, timing, pitch and level to the ear",
     "cpu_only": "no device build",

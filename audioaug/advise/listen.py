@@ -53,7 +53,8 @@ COLUMNS = (
 def listen(job: TrainingJob) -> Listening:
     """Augment a few examples with both builds; if that fails, return the reason."""
     whole = job.chain
-    chain = Chain(whole.ops[: whole.worker_until], whole.sample_rate)
+    last = len(whole) - (whole.feature is not None)  # features cannot be heard
+    chain = Chain(whole.ops[: min(last, whole.worker_until)], whole.sample_rate)
     if not any(has_device_build(chain, place, place + 1) for place in range(len(chain))):
         return Listening(
             (Line("No transform of this chain runs both in a worker and on the device: nothing to compare."),)

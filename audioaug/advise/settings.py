@@ -347,7 +347,8 @@ def resizing_op(chain: Chain, samples: int) -> str:
     """Return the name of an op that makes clips of equal length (in samples) unequal, or an empty string."""
     fixed = (place for place, op in enumerate(chain.ops) if isinstance(op, AdjustDuration) and op.p == 1)
     start = max(fixed, default=0)
-    names = [leaf.name for op in chain.ops[start:] for leaf in leaves(op) if leaf.capabilities.changes_length]
+    resizing = (leaf for op in chain.ops[start:] for leaf in leaves(op) if leaf.capabilities.changes_length)
+    names = [leaf.name for leaf in resizing if leaf is not chain.feature]
     if not names or not samples:
         return ""
     prepare = Preparer(chain, start, fused=False)

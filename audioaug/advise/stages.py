@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -65,10 +65,16 @@ class Bench:
         """The batch of median audio length, which represents all of them."""
         return sorted(self.batches, key=lambda batch: self.job.wave_of(batch).shape[-1])[len(self.batches) // 2]
 
-    @property
+    @cached_property
     def wave(self) -> torch.Tensor:
-        """The audio of the typical batch, on the device."""
-        return self.job.wave_of(self.typical)
+        """The audio of the typical batch, on the device; if that holds features, audio from before the chain."""
+        if self.job.chain.feature is None:
+            return self.job.wave_of(self.typical)
+        examples = readable(Reader(self.job.dataset), self.job.clip_of, self.job.batch_size)
+        clips = [torch.from_numpy(self.job.clip_of(example)) for _, example in examples]
+        longest = max(clip.shape[-1] for clip in clips)
+        padded = [torch.nn.functional.pad(clip, (0, longest - clip.shape[-1])) for clip in clips]
+        return torch.stack(padded).to(self.job.device)
 
     def step(self) -> Callable[[], None]:
         """Return a training step that cycles through the batches."""
@@ -137,14 +143,14 @@ def worker_parts(job: TrainingJob, wave: torch.Tensor) -> dict[int, Callable[[],
     return {cut: _on_batches(chain, first, cut, wave) for cut in cuts}
 
 
-def step_with_part(job: TrainingJob, part: Callable[[], torch.Tensor], batch: Any) -> Callable[[], None]:
+def step_with_part(bench: Bench, part: Callable[[], torch.Tensor]) -> Callable[[], None]:
     """Return a training step with everything that a Loader does on the device: the copy and the device part.
 
     Both run on a side stream, if there is one, during the previous step.
     """
-    on_host = to_device(batch, torch.device("cpu"))
-    if job.device.type == "cuda":
-        on_host = with_wave(on_host, job.wave_of(on_host).pin_memory(), job.audio_key)
+    job, wave = bench.job, bench.wave.cpu()
+    on_host = to_device(bench.typical, torch.device("cpu"))
+    on_host = with_wave(on_host, wave.pin_memory() if job.device.type == "cuda" else wave, job.audio_key)
 
     def finish(batch: Any) -> Any:
         return with_wave(to_device(batch, job.device), part(), job.audio_key)
@@ -304,7 +310,7 @@ def parts_on_threads(bench: Bench, count: int, parts: Parts, seconds: Seconds) -
     """Time device parts with ``count`` threads, and the longest one together with the copy and the step."""
     works: dict[str, Callable[[], object]] = {str(cut): work for cut, work in parts.items()}
     if parts and not bench.job.pad and not bench.few_steps:  # padded batches would need their new lengths
-        behind = step_with_part(bench.job, parts[min(parts)], bench.typical)
+        behind = step_with_part(bench, parts[min(parts)])
         works |= {"step": bench.step(), "both": behind}
     with torch_threads(count):
         times = bench.interleave(works, seconds)

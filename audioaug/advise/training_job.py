@@ -141,8 +141,13 @@ class TrainingJob:
                 f"{in_one_line(error, self.path)}",
                 f"The labels are strings, such as {labels[0]!r}: if the loss fails, convert them to integers."
                 if are_strings(labels)
-                else "Batches are (batch, channels, time); define `loss` or `train_step` if the default does not fit.",
+                else f"Batches are {self.axes}; define `loss` or `train_step` if the default does not fit.",
             ) from None
+
+    @property
+    def axes(self) -> str:
+        """The axes of a batch from ``AudioFolder``, in words."""
+        return "(batch, channels, time)" if self.chain.feature is None else "(batch, channels, features, frames)"
 
     def why_not_finite(self) -> str:
         """Return what is NaN or infinite after the last step: the loss or, if that is unknown, a parameter.

@@ -25,6 +25,7 @@ from audioaug.core.keys import Key, key_numbers
 from audioaug.core.op import (
     CUSTOM_OPS,
     Container,
+    Feature,
     Op,
     build_op,
     check_declarations,
@@ -137,6 +138,9 @@ class Chain:
                     f"A chain holds audioaug ops, but this is a {type(op).__module__}.{type(op).__qualname__}.",
                     "Chain.from_audiomentations takes an audiomentations Compose.",
                 )
+        for op in self.ops[:-1]:
+            if isinstance(op, Feature):
+                raise ChainError(f"{op.name} must be the last op of a chain: the others change audio.")
         object.__setattr__(self, "sample_rate", whole_hertz(self.sample_rate, "The chain's sample_rate", ChainError))
         if all(self.why_not_cut(cut) for cut in range(len(self) + 1)):
             raise ChainError(
@@ -185,6 +189,31 @@ class Chain:
         for column, (node, name, kind) in enumerate(self._lanes):
             u = u_BL[:, column]
             table[:, column] = u < node.op.p if name == "apply" else kind.from_uniform(u)
+        return Draws(self.columns, table)
+
+    @property
+    def feature(self) -> Feature | None:
+        """What makes features of the audio, at the end; ``None`` if the chain returns audio."""
+        return self.ops[-1] if self.ops and isinstance(self.ops[-1], Feature) else None
+
+    def has_features(self, cut: int) -> bool:
+        """Return whether the first ``cut`` ops return features instead of audio."""
+        return self.feature is not None and cut == len(self)
+
+    @property
+    def silence(self) -> float:
+        """The value of silence after all ops: what clips are padded with then."""
+        return 0.0 if self.feature is None else self.feature.silence
+
+    def without_augmentation(self) -> "Chain":
+        """Return the chain that only makes the features of the audio, if this one does."""
+        return Chain(self.ops[-1:] if self.feature else (), self.sample_rate)
+
+    def no_augmentation(self, batch: int) -> Draws:
+        """Return draws that apply no op to B examples, except for what makes features."""
+        table = np.zeros((batch, len(self.columns)))
+        if self.feature is not None:
+            table[:, self.columns.index(f"{len(self) - 1}:apply")] = 1.0
         return Draws(self.columns, table)
 
     @property

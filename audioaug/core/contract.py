@@ -22,17 +22,19 @@ class Contract:
     compared sample for sample too, up to ``noise_tolerance`` times the peak, with a reference that draws the same
     random numbers (``numpy_draws``): that settles spectrum and level. ``"spectral"`` is exact except next to the
     Nyquist frequency of the lower rate, before and after (from ``band`` to ``2 - band`` times it), and there within
-    ``band_tolerance``. ``"perceptual"`` is equal to the ear only: spectrum within ``tolerance`` dB, and level, timing,
-    attacks, pitch and stereo image within what ``perceptual`` says.
+    ``band_tolerance``. ``"log_spectrum"``, for features in dB, is equal within ``tolerance`` dB down to ``down_to_db``
+    below the loudest of a frame. ``"perceptual"`` is equal to the ear only: spectrum within ``tolerance`` dB, and
+    level, timing, attacks, pitch and stereo image within what ``perceptual`` says.
     """
 
-    kind: Literal["exact", "spectral", "perceptual", "statistical", "cpu_only"]
+    kind: Literal["exact", "spectral", "log_spectrum", "perceptual", "statistical", "cpu_only"]
     tolerance: float = 0.0
     reason: str = ""
     noise_tolerance: float = 0.0
     numpy_draws: "NumpyDraws | None" = None
     band: float = 1.0
     band_tolerance: float = 0.0
+    down_to_db: float = 0.0
 
     @classmethod
     def exact(cls, rtol: float) -> "Contract":
@@ -47,6 +49,14 @@ class Contract:
         the peak.
         """
         return cls("spectral", rtol, band=band, band_tolerance=band_rtol)
+
+    @classmethod
+    def log_spectrum(cls, db: float, down_to_db: float) -> "Contract":
+        """Promise for features in dB: equal within ``db``, down to ``down_to_db`` below the loudest of their frame.
+
+        What is below that is mostly rounding: it may have any value, but none above.
+        """
+        return cls("log_spectrum", db, down_to_db=down_to_db)
 
     @classmethod
     def perceptual(cls, spectrum_db: float) -> "Contract":

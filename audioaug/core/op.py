@@ -251,6 +251,8 @@ class Container(Op, registry=None):
         for item in self.transforms:
             if not isinstance(item, Op):
                 raise ChainError(f"{self.name}: {item!r} is not an audioaug op.")
+            if isinstance(item, Feature):
+                raise ChainError(f"{self.name}: {item.name} cannot be inside it.", "Put it last in the chain.")
         super().__post_init__()
 
     @property
@@ -266,6 +268,38 @@ class Container(Op, registry=None):
     @abstractmethod
     def order(self, draw: Mapping[str, FloatArray]) -> NDArray[np.int64]:
         """Return which child runs in which slot: (B, slots), -1 for none. ``draw`` has ``"apply"`` too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature(Op, registry=None):
+    """The base of what turns audio into features, at the end of a chain, for every example: also without augmentation.
+
+    ``batched`` returns (B, C, F, N), F features of N frames, with ``silence`` past a clip's last frame. ``resolve``
+    returns the clips' frames as ``length_out``. An empty clip has no frames, and ``batched`` gets it like any other.
+    """
+
+    p: float = 1.0
+
+    param_types: ClassVar[Mapping[str, ParamType]] = {"length_out": LENGTHS}
+    capabilities = Capabilities(needs_length=True, changes_length=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.p != 1.0:
+            raise ChainError(f"{self.name}: p is {self.p:g}, but every example needs its features.", "Leave p out.")
+
+    @property
+    @abstractmethod
+    def silence(self) -> float:
+        """The features of silence."""
+
+    @abstractmethod
+    def frames(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many frames clips of these lengths have, in samples."""
+
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        """Return the clips' frames."""
+        return {"length_out": self.frames(batch.lengths)}
 
 
 class NumpyReference:

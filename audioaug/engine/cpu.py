@@ -12,6 +12,7 @@ from audioaug.core import (
     Chain,
     DeviceBatchInfo,
     Draws,
+    Feature,
     Key,
     Node,
     Op,
@@ -64,7 +65,7 @@ class WorkerChain:
         """Augment one clip: with a new draw at every call, unless ``key`` or ``draws`` is given.
 
         Args:
-            samples: (T,) or (C, T), floating point.
+            samples: (T,) or (C, T), floating point. Features of it are (F, N) or (C, F, N).
             sample_rate: in Hz; the chain's by default.
             key: of the example: its number in the dataset, a string or bytes. With it, the draw follows from seed,
                 epoch and key alone.
@@ -84,7 +85,8 @@ class WorkerChain:
         for node in self.chain.nodes[: self.cut]:
             samples = self._run(node, draws, samples, sample_rate)
         samples = np.ascontiguousarray(samples, dtype=np.float32)
-        return samples[None] if len(shape) > samples.ndim else samples
+        axes = len(shape) + self.chain.has_features(self.cut)
+        return samples[None] if axes > samples.ndim else samples
 
     def warm_up(self) -> None:
         """Run each op once on noise: what it imports and compiles is there then. Code of users is not called."""
@@ -127,16 +129,17 @@ class WorkerChain:
         if key is None and draws is None:
             self._check_still(stop)
         sample_rate, draws = rate_of(self.chain, sample_rate), self._draws(key, epoch, draws)
+        channels = 1 if np.ndim(samples) == 1 else len(samples)
         self._measured = {}
         try:
             wave = self(samples, sample_rate, draws=draws)
             begun = [Timeline.identity(np.shape(samples)[-1])]
-            where: dict[str, Any] = {"channels": 1 if wave.ndim == 1 else len(wave), "sample_rate": sample_rate}
+            where: dict[str, Any] = {"channels": channels, "sample_rate": sample_rate}
             [[here]] = follow(self.chain, draws, begun, stop=self.cut, measured=self._measured, **where)
             begun = [here.timeline]
         finally:
             self._measured = None
-        if begun[0].length_out != wave.shape[-1]:
+        if self._length_after(begun[0].length_out) != wave.shape[-1]:
             raise DataError(
                 f"Your code has changed a clip's length (to {wave.shape[-1]} samples, where "
                 f"{begun[0].length_out} were expected), and targets cannot follow that.",
@@ -144,6 +147,11 @@ class WorkerChain:
             )
         [[whole]] = follow(self.chain, draws, begun, start=self.cut, stop=stop, **where)
         return wave, whole.timeline
+
+    def _length_after(self, samples: int) -> int:
+        """Return the length of what the worker makes of a clip that has this many samples after its other ops."""
+        feature = self.chain.feature if self.chain.has_features(self.cut) else None
+        return samples if feature is None else int(feature.frames(np.asarray([samples]))[0])
 
     def _draws(self, key: Key | None, epoch: int, draws: Draws | None) -> Draws:
         """Return the draws of one example: those given, or those of its key, or new ones."""
@@ -164,7 +172,7 @@ class WorkerChain:
                 )
 
     def _run(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-        if not samples.shape[-1] or not draws[f"{node.path}:apply"][0]:
+        if not draws[f"{node.path}:apply"][0] or not (samples.shape[-1] or isinstance(node.op, Feature)):
             return samples
         if not node.children:
             return self._replay(node, draws, samples, sample_rate)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Key, Node, Params
+from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Feature, Key, Node, Params
 from audioaug.core.params import Span
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
 from audioaug.dsp.windows import silence_past_ends
@@ -38,8 +38,9 @@ GRAPH_BACKENDS: Mapping[DeviceEngine, Callable[[], GraphBackend]] = {
 class DeviceChain(torch.nn.Module):
     """The ops of a chain from ``start`` on, up to ``stop``, for batches on any device. Made by ``build_device``.
 
-    In training mode it augments; in ``eval`` mode it returns its input. ``seed`` is that of draws by key; ``stream``
-    makes the others, and ``state_dict`` keeps how far it is. ``torch.compile`` leaves all of it as it is.
+    In training mode it augments; in ``eval`` mode it returns its input, or its features if these ops make some.
+    ``seed`` is that of draws by key; ``stream`` makes the others, and ``state_dict`` keeps how far it is.
+    ``torch.compile`` leaves all of it as it is.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class DeviceChain(torch.nn.Module):
         by_library = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not by_library, constant_rows=engine in GRAPH_BACKENDS)
         ops = [node.op for node in self.prepare.leaves]
+        self._makes_features = any(isinstance(op, Feature) for op in ops)
         self._library = TorchAudiomentationsEngine(ops, chain.sample_rate) if by_library else None
         self._graphs = GraphCache(GRAPH_BACKENDS[engine]) if engine in GRAPH_BACKENDS else None
 
@@ -86,6 +88,7 @@ class DeviceChain(torch.nn.Module):
         Shape:
             returns the shape, type and device of x; x itself is not changed. Past the end of a clip is silence. T is
             another number if the chain has changed the clips' lengths, which are (B,), in samples, on x's device.
+            Features, if the chain ends with them, are (B, C, F, N) or (B, F, N), and lengths in frames.
 
         Raises:
             DataError: x is not a batch of audio; draws, lengths or keys are not for B examples; lengths are not
@@ -93,7 +96,7 @@ class DeviceChain(torch.nn.Module):
                 positive.
             UsageError: the epoch is not an integer.
         """
-        if not self.training and not return_lengths:
+        if not self.training and not return_lengths and not self._makes_features:
             return x
         arguments = x, sample_rate, lengths, draws, key, epoch
         if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
@@ -113,11 +116,15 @@ class DeviceChain(torch.nn.Module):
         key: torch.Tensor | Sequence[Key] | None,
         epoch: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the batch, augmented in training mode, and its lengths."""
+        """Return the batch, augmented in training mode, and its lengths; features of it, if that is the last op."""
+        if self.chain.has_features(self.start):
+            return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1], "frames")).to(x.device)
         x_BCT = as_batch(x)
-        if not self.training:
+        if not (self.training or self._makes_features):
             return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1])).to(x.device)
-        if draws is None and key is not None:
+        if not self.training:
+            draws = self.chain.no_augmentation(len(x))
+        elif draws is None and key is not None:
             draws = self.chain.draw(numbers_of(key, len(x)), epoch, self.seed)
         elif draws is None:
             draws = self.stream.draw(len(x))
@@ -219,6 +226,9 @@ class DeviceChain(torch.nn.Module):
             params = node.op.measure(y_RCT, params, batch)
         batched = node.op.batched if self._library is None else self._library.get(step.op, node.op.batched)
         before_RCT, y_RCT = y_RCT, batched(y_RCT, params, batch)
+        if isinstance(node.op, Feature):
+            assert step.width is not None
+            return y_RCT[..., : step.width], params["length_out"]
         if step.width is not None:
             length_R, y_BCT, y_RCT = _new_lengths(node, params), _fit(y_BCT, step.width), _fit(y_RCT, step.width)
             y_RCT = _silenced(y_RCT, length_R, before_RCT)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import LENGTHS, BatchInfo, Chain, Draws, Node, Params
+from audioaug.core import LENGTHS, BatchInfo, Chain, Draws, Feature, Node, Params
 from audioaug.core.params import Buffer, Span
 from audioaug.engine.checks import check_channels, lengths_of, rate_of
 from audioaug.engine.fuse import grouped
@@ -188,7 +188,8 @@ class Preparer:
         where = work.add(host_lengths.copy(), "ints") if work.padded(rows) else None
         for part in self.parts:
             for each, touched in part.steps(draws, rows):
-                touched = touched[work.lengths[touched] > 0]  # no op changes an empty clip
+                if not isinstance(each.op, Feature):
+                    touched = touched[work.lengths[touched] > 0]  # no op changes an empty clip
                 if len(touched):
                     work.steps.append(self._step(each, touched, draws, work))
         return Prepared(

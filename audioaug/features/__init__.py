@@ -1,6 +1,7 @@
-"""Features: augmentation of spectrograms, after the audio: ``SpecAugment``."""
+"""Features: spectrograms of the audio. ``LogMel`` is the op that makes them, ``SpecAugment`` masks them."""
 
 from audioaug.features.policy import Policy
 from audioaug.features.spec_augment import PreparedMasks, SpecAugment
+from audioaug.ops.log_mel import LogMel
 
-__all__ = ["Policy", "PreparedMasks", "SpecAugment"]
+__all__ = ["LogMel", "Policy", "PreparedMasks", "SpecAugment"]

@@ -91,7 +91,7 @@ class Loader:
             any order, shard, worker and process, and after any retry. Examples of an epoch that share a key get the
             same draws: they are counted (``repeated``), with one warning. By default the key is the index in the
             dataset, or that which ``Stream`` gives the examples of an iterable one.
-        augment: ``False`` for validation: the same loader without augmentation.
+        augment: ``False`` for validation: the same loader without augmentation; features are made all the same.
         seed: of the training run.
         on_error: what happens when an example cannot be decoded. ``"raise"`` raises the exception; ``"skip"`` leaves
             the example out (one warning; counted in ``skipped`` and reported by ``summary``); ``"replace"`` takes
@@ -100,7 +100,8 @@ class Loader:
             iterable dataset that raises ends with an error in any case.
 
     Shape:
-        audio in a batch: (B, T) or (B, C, T), for waves (T,) or (C, T) in the dataset.
+        audio in a batch: (B, T) or (B, C, T), for waves (T,) or (C, T) in the dataset; of a chain that ends in
+        ``LogMel``, (B, F, N) or (B, C, F, N): then lengths are in frames.
 
     Raises:
         ChainError: the augmentation is invalid, or its sample rate is missing or contradicts ``sample_rate``.
@@ -160,7 +161,8 @@ class Loader:
             raise PlanError(f"Expected plan to be a Plan, None or 'auto', got {plan!r}.", "Plan.load reads a file.")
         chain = as_chain(chain, sample_rate)
         if not augment:
-            chain, plan = Chain([], chain.sample_rate), _without_cut(plan) if plan != "auto" else plan
+            plan = _without_augmentation(plan, chain) if isinstance(plan, Plan) else plan
+            chain = chain.without_augmentation()
         check_dataset(dataset)
         check_order(dataset, shuffle, sampler, batch_sampler)
         self._skipped = SkippedExamples(on_error)
@@ -440,5 +442,6 @@ class Loader:
         return str(self._skipped)
 
 
-def _without_cut(plan: Plan | None) -> Plan:
-    return replace(plan or Plan(), cut=0, device_engine="batched", chain_hash="")
+def _without_augmentation(plan: Plan, chain: Chain) -> Plan:
+    """Return the plan for what is left of the chain: its features, if it makes some."""
+    return replace(plan, cut=int(chain.has_features(plan.cut)), device_engine="batched", chain_hash="")

@@ -182,6 +182,8 @@ class Collate:
     ) -> None:
         self.preparer, self.collate_fn, self.pad, self.batched_ops = preparer, collate_fn, pad, batched_ops
         self.labels, self.lengths, self.seed = labels, lengths, seed
+        self.of_features = batched_ops is None and preparer.chain.has_features(preparer.start)
+        self.silence = preparer.chain.silence if self.of_features else 0.0
 
     def __call__(self, fetched: "Fetched | AudioaugError") -> "WorkerBatch | AudioaugError":
         """Return what is sent to the training process: a batch, or the error to be raised there."""
@@ -227,9 +229,10 @@ class Collate:
                 "Let collate_fn keep the audio in its field, or in `audio` of a type that has to(device); rename it in "
                 "the training step.",
             ) from None
-        if not isinstance(audio, torch.Tensor) or audio.ndim not in (2, 3) or len(audio) != len(lengths):
+        known, shapes = ((3, 4), "(B, F, N) or (B, C, F, N)") if self.of_features else ((2, 3), "(B, T) or (B, C, T)")
+        if not isinstance(audio, torch.Tensor) or audio.ndim not in known or len(audio) != len(lengths):
             raise DataError(
-                f"Expected collate_fn to stack {len(lengths)} clips to one tensor, (B, T) or (B, C, T), got "
+                f"Expected collate_fn to stack {len(lengths)} clips to one tensor, {shapes}, got "
                 f"{type(audio).__name__} {tuple(getattr(audio, 'shape', ()))}.",
             )
         ends = np.minimum(lengths, audio.shape[-1]).tolist()
@@ -284,7 +287,7 @@ class Collate:
         if self.lengths is not None:
             examples = [with_item(example, self.lengths, wave.shape[-1]) for example, wave in zip(examples, waves)]
         if self.labels:
-            channels = 1 if waves[0].ndim == 1 else len(waves[0])
+            channels = 1 if waves[0].ndim == 1 + self.of_features else len(waves[0])
             examples = self.labels.apply(examples, fetched.draws, fetched.timelines, channels, fetched.audio_key)
         return examples
 
@@ -299,7 +302,7 @@ class Collate:
             raise DataError(f"Clips with channel shapes {sorted(shapes)} cannot be one batch.", "Mix them down.")
         longest = max(lengths)
         if min(lengths) < longest:  # padding by zero samples copies, too
-            waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1])) for wave in waves]
+            waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1]), value=self.silence) for wave in waves]
         collated: dict[Field, Any] = self.labels.collate(examples, self.pad) if self.labels else {}
         if self.batched_ops is None:
             examples = [with_wave(example, wave, key) for example, wave in zip(examples, waves, strict=True)]
@@ -336,9 +339,9 @@ def augment_batch(
         return module.augment(audio, prepared, may_overwrite)
 
 
-def _shape(audio: torch.Tensor) -> tuple[int, ...]:
+def _shape(audio: torch.Tensor) -> tuple[int, int, int]:
     """Return (B, C, T) of a batch (B, C, T) or (B, T)."""
-    return tuple(audio.shape) if audio.ndim == 3 else (len(audio), 1, audio.shape[-1])
+    return len(audio), 1 if audio.ndim == 2 else audio.shape[1], audio.shape[-1]
 
 
 def _why_skipped(index: int, error: Exception) -> str:

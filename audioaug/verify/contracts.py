@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.core import Contract
-from audioaug.verify import noise, perceptual, spectral
+from audioaug.verify import log_spectrum, noise, perceptual, spectral
 
 Clips: TypeAlias = Sequence[NDArray[np.float32]]
 
@@ -83,6 +83,8 @@ def check(
         return exact(verdict, contract.tolerance, dry, reference, built)
     if contract.kind == "spectral":
         finding = spectral.compare(contract, dry, reference, built)
+    elif contract.kind == "log_spectrum":
+        finding = log_spectrum.compare(contract, reference, built)
     elif contract.kind == "perceptual":
         finding = perceptual.compare(reference, built, contract.tolerance, sample_rate)
     else:

@@ -93,7 +93,7 @@ def on_cpu(chain: Chain, clips: Clips, sample_rate: int, draws: Draws, cut: int 
     with warnings.catch_warnings():  # audiomentations warns of silent noise and of rates that it converts
         warnings.simplefilter("ignore")
         outputs = [worker(x, sample_rate, draws=draw) for x, draw in zip(inputs, draws)]
-    return [np.atleast_2d(y) for y in outputs]
+    return [y[None] if x.ndim == 1 else y for x, y in zip(inputs, outputs)]
 
 
 def on_device(
@@ -106,8 +106,8 @@ def on_device(
     device: str = "cpu",
 ) -> Clips:
     """Run the ops from ``cut`` on, as one batch; raise ``ContractError`` if the batch itself is changed."""
-    module, lengths = build_device(chain, cut, engine, seed=0).to(device), [x_CT.shape[1] for x_CT in clips]
-    x_BCT = torch.from_numpy(padded(clips)).to(device)
+    module, lengths = build_device(chain, cut, engine, seed=0).to(device), [x_CT.shape[-1] for x_CT in clips]
+    x_BCT = torch.from_numpy(padded(clips, chain.silence if chain.has_features(cut) else 0.0)).to(device)
     before_BCT = x_BCT.clone()
     with torch.no_grad():
         y_BCT, length_B = module(
@@ -115,18 +115,21 @@ def on_device(
         )
     if not torch.equal(x_BCT, before_BCT):
         raise ContractError(f"The device build of {chain.ops} changes its input in place.")
-    return [trimmed(y_CT, n) for y_CT, n in zip(y_BCT.cpu().numpy(), length_B.tolist())]
+    return [trimmed(y_CT, n, chain.silence) for y_CT, n in zip(y_BCT.cpu().numpy(), length_B.tolist())]
 
 
-def padded(clips: Clips) -> NDArray[np.float32]:
-    """Return the clips as one batch (B, C, T), silence after the shorter ones."""
-    longest = max(x_CT.shape[1] for x_CT in clips)
-    return np.stack([np.pad(x_CT, ((0, 0), (0, longest - x_CT.shape[1]))) for x_CT in clips])
+def padded(clips: Clips, silence: float = 0.0) -> NDArray[np.float32]:
+    """Return the clips as one batch (B, C, T), silence after the shorter ones; so with features, (B, C, F, N)."""
+    batch = np.full((len(clips), *clips[0].shape[:-1], max(x_CT.shape[-1] for x_CT in clips)), silence, np.float32)
+    for y_CT, x_CT in zip(batch, clips, strict=True):
+        y_CT[..., : x_CT.shape[-1]] = x_CT
+    return batch
 
 
-def trimmed(y_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+def trimmed(y_CT: NDArray[np.float32], length: int, silence: float = 0.0) -> NDArray[np.float32]:
     """Cut a row of a batch to its clip's length if silence follows; else leave it whole, which no contract forgives."""
-    return y_CT if y_CT[:, length:].any() else y_CT[:, :length]
+    is_silent = np.array_equal(y_CT[..., length:], np.full_like(y_CT[..., length:], silence))
+    return y_CT[..., :length] if is_silent else y_CT
 
 
 @dataclass(frozen=True)

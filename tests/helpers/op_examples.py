@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import audioaug.ops  # noqa: F401  (fills the registry)
 from audioaug import ops
-from audioaug.core import REGISTRY, Op
+from audioaug.core import REGISTRY, Feature, Op
 from audioaug.errors import ChainError
 from audioaug.verify import material
 
@@ -54,6 +54,8 @@ def variants(kind: type[Op]) -> dict[str, Op]:
     for name, hint in typing.get_type_hints(kind).items():
         if name not in {field.name for field in dataclasses.fields(kind)} or hint is type(None):
             continue
+        if name == "p" and issubclass(kind, Feature):  # always 1
+            continue
         found[name] = next(_with_another(op, name, hint), None)
         assert found[name], f"tests/helpers/op_examples.py: name another value for {kind.__name__}.{name}"
     return found
@@ -76,6 +78,8 @@ def _candidates(value: Any, name: str, hint: Any) -> list[Any]:
         "num_transforms": [(1, 2)],
         "weights": [(0.25, 0.75), (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0)],
         "codecs": [("opus", "gsm")],
+        "win_length": [1024],
+        "fmax": [4000.0],
         "min_temperature": [20.0],
         "ray_tracing_options": [{"n_rays": 1000, "receiver_radius": 0.4}],
         "max_temperature": [10.0],

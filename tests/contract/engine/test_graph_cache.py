@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug import Chain, Loader, Plan, build_device, ops, split
 from audioaug.advise.settings import demo_chain
-from audioaug.core import REGISTRY, why_not_on_device
+from audioaug.core import REGISTRY, Feature, why_not_on_device
 from audioaug.engine import device as device_build
 from audioaug.engine import graph_backends
 from audioaug.engine.graph_backends import CudaGraphs, Outside, traced
@@ -90,6 +90,8 @@ def differences(chain, batches, batch=8, lengths=None, engine="cuda_graph"):
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_captured_op_matches_uncaptured(name, lengths, monkeypatch):
     monkeypatch.setattr("audioaug.engine.graph_cache.CAPTURED_AT", 1)  # so that more batches meet what others recorded
+    if issubclass(REGISTRY[name], Feature):
+        pytest.skip("what changes lengths is not captured")
     op = REGISTRY[name](**{**demo_arguments(REGISTRY[name]), "p": 0.5})
     if why_not_on_device(op):
         pytest.skip(f"{name} has no device build")

@@ -27,6 +27,7 @@ MOST = {"by loops": 7.0, "by operations": 12.0}
 MORE = {
     "by loops": {
         "AddShortNoises": 22.0,  # every short noise of a clip side by side
+        "LogMel": 9.5,  # frames that overlap four times, and their spectra
         "PitchShift": 19.0,  # short-time spectra of a longer signal
         "Resample": 11.5,  # up to 2.75 times as many samples
         "TimeStretch": 14.0,  # as PitchShift

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from audioaug import Chain, build_device, ops
 from audioaug.advise.settings import demo_chain
-from audioaug.core import REGISTRY, why_not_on_device
+from audioaug.core import REGISTRY, Feature, why_not_on_device
 from audioaug.measure import trace
 from audioaug.verify.material import variants
 
@@ -74,7 +74,8 @@ def ops_of(name):
     declared = [op for op in variants(REGISTRY[name]) if not why_not_on_device(op)]
     if not declared:
         pytest.skip(f"{name} has no device build")
-    return [replace(op, p=p) for op, p in itertools.product(declared, (1.0, 0.5))]
+    always = issubclass(REGISTRY[name], Feature)
+    return [replace(op, p=p) for op, p in itertools.product(declared, (1.0,) if always else (1.0, 0.5))]
 
 
 @IN_TEST_NO_COPIES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audioaug import Chain, ops
-from audioaug.core import REGISTRY, Op, Timeline, arguments
+from audioaug.core import REGISTRY, Feature, Op, Timeline, arguments
 from audioaug.errors import DataError
 from audioaug.verify import material
 from tests.contract.ops import clicks
@@ -24,7 +24,8 @@ def certain(op: Op, **changes: Any) -> Op:
     return dataclasses.replace(op, p=1.0, **NEEDED.get(op.name, {}), **changes)
 
 
-VARIANTS = [certain(op) for _, kind in sorted(REGISTRY.items()) for op in material.variants(kind)]
+AUDIO_OPS = [kind for _, kind in sorted(REGISTRY.items()) if not issubclass(kind, Feature)]
+VARIANTS = [certain(op) for kind in AUDIO_OPS for op in material.variants(kind)]
 MOVING = [op for op in VARIANTS if op.capabilities.changes_timing and not op.children]
 
 

@@ -12,6 +12,7 @@ OURS = {
     "accelerate",
     "buckets",
     "daft",
+    "features",
     "ddp",
     "huggingface",
     "keys",
