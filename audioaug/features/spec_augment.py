@@ -24,6 +24,7 @@ from audioaug.process import keep_some_freed_memory
 
 _TYPES = {"int64": torch.int64, "float32": torch.float32, "int8": torch.int8, "bool": torch.bool}
 _LIBRISPEECH = {"time_warp": 80, "frequency_mask_width": 27, "time_mask_width": 100, "time_mask_share": 1.0}
+_ADAPTIVE = {"time_masks": 20, "time_masks_per_frame": 0.04, "time_mask_width": None, "time_mask_share": 0.04}
 _SWITCHBOARD = {"time_warp": 40, "time_mask_width": 70, "time_mask_share": 0.2}
 
 
@@ -142,6 +143,14 @@ class SpecAugment(torch.nn.Module):
     def librispeech_double(cls, **changes: Any) -> "SpecAugment":
         """Return the paper's policy LD: W=80, F=27, T=100, two masks each; ``changes`` are arguments of the class."""
         return cls(**{**_LIBRISPEECH, "frequency_masks": 2, "time_masks": 2, **changes})
+
+    @classmethod
+    def librispeech_adaptive(cls, **changes: Any) -> "SpecAugment":
+        """Return LD with time masks that follow the length: one for every 25 frames, 20 at the most, of up to 4 % of it.
+
+        Source: arXiv 1912.05533, p_M = p_S = 0.04. ``changes`` as above.
+        """
+        return cls(**{**_LIBRISPEECH, **_ADAPTIVE, "frequency_masks": 2, **changes})
 
     @classmethod
     def switchboard_mild(cls, **changes: Any) -> "SpecAugment":

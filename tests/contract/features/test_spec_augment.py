@@ -197,6 +197,7 @@ def test_gradients_flow_through_the_warp():
     [
         (SpecAugment.librispeech_basic, (80, 27, 1, 100, 1.0, 1)),
         (SpecAugment.librispeech_double, (80, 27, 2, 100, 1.0, 2)),
+        (SpecAugment.librispeech_adaptive, (80, 27, 2, None, 0.04, 20)),
         (SpecAugment.switchboard_mild, (40, 15, 2, 70, 0.2, 2)),
         (SpecAugment.switchboard_strong, (40, 27, 2, 70, 0.2, 2)),
     ],

@@ -66,7 +66,7 @@ def test_presets_of_the_page_are_those_of_the_class():
     text = (DEMO.parents[1] / "docs/how-to/spec-augment.md").read_text(encoding="utf-8")
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
     header, _, *presets = rows
-    assert len(presets) == 4 and len(code_of("spec-augment")) == 2
+    assert len(presets) == 5 and len(code_of("spec-augment")) == 2
     for name, *values in presets:
         policy = getattr(audioaug.SpecAugment, name)().policy
         assert [str(getattr(policy, field)) for field in header[1:]] == values
