@@ -146,7 +146,7 @@ class SpecAugment(torch.nn.Module):
 
     @classmethod
     def librispeech_adaptive(cls, **changes: Any) -> "SpecAugment":
-        """Return LD with time masks that follow the length: one for every 25 frames, 20 at the most, of up to 4 % of it.
+        """Return LD with time masks that follow the length: one in 25 frames, 20 at the most, each of up to 4 % of it.
 
         Source: arXiv 1912.05533, p_M = p_S = 0.04. ``changes`` as above.
         """
