@@ -25,6 +25,7 @@ PICTURES = {QUICKSTART: 1, CPU_OR_GPU: 3, TOGETHER: 3, GPU_PAYS: 1, HEAR: 1, BRI
 PLAYERS = {QUICKSTART: 3, CPU_OR_GPU: 3, TOGETHER: 0, GPU_PAYS: 0, HEAR: 43, BRING: 0}
 LARGEST_BYTES = 1_500_000
 VERDICTS = {"yes", "no", "in part", "not tested"}
+ADVICE = "^(Use|Leave it as it is|The machine was too busy to tell|Too few steps to tell)"
 PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|work|tmp|Users|usr|opt)/\w+")
 
 pytestmark = pytest.mark.timeout(1200)  # a notebook may take minutes where others use the cores too
@@ -147,7 +148,7 @@ def test_an_op_above_its_limit_would_be_seen() -> None:
 def test_the_quickstart_gets_a_plan_and_trains_with_it() -> None:
     notebook = executed(QUICKSTART)
     text = "".join(outputs(notebook, "stdout"))
-    assert re.search("^(Use|Leave it as it is|The machine was too busy to tell|Too few steps to tell)", text, re.MULTILINE)
+    assert re.search(ADVICE, text, re.MULTILINE)
     advised = [row for row in table(notebook, "configuration") if row[""] == "use" or row[""] == "today"]
     assert all(row["measured (ms a step)"] for row in advised) and advised
     assert len(re.findall(r"epoch \d+: mean loss \d", text)) == 2
@@ -197,7 +198,7 @@ def test_custom_ops_are_placed_checked_and_trained_with() -> None:
         in {row["op"]: row for row in table(notebook, "on the device")}["Crackle"]["on the device"]
     )
     text = "".join(outputs(notebook, "stdout"))
-    assert re.search("^(Use|Leave it as it is|The machine was too busy to tell|Too few steps to tell)", text, re.MULTILINE)
+    assert re.search(ADVICE, text, re.MULTILINE)
     assert len(re.findall(r"epoch \d+: mean loss \d", text)) == 2
 
 
