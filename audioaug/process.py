@@ -32,22 +32,25 @@ Not covered by the switch, because a result depends on it or it is undone after 
 - torch's number of threads, during an iteration by a plan's ``threads`` (``loader/processes.py``), and in the commands
   ``verify`` and ``advise``;
 - the threads of compiled loops, which run in torch's own OpenMP, called through ctypes (``dsp/loops.py``);
-- global random generators, seeded for one call of a reference transform and restored (``engine/cpu.py``).
+- global random generators, seeded for one call of a reference transform and restored (``engine/cpu.py``);
+- Python's random generator, restored after imports that draw from it (``keep_random_state``).
 
 Private attributes of torch are only read (``internals.py``).
 """
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
 import multiprocessing.util
 import os
 import platform
+import random
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -231,3 +234,13 @@ def skip_last_collection() -> None:
     """Spare Python the garbage collection at exit, which takes about a second once torch and librosa are imported."""
     if patches_enabled():
         atexit.register(gc.freeze)
+
+
+@contextlib.contextmanager
+def keep_random_state() -> Iterator[None]:
+    """Restore Python's random generator afterwards: importing rich draws from it, and parts of librosa import that."""
+    before = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(before)

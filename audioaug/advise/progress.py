@@ -11,7 +11,7 @@ from typing import Any
 from audioaug.decide.sliders import grid
 from audioaug.errors import AudioaugWarning
 from audioaug.measure.lockstep import Leader
-from audioaug.process import Interrupt
+from audioaug.process import Interrupt, keep_random_state
 from audioaug.records import Plan, Report, to_json
 from audioaug.report import to_html, to_markdown
 from audioaug.report.sounds import Listening
@@ -30,9 +30,10 @@ class Progress:
         self._line = None if quiet else notebook_line()
         self._check, self._quiet = check, quiet
         if not quiet and self._line is None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-            from rich.progress import Progress as Bars
+            with keep_random_state():
+                from rich.console import Console
+                from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+                from rich.progress import Progress as Bars
 
             columns = (TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn())
             self._bars = Bars(*columns, console=Console(stderr=True), transient=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from audioaug.audio.files import Header, read_header_again
 from audioaug.errors import DataError
+from audioaug.process import keep_random_state
 from audioaug.writing import cache_folder, keep_in_cache, read_file
 
 THREADS = 8
@@ -75,8 +76,9 @@ def _shown(steps: Sequence[int], count: int) -> Iterable[int]:
     """Show the progress of reading many headers, if stderr is a terminal."""
     if count < MANY or not sys.stderr.isatty():
         return steps
-    from rich.console import Console
-    from rich.progress import track
+    with keep_random_state():
+        from rich.console import Console
+        from rich.progress import track
 
     return track(steps, f"Reading the headers of {count:,} files", console=Console(stderr=True), transient=True)
 

@@ -1,6 +1,6 @@
 """The CPU build: audiomentations itself, clip by clip, fed with our draws."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from audioaug.engine.checks import check_channels, checked, rate_of
 from audioaug.engine.device import build_device
 from audioaug.engine.stream import DrawStream
 from audioaug.errors import ClipRefused, DataError, LibraryMissing, UsageError
+from audioaug.process import keep_random_state
 
 NOISE = 12000
 """Samples."""
@@ -186,6 +187,7 @@ class WorkerChain:
         channels = 1 if samples.ndim == 1 else len(samples)
         check_channels(node, channels)
         self.running = node.op, node.drawn(draws, ROW_OF_ONE)
+        is_first = node.path not in self._references
         reference = self._reference(node)
         if reference is None:
             return _by_device_build(node, draws, samples, sample_rate)
@@ -194,7 +196,8 @@ class WorkerChain:
         if self._measured is not None and node.capabilities.length_depends_on_audio:
             self._measured[node.path] = _measured(node.op, params, samples, sample_rate)
         try:
-            return np.asarray(node.op.apply_reference(reference, params, samples, sample_rate))
+            with keep_random_state() if is_first and is_ours(node.op) else nullcontext():  # it imports what it needs
+                return np.asarray(node.op.apply_reference(reference, params, samples, sample_rate))
         except ClipRefused as error:  # as some do with clips shorter than their filter or shift
             if self.fallback and not why_not_on_device(node.op):
                 return _by_device_build(node, draws, samples, sample_rate)

@@ -14,6 +14,7 @@ import msgspec
 from audioaug.errors import AudioaugWarning, OutputError, UsageError, first_line
 from audioaug.loader.failures import user_stacklevel
 from audioaug.loader.processes import is_first_rank
+from audioaug.process import keep_random_state
 from audioaug.records import MonitoredRun, Window
 from audioaug.writing import check_writable, write_file
 
@@ -184,8 +185,9 @@ class View:
     """A few lines on stderr, updated with each window; output of the training loop appears above them."""
 
     def __init__(self, run: MonitoredRun) -> None:
-        from rich.console import Console
-        from rich.live import Live
+        with keep_random_state():
+            from rich.console import Console
+            from rich.live import Live
 
         self._run = run
         self._live = Live(console=Console(stderr=True), auto_refresh=False)
