@@ -14,7 +14,7 @@ def power_spectrum(x_BCT: torch.Tensor, window_W: torch.Tensor, hop: int) -> tor
     Frames are centred on every ``hop`` samples, from 0 to T at the most; around the audio is silence.
     """
     spectrum_BCNF = rfft(_frames(x_BCT, window_W, hop))
-    return spectrum_BCNF.real.square().addcmul_(spectrum_BCNF.imag, spectrum_BCNF.imag)  # a third of the time of abs()
+    return spectrum_BCNF.real.square().addcmul_(spectrum_BCNF.imag, spectrum_BCNF.imag)  # 3x faster than abs()
 
 
 def _frames(x_BCT: torch.Tensor, window_W: torch.Tensor, hop: int) -> torch.Tensor:
