@@ -6,6 +6,7 @@ DEMO ?= --model scripts/models/keyword_cnn.py --quick
 BENCH ?=
 MATRIX ?=
 MUTANTS ?=
+RELEASE ?=
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
@@ -15,7 +16,8 @@ DEMO_VENV := $(if $(wildcard .venv/.setup-done),.venv,.venv-demo)
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test test-all demo bench verify records test-matrix test-slow mutants notebooks docs clean
+.PHONY: help setup check test test-all demo bench verify records test-matrix test-slow mutants notebooks docs \
+    docs-version release-check clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -72,6 +74,13 @@ notebooks: setup  ## run every notebook and keep its output
 docs: setup  ## build the documentation into build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "docs: open build/site/index.html; for the search: $(BIN)/python -m http.server -d build/site"
+
+docs-version: docs  ## commit the documentation to the branch gh-pages, in a folder for this version, as the latest
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases "$$($(BIN)/audioaug --version | awk '{print $$NF}')" latest
+	@$(BIN)/mike set-default latest
+
+release-check: setup  ## build what a release uploads, twice, and try it in empty environments; leaves it in dist
+	@$(BIN)/python scripts/release_check.py $(RELEASE)
 
 clean:  ## remove caches and build products (.venv stays)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from audioaug.loader import BucketBatchSampler, Frames, Label, Loader, Monitor, Segments, Stamps, prefetch
     from audioaug.records import Plan, Report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "AudioFolder",
     "BucketBatchSampler",

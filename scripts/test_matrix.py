@@ -98,7 +98,6 @@ def build_wheel(folder: Path) -> Path:
     """Build the wheel of this checkout into the folder."""
     click.echo("matrix: building the wheel")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
-    shutil.rmtree(ROOT / "build", ignore_errors=True)  # else setuptools would pack what is removed later
     [wheel] = folder.glob("*.whl")
     return wheel
 
@@ -137,15 +136,17 @@ def install(name: str, wheel: Path) -> Path:
 
 
 def find_python(versions: tuple[str, ...]) -> str:
-    """Return the first of these versions of Python that this machine has: on the path, or where pyenv keeps them."""
-    for version in versions:
-        kept = sorted(
-            Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python")
-        )
-        for candidate in (f"python{version}", *map(str, kept)):
-            if shutil.which(candidate) and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
-                return candidate
-    return sys.executable
+    """Return the first of these versions of Python that this machine has; the one that runs this if it has none."""
+    return next(filter(None, map(python_here, versions)), sys.executable)
+
+
+def python_here(version: str) -> str:
+    """Return a Python of that version: on the path, or where pyenv keeps them; an empty string if there is none."""
+    kept = sorted(Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python"))
+    for candidate in (f"python{version}", *map(str, kept)):
+        if shutil.which(candidate) and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
+            return candidate
+    return ""
 
 
 def copy_tests(folder: Path) -> None:

@@ -26,6 +26,8 @@ TARGETS = {
     "mutants",
     "notebooks",
     "docs",
+    "docs-version",
+    "release-check",
     "clean",
 }
 HOMES = re.compile(r"(?<![\w.~$}/-])/(home|Users|root|work)/[\w.-]+/")

@@ -15,7 +15,7 @@ from audioaug.audio.demo import demo_folder
 from audioaug.records import Report, read_record
 
 ROOT = Path(__file__).parents[2]
-BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+BUILD = "import sys; from hatchling import build; print(build.build_wheel(sys.argv[1]))"
 COMMAND = """
 import sys
 from importlib.metadata import entry_points
@@ -32,10 +32,9 @@ model = torch.nn.Sequential(torch.nn.AvgPool1d(16000), torch.nn.Flatten(), torch
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the wheel holds, like site-packages, and Hugging Face's package beside it."""
-    pytest.importorskip("setuptools", minversion="77", reason="older ones cannot read the licence in pyproject.toml")
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "audioaug", source / "audioaug", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "LICENSE"):
+    for name in ("pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, source)
     subprocess.run([sys.executable, "-c", BUILD, source], cwd=source, capture_output=True, check=True)
     [wheel] = source.glob("*.whl")
