@@ -39,6 +39,7 @@ SHORT = (
     "tests/integration/loader/test_prefetch_function.py",
     "tests/integration/loader/test_failures_of_workers.py",
     "tests/contract/verify/test_main.py",
+    "tests/contract/golden",
 )
 """The short form: what depends on the versions of torch and Python most."""
 
