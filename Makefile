@@ -75,9 +75,9 @@ docs: setup  ## build the documentation into build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "docs: open build/site/index.html; for the search: $(BIN)/python -m http.server -d build/site"
 
-docs-version: docs  ## commit the documentation to the branch gh-pages, in a folder for this version, as the latest
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases "$$($(BIN)/audioaug --version | awk '{print $$NF}')" latest
-	@$(BIN)/mike set-default latest
+docs-version: setup  ## commit the documentation to the branch gh-pages, in a folder for this version, as the latest
+	@export PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1; \
+	    mike --quiet deploy --update-aliases "$$(audioaug --version | awk '{print $$NF}')" latest && mike --quiet set-default latest
 
 release-check: setup  ## build what a release uploads, twice, and try it in empty environments; leaves it in dist
 	@$(BIN)/python scripts/release_check.py $(RELEASE)
