@@ -7,6 +7,7 @@ BENCH ?=
 MATRIX ?=
 MUTANTS ?=
 RELEASE ?=
+FUZZ ?=
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
@@ -17,7 +18,7 @@ export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup check test test-all demo bench verify records test-matrix test-slow mutants notebooks docs \
-    docs-version release-check clean
+    docs-version release-check fuzz clean
 
 help:  ## list the targets (default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -78,6 +79,9 @@ docs: setup  ## build the documentation into build/site; a warning is an error
 docs-version: setup  ## commit the documentation to the branch gh-pages, in a folder for this version, as the latest
 	@export PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1; \
 	    mike --quiet deploy --update-aliases "$$(audioaug --version | awk '{print $$NF}')" latest && mike --quiet set-default latest
+
+fuzz: setup  ## give everything that is read random inputs for an hour, guided by coverage; e.g. FUZZ="chain --minutes 5"
+	@$(BIN)/python scripts/fuzz.py $(FUZZ)
 
 release-check: setup  ## build what a release uploads, twice, and try it in empty environments; leaves it in dist
 	@$(BIN)/python scripts/release_check.py $(RELEASE)

@@ -28,6 +28,7 @@ TARGETS = {
     "docs",
     "docs-version",
     "release-check",
+    "fuzz",
     "clean",
 }
 HOMES = re.compile(r"(?<![\w.~$}/-])/(home|Users|root|work)/[\w.-]+/")
