@@ -113,6 +113,7 @@ ALSO: dict[str, dict[str, Any]] = {
 FURTHER: dict[str, dict[str, Any]] = {
     "AddColorNoise": {"p_apply_a_weighting": 0.5},
     "AddShortNoises": {"signal_gain_db_during_noise": -20.0},
+    "RoomSimulator": {"use_ray_tracing": False, "max_order": 3},
     "Speed": {"rates": (0.9, 1.0, 1.1)},
 }
 """Arguments that are no switch, but switch something on."""
