@@ -32,7 +32,10 @@ PHASES = 20
 EDGE = 9
 """By this many samples the high-pass extends a response at either end."""
 MOST_VALUES = 2**24
-"""The torch definition adds up at most this many values together, 64 MiB, or those of one image of each room."""
+"""The torch definition adds up at most this many values together, or those of one image of each room.
+
+They take 64 MiB; with the places that they go to and what they are made of, it needs three times as much.
+"""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from audioaug.dsp import rooms as dsp_rooms
 from audioaug.dsp.dispatch import backend
 from audioaug.dsp.rooms import TAPS, Rooms, _high_passed, responses
 from audioaug.dsp.rooms.plan import WIDTH_STEP, _highpass, images, lengths, offsets, plan
+from audioaug.measure import peak_extra_bytes
 
 RATE = 16000
 ORDERS = np.asarray([0, 1, 2, 3, 5, 5])
@@ -115,6 +116,15 @@ def test_images_are_added_up_in_parts(most: int, monkeypatch: pytest.MonkeyPatch
     count = images(5).shape[1]
     assert max(parts) <= max(most, 6 * TAPS * 7) and sum(parts) == 6 * TAPS * 7 * count
     torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-5 * float(expected.max()))
+
+
+def test_memory_for_many_images_is_bounded() -> None:
+    """Of 32 rooms with 2625 images; without parts it needs 0.6 GB."""
+    numbers = {**boxes(32), "order_B": np.full(32, 12)}
+    rooms = on_device(plan(**numbers, sample_rate=RATE))
+    with backend("torch"):
+        assert peak_extra_bytes(lambda: responses(rooms, RATE), torch.device("cpu")) < 3.5 * 64 * 2**20
+    assert peak_extra_bytes(lambda: responses(rooms, RATE), torch.device("cpu")) < 64 * 2**20
 
 
 def test_a_room_of_a_lower_order_than_others_is_as_if_alone() -> None:
