@@ -82,8 +82,9 @@ class RoomSimulator(Op):
 
     Without ray tracing, the responses of a batch are simulated together on its device: on a CPU in 0.3 ms for each
     example, 2 ms for 12 orders of reflections, at 16 kHz. The reference places images in float32, which the tolerance
-    allows for: the differences grow with the order and the sample rate, and are below 1e-4 of the peak for up to 3
-    orders at 16 kHz. Memory: 2048 samples or more for each of 5 to 9 octaves of each example, twice.
+    allows for. At 16 kHz and the default distances, differences are below 1e-4 of the peak for up to 3 orders; they
+    grow with the order, the sample rate and the distance, to 1.6e-3 (8 orders, 44.1 kHz, up to 9 m). Memory: 2048
+    samples or more for each of 5 to 9 octaves of each example, twice.
 
     Where the microphone may be less than 1 mm from two walls or from the source (``padding``, ``min_mic_distance``), or
     always is in line with the source along an axis, the reference counts some images twice. Responses are then

