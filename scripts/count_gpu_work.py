@@ -26,7 +26,7 @@ from rich.table import Table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from audioaug import Chain, build_device
+from audioaug import Chain, build_device, ops
 from audioaug.advise.settings import demo_chain
 from audioaug.audio.bank import open_bank
 from audioaug.core import REGISTRY, Container, why_not_on_device
@@ -51,12 +51,20 @@ Filtered: FFT, response, and back, 1 each. In frames, of which four overlap: cut
 added up 2.5. Resampled, up to 2.75 samples for one: cut and FFT 1 each, band limit 1.5, back to twice the rate 2, read
 2.5. Sped up, up to 1.11 samples for one: the same, but read 1.5. LogMel: cut 2.5, FFT 4, and what becomes of it 2.1.
 """
+IMAGE_SOURCES = "RoomSimulator without ray tracing"
 ROOM = 4.0
 """How much longer than a clip it is with the decay of a simulated room."""
+IMAGES = 2.0
+"""What it takes to simulate a room by image sources: seven bands of 2048 samples, their FFTs, and a high-pass."""
 FLOORS = {
     **dict.fromkeys(("LowPassFilter", "HighPassFilter", "BandPassFilter", "BandStopFilter"), FILTERED),
     **dict.fromkeys(("LowShelfFilter", "HighShelfFilter", "PeakingFilter", "SevenBandParametricEQ"), FILTERED),
-    **{"ApplyImpulseResponse": FILTERED, "RoomSimulator": ROOM * FILTERED, "AddColorNoise": 1.0 + FILTERED},
+    **{
+        "ApplyImpulseResponse": FILTERED,
+        "RoomSimulator": ROOM * FILTERED,
+        IMAGE_SOURCES: IMAGES + FILTERED,
+        "AddColorNoise": 1.0 + FILTERED,
+    },
     **{"AddBackgroundNoise": 2.5, "TanhDistortion": 2.5, "Trim": 1.5},  # which have to find levels first
     **{"AirAbsorption": FRAMED, "TimeStretch": FRAMED, "Resample": RESAMPLED, "PitchShift": FRAMED + RESAMPLED},
     "Speed": SPED_UP,
@@ -169,7 +177,7 @@ def counted(chain: Chain, shape: tuple[int, int, int]) -> tuple[Counts, dict[str
 
 def over_the_floor(name: str, counts: Counts) -> float | None:
     """Return the bytes over the least; ``None`` for chains and containers."""
-    if name.endswith(" chain") or issubclass(REGISTRY[name], Container):
+    if name.endswith(" chain") or issubclass(REGISTRY[name.partition(" ")[0]], Container):
         return None
     return counts.batches / FLOORS.get(name, 1.0)
 
@@ -189,8 +197,9 @@ def plans(chain: Chain, batches: int, ragged: bool, batch: int = BATCH, samples:
 
 def chosen(only: Sequence[str] = ()) -> dict[str, Chain]:
     """Return every op that runs on the device, always applied, and the chains, by name; only these, if any is named."""
-    ops = {name: op for name, op in declared_ops([], RATE).items() if not why_not_on_device(op)}
-    every = {name: Chain([op], RATE) for name, op in ops.items()}
+    declared = {name: op for name, op in declared_ops([], RATE).items() if not why_not_on_device(op)}
+    declared[IMAGE_SOURCES] = ops.RoomSimulator(use_ray_tracing=False, max_order=3, p=1.0)
+    every = {name: Chain([op], RATE) for name, op in declared.items()}
     every |= {f"{name} chain": chain for name, chain in {**declared_chains(RATE), "demo": demo_chain(RATE)}.items()}
     return {name: chain for name, chain in every.items() if not only or any(part in name for part in only)}
 

@@ -15,6 +15,8 @@ from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels
 from audioaug.dsp.noise import colour
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
+from audioaug.dsp.rooms import add_echoes
+from audioaug.dsp.rooms.plan import _taps, images
 from audioaug.dsp.sounds import Sounds, with_sounds
 from audioaug.dsp.splices import MOST_SPLICES, splice
 from audioaug.dsp.stft import added_up, masked_spectrum, spectra_at
@@ -146,6 +148,17 @@ def test_splices_may_lie_in_each_others_fades(interpreted):
     many = torch.full((4, MOST_SPLICES + 1), 7)
     same(splice, x, many, many, 512)
     assert len(interpreted) == 2  # more than that are spliced by operations
+
+
+@pytest.mark.parametrize("bands", [1, 5, 16])
+def test_images_of_rooms_reach_into_any_block(bands, interpreted):
+    generator = torch.Generator().manual_seed(bands)
+    offset = torch.rand(3, 3, 5, generator=generator) * 12.0  # metres: up to the third block
+    reflected = torch.tensor([[1.0, 0.5, 0.25], [1.0, 0.7, 0.0], [1.0, 0.0, 0.0]])  # of orders of their own
+    decay = -0.01 * torch.arange(bands, dtype=torch.float32)
+    rooms = offset, reflected, torch.from_numpy(images(2)), decay, torch.from_numpy(_taps())
+    found = same(add_echoes, *rooms, 46.647, 2200, tolerance=2e-5)
+    assert interpreted == ["_add"] and found[..., 512:].any() and not found[..., 1100:].any()
 
 
 def test_a_limiter_of_extreme_attacks_and_releases(interpreted):

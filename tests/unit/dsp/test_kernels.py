@@ -141,6 +141,7 @@ EVERY_KERNEL = [
     *(ops.PitchShift(), ops.TimeStretch(), ops.Resample(), ops.AirAbsorption(), ops.Limiter(), ops.SpliceOut()),
     *(ops.Aliasing(), ops.ClippingDistortion(), ops.GainTransition(), ops.Normalize(), ops.LoudnessNormalization()),
     *(ops.G711(), ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
+    ops.RoomSimulator(use_ray_tracing=False, max_order=2),
 ]
 
 
@@ -191,7 +192,7 @@ KERNELS = [
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
     "companding._compand",
     *("limiter._limit", "loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
-    *("resample._limit_band", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
+    *("resample._limit_band", "rooms._add", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
     *("stft._add_up", "stft._cut", "stretch._find_anchors"),
     *("stretch._find_attacks", "stretch._find_peaks", "stretch._find_power", "stretch._turn"),
     *("windows._join", "windows._pad", "windows._roll", "windows._silence"),
