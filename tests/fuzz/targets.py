@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import soxr  # noqa: F401  (imported on first use, which counts as code that runs)
+
 import audioaug.ops  # noqa: F401  (fills the registry)
 from audioaug.advise.variants import parse_also
 from audioaug.audio.files import read_audio, read_header
