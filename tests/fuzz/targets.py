@@ -128,7 +128,7 @@ def seeds(name: str) -> Iterator[bytes]:
         for path in sorted(each for each in demo.rglob("*") if each.suffix in kinds)[::40]:
             yield bytes([kinds[path.suffix]]) + path.read_bytes()
     else:
-        yield {"what-if": b"cores=8,step_ms=2.5,remote=4", "also": b"bf16,batch_size=64,cuda_graph"}[name]
+        yield {"what-if": b"cores=8,step_ms=2.5,remote=4", "also": b"bf16,batch_size=64,torch-audiomentations"}[name]
 
 
 def run(name: str, data: bytes) -> None:
