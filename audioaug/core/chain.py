@@ -111,7 +111,8 @@ class Chain:
     """An augmentation chain, declared once and built for the CPU and for the device.
 
     Args:
-        ops: the ops in order; containers (``OneOf``, ``SomeOf``, ``Compose``) are one node each.
+        ops: the ops in order; containers (``OneOf``, ``SomeOf``, ``Compose``) are one node each. The last one may make
+            features of the audio (``LogMel``).
         sample_rate: of the audio it will see, in Hz.
 
     Raises:
@@ -209,7 +210,7 @@ class Chain:
         """Return the chain that only makes the features of the audio, if this one does."""
         return Chain(self.ops[-1:] if self.feature else (), self.sample_rate)
 
-    def no_augmentation(self, batch: int) -> Draws:
+    def draw_nothing(self, batch: int) -> Draws:
         """Return draws that apply no op to B examples, except for what makes features."""
         table = np.zeros((batch, len(self.columns)))
         if self.feature is not None:

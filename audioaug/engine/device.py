@@ -123,7 +123,7 @@ class DeviceChain(torch.nn.Module):
         if not (self.training or self._makes_features):
             return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1])).to(x.device)
         if not self.training:
-            draws = self.chain.no_augmentation(len(x))
+            draws = self.chain.draw_nothing(len(x))
         elif draws is None and key is not None:
             draws = self.chain.draw(numbers_of(key, len(x)), epoch, self.seed)
         elif draws is None:
