@@ -1,5 +1,6 @@
 """Stream: the draws of examples that no key names, new ones at every call, in every module, worker and process."""
 
+import functools
 import hashlib
 import itertools
 import multiprocessing
@@ -104,6 +105,7 @@ def _rank() -> str:
     return os.environ.get("RANK", "0")
 
 
+@functools.lru_cache(maxsize=16, typed=True)
 def _digest(*parts: Any) -> int:
     """Return 64 bits, signed, that depend on all parts: the same in every process and version."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little", signed=True)

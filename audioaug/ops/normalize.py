@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceBatchInfo, Op, Params, TorchAudiomentationsOp
-from audioaug.dsp.levels import peak
+from audioaug.dsp.levels import normalize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,7 @@ class Normalize(Op):
         return {"max_amplitude": float(np.abs(samples).max(initial=0.0))}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        peak_B11 = peak(x_BCT)
-        changes = peak_B11 > 0 if self.apply_to == "all" else peak_B11 >= 1.0
-        return torch.div(x_BCT, torch.where(changes, peak_B11, 1.0), out=batch.out(x_BCT))
+        return normalize(x_BCT, self.apply_to == "only_too_loud_sounds", batch.out(x_BCT))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(

@@ -141,15 +141,17 @@ def _limit_rows(
     ``attack``: what is left of a change of the gain after each sample; ``release``: what is left of a peak; ``delay``:
     how many samples the gain comes before what it follows.
     """
+    # The gain returns to 1 and the envelope to the threshold, not to 0: subnormal numbers are many times slower.
     for row in range(first, last):
         example = row // channels
         threshold, attack, release = threshold_B[example], attack_B[example], release_B[example]
-        samples = x_RT.shape[1]
-        length, delay = min(length_B[example], samples), delay_B[example]
-        envelope = less = 0.0
-        for time in range(samples + delay):
-            peak = np.float64(abs(x_RT[row, time])) if time < length else 0.0
-            envelope = max(peak, release * envelope)
-            less = attack * less + (1 - attack) * (1 - threshold / max(envelope, threshold))
+        x_T, y_T, delay = x_RT[row], y_RT[row], delay_B[example]
+        length = min(length_B[example], len(x_T))
+        envelope, gain, share = threshold, 1.0, (1 - attack) * threshold
+        for time in range(length + delay):
+            peak = np.float64(abs(x_T[time])) if time < length else 0.0
+            envelope = max(peak, threshold, release * envelope)
+            gain = attack * gain + share / envelope
             if time >= delay:
-                y_RT[row, time - delay] = x_RT[row, time - delay] * (1 - less)
+                y_T[time - delay] = x_T[time - delay] * gain
+        y_T[length:] = 0

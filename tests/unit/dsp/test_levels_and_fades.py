@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from audioaug.dsp.fades import crossfade, fade_around, silence_segment
-from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, peak, ranked, rms, rms_without_silence
+from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, normalize, peak, ranked, rms, rms_without_silence
 
 
 def test_decibels():
@@ -25,6 +25,28 @@ def test_the_level_is_the_mean_over_channels_and_the_peak_the_highest_of_all():
     x = torch.tensor([[[3.0, -4.0, 0.0], [0.0, 1.0, 0.0]]])
     assert level(x, torch.tensor([2])).tolist() == pytest.approx([(12.5**0.5 + 0.5**0.5) / 2])
     assert peak(x).tolist() == [[[4.0]]]
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("where", ["new", "in place", "not contiguous"])
+@pytest.mark.parametrize("only_too_loud", [False, True])
+def test_examples_are_divided_by_the_peak_of_all_their_channels(only_too_loud, where):
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (6, 2, 37)).astype(np.float32)
+    for example, peak_ in enumerate([0.9, 1.0, -3.0, np.inf, np.nan]):
+        x[example, 1, 5] = peak_
+    x[5] = 0.0
+    divisors = np.array([0.9, 1.0, 3.0, np.inf, 1.0, 1.0], dtype=np.float32)
+    divisors[0] = 1.0 if only_too_loud else divisors[0]
+    with np.errstate(invalid="ignore"):
+        expected = x / divisors[:, None, None]
+    x_BCT = torch.from_numpy(x)
+    if where == "not contiguous":
+        x_BCT = x_BCT.transpose(1, 2).contiguous().transpose(1, 2)
+    before = x_BCT.clone()
+    y_BCT = normalize(x_BCT, only_too_loud, x_BCT if where == "in place" else None)
+    np.testing.assert_array_equal(y_BCT.numpy(), expected)
+    assert (y_BCT.data_ptr() == x_BCT.data_ptr()) == (where == "in place")
+    np.testing.assert_array_equal(x_BCT.numpy(), expected if where == "in place" else before.numpy())
 
 
 @pytest.mark.usefixtures("either_way")
