@@ -106,7 +106,7 @@ def sample(process: psutil.Process) -> dict[str, float]:
     """Return what this process and its workers hold."""
     family = [process, *process.children(recursive=True)]
     return {
-        "memory, MiB": sum(each.memory_full_info().pss for each in family) / 2**20,
+        "memory, MiB": sum(each.memory_info().rss for each in family) / 2**20,
         "open files": sum(each.num_fds() for each in family),
         "threads": sum(each.num_threads() for each in family),
         "processes": len(family),
