@@ -25,7 +25,7 @@ import audioaug
 from audioaug import ops
 
 RATE, CLIPS, SAMPLES = 8000, 4096, 600
-"""The dataset: clips of up to so many samples."""
+"""The sample rate and the size of the dataset, and the length of its longest clip."""
 SAMPLE_EVERY = 500
 """Batches."""
 
