@@ -13,6 +13,7 @@ import torch
 
 from audioaug.engine import DeviceChain
 from audioaug.errors import DataError, DeviceError, first_line
+from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, audio_field, get_wave, has_own_to, item_of, with_item, with_wave
 from audioaug.process import listen_for_interrupts, raise_dropped_interrupt
 
@@ -87,7 +88,7 @@ def _interruptible(batches: Iterator[Batch]) -> Iterator[Batch]:
         raise_dropped_interrupt()
         return batch
 
-    listen_for_interrupts()
+    listen_for_interrupts(is_failed_start)
     yield from map(check, batches)
 
 

@@ -79,11 +79,11 @@ def campaign(
 ) -> Iterator[dict[str, Any]]:
     """Make faults happen, ``jobs`` at a time, until the time is over, and yield the record of each."""
     lock, done, running = threading.Condition(), list[dict[str, Any]](), jobs
-    end = time.monotonic() + seconds
 
     def work() -> None:
         nonlocal running
         victim = Victim(seed, kinds, peer)
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             with lock:
                 number = next(numbers, None)
@@ -149,7 +149,7 @@ def run_and_log(
 @click.option("--log", type=click.Path(path_type=Path), help="Write a JSON line for each fault.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the table.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write the record that docs/faults.md shows.")
-@click.option("--peer", is_flag=True, help="Afterwards, a tenth of the time, give torch's DataLoader the same faults.")
+@click.option("--peer", is_flag=True, help="Afterwards, for a tenth as long, give torch's DataLoader the same faults.")
 def main(
     minutes: float,
     seed: int,

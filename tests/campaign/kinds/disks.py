@@ -242,6 +242,8 @@ def environment(case: Case) -> str:
         "print(len(list(loader)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, name: value}, capture_output=True, text=True)
+    if ran.stderr.splitlines()[-1:] and ran.stderr.splitlines()[-1].startswith("audioaug.errors.UsageError: "):
+        return "UsageError"  # in a Python program, with its traceback
     if ran.returncode or ran.stdout.split()[-1:] != ["3"]:
         raise Violation(
             "traceback" if "Traceback" in ran.stderr else "exit code", f"{name}={value[:20]!r}: {ran.stderr[-600:]}"

@@ -1,17 +1,23 @@
 """What the fault campaign (tests/campaign) found: each has a test that failed before its fix."""
 
+import gc
 import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 import train
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from audioaug import Chain, Loader, Monitor, Plan, build_device, ops, prefetch
-from audioaug.errors import DataError, OutputError, UsageError, WorkerError
-from tests.integration.loader.test_failures_of_workers import Deadly, loader_of, nothing_left
+from audioaug import AudioFolder, Chain, Loader, Monitor, Plan, build_device, ops, prefetch
+from audioaug.advise.model_file import load_module
+from audioaug.errors import DataError, ModelFileError, OutputError, UsageError, WorkerError
+from tests.integration.loader.test_failures_of_workers import Deadly, finally_none, loader_of, nothing_left
 
 CHAIN = Chain([ops.Gain(p=1.0)], 16000)
 
@@ -68,6 +74,27 @@ def test_persistent_worker_that_ended_between_epochs_is_replaced(tmp_path):
     assert len(list(loader)) == 20
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stop_iteration_in_collate_fn_does_not_end_the_epoch(workers):
+    def collate(examples: list[Any]) -> Any:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="collate_fn raised StopIteration"):
+        list(Loader([torch.zeros(9)] * 4, CHAIN, Plan(cut=1, num_workers=workers), device="cpu", collate_fn=collate))
+
+
+def test_line_feed_in_the_name_of_a_file_is_escaped(tmp_path):
+    (tmp_path / "a\nb.wav").write_bytes(b"no audio")
+    with pytest.raises(DataError, match=r"/a\\nb\.wav cannot be decoded"):
+        AudioFolder(tmp_path, 16000)[0]
+
+
+def test_model_file_that_raises_generator_exit_is_one_sentence(tmp_path):
+    (tmp_path / "mymodel.py").write_text("raise GeneratorExit")
+    with pytest.raises(ModelFileError, match=r"mymodel\.py cannot be imported"):
+        load_module(str(tmp_path / "mymodel.py"))
+
+
 class Held:
     """Something whose deletion drops a Ctrl-C."""
 
@@ -82,6 +109,41 @@ def test_prefetch_raises_a_dropped_ctrl_c_at_the_next_batch():
     del held
     with pytest.raises(KeyboardInterrupt):
         next(batches)
+
+
+@pytest.mark.filterwarnings("error")
+def test_iterator_whose_workers_could_not_be_started_is_deleted_silently():
+    list(Loader([torch.zeros(9)] * 4, CHAIN, device="cpu"))
+    half_made = object.__new__(_MultiProcessingDataLoaderIter)
+    del half_made  # pytest makes a warning of what torch prints
+    gc.collect()
+
+
+ORPHAN = """
+import multiprocessing, os, signal, sys, time
+from audioaug.process import start_worker
+
+def work():
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    start_worker(0)
+    open(sys.argv[1], "w").close()
+
+parent = os.getpid()
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+print(process.pid, flush=True)
+os.kill(parent, signal.SIGKILL)
+"""
+
+
+def test_worker_ends_if_training_ended_while_it_started(tmp_path):
+    command = [sys.executable, "-c", ORPHAN, str(tmp_path / "survived")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        worker = int(program.stdout.readline())
+    assert not finally_none(lambda: psutil.pid_exists(worker) and psutil.Process(worker).status() != "zombie")
+    assert not (tmp_path / "survived").exists()
 
 
 def test_tensorboard_folder_that_cannot_be_made_is_an_output_error(tmp_path):
