@@ -133,8 +133,8 @@ def plausible_header(name: str, info: Any, nbytes: int) -> Header:
     """Return a header as soundfile read it; raise ``DataError`` if a file of that many bytes cannot match it."""
     if not LEAST_RATE <= info.samplerate <= MOST_RATE:
         raise DataError(
-            f"{printable(name)} cannot be decoded: its header declares {info.samplerate} Hz, outside of {LEAST_RATE} Hz "
-            f"to {MOST_RATE} Hz."
+            f"{printable(name)} cannot be decoded: its header declares {info.samplerate} Hz, outside of "
+            f"{LEAST_RATE} Hz to {MOST_RATE} Hz."
         )
     if info.frames > nbytes * MOST_FRAMES_PER_BYTE:
         raise DataError(
