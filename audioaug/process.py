@@ -172,7 +172,6 @@ def start_worker(worker_id: int) -> None:
     """
     if not patches_enabled():
         return
-    _end_with_parent()
     gc.freeze()
     import torch
     from threadpoolctl import threadpool_limits
@@ -182,6 +181,7 @@ def start_worker(worker_id: int) -> None:
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()
+    _end_with_parent()  # last: torch begins to watch the parent right afterwards
 
 
 def _end_with_parent() -> None:
