@@ -1,5 +1,5 @@
-# `make` lists the targets. Variables: PYTHON (which Python makes .venv), DEMO, BENCH, PYTEST_FLAGS; pip reads its own
-# from the environment, e.g. `make setup PIP_INDEX_URL=...`.
+# `make` lists the targets. Variables: PYTHON (which Python makes .venv), DEMO, BENCH, CAMPAIGN, PYTEST_FLAGS; pip reads
+# its own from the environment, e.g. `make setup PIP_INDEX_URL=...`.
 SHELL := bash
 PYTHON ?= python3
 DEMO ?= --model scripts/models/keyword_cnn.py --quick
@@ -8,6 +8,7 @@ MATRIX ?=
 MUTANTS ?=
 RELEASE ?=
 FUZZ ?=
+CAMPAIGN ?= --minutes 60 --seed 0 --jobs 2
 PYTEST_FLAGS ?=
 
 BIN := .venv/bin
@@ -17,7 +18,7 @@ DEMO_VENV := $(if $(wildcard .venv/.setup-done),.venv,.venv-demo)
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup check test test-all demo bench verify records test-matrix test-slow mutants notebooks docs \
+.PHONY: help setup check test test-all demo bench verify records test-matrix test-slow mutants campaign notebooks docs \
     docs-version release-check fuzz clean
 
 help:  ## list the targets (default)
@@ -65,6 +66,9 @@ test-slow: setup  ## run the tests that take minutes
 
 mutants: setup  ## plant faults one at a time and count those that the tests see, 10 minutes; e.g. MUTANTS=decide
 	@$(BIN)/python scripts/mutants.py $(MUTANTS)
+
+campaign: setup  ## make thousands of faults happen and judge how they end, an hour; e.g. CAMPAIGN="--minutes 5 --seed 1"
+	@$(BIN)/python -m tests.campaign $(CAMPAIGN)
 
 notebooks: setup  ## run every notebook and keep its output
 	@set -e; for notebook in notebooks/*.ipynb; do [ -e "$$notebook" ] || continue; \

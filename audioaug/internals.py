@@ -80,6 +80,12 @@ def end_workers(iterator: Any) -> None:
     getattr(iterator, "_shutdown_workers", lambda: None)()
 
 
+def is_failed_start(unraisable: Any) -> bool:
+    """Return whether torch cannot delete an iterator whose workers could not be started; why is raised elsewhere."""
+    name = getattr(unraisable.object, "__qualname__", "")
+    return unraisable.exc_type is AttributeError and name == "_MultiProcessingDataLoaderIter.__del__"
+
+
 def batches_ready(iterator: Any) -> int | None:
     """Return how many finished batches wait for the training process; ``None`` if it is unknown.
 
@@ -214,6 +220,12 @@ INTERNALS: tuple[Internal, ...] = (
         "counts the batches that are ready",
         "Monitor and the report do not show that number",
         lambda iterator: _has(iterator, "_worker_result_queue", "_data_queue", "_task_info"),
+    ),
+    Internal(
+        "torch.utils.data.dataloader._MultiProcessingDataLoaderIter.__del__",
+        "recognizes what torch prints when workers cannot be started",
+        "a traceback of torch is printed before the error",
+        lambda _: _importable("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter"),
     ),
     Internal(
         "torch.distributed.distributed_c10d._get_default_store",

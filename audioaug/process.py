@@ -99,12 +99,12 @@ def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
     _wrapped_sigchld = True
 
 
-def listen_for_interrupts() -> None:
+def listen_for_interrupts(is_known: Callable[[Any], bool] = lambda unraisable: False) -> None:
     """Note each ``KeyboardInterrupt`` that Python drops from now on.
 
     Python cannot raise while it deletes an object: it calls ``sys.unraisablehook`` and continues. Such objects are
     deleted with every batch that comes from a worker. The death of a worker is not printed either: torch finds it again
-    when it waits for the batch.
+    when it waits for the batch. What ``is_known`` returns true for is not printed: its cause is raised elsewhere.
     """
     if _listening.is_set() or not patches_enabled():
         return
@@ -114,7 +114,7 @@ def listen_for_interrupts() -> None:
     def note(unraisable: Any) -> None:
         if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
             _interrupted.set()
-        elif not isinstance(unraisable.exc_value, WorkerError):
+        elif not isinstance(unraisable.exc_value, WorkerError) and not is_known(unraisable):
             previous(unraisable)
 
     sys.unraisablehook = note
@@ -184,6 +184,22 @@ def start_worker(worker_id: int) -> None:
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()
+    _end_with_parent()  # last: torch begins to watch the parent right afterwards
+
+
+def _end_with_parent() -> None:
+    """End this worker if the training process has ended: from here on torch looks only whether the parent changes."""
+    import psutil
+
+    parent = multiprocessing.parent_process()
+    if parent is None or parent.pid is None or parent.pid == os.getppid():
+        return  # with a fork server, that is the parent
+    try:
+        has_ended = psutil.Process(parent.pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        has_ended = True
+    if has_ended:
+        os._exit(1)
 
 
 def leave_interrupts_to_rank_0() -> None:

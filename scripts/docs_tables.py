@@ -9,6 +9,7 @@ from typing import Any
 import bench_advisor_records
 import click
 import count_gpu_work
+import fault_tables
 import list_mps
 import test_matrix
 
@@ -273,6 +274,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "only in workers": only_in_workers,
     "formulas": formulas,
     "gpu counts": gpu_counts,
+    "faults": fault_tables.recorded,
     "apple gpus": apple_gpus,
     "public names": public_names,
     "every op": every_op,

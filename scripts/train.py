@@ -28,7 +28,7 @@ from torch.utils.data import Subset, random_split
 
 import audioaug
 from audioaug.command import run
-from audioaug.errors import UsageError
+from audioaug.errors import AudioaugError, OutputError, UsageError, first_line
 from audioaug.loader.prefetch import as_device
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -88,18 +88,28 @@ class Training:
         state = {name: getattr(self, name).state_dict() for name in PARTS}
         state |= {"updates": self.updates, "reached": self.reached, "random": torch.get_rng_state()}
         written = path.with_name(path.name + ".new")
-        torch.save(state, written)
-        os.replace(written, path)
+        try:
+            torch.save(state, written)
+            os.replace(written, path)
+        except (OSError, RuntimeError) as error:  # torch's own, if the disk is full
+            written.unlink(missing_ok=True)
+            raise OutputError(f"Cannot write {path}: {first_line(error)}.", "Is the disk full?") from None
 
     def load(self, path: Path) -> None:
         """Continue from a checkpoint."""
         if not path.exists():
             raise UsageError(f"--resume: there is no checkpoint {path}.", "Name one with --checkpoint.")
-        state = torch.load(path, map_location=self.loader.device, weights_only=True)
-        for name in PARTS:
-            getattr(self, name).load_state_dict(state[name])
-        self.updates, self.reached = state["updates"], state["reached"]
-        torch.set_rng_state(state["random"].cpu())
+        try:
+            state = torch.load(path, map_location=self.loader.device, weights_only=True)
+            for name in PARTS:
+                getattr(self, name).load_state_dict(state[name])
+            self.updates, self.reached = state["updates"], state["reached"]
+            torch.set_rng_state(state["random"].cpu())
+        except AudioaugError:
+            raise
+        except Exception as error:  # a damaged file, or another program's
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise UsageError(f"--resume: {path} is no checkpoint of this program and model ({reason}).") from None
 
 
 class Stop:

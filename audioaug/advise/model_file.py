@@ -149,7 +149,7 @@ def load_module(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except AudioaugError as error:
         raise type(error)(f"{path}: {error.message}", error.next_step) from None
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         raise ModelFileError(
             f"{path} cannot be imported: {in_one_line(error, path)}", "Run it with python for the full traceback."
         ) from None

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.errors import AudioaugWarning, DataError, first_line
+from audioaug.errors import AudioaugWarning, DataError, first_line, printable
 from audioaug.units import format_bytes, parse_bytes
 from audioaug.writing import check_regular
 
@@ -133,12 +133,13 @@ def plausible_header(name: str, info: Any, nbytes: int) -> Header:
     """Return a header as soundfile read it; raise ``DataError`` if a file of that many bytes cannot match it."""
     if not LEAST_RATE <= info.samplerate <= MOST_RATE:
         raise DataError(
-            f"{name} cannot be decoded: its header declares {info.samplerate} Hz, outside of {LEAST_RATE} Hz to "
-            f"{MOST_RATE} Hz."
+            f"{printable(name)} cannot be decoded: its header declares {info.samplerate} Hz, outside of "
+            f"{LEAST_RATE} Hz to {MOST_RATE} Hz."
         )
     if info.frames > nbytes * MOST_FRAMES_PER_BYTE:
         raise DataError(
-            f"{name} cannot be decoded: its header declares {info.frames} samples, but the file has {nbytes} bytes.",
+            f"{printable(name)} cannot be decoded: its header declares {info.frames} samples, but the file has "
+            f"{nbytes} bytes.",
             "It is damaged: write it again.",
         )
     return Header(info.frames, info.samplerate, info.channels, f"{info.format} {info.subtype}")
@@ -190,7 +191,8 @@ def check_size(path: str, frames: int, channels: int) -> None:
     """Raise ``DataError`` if this much float32 audio exceeds the limit for decoding."""
     if (nbytes := 4 * frames * channels) > MOST_BYTES:
         raise DataError(
-            f"{path} takes {format_bytes(nbytes)} once decoded, but the limit is {format_bytes(MOST_BYTES)}.",
+            f"{printable(path)} takes {format_bytes(nbytes)} once decoded, but the limit is "
+            f"{format_bytes(MOST_BYTES)}.",
             "Read a part of it, cut the file, or raise AUDIOAUG_DECODE_BYTES.",
         )
 
@@ -205,6 +207,6 @@ def decoding(path: str) -> Iterator[None]:
     except (OSError, ValueError, soundfile.SoundFileError) as error:
         message = getattr(error, "strerror", None) or getattr(error, "error_string", None)  # without the path
         reason = str(message).strip().rstrip(".") if message else first_line(error)
-        raise DataError(f"{path} cannot be decoded: {reason}.") from None
+        raise DataError(f"{printable(path)} cannot be decoded: {reason}.") from None
     except MemoryError:
-        raise DataError(f"{path} cannot be decoded: there is not enough memory.") from None
+        raise DataError(f"{printable(path)} cannot be decoded: there is not enough memory.") from None

@@ -163,7 +163,19 @@ def samples_of(example: Any, sample_rate: int, field: Field | None = None) -> ND
                 f"The chain is for {format_hz(sample_rate)}, but an example has a sample rate of {format_hz(rate)}.",
                 f"Convert the dataset, for example with cast_column('audio', Audio(sampling_rate={sample_rate})).",
             )
-    return wave.detach().cpu().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
+    return _as_array(wave) if isinstance(wave, torch.Tensor) else np.asarray(wave)
+
+
+def _as_array(wave: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor's samples; raise ``DataError`` if numpy has no such arrays."""
+    try:
+        return wave.detach().cpu().numpy()
+    except (TypeError, NotImplementedError):  # sparse, without data, or of a type of torch's own
+        raise DataError(
+            f"Expected the audio of an example to be a dense float32 tensor, got {wave.dtype}, {wave.layout}, on "
+            f"{wave.device}.",
+            "Convert it in the dataset.",
+        ) from None
 
 
 def is_encoded(audio: Any) -> bool:

@@ -1,6 +1,7 @@
 """Failures: an op that raises, an example that cannot be read or a worker that dies becomes one clear error."""
 
 import multiprocessing.connection
+import re
 import signal
 import traceback
 import typing
@@ -236,6 +237,8 @@ CAUSES: dict[int, str] = {
     signal.SIGABRT: "A native library aborted: num_workers=0 and python -X faulthandler show where.",
     signal.SIGTERM: "Another process, such as a job scheduler, terminated it.",
 }
+EXITED = re.compile(r"DataLoader worker \(pid\(s\) ([\d, ]+)\) exited unexpectedly")
+"""What torch says of workers that ended, whatever their exit code."""
 UNKNOWN_CAUSE = "Try num_workers=0, which may show why."
 
 _iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -260,10 +263,21 @@ def worker_errors(iterator: Any) -> Iterator[None]:
             death = worker_death(iterator, patience=2.0 if isinstance(error, ConnectionError | EOFError) else 0.0)
         except WorkerError as raised_by_handler:  # torch was notified of the death in this moment
             death = raised_by_handler
-        explained = death or shared_memory_error(error)
+        explained = death or shared_memory_error(error) or _early_end(error)
         if explained is None:
             raise
         raise explained from None
+
+
+def _early_end(error: Exception) -> WorkerError | None:
+    """Return an error for a worker that torch misses although it ended with exit code 0, as after ``os._exit(0)``."""
+    found = EXITED.match(str(error))
+    return found and WorkerError(f"A worker (pid {found[1]}) ended before its work was done.", UNKNOWN_CAUSE)
+
+
+def has_dead_worker(iterator: Any) -> bool:
+    """Return whether a worker of an iterator has ended, even if with exit code 0."""
+    return any(worker.exitcode is not None for worker in worker_processes(iterator))
 
 
 def worker_death(iterator: Any, patience: float = 0.0) -> WorkerError | None:

@@ -10,6 +10,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSam
 from audioaug.core import Chain, Op, as_chain
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
+from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, KeyOf
 from audioaug.loader.failures import OnError, SkippedExamples
 from audioaug.loader.pickling import WorkerBatch
@@ -368,7 +369,7 @@ class Loader:
             position, batch = received
             return position, pipeline.finish(batch)
 
-        listen_for_interrupts()
+        listen_for_interrupts(is_failed_start)
         for position, batch in run_ahead(self._received(pipeline, part), self.device, finish):
             raise_dropped_interrupt()
             self._done = position

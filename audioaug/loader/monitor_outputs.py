@@ -163,7 +163,10 @@ class Board:
             raise UsageError(
                 "Monitor: tensorboard is not installed.", "pip install tensorboard, or use log= or html= instead."
             ) from None
-        self._writer: Any = SummaryWriter(str(folder))
+        try:
+            self._writer: Any = SummaryWriter(str(folder))
+        except OSError as error:
+            raise OutputError(f"Cannot write to {folder}: {error.strerror}.", "Name another folder.") from None
 
     def add(self, window: Window) -> None:
         """Write its numbers."""

@@ -18,7 +18,14 @@ from audioaug.errors import AudioaugError, DataError, UsageError, WorkerError
 from audioaug.internals import batches_ready, end_workers, worker_pids
 from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.examples import Field, KeyOf, get_wave, with_lengths, with_wave
-from audioaug.loader.failures import OnError, end_and_clean_up, watch_workers, worker_death, worker_errors
+from audioaug.loader.failures import (
+    OnError,
+    end_and_clean_up,
+    has_dead_worker,
+    watch_workers,
+    worker_death,
+    worker_errors,
+)
 from audioaug.loader.pickling import WorkerBatch, why_not_picklable
 from audioaug.loader.prefetch import to_device
 from audioaug.loader.processes import share_of
@@ -121,7 +128,7 @@ class Pipeline:
         A worker that dies is a ``WorkerError``; the next call starts new workers.
         """
         kept = self._iterator() if self.data_loader.persistent_workers else None
-        if worker_death(kept):
+        if has_dead_worker(kept):
             self._end(kept)
             kept = None
         share_temporary_folder()
@@ -155,6 +162,9 @@ class Pipeline:
         try:
             with worker_errors(iterator):
                 yield from map(note, iterator)  # without a reference to a batch that was handed out
+        except WorkerError:
+            failed = True
+            raise
         finally:
             # If shared memory is full, it is full for the other workers too. While Python exits they have ended.
             if failed or (not sys.is_finalizing() and worker_death(iterator)):

@@ -13,7 +13,9 @@ import torch
 
 from audioaug.engine import DeviceChain
 from audioaug.errors import DataError, DeviceError, first_line
+from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, audio_field, get_wave, has_own_to, item_of, with_item, with_wave
+from audioaug.process import listen_for_interrupts, raise_dropped_interrupt
 
 Batch = TypeVar("Batch")
 Moved = TypeVar("Moved")
@@ -76,7 +78,18 @@ def prefetch(
         wave, length_B = module(_wave(moved, field), lengths=length_B, return_lengths=True, key=key_B, epoch=epoch)
         return with_wave(moved if lengths is None else with_item(moved, lengths, length_B), wave, field)
 
-    return run_ahead(loader, chosen, finish)
+    return _interruptible(run_ahead(loader, chosen, finish))
+
+
+def _interruptible(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches; after a Ctrl-C that Python has dropped, raise it instead of the next one."""
+
+    def check(batch: Batch) -> Batch:
+        raise_dropped_interrupt()
+        return batch
+
+    listen_for_interrupts(is_failed_start)
+    yield from map(check, batches)
 
 
 def _wave(batch: Any, key: Field | None) -> torch.Tensor:

@@ -42,20 +42,21 @@ def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]
     Raises:
         UsageError: a Loader with this seed and layout cannot resume there.
     """
-    if not {"epoch", "batch", "seed", "batches"} <= set(state):
-        found = ", ".join(map(repr, state)) or "no keys"
+    if not isinstance(state, Mapping) or not {"epoch", "batch", "seed", "batches"} <= set(state):
+        found = ", ".join(map(repr, state)) or "no keys" if isinstance(state, Mapping) else f"a {type(state).__name__}"
         raise UsageError(f"Expected the state of a Loader, with epoch, batch, seed and batches, got {found}.")
     if state["seed"] != seed:
         raise UsageError(
             f"The state is of a Loader with seed {state['seed']}, but this one has seed {seed}.",
             "Give Loader the same seed.",
         )
-    position = Position(*(int(state.get(name, 0)) for name in Position._fields))
+    position = Position(*(_whole_number(state, name, 0) for name in Position._fields))
     changed = [name for name in layout if name in state and state[name] != layout[name]]
     if not changed or not any(position[1:]):
         return position
     if layout["examples"] and all(state.get(name) == layout[name] for name in ("examples", "order")):
-        done = position.offset + position.batch * state["batch_size"] * state["ranks"]
+        sizes = _whole_number(state, "batch_size", 1) * _whole_number(state, "ranks", 1)
+        done = position.offset + position.batch * sizes
         batch, offset = divmod(min(done, layout["examples"]), layout["batch_size"] * layout["ranks"])
         return Position(position.epoch, batch, offset)
     was, now = (", ".join(f"{name}={one[name]!r}" for name in changed) for one in (state, layout))
@@ -66,6 +67,14 @@ def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]
         "Use the same dataset, sampler, batch size and number of processes, or start the next epoch with set_epoch. "
         "Batch size and number of processes may change only with DistributedSampler, shuffle or no sampler.",
     )
+
+
+def _whole_number(state: Mapping[str, Any], name: str, least: int) -> int:
+    """Return a number of a state, ``least`` if it has none; raise ``UsageError`` if it is out of range."""
+    value = state.get(name, least)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+        raise UsageError(f"The state of a Loader has {name}={value!r}, but expected a whole number from {least}.")
+    return value
 
 
 class EpochSlice(NamedTuple):

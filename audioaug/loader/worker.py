@@ -191,6 +191,8 @@ class Collate:
             return fetched
         try:
             return self._collate(fetched)
+        except StopIteration as error:  # which would end the epoch
+            raise RuntimeError("collate_fn raised StopIteration") from error
         except AudioaugError as error:
             return error
         except RuntimeError as error:

@@ -24,6 +24,7 @@ TARGETS = {
     "test-matrix",
     "test-slow",
     "mutants",
+    "campaign",
     "notebooks",
     "docs",
     "docs-version",
