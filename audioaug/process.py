@@ -10,6 +10,7 @@ In the training process:
 - ``listen_for_interrupts``: ``sys.unraisablehook`` is wrapped, so that a Ctrl-C that Python drops while it deletes an
   object ends training at the next batch. Stays; everything else goes to the hook before it.
 - ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
+- ``hold_interrupts``: SIGINT is blocked in the calling thread while workers are started, and delivered afterwards.
 - ``share_temporary_folder``: workers share the temporary folder of multiprocessing, which is removed even if one is
   killed. Removed when Python exits.
 
@@ -180,11 +181,28 @@ def start_worker(worker_id: int) -> None:
     from threadpoolctl import threadpool_limits
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process ends its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which hold_interrupts has blocked
     sys.excepthook = _print_unless_disconnected
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()
     _end_with_parent()  # last: torch begins to watch the parent right afterwards
+
+
+@contextlib.contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """Let a Ctrl-C wait in this thread until workers have been started: a worker cannot ignore it from its first line.
+
+    Workers inherit that it is blocked, until ``start_worker`` ignores it.
+    """
+    if not patches_enabled():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
