@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, SequentialSampler, get_worker_info
 
 from audioaug.core import Key, key_numbers
+from audioaug.core.fields import real_number
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, first_line
 from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.failures import is_unreadable, torchcodec_error
@@ -72,9 +73,9 @@ def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]
 def _whole_number(state: Mapping[str, Any], name: str, least: int) -> int:
     """Return a number of a state, ``least`` if it has none; raise ``UsageError`` if it is out of range."""
     value = state.get(name, least)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+    if not least <= real_number(value) < 2**63 or not real_number(value).is_integer():
         raise UsageError(f"The state of a Loader has {name}={value!r}, but expected a whole number from {least}.")
-    return value
+    return int(value)
 
 
 class EpochSlice(NamedTuple):
