@@ -53,7 +53,7 @@ def _row(kind: str, verdicts: list[dict[str, Any]]) -> str:
     error = f"{worst['error']:.2g} {worst['unit']} ({worst['op']})"
     failed = [verdict["op"] for verdict in verdicts if verdict["status"] != "passed"]
     count = f"{len(verdicts)}, failed: {', '.join(failed)}" if failed else str(len(verdicts))
-    return f"| {kind} | {count} | {MEANINGS[kind]} | {error} |\n"
+    return f"| {kind.replace('_', ' ')} | {count} | {MEANINGS[kind]} | {error} |\n"
 
 
 # Files
