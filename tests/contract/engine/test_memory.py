@@ -78,7 +78,8 @@ def kept_bytes():
     gc.collect()
     if CUDA:
         return torch.cuda.memory_allocated()
-    storages = [thing.untyped_storage() for thing in gc.get_objects() if type(thing) is torch.Tensor]
+    tensors = (thing for thing in gc.get_objects() if type(thing) is torch.Tensor)
+    storages = [each.untyped_storage() for each in tensors if each.layout is torch.strided]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
