@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ from audioaug.errors import DataError, ModelFileError, OutputError, UsageError, 
 from tests.integration.loader.test_failures_of_workers import Deadly, finally_none, loader_of, nothing_left
 
 CHAIN = Chain([ops.Gain(p=1.0)], 16000)
+
+
+@pytest.fixture(autouse=True)
+def hook_of_its_own(monkeypatch):
+    """Let each test wrap ``sys.unraisablehook`` anew: others have put the one before back."""
+    monkeypatch.setattr("audioaug.process._listening", threading.Event())
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
 
 
 @pytest.mark.parametrize(
