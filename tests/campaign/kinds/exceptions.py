@@ -2,6 +2,7 @@
 
 import builtins
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -116,13 +117,18 @@ def raised_in(case: Case, batches: Any, stop: list[bool]) -> str:
 )
 def in_getitem(case: Case) -> str:
     stop = [False]
+    return raised_in(case, case.batches(reader(case, stop)), stop)
+
+
+def reader(case: Case, stop: list[bool]) -> Callable[[int], Any]:
+    """Return a dataset's ``__getitem__`` that raises at the fault's index until ``stop`` says so."""
 
     def read(index: int) -> Any:
         if index == case.values["index"] and not stop[0]:
             raise planted(case.values["error"])
         return clip(index)
 
-    return raised_in(case, case.batches(read), stop)
+    return read
 
 
 @kind("exception in collate_fn", LOADERS[:4], weight=6, of_world=False, error=ERRORS, workers=WORKERS, index=(0, 5, 11))
@@ -134,16 +140,9 @@ def in_collate(case: Case) -> str:
             raise planted(case.values["error"])
         return default_collate(examples)
 
-    options = {} if case.target == "Loader, bucketed" else {"collate_fn": collate}
-    if not options:
-
-        def read(index: int) -> Any:
-            if index == case.values["index"] and not stop[0]:
-                raise planted(case.values["error"])
-            return clip(index)
-
-        return raised_in(case, case.batches(read), stop)
-    return raised_in(case, case.batches(**options), stop)
+    is_bucketed = case.target == "Loader, bucketed"  # which has no collate_fn here
+    batches = case.batches(reader(case, stop)) if is_bucketed else case.batches(collate_fn=collate)
+    return raised_in(case, batches, stop)
 
 
 @kind(

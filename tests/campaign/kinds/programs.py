@@ -291,15 +291,20 @@ def advisor(case: Case) -> str:
     sys.exit(advise(["--model", str(MODEL), "--budget", "8", "--device", "cpu", "--fresh", "--json", "r.json"]))
 
 
-def advisor_stopped(case: Case, ending: Any) -> str:
-    """Judge the advisor after Ctrl-C."""
+def advised_or(ending: Any, code: int, word: str) -> str:
+    """Judge an end of the advisor: a recommendation, or this exit code with a sentence that has this word."""
     if "Traceback" in ending.stderr:
         raise Violation("traceback", ending.stderr[-1500:])
-    if ending.code not in (0, 130):
+    if ending.code not in (0, code):
         raise Violation("exit code", f"{ending.code}: {ending.stderr[-1500:]}")
-    if ending.code == 130 and "interrupted" not in ending.stderr:
+    if ending.code == code and word not in ending.stderr:
         raise Violation("sentence", ending.stderr[-500:])
     return f"exit code {ending.code}"
+
+
+def advisor_stopped(case: Case, ending: Any) -> str:
+    """Judge the advisor after Ctrl-C."""
+    return advised_or(ending, 130, "interrupted")
 
 
 kind(
@@ -325,13 +330,7 @@ def kill_a_worker(case: Case, pid: int) -> None:
 
 def advisor_without_worker(case: Case, ending: Any) -> str:
     """Judge the advisor after the death of a worker: a sentence, or a recommendation all the same."""
-    if "Traceback" in ending.stderr:
-        raise Violation("traceback", ending.stderr[-1500:])
-    if ending.code not in (0, 1):
-        raise Violation("exit code", f"{ending.code}: {ending.stderr[-1500:]}")
-    if ending.code == 1 and "error: " not in ending.stderr:
-        raise Violation("sentence", ending.stderr[-500:])
-    return f"exit code {ending.code}"
+    return advised_or(ending, 1, "error: ")
 
 
 kind(
