@@ -10,6 +10,7 @@ In the training process:
 - ``listen_for_interrupts``: ``sys.unraisablehook`` is wrapped, so that a Ctrl-C that Python drops while it deletes an
   object ends training at the next batch. Stays; everything else goes to the hook before it.
 - ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
+- ``continue_at_exit``: workers that are stopped (SIGSTOP) when Python exits are continued, so that they end.
 - ``hold_interrupts``: SIGINT is blocked in the calling thread while workers are started, and delivered afterwards.
 - ``share_temporary_folder``: workers share the temporary folder of multiprocessing, which is removed even if one is
   killed. Removed when Python exits.
@@ -51,7 +52,9 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -62,6 +65,9 @@ SWITCH = "AUDIOAUG_PATCHES"
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters of ``mallopt`` in glibc's malloc.h."""
 
+LATE = 5.0
+"""Seconds after which a dropped Ctrl-C does not end a loop that begins then, such as that of the next notebook cell."""
+
 LARGEST_THRESHOLD = 2**31 - 1
 
 LARGEST_KEPT_BLOCK = 2**25 - 2**14
@@ -69,7 +75,8 @@ LARGEST_KEPT_BLOCK = 2**25 - 2**14
 
 _wrapped_sigchld = False
 _listening = threading.Event()
-_interrupted = threading.Event()
+_interrupted_at: float | None = None
+_stoppable: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def patches_enabled() -> bool:
@@ -106,15 +113,21 @@ def listen_for_interrupts(is_known: Callable[[Any], bool] = lambda unraisable: F
     Python cannot raise while it deletes an object: it calls ``sys.unraisablehook`` and continues. Such objects are
     deleted with every batch that comes from a worker. The death of a worker is not printed either: torch finds it again
     when it waits for the batch. What ``is_known`` returns true for is not printed: its cause is raised elsewhere.
+
+    To be called when a loop over batches begins: an older Ctrl-C was meant for another loop, and is forgotten.
     """
+    global _interrupted_at
+    if _interrupted_at is not None and time.monotonic() - _interrupted_at > LATE:
+        _interrupted_at = None
     if _listening.is_set() or not patches_enabled():
         return
     _listening.set()
     previous = sys.unraisablehook
 
     def note(unraisable: Any) -> None:
+        global _interrupted_at
         if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
-            _interrupted.set()
+            _interrupted_at = time.monotonic()
         elif not isinstance(unraisable.exc_value, WorkerError) and not is_known(unraisable):
             previous(unraisable)
 
@@ -123,8 +136,9 @@ def listen_for_interrupts(is_known: Callable[[Any], bool] = lambda unraisable: F
 
 def raise_dropped_interrupt() -> None:
     """Raise ``KeyboardInterrupt`` in the main thread if Python has dropped one."""
-    if _interrupted.is_set() and threading.current_thread() is threading.main_thread():
-        _interrupted.clear()
+    global _interrupted_at
+    if _interrupted_at is not None and threading.current_thread() is threading.main_thread():
+        _interrupted_at = None
         raise KeyboardInterrupt
 
 
@@ -262,6 +276,24 @@ def share_temporary_folder() -> None:
     """Create the temporary folder of multiprocessing, so that workers started later use it too."""
     if patches_enabled():
         multiprocessing.util.get_temp_dir()
+
+
+def continue_at_exit(workers: Iterable[Any]) -> None:
+    """Continue these worker processes if they are stopped when Python exits.
+
+    A stopped process does not end by SIGTERM, and multiprocessing waits for each of its processes without a limit.
+    """
+    if patches_enabled():
+        _stoppable.update(workers)
+        atexit.unregister(_continue_workers)
+        atexit.register(_continue_workers, os.getpid())
+
+
+def _continue_workers(parent: int) -> None:
+    for worker in tuple(_stoppable) if os.getpid() == parent else ():  # not in a copy of this process
+        with contextlib.suppress(ProcessLookupError, ValueError):  # the latter: it has been closed
+            if worker.exitcode is None:
+                os.kill(worker.pid, signal.SIGCONT)
 
 
 def skip_last_collection() -> None:

@@ -52,6 +52,9 @@ DECLARED = {"Speed": {"rates": (0.9, 1.0, 1.1)}, "LogMel": {"n_fft": 400, "hop_l
 """Arguments that are not the default: torchaudio needs a filter for each rate, so that it cannot have any rate; and the
 features of speech recognition."""
 
+IMAGE_SOURCES = "RoomSimulator without ray tracing"
+"""RoomSimulator as it runs on the device."""
+
 SNR_DB = {"min_snr_in_db": "min_snr_db", "max_snr_in_db": "max_snr_db"}
 BAND = {"min_center_frequency": "min_center_freq", "max_center_frequency": "max_center_freq"} | {
     name: name for name in ("min_bandwidth_fraction", "max_bandwidth_fraction")
@@ -94,15 +97,18 @@ WHITE = {"min_f_decay": -1e-6, "max_f_decay": 1e-6}
 
 
 def declared_ops(names: list[str], sample_rate: int) -> dict[str, Op]:
-    """Return the ops of these names (all of them, if none is named), always applied."""
+    """Return the ops of these names (all of them, if none is named), always applied; RoomSimulator in both modes."""
     for name in names:
         if name not in REGISTRY:
             raise UsageError(f"There is no op {name!r}.", did_you_mean(name, REGISTRY))
     kinds = {name: REGISTRY[name] for name in names or sorted(REGISTRY)}
-    return {
+    declared = {
         name: kind(**{**demo_arguments(kind, sample_rate), **DECLARED.get(name, {}), "p": 1.0})
         for name, kind in kinds.items()
     }
+    if "RoomSimulator" in declared:
+        declared[IMAGE_SOURCES] = ops.RoomSimulator(use_ray_tracing=False, max_order=3, p=1.0)
+    return declared
 
 
 def declared_chains(sample_rate: int) -> dict[str, Chain]:

@@ -19,14 +19,14 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from bench_engine_work import CHANNELS, declared_chains, declared_ops
+from bench_engine_work import CHANNELS, IMAGE_SOURCES, declared_chains, declared_ops
 from compact_records import write_compact
 from rich.console import Console
 from rich.table import Table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from audioaug import Chain, build_device, ops
+from audioaug import Chain, build_device
 from audioaug.advise.settings import demo_chain
 from audioaug.audio.bank import open_bank
 from audioaug.core import REGISTRY, Container, why_not_on_device
@@ -51,7 +51,6 @@ Filtered: FFT, response, and back, 1 each. In frames, of which four overlap: cut
 added up 2.5. Resampled, up to 2.75 samples for one: cut and FFT 1 each, band limit 1.5, back to twice the rate 2, read
 2.5. Sped up, up to 1.11 samples for one: the same, but read 1.5. LogMel: cut 2.5, FFT 4, and what becomes of it 2.1.
 """
-IMAGE_SOURCES = "RoomSimulator without ray tracing"
 ROOM = 4.0
 """How much longer than a clip it is with the decay of a simulated room."""
 IMAGES = 2.0
@@ -198,7 +197,6 @@ def plans(chain: Chain, batches: int, ragged: bool, batch: int = BATCH, samples:
 def chosen(only: Sequence[str] = ()) -> dict[str, Chain]:
     """Return every op that runs on the device, always applied, and the chains, by name; only these, if any is named."""
     declared = {name: op for name, op in declared_ops([], RATE).items() if not why_not_on_device(op)}
-    declared[IMAGE_SOURCES] = ops.RoomSimulator(use_ray_tracing=False, max_order=3, p=1.0)
     every = {name: Chain([op], RATE) for name, op in declared.items()}
     every |= {f"{name} chain": chain for name, chain in {**declared_chains(RATE), "demo": demo_chain(RATE)}.items()}
     return {name: chain for name, chain in every.items() if not only or any(part in name for part in only)}

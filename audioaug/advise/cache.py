@@ -11,9 +11,9 @@ import msgspec
 
 from audioaug.advise.training_job import TrainingJob
 from audioaug.errors import AudioaugError
-from audioaug.records import Report, read_record, write_record
+from audioaug.records import Report, read_record, to_json
 from audioaug.units import Seconds
-from audioaug.writing import cache_folder
+from audioaug.writing import cache_folder, keep_in_cache
 
 CHANGING = ("ram_available_bytes", "effective_cores")
 """Host facts that differ between runs on the same machine."""
@@ -51,9 +51,4 @@ class Cache:
 
     def save(self, report: Report) -> None:
         """Save the stages and candidates measured so far; failures are ignored."""
-        if self.path is None:
-            return
-        kept = replace(report, notices=(), complete=False)
-        with suppress(OSError, AudioaugError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_record(kept, self.path)
+        keep_in_cache(to_json(replace(report, notices=(), complete=False)), self.path)

@@ -22,7 +22,7 @@ from audioaug.decide.predict import best_threads, threads_beside, worker_engines
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
 from audioaug.features import SpecAugment
-from audioaug.loader.examples import with_wave
+from audioaug.loader.examples import padded, with_wave
 from audioaug.loader.prefetch import run_ahead, to_device
 from audioaug.loader.processes import torch_threads
 from audioaug.loader.targets import LabelTransforms
@@ -72,9 +72,7 @@ class Bench:
             return self.job.wave_of(self.typical)
         examples = readable(Reader(self.job.dataset), self.job.clip_of, self.job.batch_size)
         clips = [torch.from_numpy(self.job.clip_of(example)) for _, example in examples]
-        longest = max(clip.shape[-1] for clip in clips)
-        padded = [torch.nn.functional.pad(clip, (0, longest - clip.shape[-1])) for clip in clips]
-        return torch.stack(padded).to(self.job.device)
+        return torch.stack(padded(clips)).to(self.job.device)
 
     def step(self) -> Callable[[], None]:
         """Return a training step that cycles through the batches."""

@@ -10,6 +10,7 @@ Shapes: F files, R rows of a batch, N samples of an excerpt, S samples of the wh
 import functools
 import math
 import warnings
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ from audioaug.units import format_bytes
 
 MOST_BYTES = bytes_from_environment("AUDIOAUG_BANK_BYTES", 2 * 2**30)
 """The largest bank that is kept on a device; the environment variable also applies to workers."""
+
+MOST_KEPT = 256 * 2**20
+"""Bytes of converted files that a process keeps for a larger one."""
 
 SPARE = 2**20
 """The number of zeros after a bank, so that long windows may extend past its end."""
@@ -92,9 +96,18 @@ def layout(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Layou
     return Layout(sample_rate, mono, files, lengths_F, channels_F, offsets_F, steps_F)
 
 
-@functools.lru_cache(maxsize=16)
+_kept: OrderedDict[tuple[str, int, bool], NDArray[np.float32]] = OrderedDict()
+"""Converted files, that used last at the end."""
+
+
 def _converted(path: str, sample_rate: int, mono: bool) -> NDArray[np.float32]:
-    return read_audio(path, sample_rate, mono)
+    """Return a whole file at another rate; those used last are kept, up to ``MOST_KEPT`` bytes and at least one."""
+    found = _kept.pop((path, sample_rate, mono), None)
+    whole_CT = read_audio(path, sample_rate, mono) if found is None else found
+    _kept[path, sample_rate, mono] = whole_CT
+    while len(_kept) > 1 and sum(each.nbytes for each in tuple(_kept.values())) > MOST_KEPT:
+        _kept.popitem(last=False)
+    return whole_CT
 
 
 class Bank:

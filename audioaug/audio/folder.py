@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ DURATION, OFFSET = "duration", "offset"
 
 PATH = "path"
 
-DECODERS = ("soundfile", "fastest")
+Decoder = Literal["soundfile", "fastest"]
 
 Entry = tuple[str, str, str, float | None]
 """Of a clip: its file, its label, its key, and its seconds: NaN if they are invalid, ``None`` if they are not given."""
@@ -64,10 +65,10 @@ class AudioFolder:
         sample_rate: int,
         seconds: float | None = None,
         key: str | None = None,
-        decoder: Literal["soundfile", "fastest"] = "soundfile",
+        decoder: Decoder = "soundfile",
     ) -> None:
-        if decoder not in DECODERS:
-            raise UsageError(f"There is no decoder {decoder!r}.", did_you_mean(decoder, DECODERS))
+        if decoder not in (known := typing.get_args(Decoder)):
+            raise UsageError(f"There is no decoder {decoder!r}.", did_you_mean(decoder, known))
         if not sample_rate > 0 or (seconds is not None and not 1 <= seconds * sample_rate < math.inf):
             raise DataError(f"Expected a positive length and sample rate, got {seconds} seconds at {sample_rate} Hz.")
         self.sample_rate, self.seconds, self.decoder = sample_rate, seconds, decoder

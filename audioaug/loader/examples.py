@@ -11,7 +11,7 @@ Shapes: B examples, C channels, T samples.
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -225,6 +225,22 @@ def with_lengths(batch: Any, length_B: torch.Tensor, field: Field | None = None)
     if field is None:
         field = "lengths" if isinstance(batch, Mapping) else -1
     return with_item(batch, field, length_B)
+
+
+def padded(waves: Sequence[torch.Tensor], value: float = 0.0) -> list[torch.Tensor]:
+    """Return clips, (..., T) each, all as long as the longest, padded at their ends.
+
+    Raises:
+        DataError: their other dimensions differ.
+    """
+    shapes = {tuple(wave.shape[:-1]) for wave in waves}
+    if len(shapes) > 1:
+        raise DataError(f"Clips with channel shapes {sorted(shapes)} cannot be one batch.", "Mix them down.")
+    longest = max(wave.shape[-1] for wave in waves)
+    missing = [longest - wave.shape[-1] for wave in waves]
+    if not any(missing):  # padding by zero samples copies, too
+        return list(waves)
+    return [torch.nn.functional.pad(wave, (0, count), value=value) for wave, count in zip(waves, missing)]
 
 
 def item_of(content: Any, field: Field, what: str = "An example", next_step: str = "") -> Any:

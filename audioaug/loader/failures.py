@@ -1,8 +1,10 @@
 """Failures: an op that raises, an example that cannot be read or a worker that dies becomes one clear error."""
 
+import errno
 import multiprocessing.connection
 import re
 import signal
+import time
 import traceback
 import typing
 import warnings
@@ -27,7 +29,8 @@ from audioaug.errors import (
 )
 from audioaug.internals import calling_frame, end_workers, worker_processes
 from audioaug.loader.pickling import MORE_SHARED_MEMORY, SHARED_MEMORY, shared_memory_error
-from audioaug.process import explain_worker_deaths
+from audioaug.measure.host import most_open_files
+from audioaug.process import continue_at_exit, explain_worker_deaths
 
 # An op raises an exception
 
@@ -149,6 +152,9 @@ OnError = Literal["skip", "replace", "raise"]
 DECODERS = ("soundfile", "torchcodec", "torchaudio._backend", "torchaudio.io")
 """The modules whose RuntimeErrors say that a file cannot be decoded."""
 
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+"""Errors of the system that no file is at fault for: the process, or the system, has too many open files."""
+
 
 def is_unreadable(error: BaseException | None) -> bool:
     """Return whether an exception means that an example cannot be decoded, rather than a mistake in the user's code.
@@ -157,14 +163,18 @@ def is_unreadable(error: BaseException | None) -> bool:
     theirs, raised by them, or raised from such an error.
     """
     if isinstance(error, DataError | OSError):
-        return True
+        return getattr(error, "errno", None) not in TOO_MANY_FILES
     if not isinstance(error, RuntimeError):
         return False
-    raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    innermost = next((name for name in reversed(raised_in) if not name.startswith("torch.")), "")
+    innermost = next((name for name in reversed(_modules_of(error)) if not name.startswith("torch.")), "")
     modules = type(error).__module__, innermost
     from_decoder = any(f"{module}.".startswith(f"{decoder}.") for module in modules for decoder in DECODERS)
     return from_decoder or is_unreadable(error.__cause__)
+
+
+def _modules_of(error: BaseException) -> list[str]:
+    """Return the modules that an exception has passed through, the innermost last."""
+    return [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
 def torchcodec_error(error: Exception) -> UsageError | None:
@@ -239,6 +249,10 @@ CAUSES: dict[int, str] = {
 }
 EXITED = re.compile(r"DataLoader worker \(pid\(s\) ([\d, ]+)\) exited unexpectedly")
 """What torch says of workers that ended, whatever their exit code."""
+NO_FILE_LEFT = re.compile(
+    r"shared memory object .*Too many open files|Too many open files\. Communication|received \d+ items of ancdata"
+)
+"""What torch says in a worker and in the training process, and Python there, if a batch cannot be opened."""
 UNKNOWN_CAUSE = "Try num_workers=0, which may show why."
 
 _iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -246,8 +260,12 @@ _iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def watch_workers(iterator: Any) -> None:
-    """Explain deaths of the workers of a DataLoader's iterator, also if torch reports them during a training step."""
+    """Explain deaths of the workers of a DataLoader's iterator, also if torch reports them during a training step.
+
+    Workers that are stopped when Python exits cannot keep it from exiting.
+    """
     _iterators.add(iterator)
+    continue_at_exit(worker_processes(iterator))
     explain_worker_deaths(lambda: next(filter(None, map(worker_death, tuple(_iterators))), None))
 
 
@@ -263,10 +281,24 @@ def worker_errors(iterator: Any) -> Iterator[None]:
             death = worker_death(iterator, patience=2.0 if isinstance(error, ConnectionError | EOFError) else 0.0)
         except WorkerError as raised_by_handler:  # torch was notified of the death in this moment
             death = raised_by_handler
-        explained = death or shared_memory_error(error) or _early_end(error)
+        explained = death or shared_memory_error(error) or _open_files_error(error) or _early_end(error)
         if explained is None:
             raise
         raise explained from None
+
+
+def _open_files_error(error: Exception) -> WorkerError | None:
+    """Return a clear error if torch or multiprocessing cannot open a pipe or a batch; ``None`` for any other."""
+    text, innermost = str(error), (_modules_of(error) or [""])[-1]
+    in_libraries = innermost.startswith(("torch.", "multiprocessing."))
+    here = isinstance(error, OSError) and error.errno in TOO_MANY_FILES and in_libraries
+    if not here and not NO_FILE_LEFT.search(text):
+        return None
+    return WorkerError(
+        "There are too many open files: a worker needs a few in the training process, and each tensor of a batch one; "
+        f"the limit is {most_open_files()}.",
+        "Raise the limit (ulimit -n 65536), keep fewer batches, or use fewer workers.",
+    )
 
 
 def _early_end(error: Exception) -> WorkerError | None:
@@ -303,9 +335,12 @@ def _death_error(pid: int, exit_code: int) -> WorkerError:
 def end_and_clean_up(iterator: Any) -> None:
     """End all workers of an iterator, and remove the shared memory of batches that a dead one had not handed over.
 
-    Left to the garbage collector, torch may wait 5 s for each worker if one is dead.
+    Left to the garbage collector, torch may wait 5 s for each worker if one is dead. Containers that share /dev/shm may
+    have processes with the same ids: a live one removes its files right away, or keeps them by the other strategy.
     """
     end_workers(iterator)
-    for worker in worker_processes(iterator):
-        for file in SHARED_MEMORY.glob(f"torch_{worker.pid}_*"):
+    left = [file for worker in worker_processes(iterator) for file in SHARED_MEMORY.glob(f"torch_{worker.pid}_*")]
+    if left and torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
+        time.sleep(0.05)
+        for file in left:
             file.unlink(missing_ok=True)

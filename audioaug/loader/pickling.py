@@ -38,6 +38,9 @@ SMALL = 16 * 1024
 MORE_SHARED_MEMORY = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
 
 
+LESS_MEMORY = "Use fewer workers, smaller batches or a smaller prefetch_factor, or raise the limit (ulimit -v)."
+
+
 class WorkerBatch(NamedTuple):
     """What a worker sends: a batch, what the device is to do with it, and a sentence for each unreadable example.
 
@@ -92,15 +95,19 @@ def _unpicklable_batch(error: Exception) -> DataError:
 
 
 def shared_memory_error(error: Exception) -> WorkerError | None:
-    """Return a clear error for an exception caused by full shared memory; ``None`` for any other exception.
+    """Return a clear error if a batch does not fit in shared memory, or in the memory of this process; else ``None``.
 
-    The file that torch could not fill, and leaves behind, is removed.
+    The file that torch could not fill or map, and leaves behind, is removed.
     """
-    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    if not full and "unable to allocate shared memory" not in str(error):
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    is_full = is_full or "unable to allocate shared memory" in str(error)
+    lacks_memory = re.search(r"unable to mmap \d+ bytes from file", str(error))
+    if not is_full and not lacks_memory:
         return None
     if file := re.search(r"<(/torch_\w+)>", str(error)):
         SHARED_MEMORY.joinpath(file[1][1:]).unlink(missing_ok=True)
+    if lacks_memory:
+        return WorkerError("Too little memory is left for a batch that a worker sends.", LESS_MEMORY)
     room = ""
     if SHARED_MEMORY.exists():
         usage = shutil.disk_usage(SHARED_MEMORY)

@@ -26,6 +26,7 @@ from audioaug.loader.examples import (
     get_wave,
     own_key,
     own_length,
+    padded,
     samples_of,
     with_item,
     with_lengths,
@@ -103,6 +104,8 @@ class Fetcher:
         """
         try:
             return self._fetch(wanted, source, replacements)
+        except StopIteration as error:  # which would end the epoch
+            raise RuntimeError("the dataset, or the key function, raised StopIteration") from error
         except AudioaugError as error:
             return error
 
@@ -206,7 +209,7 @@ class Collate:
         key = fetched.audio_key
         waves = [get_wave(example, key) for example in fetched.examples]
         lengths = [wave.shape[-1] for wave in waves]
-        batch = self._batch(self._with_labels(fetched, waves), waves, lengths, key)
+        batch = self._batch(self._with_labels(fetched, waves), waves, key)
         audio, ends = self._collated_audio(batch, lengths, key)
         if self.batched_ops is not None:
             audio, ends = self._augmented(self.batched_ops, audio, fetched, ends)
@@ -296,15 +299,10 @@ class Collate:
     def _with_lengths(self, batch: Any, length_B: torch.Tensor) -> Any:
         return add_lengths(batch, length_B) if self.lengths is None else with_lengths(batch, length_B, self.lengths)
 
-    def _batch(self, examples: list[Any], waves: list[torch.Tensor], lengths: list[int], key: Field | None) -> Any:
+    def _batch(self, examples: list[Any], waves: list[torch.Tensor], key: Field | None) -> Any:
         if self.collate_fn is not None:
             return self.collate_fn(examples)
-        shapes = {tuple(wave.shape[:-1]) for wave in waves}
-        if len(shapes) > 1:
-            raise DataError(f"Clips with channel shapes {sorted(shapes)} cannot be one batch.", "Mix them down.")
-        longest = max(lengths)
-        if min(lengths) < longest:  # padding by zero samples copies, too
-            waves = [torch.nn.functional.pad(wave, (0, longest - wave.shape[-1]), value=self.silence) for wave in waves]
+        waves = padded(waves, self.silence)
         collated: dict[Field, Any] = self.labels.collate(examples, self.pad) if self.labels else {}
         if self.batched_ops is None:
             examples = [with_wave(example, wave, key) for example, wave in zip(examples, waves, strict=True)]

@@ -47,7 +47,7 @@ def host_facts(device: torch.device, root: Path = Path("/"), environ: Mapping[st
         ram_bytes=min(memory.total, limit.limit_bytes) if limit else memory.total,
         ram_available_bytes=min(memory.available, limit.free_bytes) if limit else memory.available,
         shm_bytes=_shm_bytes(root),
-        open_files=_open_files(),
+        open_files=most_open_files(),
         device=str(device),
         device_name=_device_name(device, root),
         vram_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
@@ -116,7 +116,8 @@ def _shm_bytes(root: Path) -> int | None:
         return None
 
 
-def _open_files() -> int | None:
+def most_open_files() -> int | None:
+    """Return how many files this process may have open; ``None`` if unknown or unlimited."""
     try:
         import resource
     except ImportError:  # Windows

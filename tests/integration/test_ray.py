@@ -85,6 +85,12 @@ def test_mistakes_are_one_sentence():
         DataError, match=r"^A key in 'key' must be a string, bytes or an integer, but it is 0\.5, a float"
     ):
         augment({"audio": waves, "key": np.asarray([0.5, 1.0])})
+    with pytest.raises(DataError, match=r"^The batch has 2 clips in 'audio', but 1 keys in 'key'\.$"):
+        augment({"audio": waves, "key": KEYS[:1]})
+    with pytest.raises(DataError, match=r"^Expected a dict of columns, got list\. Leave batch_format"):
+        augment([waves, KEYS[:2]])
+    with pytest.raises(DataError, match=r"^Clips with channel shapes \[\(\), \(1,\)\] cannot be one batch\."):
+        Augment(CHAIN, Plan(cut=3, worker_engine="batched"))({"audio": [waves[0], waves[1][None]], "key": KEYS[:2]})
     with pytest.raises(PlanError, match=r"Mix: it mixes examples of one batch, and a worker sees one"):
         Augment(Chain([ops.Mix(p=1.0)], RATE), cut=1)
     with pytest.raises(PlanError, match="cannot be cut at 99"):

@@ -17,6 +17,7 @@ from audioaug.engine import build_worker, check_plan, checked
 from audioaug.errors import DataError, UsageError, did_you_mean
 from audioaug.integrations.ray.epochs import SharedEpoch
 from audioaug.integrations.ray.wire import CUT, EPOCH, Wire, encoded, with_timelines
+from audioaug.loader.examples import padded
 from audioaug.records import Plan
 
 
@@ -92,7 +93,11 @@ class Augment:
             DataError: it lacks the audio or the keys, or these are something else; or ``wire`` cannot hold the audio.
         """
         waves = [checked(np.asarray(wave)) for wave in _column(batch, self.audio, "audio")]
-        keys = (key_of(key, f"A key in {self.key!r}") for key in _column(batch, self.key, "key"))
+        keys = [key_of(key, f"A key in {self.key!r}") for key in _column(batch, self.key, "key")]
+        if len(keys) != len(waves):
+            raise DataError(
+                f"The batch has {len(waves)} clips in {self.audio!r}, but {len(keys)} keys in {self.key!r}."
+            )
         draws = self.chain.draw([key_number(key) for key in keys], self.epoch, self.seed)
         timelines = list[Timeline]()
         for row, (wave, draw) in enumerate(zip(waves, draws, strict=True)):
@@ -115,13 +120,16 @@ class Augment:
         assert self.on_batches is not None
         lengths = [wave.shape[-1] for wave in waves]
         clips = [torch.from_numpy(np.require(wave, requirements="W")) for wave in waves]
-        x = torch.stack([torch.nn.functional.pad(clip, (0, max(lengths) - clip.shape[-1])) for clip in clips])
         with torch.no_grad():
-            y, length_B = self.on_batches(x, lengths=lengths, draws=draws, return_lengths=True)
+            y, length_B = self.on_batches(torch.stack(padded(clips)), lengths=lengths, draws=draws, return_lengths=True)
         return [clip[..., :length].numpy() for clip, length in zip(y, length_B.tolist())]
 
 
 def _column(batch: Mapping[str, Any], name: str, argument: str) -> Any:
+    if not hasattr(batch, "keys"):
+        raise DataError(
+            f"Expected a dict of columns, got {type(batch).__name__}.", "Leave batch_format of map_batches as it is."
+        )
     if name not in batch:
         raise DataError(f"The batch has no column {name!r}.", did_you_mean(name, batch) + f" Name it with {argument}=.")
     return batch[name]

@@ -129,17 +129,14 @@ kind(
 
 
 def interrupt_stopped(case: Case, pid: int) -> None:
-    """Stop a worker, press Ctrl-C, and continue it.
-
-    A worker that is stopped for good is not ended by SIGTERM, and multiprocessing waits for it at exit.
-    """
+    """Stop a worker, press Ctrl-C, and continue it, or not: then SIGTERM does not end it."""
     chance = case.fault.chance("attack")
     case.wait_for("ready", pid)
     time.sleep(chance.uniform(0.1, 0.5))
     with contextlib.suppress(psutil.NoSuchProcess, IndexError):
         chance.choice(psutil.Process(pid).children()).suspend()
     time.sleep(0.2)
-    for name in (signal.SIGINT, signal.SIGCONT):
+    for name in (signal.SIGINT, signal.SIGCONT) if case.values["continued"] else (signal.SIGINT,):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, name)
         time.sleep(chance.uniform(0, 1))
@@ -152,6 +149,7 @@ kind(
     peer=True,
     workers=(1, 2),
     persistent=(True, False),
+    continued=(True, False),
     attack=Attack(interrupt_stopped, interrupted, train_again),
 )(train)
 

@@ -14,7 +14,7 @@ import torch
 from audioaug.errors import AudioaugError, WorkerError
 from tests.campaign.case import COUNT, LOADERS, Case, check_all, check_once, check_sentence, clip, indices
 from tests.campaign.faults import Violation, kind
-from tests.campaign.system import mount, own_mounts
+from tests.campaign.system import memory_group, mount, own_mounts
 
 OF_LOADER = ("Loader, map", "Loader, iterable", "Loader, bucketed", "Loader, keyed", "Monitor")
 """Targets whose workers are the Loader's: those around ``prefetch`` are the user's own, as torch reports them."""
@@ -93,18 +93,20 @@ def slow(case: Case) -> str:
 )
 def out_of_memory(case: Case) -> str:
     """An address space that is used up: the dataset's own MemoryError or torch's error may be raised."""
-    there = case.folder / "there"
+    there, before = case.folder / "there", resource.getrlimit(resource.RLIMIT_AS)
     there.touch()
 
     def grab() -> Any:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + case.values["megabytes"] * 2**20,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (used + case.values["megabytes"] * 2**20, before[1]))
         if case.values["grab"] == "tensor":
             return torch.ones(2**30)
         return [0] * 2**30 if case.values["grab"] == "list" else bytes(2**32)
 
     def read(index: int) -> Any:
-        if index == case.values["index"] and there.exists() and in_worker():
+        if not there.exists():
+            resource.setrlimit(resource.RLIMIT_AS, before)  # in a persistent worker
+        elif index == case.values["index"] and in_worker():
             grab()
         return clip(index)
 
@@ -119,6 +121,26 @@ def out_of_memory(case: Case) -> str:
         raise Violation("lost or twice", f"no error, delivered {found}")
     there.unlink()
     check_all(indices(batches), verdict="next run")
+    return ended
+
+
+@kind("worker beyond its cgroup", OF_LOADER, weight=0.7, peer=True, megabytes=(48, 96), **IN_WORKERS)
+def beyond_cgroup(case: Case) -> str:
+    """The system kills a worker that takes more memory than its control group may have."""
+    limit = case.values["megabytes"] * 2**20
+
+    def take() -> None:
+        assert processes is not None
+        processes.write_text(str(os.getpid()))
+        held = [bytearray(os.urandom(2**20)) for _ in range(2 * case.values["megabytes"])]
+        del held
+
+    with memory_group(f"audioaug-{os.getpid()}", limit) as processes:
+        if processes is None:
+            return "no right to limit memory"
+        ended = faulty_epoch(case, take)
+    if ended == "delivered":
+        raise Violation("sentence", "the limit of the control group was exceeded")
     return ended
 
 
@@ -248,11 +270,8 @@ def few_files(case: Case) -> str:
     try:
         for batch in batches:
             held.append(batch)
-    except (AudioaugError, OSError, RuntimeError) as error:
-        text = str(error)
-        if not any(word in text for word in ("open files", "Too many", "ulimit", "A worker (pid")):
-            raise Violation("sentence", f"{type(error).__name__}: {text[-500:]}") from error
-        ended = type(error).__name__
+    except Exception as error:
+        ended = check_sentence(error, "too many open files", "A worker (pid")
         error.__traceback__ = None
         case.may_leave = (
             "file pipe:",

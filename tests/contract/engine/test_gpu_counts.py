@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from count_gpu_work import IMAGE_SOURCES, RECORD, Counts, chosen, counted, over_the_floor, plans, shape_of
+from bench_engine_work import IMAGE_SOURCES
+from count_gpu_work import RECORD, Counts, chosen, counted, over_the_floor, plans, shape_of
 
 from audioaug.dsp import dispatch
 from tests.contract.engine.test_no_sync import fake_copies_work

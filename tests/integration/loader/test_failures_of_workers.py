@@ -21,6 +21,7 @@ import torch
 
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.errors import WorkerError
+from audioaug.loader.failures import end_and_clean_up
 
 ROOT = Path(__file__).parents[3]
 SHARED = Path("/dev/shm")
@@ -115,6 +116,18 @@ def open_files() -> set[tuple[str, str]]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only for a moment if something is left behind on purpose."""
     monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.1)
+
+
+@pytest.mark.parametrize(("strategy", "stays"), [("file_descriptor", False), ("file_system", True)])
+def test_shared_memory_is_removed_unless_processes_keep_theirs(strategy, stays, monkeypatch):
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    (file := SHARED / f"torch_{ended.pid}_1_1").touch()
+    monkeypatch.setattr("audioaug.loader.failures.worker_processes", lambda iterator: [ended])
+    monkeypatch.setattr(torch.multiprocessing, "get_sharing_strategy", lambda: strategy)
+    end_and_clean_up(None)
+    assert file.exists() == stays
+    file.unlink(missing_ok=True)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -1,8 +1,10 @@
 """What the fault campaign (tests/campaign) found: each has a test that failed before its fix."""
 
+import errno
 import gc
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from audioaug import AudioFolder, Chain, Loader, Monitor, Plan, build_device, ops, prefetch
 from audioaug.advise.model_file import load_module
 from audioaug.errors import DataError, ModelFileError, OutputError, UsageError, WorkerError
+from audioaug.loader.failures import is_unreadable
 from tests.integration.loader.test_failures_of_workers import Deadly, finally_none, loader_of, nothing_left
 
 CHAIN = Chain([ops.Gain(p=1.0)], 16000)
@@ -91,6 +94,18 @@ def test_stop_iteration_in_collate_fn_does_not_end_the_epoch(workers):
         list(Loader([torch.zeros(9)] * 4, CHAIN, Plan(cut=1, num_workers=workers), device="cpu", collate_fn=collate))
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stop_iteration_in_the_dataset_does_not_end_the_epoch(workers, on_error):
+    class Ending(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            raise StopIteration
+
+    plan = Plan(cut=1, num_workers=workers)
+    with pytest.raises(RuntimeError, match="the dataset, or the key function, raised StopIteration"):
+        list(Loader(Ending([0] * 4), CHAIN, plan, device="cpu", on_error=on_error))
+
+
 def test_line_feed_in_the_name_of_a_file_is_escaped(tmp_path):
     (tmp_path / "a\nb.wav").write_bytes(b"no audio")
     with pytest.raises(DataError, match=r"/a\\nb\.wav cannot be decoded"):
@@ -103,11 +118,77 @@ def test_model_file_that_raises_generator_exit_is_one_sentence(tmp_path):
         load_module(str(tmp_path / "mymodel.py"))
 
 
+def test_limit_of_memory_in_a_worker_is_one_sentence_and_leaves_no_file(tmp_path):
+    def collate(examples: list[Any]) -> Any:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, before[1]))
+        try:
+            return torch.empty(0).new_empty(2**23).share_memory_()
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    with nothing_left(), pytest.raises(WorkerError, match="Too little memory is left for a batch"):
+        loader = Loader([torch.zeros(9)] * 4, CHAIN, Plan(cut=1, num_workers=1), device="cpu", collate_fn=collate)
+        list(loader)
+
+
+def test_too_many_open_files_are_one_sentence():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    loader = Loader([torch.zeros(9000)] * 40, CHAIN, Plan(cut=1, num_workers=1), batch_size=2, device="cpu")
+    used = len(os.listdir("/proc/self/fd"))
+    for spare, held in ((1, []), (12, [])):  # no worker can be started; batches cannot be received
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, before[1]))
+        try:
+            with pytest.raises(WorkerError, match=f"too many open files: .* the limit is {used + spare}"):
+                for batch in loader:
+                    held.append(batch)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(list(loader)) == 20
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_no_example_is_left_out_for_too_many_open_files(number):
+    assert not is_unreadable(OSError(number, os.strerror(number), "a.wav"))
+    assert is_unreadable(OSError(errno.EIO, os.strerror(errno.EIO), "a.wav"))
+
+
+STOPPED = """
+import os, signal, torch
+from audioaug import Chain, Loader, Plan, ops
+
+class Stopping(list):
+    def __getitem__(self, index):
+        if index == 4:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return torch.zeros(9)
+
+plan = Plan(cut=1, num_workers=1, prefetch_factor=1)
+for _ in Loader(Stopping([0] * 8), Chain([ops.Gain()], 16000), plan, batch_size=1, device="cpu"):
+    break
+"""
+
+
+def test_stopped_worker_does_not_keep_python_from_exiting():
+    subprocess.run([sys.executable, "-c", STOPPED], check=True, timeout=60)
+
+
 class Held:
     """Something whose deletion drops a Ctrl-C."""
 
     def __del__(self) -> None:
         raise KeyboardInterrupt
+
+
+def test_dropped_ctrl_c_does_not_end_a_much_later_loop(monkeypatch):
+    batches = prefetch([torch.zeros(2, 9)] * 4, "cpu", build_device(CHAIN))
+    next(batches)
+    held = Held()
+    del held
+    batches.close()  # before the next batch
+    monkeypatch.setattr("audioaug.process.LATE", 0.0)
+    assert len(list(prefetch([torch.zeros(2, 9)] * 4, "cpu", build_device(CHAIN)))) == 4
 
 
 def test_prefetch_raises_a_dropped_ctrl_c_at_the_next_batch():

@@ -227,7 +227,7 @@ def test_recorded_engines_take_no_part_at_other_sizes_of_a_sweep(monkeypatch: py
     monkeypatch.setattr(bench_engine, "measure", note)
     options = bench_engine.Options(TINY, CPU, (), True, True, 0.0, 1, also=("torch_compile",))
     steps = bench_engine.run(options, Progress(quiet=True))
-    rows = next(result.rows for result in steps if len(result.rows) == len(REGISTRY) + 6)
+    rows = next(result.rows for result in steps if len(result.rows) == len(REGISTRY) + 1 + 6)
     assert [(row.name, row.size.batch) for row in rows] == [entry[:2] for entry in asked]
     chains = ("light", "speech", "music")
     assert asked[-6:] == [*((name, 2, ("torch_compile",)) for name in chains), *((name, 4, ()) for name in chains)]
@@ -347,7 +347,7 @@ def test_torchaudio_takes_no_part_in_other_ops_and_chains() -> None:
 
 def test_all_ops_are_there_and_always_applied() -> None:
     declared = work.declared_ops([], 16000)
-    assert set(declared) == set(REGISTRY) and all(op.p == 1.0 for op in declared.values())
+    assert set(declared) == {*REGISTRY, work.IMAGE_SOURCES} and all(op.p == 1.0 for op in declared.values())
     assert all(op.p == 1.0 for chain in work.declared_chains(16000).values() for op in chain.ops)
 
 

@@ -2,7 +2,9 @@
 
 import warnings
 import weakref
+from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,6 +124,25 @@ def test_shard_matches_the_bank(rate, mono, monkeypatch):
         ]
     assert all(torch.equal(a, b) for a, b in zip(*found.values()))
     assert all(part.any() for part in found[1000])
+
+
+def test_converted_files_are_kept_up_to_a_limit(monkeypatch):
+    where, read = layout(ODD, 16000, True), list[str]()
+
+    def read_and_note(path: str, *how: Any) -> Any:
+        read.append(path)
+        return read_audio(path, *how)
+
+    monkeypatch.setattr(bank_module, "_kept", OrderedDict())
+    monkeypatch.setattr(bank_module, "read_audio", read_and_note)
+    other = (0, 1)  # at other rates
+    for file in (*other, *other):
+        where._read(file, 0, 10)
+    assert len(read) == 2
+    monkeypatch.setattr(bank_module, "MOST_KEPT", 1)
+    for file in (*other, *other, other[1]):
+        where._read(file, 0, 10)
+    assert len(read) == 2 + 3 and len(bank_module._kept) == 1  # the last one stays, however large
 
 
 @pytest.mark.parametrize("channels", [1, 2])
