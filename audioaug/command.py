@@ -1,5 +1,7 @@
 """Command: run a command of click; every error becomes one sentence on stderr and an exit code."""
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 
@@ -7,6 +9,9 @@ import click
 
 from audioaug.errors import AudioaugError
 from audioaug.process import skip_last_collection
+
+UNWRITABLE = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG, errno.EDQUOT)
+"""Errors of writing to stdout; those of writing to another file are caught where that is opened."""
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:
@@ -17,6 +22,21 @@ def run(command: click.Command, arguments: Sequence[str] | None) -> int:
         arguments: of the command line; those of this process if ``None``.
     """
     skip_last_collection()
+    try:
+        code = _run(command, arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in UNWRITABLE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes again at exit
+        if error.errno != errno.EPIPE:  # as after `| head`
+            print(f"error: Cannot write to standard output: {error.strerror}.", file=sys.stderr)
+        return 1
+    return code
+
+
+def _run(command: click.Command, arguments: Sequence[str] | None) -> int:
     try:
         command.main(args=arguments, standalone_mode=False)
     except click.ClickException as error:

@@ -24,6 +24,7 @@ from audioaug.command import run
 from audioaug.errors import UsageError, first_line
 from audioaug.records import HostFacts, to_json
 from audioaug.units import format_bytes
+from audioaug.writing import is_terminal
 
 if TYPE_CHECKING:
     import torch
@@ -381,7 +382,9 @@ def _self_test() -> bool:
     if kind == "torch":
         click.echo(f"No compiled implementation runs on {device}: torch operations do.")
         return True
-    tested = self_test(device, lambda op: click.echo(f"\r{op:30}", nl=False, err=True) if sys.stderr.isatty() else None)
+    tested = self_test(
+        device, lambda op: click.echo(f"\r{op:30}", nl=False, err=True) if is_terminal(sys.stderr) else None
+    )
     for each in tested:
         result = f"FAILED: it {each.wrong}" if each.wrong else "same as torch"
         click.echo(f"{each.name:34} {kind:7} {result:14} in {', '.join(each.ops)}")
@@ -425,7 +428,7 @@ def main(as_json: bool, self_test: bool, dataset: str | None) -> None:
     checkup = check_up()
     if as_json:
         click.echo(to_json(checkup))
-    elif sys.stdout.isatty():
+    elif is_terminal(sys.stdout):
         _show(checkup)
     else:
         _show_plainly(checkup)

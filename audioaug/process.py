@@ -12,6 +12,8 @@ In the training process:
 - ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
 - ``continue_at_exit``: workers that are stopped (SIGSTOP) when Python exits are continued, so that they end.
 - ``hold_interrupts``: SIGINT is blocked in the calling thread while workers are started, and delivered afterwards.
+- ``hold_collection``: garbage is not collected while workers are started: before a worker's first line, that could end
+  the workers of another Loader.
 - ``share_temporary_folder``: workers share the temporary folder of multiprocessing, which is removed even if one is
   killed. Removed when Python exits.
 
@@ -75,6 +77,8 @@ LARGEST_KEPT_BLOCK = 2**25 - 2**14
 
 _wrapped_sigchld = False
 _listening = threading.Event()
+_collects = False
+"""In a worker that was forked: whether the training process collects garbage."""
 _interrupted_at: float | None = None
 _stoppable: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
@@ -191,6 +195,8 @@ def start_worker(worker_id: int) -> None:
     if not patches_enabled():
         return
     gc.freeze()
+    if _collects:
+        gc.enable()
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -217,6 +223,22 @@ def hold_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def hold_collection() -> Iterator[None]:
+    """Let garbage wait until workers have been started; they inherit that, until ``start_worker`` exempts it."""
+    global _collects
+    if not patches_enabled() or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    _collects = True
+    try:
+        yield
+    finally:
+        _collects = False
+        gc.enable()
 
 
 def _end_with_parent() -> None:

@@ -6,6 +6,7 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from audioaug.errors import OutputError
 
@@ -27,6 +28,11 @@ def cache_folder() -> Path | None:
         return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
     except RuntimeError:
         return None
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal; Python has ``None`` for one that was closed before it started."""
+    return stream is not None and stream.isatty()
 
 
 def keep_in_cache(text: str, file: Path | None) -> None:

@@ -18,6 +18,7 @@ from audioaug.advise import DEFAULT_BUDGET, LEAST_BUDGET, MOST_BUDGET, QUICK_BUD
 from audioaug.command import run
 from audioaug.errors import UsageError
 from audioaug.records import Plan, Precision, Report, read_record, to_json
+from audioaug.writing import is_terminal
 
 if TYPE_CHECKING:
     from audioaug.advise.progress import Outputs, Progress
@@ -109,7 +110,7 @@ def show(report: Report, json: str | None = None) -> None:
     if json == "-":
         print(to_json(report))
         return
-    terminal = sys.stdout.isatty()
+    terminal = is_terminal(sys.stdout)
     width = os.get_terminal_size().columns if terminal else 100
     print(to_text.render(report, width=max(60, min(width, 140)), colour=terminal and "NO_COLOR" not in os.environ))
 

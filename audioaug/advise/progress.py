@@ -15,7 +15,7 @@ from audioaug.process import Interrupt, keep_random_state
 from audioaug.records import Plan, Report, to_json
 from audioaug.report import to_html, to_markdown
 from audioaug.report.sounds import Listening
-from audioaug.writing import check_writable, write_file
+from audioaug.writing import check_writable, is_terminal, write_file
 
 
 class Progress:
@@ -29,7 +29,7 @@ class Progress:
         self._bars: Any = None
         self._line = None if quiet else notebook_line()
         self._check, self._quiet = check, quiet
-        if not quiet and self._line is None and sys.stderr.isatty():
+        if not quiet and self._line is None and is_terminal(sys.stderr):
             with keep_random_state():
                 from rich.console import Console
                 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from audioaug.audio.files import Header, read_header_again
 from audioaug.errors import DataError
 from audioaug.process import keep_random_state
-from audioaug.writing import cache_folder, keep_in_cache, read_file
+from audioaug.writing import cache_folder, is_terminal, keep_in_cache, read_file
 
 THREADS = 8
 """Headers that are read together: on network storage, most of the time is latency."""
@@ -74,7 +74,7 @@ def _read(files: Sequence[str]) -> Iterator[Header]:
 
 def _shown(steps: Sequence[int], count: int) -> Iterable[int]:
     """Show the progress of reading many headers, if stderr is a terminal."""
-    if count < MANY or not sys.stderr.isatty():
+    if count < MANY or not is_terminal(sys.stderr):
         return steps
     with keep_random_state():
         from rich.console import Console

@@ -16,7 +16,7 @@ from audioaug.loader.failures import user_stacklevel
 from audioaug.loader.processes import is_first_rank
 from audioaug.process import keep_random_state
 from audioaug.records import MonitoredRun, Window
-from audioaug.writing import check_writable, write_file
+from audioaug.writing import check_writable, is_terminal, write_file
 
 
 class Output(Protocol):
@@ -44,14 +44,14 @@ def outputs_for(
     ``live``: a view on the terminal; ``None``: that, or, if stderr is not one, a line of the first rank when the
     monitor is closed, which ends with ``rank_words``.
     """
-    is_terminal = sys.stderr.isatty()
+    on_terminal = is_terminal(sys.stderr)
     outputs: dict[str, Output] = {}
     outputs |= {f"the log {log}": Log(log, run)} if log is not None else {}
     outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
     outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
-    outputs |= {"the view on the terminal": View(run)} if live or (live is None and is_terminal) else {}
+    outputs |= {"the view on the terminal": View(run)} if live or (live is None and on_terminal) else {}
     outputs |= (
-        {"the last line": ClosingLine(rank_words)} if live is None and not is_terminal and is_first_rank() else {}
+        {"the last line": ClosingLine(rank_words)} if live is None and not on_terminal and is_first_rank() else {}
     )
     return [OptionalOutput(name, output) for name, output in outputs.items()]
 

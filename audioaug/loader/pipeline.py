@@ -32,7 +32,7 @@ from audioaug.loader.processes import share_of
 from audioaug.loader.sampling import EpochSampler, Stream, is_stream
 from audioaug.loader.targets import LabelTransform, LabelTransforms, check_targets, unpack_ragged
 from audioaug.loader.worker import Collate, Fetcher, augment_batch
-from audioaug.process import hold_interrupts, share_temporary_folder, start_worker
+from audioaug.process import hold_collection, hold_interrupts, share_temporary_folder, start_worker
 from audioaug.records import Plan
 
 
@@ -132,7 +132,7 @@ class Pipeline:
             self._end(kept)
             kept = None
         share_temporary_folder()
-        with self._naming_unpicklable_objects(), worker_errors(kept), hold_interrupts():
+        with self._naming_unpicklable_objects(), worker_errors(kept), hold_interrupts(), hold_collection():
             iterator = iter(self.data_loader)
         if self.data_loader.num_workers:
             watch_workers(iterator)

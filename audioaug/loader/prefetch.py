@@ -82,14 +82,21 @@ def prefetch(
 
 
 def _interruptible(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield batches; after a Ctrl-C that Python has dropped, raise it instead of the next one."""
+    """Yield batches; after a Ctrl-C that Python has dropped, raise it instead of the next one.
+
+    Or instead of torch's error: workers that are the user's own end by a Ctrl-C, too.
+    """
 
     def check(batch: Batch) -> Batch:
         raise_dropped_interrupt()
         return batch
 
     listen_for_interrupts(is_failed_start)
-    yield from map(check, batches)
+    try:
+        yield from map(check, batches)
+    except RuntimeError:
+        raise_dropped_interrupt()
+        raise
 
 
 def _wave(batch: Any, key: Field | None) -> torch.Tensor:

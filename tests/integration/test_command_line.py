@@ -86,3 +86,21 @@ def test_two_reports_or_two_logs_are_compared(tmp_path, capfd):
     assert capfd.readouterr().out.startswith("A step: ")
     assert main(["compare", str(REPORT), str(log)]) == 2
     assert "Give two of the same kind." in capfd.readouterr().err
+
+
+REPORT = "datasets/profiles/report_cpu_2_cores.json"
+FULL = "error: Cannot write to standard output: No space left on device.\n"
+
+
+@pytest.mark.parametrize("arguments", ["--help", "doctor", "doctor --json", f"advise --load {REPORT}"])
+@pytest.mark.parametrize(
+    ("destination", "said"), [("> /dev/full", FULL), ("| true", ""), (">&-", None)], ids=["full", "pipe", "closed"]
+)
+def test_output_that_cannot_be_written_is_no_traceback(arguments, destination, said):
+    command = f'set -o pipefail; trap "" INT; "$0" -m audioaug {arguments} {destination}'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    if said is not None:
+        assert (done.returncode, done.stderr) == (1, said)
+    assert "Traceback" not in done.stderr and "ignored" not in done.stderr

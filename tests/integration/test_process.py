@@ -93,6 +93,7 @@ class State:
         return 8
 
     def __getitem__(self, index):
+        assert gc.isenabled()
         state = {
             "start_worker: SIGINT": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
             "start_worker: excepthook": sys.excepthook is not sys.__excepthook__,

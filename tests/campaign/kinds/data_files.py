@@ -320,7 +320,7 @@ MODELS = {
 }
 
 
-@kind("hostile model file", ["advise --model"], weight=3, limit=90, model=tuple(MODELS))
+@kind("hostile model file", ["advise --model"], weight=1.2, limit=90, model=tuple(MODELS))
 def model_file(case: Case) -> str:
     file, name = case.folder / "mymodel.py", case.values["model"]
     if (content := MODELS[name]) is not None:

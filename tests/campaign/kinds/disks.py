@@ -227,7 +227,7 @@ ENVIRONMENT = {
 @kind(
     "odd environment",
     ["python -c"],
-    weight=1,
+    weight=0.5,
     limit=120,
     variable=tuple(f"{name}={k}" for name, each in ENVIRONMENT.items() for k in range(len(each))),
 )

@@ -200,6 +200,40 @@ def test_prefetch_raises_a_dropped_ctrl_c_at_the_next_batch():
         next(batches)
 
 
+def test_prefetch_prefers_a_dropped_ctrl_c_to_torchs_error():
+    def dying() -> Any:
+        yield torch.zeros(2, 9)
+        held = Held()
+        del held
+        raise RuntimeError("DataLoader worker (pid(s) 1) exited unexpectedly")
+
+    with pytest.raises(KeyboardInterrupt):
+        list(prefetch(dying(), "cpu", build_device(CHAIN)))
+
+
+GARBAGE = """
+import gc, os, torch
+from audioaug import Chain, Loader, Plan, ops
+
+class Garbage:
+    def __del__(self):
+        print("collected in", "worker" if os.getpid() != parent else "training", flush=True)
+
+parent, chain = os.getpid(), Chain([ops.Gain()], 16000)
+loader = Loader([torch.zeros(9)] * 4, chain, Plan(cut=1, num_workers=1), device="cpu")
+os.register_at_fork(before=lambda: made.append(Garbage()) or setattr(made[0], "itself", made.pop()))
+os.register_at_fork(after_in_child=lambda: [[k] for k in range(100_000)])
+made = []
+list(loader)
+gc.collect()
+"""
+
+
+def test_worker_collects_no_garbage_of_training():
+    found = subprocess.run([sys.executable, "-c", GARBAGE], check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+    assert set(found.stdout.splitlines()) == {"collected in training"}
+
+
 @pytest.mark.filterwarnings("error")
 def test_iterator_whose_workers_could_not_be_started_is_deleted_silently():
     list(Loader([torch.zeros(9)] * 4, CHAIN, device="cpu"))
