@@ -305,7 +305,8 @@ def rounded_reference(chain: Chain, clips: Clips, draws: Draws) -> Clips:
 def assert_last_op_kept(chain: Chain, clips: Clips, draws: Draws, reference: Clips, built: Clips, cut: int) -> None:
     """Compare what the last op has done: to what came to it in the reference, and to what came to it in the build.
 
-    Where the ops before have left a ten-thousandth of full scale or less, rounding is too much of it to compare.
+    Where the ops before have left a ten-thousandth of full scale or less, rounding is too much of it to compare. Where
+    they have left most of it at an edge, stretchers differ: their windows begin and end there.
     """
     head, contract = Chain(chain.ops[:-1], RATE), chain.ops[-1].contract
     dry = on_cpu(head, clips, RATE, draws)
@@ -313,6 +314,8 @@ def assert_last_op_kept(chain: Chain, clips: Clips, draws: Draws, reference: Cli
     if contract.kind == "statistical":  # noise is what was added, not what rounding has left in silence before
         built = [after - before + x_CT for after, before, x_CT in zip(built, dry_built, dry, strict=True)]
     sounding = [row for row, x_CT in enumerate(dry) if np.abs(x_CT).max(initial=0.0) > 1e-4]
+    if contract.kind == "perceptual":
+        sounding = [row for row in sounding if share_at_an_edge(dry[row]) < 0.25]
     replayed = Replayed(*([part[row] for row in sounding] for part in (dry, reference, built)))
     if contract.kind == "log_spectrum":  # which shows a difference of a ten-thousandth of the peak in quiet bands
         contract = Contract.log_spectrum(db=0.2, down_to_db=40.0)
@@ -320,6 +323,12 @@ def assert_last_op_kept(chain: Chain, clips: Clips, draws: Draws, reference: Cli
         assert_kept_but_for_rounding(contract, replayed, chain, [clips[row] for row in sounding], draws[sounding])
     else:
         assert_kept(contract, replayed)
+
+
+def share_at_an_edge(x_CT: Any) -> float:
+    """Return how much of the energy is within 25 ms of the beginning or the end, whichever has more."""
+    power_T, edge = np.square(x_CT, dtype=np.float64).sum(0), RATE // 40
+    return float(max(power_T[:edge].sum(), power_T[-edge:].sum()) / power_T.sum())
 
 
 @pytest.mark.parametrize(("seed", "row"), [(55, 0), (55, 1), (320, 2), (320, 4), (320, 5)])
