@@ -317,12 +317,13 @@ kind(
 
 
 def kill_a_worker(case: Case, pid: int) -> None:
-    """Kill a worker of the program, as soon as there is one."""
+    """Kill a worker of the program, as soon as there is one: no compiler, which would leave its own files."""
     deadline, chance = time.monotonic() + 30, case.fault.chance("attack")
     time.sleep(chance.uniform(0, 6))
     while time.monotonic() < deadline:
         with contextlib.suppress(psutil.Error, IndexError):
-            psutil.Process(pid).children()[0].kill()
+            children = [each for each in psutil.Process(pid).children() if each.name().startswith(("python", "pt_"))]
+            children[0].kill()
             return
         time.sleep(0.02)
 
