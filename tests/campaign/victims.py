@@ -101,7 +101,8 @@ def fork(folder: Path) -> int:
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     os.chdir(folder)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup lets a campaign ignore
+    for ignored in (signal.SIGHUP, signal.SIGQUIT):  # by nohup, and by a shell in the background
+        signal.signal(ignored, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     warnings.simplefilter("ignore")
     random.seed(0)

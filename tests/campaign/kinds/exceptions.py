@@ -95,6 +95,8 @@ def raised_in(case: Case, batches: Any, stop: list[bool]) -> str:
         ended = "raised" if name == type(error).__name__ else f"{type(error).__name__}"
         error.__traceback__ = None
     else:
+        if case.target == "prefetch" and name == "StopIteration":
+            return "ended the epoch, as in torch"
         left_out = skipped(batches)
         if len(found) + left_out != COUNT or not left_out:
             raise Violation("lost or twice", f"{name} ended the epoch after {sorted(found)}, {left_out} left out")
