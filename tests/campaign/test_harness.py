@@ -86,7 +86,6 @@ def test_docs_page_asks_for_the_table():
     assert "<!-- generated: faults -->" in (ROOT / "docs/faults.md").read_text()
 
 
-@pytest.mark.slow  # some of what it finds depends on the moment: see docs/faults.md
 @pytest.mark.timeout(900)
 def test_sample_has_no_violations(tmp_path, capsys):
     """Two minutes of a campaign: each kind at least once, if the machine is quick enough."""
