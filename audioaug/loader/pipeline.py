@@ -5,7 +5,7 @@ import multiprocessing
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +132,10 @@ class Pipeline:
             self._end(kept)
             kept = None
         share_temporary_folder()
-        with self._naming_unpicklable_objects(), worker_errors(kept), hold_interrupts(), hold_collection():
+        with self._naming_unpicklable_objects(), worker_errors(kept), ExitStack() as held:
+            if kept is None:  # others are waited for, which Ctrl-C may end
+                held.enter_context(hold_interrupts())
+                held.enter_context(hold_collection())
             iterator = iter(self.data_loader)
         if self.data_loader.num_workers:
             watch_workers(iterator)

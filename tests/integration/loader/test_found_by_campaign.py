@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -172,6 +173,21 @@ for _ in Loader(Stopping([0] * 8), Chain([ops.Gain()], 16000), plan, batch_size=
 
 def test_stopped_worker_does_not_keep_python_from_exiting():
     subprocess.run([sys.executable, "-c", STOPPED], check=True, timeout=60)
+
+
+def test_ctrl_c_ends_the_wait_for_a_stopped_persistent_worker():
+    loader = loader_of([(torch.zeros(9), k) for k in range(8)], persistent_workers=True)
+    list(loader)
+    worker = min(loader.workers)
+    os.kill(worker, signal.SIGSTOP)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(loader)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+        timer.join()
 
 
 class Held:
