@@ -5,7 +5,6 @@ import gc
 import multiprocessing
 import os
 import resource
-import signal
 import subprocess
 import sys
 import threading
@@ -175,19 +174,28 @@ def test_stopped_worker_does_not_keep_python_from_exiting():
     subprocess.run([sys.executable, "-c", STOPPED], check=True, timeout=60)
 
 
-def test_ctrl_c_ends_the_wait_for_a_stopped_persistent_worker():
-    loader = loader_of([(torch.zeros(9), k) for k in range(8)], persistent_workers=True)
-    list(loader)
-    worker = min(loader.workers)
-    os.kill(worker, signal.SIGSTOP)
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+WAITING = """
+import os, signal, subprocess, torch
+from audioaug import Chain, Loader, Plan, ops
+
+torch.set_num_threads(1)  # or the signal may be delivered to another thread
+signal.signal(signal.SIGINT, signal.default_int_handler)
+plan = Plan(cut=1, num_workers=1, persistent_workers=True)
+loader = Loader([torch.zeros(9)] * 8, Chain([ops.Gain()], 16000), plan, device="cpu")
+list(loader)
+(worker,) = loader.workers
+os.kill(worker, signal.SIGSTOP)
+with subprocess.Popen(["sh", "-c", f"sleep 1; kill -INT {os.getpid()}; sleep 10; kill -CONT {worker}"]):
     try:
-        with pytest.raises(KeyboardInterrupt):
-            list(loader)
-    finally:
-        os.kill(worker, signal.SIGCONT)
-        timer.join()
+        list(loader)
+    except KeyboardInterrupt:
+        print("interrupted", open(f"/proc/{worker}/stat").read().split()[2])
+"""
+
+
+def test_ctrl_c_ends_the_wait_for_a_stopped_persistent_worker():
+    found = subprocess.run([sys.executable, "-c", WAITING], check=True, timeout=90, stdout=subprocess.PIPE, text=True)
+    assert found.stdout.split() == ["interrupted", "T"]  # while the worker is stopped
 
 
 class Held:
