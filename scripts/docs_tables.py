@@ -15,12 +15,16 @@ import test_matrix
 
 import audioaug
 from audioaug.__main__ import commands
+from audioaug.audio.codecs import CODECS, through_codec, why_missing
+from audioaug.audio.files import read_audio
 from audioaug.core import CUSTOM_OPS, REGISTRY, Op, arguments
 from audioaug.decide import predict
 from audioaug.records import HostFacts, read_record
+from audioaug.report.sounds import rendered_sounds
 from audioaug.verify import material
 
 PROFILES = Path(__file__).resolve().parents[1] / "datasets/profiles"
+WORD = PROFILES.parent / "demo/speech/center/alsa_speaker_01.flac"
 RATE = 16000
 
 
@@ -243,6 +247,18 @@ def apple_gpus() -> str:
     )
 
 
+def codec_sounds() -> str:
+    """Return a player for a word of the demo as it is, and through each codec at its lowest quality."""
+    dry_CT = read_audio(str(WORD), RATE)
+    titles = {encoding.title: name for name, encoding in CODECS.items() if not why_missing(name)}
+    through = {title: through_codec(dry_CT, RATE, name, quality=0.0) for title, name in titles.items()}
+    players = (
+        (sound.label, f'<audio controls preload="metadata" aria-label="{sound.label}" src="{sound.audio}"></audio>')
+        for sound in rendered_sounds({"as it is": dry_CT, **through}, RATE)
+    )
+    return markdown_table(("codec", "the word"), players)
+
+
 # Supported versions
 
 
@@ -272,6 +288,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "advice": advice,
     "transforms": transforms,
     "only in workers": only_in_workers,
+    "codec sounds": codec_sounds,
     "formulas": formulas,
     "gpu counts": gpu_counts,
     "faults": fault_tables.recorded,

@@ -1,6 +1,8 @@
 """The documentation: it builds without a warning, its tables are whole, its files run, every cause is explained."""
 
 import ast
+import base64
+import io
 import json
 import os
 import re
@@ -13,12 +15,14 @@ import bench_engine_report
 import docs_pages
 import docs_tables
 import pytest
+import soundfile
 import yaml
 from bench_engine_records import NATIVE, REFERENCE, Result
 from mkdocs.exceptions import PluginError
 
 import audioaug
 from audioaug import ops
+from audioaug.audio.codecs import CODECS
 from audioaug.core import REGISTRY
 from audioaug.records import BOTTLENECKS, read_record
 
@@ -117,6 +121,14 @@ def test_the_picture_of_the_report_is_small() -> None:
 def test_every_transform_is_on_the_page(site: Path, page: str) -> None:
     words = set(re.findall(r"\w+", text_of(site, page)))
     assert len(REGISTRY) > 40 and set(REGISTRY) <= words
+
+
+def test_every_codec_can_be_heard(site: Path) -> None:
+    html = (site / "transforms.html").read_text(encoding="utf-8")
+    players = re.findall(r'<audio controls[^>]+aria-label="([^"]+)" src="data:audio/flac;base64,([^"]+)"', html)
+    assert [label for label, _ in players] == ["as it is", *(encoding.title for encoding in CODECS.values())]
+    clips = [soundfile.read(io.BytesIO(base64.b64decode(data)))[0] for _, data in players]
+    assert len({clip.shape for clip in clips}) == 1 and len({clip.tobytes() for clip in clips}) == len(clips)
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
