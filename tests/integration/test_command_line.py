@@ -88,7 +88,6 @@ def test_two_reports_or_two_logs_are_compared(tmp_path, capfd):
     assert "Give two of the same kind." in capfd.readouterr().err
 
 
-REPORT = "datasets/profiles/report_cpu_2_cores.json"
 FULL = "error: Cannot write to standard output: No space left on device.\n"
 
 

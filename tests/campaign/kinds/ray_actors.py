@@ -110,7 +110,7 @@ class Faulty(Augment):
     "Ray actor fails",
     ["Ray, actors"],
     weight=0.25,
-    limit=180,
+    limit=300,
     fault=("SIGKILL", "SIGTERM", "SIGSEGV", "raise", "integers"),
     index=(0, 5, 11),
     actors=(1, 2),

@@ -23,8 +23,6 @@ JUMPS = {"BitCrush", "G711", "LoudnessNormalization", "TanhDistortion"}
 """Ops that round, or amplify by a percentile: what differs by 1e-7 before them may differ by a step, or by 1e-3, behind
 them (a low-pass leaves pauses that the distortion raises by 80 dB). So they come first or never."""
 
-FIRST = sorted(JUMPS | {"Codec"})
-"""Those, and one that runs in workers only: no chain can be cut before it."""
 
 LAST = [
     kind
@@ -73,8 +71,10 @@ def random_chain(seed: int, channels: int, length: int = 10) -> Chain:
     rng = random.Random(seed)
     chosen = [random_op(rng, 2, channels == 1) for _ in range(length)]
     if rng.random() < 0.3:
-        chosen[0] = random_ranges(next(material.variants(REGISTRY[rng.choice(FIRST)])), rng)
+        chosen[0] = random_ranges(next(material.variants(REGISTRY[rng.choice(sorted(JUMPS))])), rng)
     if rng.random() < 0.2:
         last = rng.choice([kind for kind in LAST if _is_multichannel(kind) or channels == 1])
         chosen[-1] = dataclasses.replace(random_ranges(next(material.variants(last)), rng), p=1.0)
+    if rng.random() > 0.95:  # it runs in workers only: no chain can be cut before it
+        chosen[0] = ops.Codec(p=rng.choice([0.3, 0.7, 1.0]))
     return Chain(chosen, 16000)

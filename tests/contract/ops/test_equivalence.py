@@ -347,7 +347,7 @@ def test_rounding_excuses_no_other_clip_of_the_chain(seed: int, row: int) -> Non
 def test_random_chains_reach_every_op_that_they_can() -> None:
     chains = [random_chain(seed, 1 + seed % 2) for seed in range(200)]
     found = {node.op.name for chain in chains for top in chain.nodes for node in top.walk()}
-    assert found == {kind.__name__ for kind in (*LEAVES, *LAST)} | {"Compose", "OneOf", "SomeOf"}
+    assert found == {kind.__name__ for kind in (*LEAVES, *LAST)} | {"Compose", "OneOf", "SomeOf", "Codec"}
 
 
 def test_a_batch_of_one_equals_the_batch_of_many() -> None:
