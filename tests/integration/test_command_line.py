@@ -91,7 +91,9 @@ def test_two_reports_or_two_logs_are_compared(tmp_path, capfd):
 FULL = "error: Cannot write to standard output: No space left on device.\n"
 
 
-@pytest.mark.parametrize("arguments", ["--help", "doctor", "doctor --json", f"advise --load {REPORT}"])
+@pytest.mark.parametrize(
+    "arguments", ["--help", "doctor", "doctor --json", f"advise --load {REPORT}", f"advise --load {REPORT} --json -"]
+)
 @pytest.mark.parametrize(
     ("destination", "said"), [("> /dev/full", FULL), ("| true", ""), (">&-", None)], ids=["full", "pipe", "closed"]
 )
