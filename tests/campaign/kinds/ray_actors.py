@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from audioaug import Chain, ops
 from audioaug.errors import AudioaugError
 from audioaug.integrations.ray import Augment
-from tests.campaign.case import COUNT, RATE, SAMPLES, Case, check_all, check_sentence
+from tests.campaign.case import CHAIN, COUNT, SAMPLES, Case, check_all, check_once, check_sentence
 from tests.campaign.faults import Violation, kind
 from tests.helpers.local_ray import local_ray
 
-CHAIN = Chain([ops.Gain(p=1.0), ops.PolarityInversion(p=0.5), ops.TimeMask(p=0.3)], RATE)
 WAVES = np.random.default_rng(0).standard_normal((COUNT, SAMPLES)).astype(np.float32) * 0.1
 Batch = dict[str, Any]
 
@@ -152,6 +150,5 @@ def epoch(case: Case, ray: Any) -> dict[int, Any]:
         compute=ray.data.ActorPoolStrategy(size=case.values["actors"], max_tasks_in_flight_per_actor=8),
     )
     delivered = [(int(row["index"]), row["audio"]) for row in ds.iter_rows()]
-    if len(dict(delivered)) != len(delivered):
-        raise Violation("lost or twice", f"delivered {sorted(index for index, _ in delivered)}")
+    check_once([index for index, _ in delivered], range(COUNT))
     return dict(delivered)
