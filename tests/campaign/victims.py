@@ -145,7 +145,7 @@ def watch(case: Case, kind: Kind, pid: int, own: bool, judged: bool = True) -> t
             ended = kind.attack.judge(case, ending)
         else:
             ended = judge(case, kind, ending, violations)
-        check_left(case, own)
+        check_left(case, own, ending)
     except Violation as violation:
         ended = ended or violation.verdict
         violations.append({"verdict": violation.verdict, "seen": violation.seen})
@@ -189,19 +189,22 @@ def judge(case: Case, kind: Kind, ending: Ending, violations: list[dict[str, str
     return str(result["ended"])
 
 
-def check_left(case: Case, own: bool) -> None:
+def check_left(case: Case, own: bool, ending: Ending) -> None:
     """Check that no process, shared memory or temporary file is left."""
     deadline = time.monotonic() + PATIENCE
-    while left := what_is_left(case, own):
+    while left := what_is_left(case, own, ending):
         if time.monotonic() > deadline:
             raise Violation("left behind", ", ".join(left))
         time.sleep(0.02)
 
 
-def what_is_left(case: Case, own: bool) -> list[str]:
-    """Name processes that have not ended, shared memory and temporary files."""
+def what_is_left(case: Case, own: bool, ending: Ending) -> list[str]:
+    """Name processes that have not ended, shared memory and temporary files.
+
+    A process that a signal ends at any time, unlike Ctrl-C, may leave a semaphore that it was about to unlink.
+    """
     tracker = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
-    in_start = case.values.get("signal") == "SIGKILL"  # no process can remove a semaphore that it was about to unlink
+    ended_anywhere = ending.code < 0 and ending.code != -signal.SIGINT
     processes = [each for each in psutil.Process().children(recursive=True) if each.pid != tracker]
     files = [*(case.folder / "tmp").iterdir(), *case.folder.rglob(".audioaug-*.new")]
     return [
@@ -209,7 +212,7 @@ def what_is_left(case: Case, own: bool) -> list[str]:
         *(
             f"shared memory {each.name}"
             for each in (SHARED.iterdir() if own else ())
-            if not (in_start and each.name.startswith("sem."))
+            if not (ended_anywhere and each.name.startswith("sem."))
         ),
         *(f"temporary {each.name}" for each in files if not each.name.startswith("pymp-")),
     ]
