@@ -93,11 +93,12 @@ class Pipeline:
         self._collate = Collate(
             self.module.prepare, config.collate_fn, config.pad, on_batches, labels, config.lengths, config.seed
         )
-        self.source: EpochSampler | Stream = (
-            Stream(self._fetcher, config.batch_size, config.drop_last, plan.persistent_workers)
-            if config.sampler is None
-            else config.sampler
-        )
+        with worker_errors(None):  # a stream may share its epoch with workers
+            self.source: EpochSampler | Stream = (
+                Stream(self._fetcher, config.batch_size, config.drop_last, plan.persistent_workers)
+                if config.sampler is None
+                else config.sampler
+            )
         self._generator = torch.Generator().manual_seed(config.seed)  # or torch would draw from the global generator
         self.data_loader = self._make_data_loader()
         self._iterator: Callable[[], Any] = lambda: None  # torch's iterator, while it exists

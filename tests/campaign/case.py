@@ -62,7 +62,8 @@ class StreamOfClips(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
-        return map(self.read, range(first, self.count, step))
+        for index in range(first, self.count, step):
+            yield self.read(index)
 
 
 class Case:

@@ -71,11 +71,12 @@ def check_epochs(case: Case, ending: Any) -> None:
 
 def interrupted(case: Case, ending: Any) -> str:
     """Judge a training loop after Ctrl-C: it ends as Python programs do, and its workers say nothing."""
-    lines = ending.stderr.rstrip().splitlines()
     if ending.code != -signal.SIGINT:
         raise Violation("exit code", f"{ending.code}: {ending.stderr[-1500:]}")
-    own_workers = case.target == "prefetch" and case.plan.num_workers  # which print as torch does
-    if (not own_workers and "_worker_loop" in ending.stderr) or "Process " in ending.stderr:
+    lines = ending.stderr.rstrip().splitlines()
+    if case.target == "prefetch" and case.plan.num_workers:  # of the user, and torch prints as it likes
+        lines = [each for each in lines if each == "KeyboardInterrupt"]
+    elif "_worker_loop" in ending.stderr or "Process " in ending.stderr:
         raise Violation("traceback", ending.stderr[-1500:])
     if case.values.get("times") != 2 and lines[-1:] != ["KeyboardInterrupt"]:
         raise Violation("sentence", ending.stderr[-1500:])
@@ -302,8 +303,12 @@ def advised_or(ending: Any, code: int, word: str) -> str:
 
 
 def advisor_stopped(case: Case, ending: Any) -> str:
-    """Judge the advisor after Ctrl-C."""
-    return advised_or(ending, 130, "interrupted")
+    """Judge the advisor after Ctrl-C.
+
+    With ``python -m``, Python ends by SIGINT, which a shell shows as 130 too, if that interrupted an ``exec``: those of
+    dataclasses while modules are imported.
+    """
+    return advised_or(ending, -signal.SIGINT if ending.code < 0 else 130, "interrupted")
 
 
 kind(

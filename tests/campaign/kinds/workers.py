@@ -236,16 +236,16 @@ def small_shared_memory(case: Case) -> str:
     def read(index: int) -> Any:
         return {**clip(index), "audio": torch.zeros(40_000)}
 
-    batches, found = case.batches(read), list[int]()
-    held = []
+    found, held = list[int](), []
     try:
-        for batch in batches:
+        for batch in case.batches(read):
             held.append(batch)
             found += [int(index) for index in batch["index"]]
     except WorkerError as error:
         ended = check_sentence(
             error, "Shared memory, /dev/shm, is full", "/dev/shm, through which workers send batches"
         )
+        case.may_leave = ("file /dev/shm/torch_",)  # torch keeps open what it cannot fill: the epoch of a stream
     except Exception as error:
         if not case.peer:
             raise Violation("traceback", f"{type(error).__name__}: {str(error)[-600:]}") from error
@@ -256,7 +256,7 @@ def small_shared_memory(case: Case) -> str:
     check_once(found, range(COUNT))
     filler.unlink()
     held.clear()
-    check_all(indices(batches), verdict="next run")
+    check_all(indices(case.batches(read)), verdict="next run")
     return ended
 
 

@@ -165,6 +165,20 @@ def test_error_names_signal_and_likely_cause(name, tmp_path, capfd):
         del loader, caught
 
 
+def test_stream_that_cannot_share_its_epoch_is_one_sentence(monkeypatch):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([torch.zeros(9)])
+
+    def share(tensor: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_0>: Success (0)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", share)
+    plan = Plan(cut=1, num_workers=1, persistent_workers=True)
+    with pytest.raises(WorkerError, match="Shared memory, /dev/shm, is full"):
+        Loader(Stream(), Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=4, device="cpu")
+
+
 def test_error_names_exit_code(tmp_path):
     with nothing_left(), pytest.raises(WorkerError, match=r"ended with exit code 3\. Try num_workers=0"):
         list(loader_of(Deadly(lambda: os._exit(3), tmp_path / "x")))
