@@ -47,5 +47,6 @@ def _run(command: click.Command, arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
         print(": ".join(["interrupted", *stop.args]), file=sys.stderr)
+        exec("")  # `python -m` ends by SIGINT if the last exec was interrupted, as in many imports
         return 130
     return 0

@@ -1,6 +1,7 @@
 """The command line: one program, and a module for each command that is the same; help that does not wait for torch."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -105,3 +106,25 @@ def test_output_that_cannot_be_written_is_no_traceback(arguments, destination, s
     if said is not None:
         assert (done.returncode, done.stderr) == (1, said)
     assert "Traceback" not in done.stderr and "ignored" not in done.stderr
+
+
+INTERRUPTED = """
+import sys
+import click
+from audioaug.command import run
+
+@click.command()
+def program():
+    exec("raise KeyboardInterrupt")
+
+sys.exit(run(program, []))
+"""
+
+
+def test_exit_code_is_130_if_ctrl_c_interrupts_an_exec(tmp_path):
+    (tmp_path / "program.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-m", "program"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert (done.returncode, done.stderr.strip()) == (130, "interrupted")

@@ -150,7 +150,9 @@ def test_every_loss_in_the_recorded_benchmarks_is_printed_bold() -> None:
 
 
 def test_every_record_is_named_on_a_page(site: Path) -> None:
-    text = "".join(text_of(site, page) for page in ("benchmarks.md", "equivalence.md", "supported-versions.md"))
+    text = "".join(
+        text_of(site, page) for page in ("benchmarks.md", "equivalence.md", "supported-versions.md", "faults.md")
+    )
     names = [path.name for path in docs_tables.PROFILES.iterdir()]
     assert names and all(name in text for name in names)
 

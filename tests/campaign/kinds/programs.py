@@ -303,12 +303,8 @@ def advised_or(ending: Any, code: int, word: str) -> str:
 
 
 def advisor_stopped(case: Case, ending: Any) -> str:
-    """Judge the advisor after Ctrl-C.
-
-    With ``python -m``, Python ends by SIGINT, which a shell shows as 130 too, if that interrupted an ``exec``: those of
-    dataclasses while modules are imported.
-    """
-    return advised_or(ending, -signal.SIGINT if ending.code < 0 else 130, "interrupted")
+    """Judge the advisor after Ctrl-C."""
+    return advised_or(ending, 130, "interrupted")
 
 
 kind(
