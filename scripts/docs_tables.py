@@ -282,6 +282,39 @@ def environments() -> str:
     return markdown_table(header, rows) + "\n### Skipped, and why\n\n" + skipped
 
 
+# Random inputs and long runs
+
+
+def fuzzed() -> str:
+    """Return how the recorded hour of random inputs ended, a row for each thing that is read."""
+    record = json.loads((PROFILES / "fuzz.json").read_text(encoding="utf-8"))
+    rows = [
+        (each["target"], f"{each['seconds'] / 60:.1f}", f"{each['inputs']:,}", each["found"] or "nothing")
+        for each in record["targets"]
+    ]
+    return (
+        f"Recorded in `datasets/profiles/fuzz.json` on {record['date']} with Python {record['python']}.\n\n"
+    ) + markdown_table(("read", "minutes", "inputs", "found"), rows)
+
+
+def soaked() -> str:
+    """Return what grew in the recorded long run, a row for each quantity."""
+    record = json.loads((PROFILES / "soak.json").read_text(encoding="utf-8"))
+    rows = [
+        (
+            name,
+            f"{each['first']:,.0f}",
+            f"{each['last']:,.0f}",
+            "{:+.2g} ({:+.2g} .. {:+.2g})".format(each["slope"], *each["ci"]),
+        )
+        for name, each in record["slopes"].items()
+    ]
+    return (
+        f"{record['batches']:,} batches in {record['seconds'] / 60:.0f} minutes, recorded in "
+        f"`datasets/profiles/soak.json` on {record['date']}.\n\n"
+    ) + markdown_table(("of the program and its workers", "first", "last", "slope in 100,000 batches (95 %)"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "equivalence": equivalence,
@@ -292,6 +325,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "formulas": formulas,
     "gpu counts": gpu_counts,
     "faults": fault_tables.recorded,
+    "random inputs": fuzzed,
+    "long run": soaked,
     "apple gpus": apple_gpus,
     "public names": public_names,
     "every op": every_op,

@@ -60,4 +60,4 @@ def recorded() -> str:
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     peer = record.get("peer")
     beside = f"\n## torch's DataLoader alone\n\n{table(peer)}" if peer else ""
-    return table(record) + beside
+    return f"Recorded in `datasets/profiles/{RECORD.name}`.\n\n" + table(record) + beside

@@ -118,10 +118,10 @@ def slope(values: list[float]) -> Slope:
     """Return the slope of the second half, in 100,000 batches."""
     half = values[len(values) // 2 :]
     found = theilslopes(half, np.arange(len(half)))
-    per_100k = 100_000 / SAMPLE_EVERY
-    return Slope(
-        values[0], values[-1], found.slope * per_100k, (found.low_slope * per_100k, found.high_slope * per_100k)
+    middle, low, high = (
+        float(each) * 100_000 / SAMPLE_EVERY for each in (found.slope, found.low_slope, found.high_slope)
     )
+    return Slope(values[0], values[-1], middle, (low, high))
 
 
 if __name__ == "__main__":

@@ -86,6 +86,11 @@ class Case:
         }
         return Plan(cut=self.values.get("cut", 1), worker_engine=engine, **knobs)
 
+    @property
+    def has_workers_of_torch(self) -> bool:
+        """Whether workers are those of the user's own DataLoader, which print as torch does."""
+        return self.target == "prefetch" and self.plan.num_workers > 0
+
     def batches(self, read: Read = clip, count: int = COUNT, **options: Any) -> Any:
         """Return the target: an iterable over batches of such examples."""
         if self.peer:

@@ -181,8 +181,8 @@ def judge(case: Case, kind: Kind, ending: Ending, violations: list[dict[str, str
     note = case.folder / "result"
     if ending.code or not note.exists():
         raise Violation("exit code", f"{ending.code}: {ending.stderr[-1000:]}")
-    own_workers = case.target == "prefetch" and case.plan.num_workers  # the user's DataLoader prints as torch does
-    if kind.of_world and not own_workers and not case.peer and "Traceback (most recent call last)" in ending.stderr:
+    may_print = case.has_workers_of_torch or case.peer
+    if kind.of_world and not may_print and "Traceback (most recent call last)" in ending.stderr:
         violations.append({"verdict": "traceback", "seen": ending.stderr[-1500:]})
     result = json.loads(note.read_text())
     violations.extend(result["violations"])
