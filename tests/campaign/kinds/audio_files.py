@@ -77,7 +77,7 @@ def iterate(case: Case, files: Files, batches: Any) -> str:
     try:
         found = indices(batches)
     except AudioaugError as error:
-        if case.target == "prefetch" and case.plan.num_workers:
+        if case.has_workers_of_torch:
             return f"{type(error).__name__} of torch"  # whose message has the worker's traceback
         return check_sentence(error, *names, *(f"Example {index}" for index in files.bad))
     except Exception as error:
