@@ -121,7 +121,6 @@ def actor_fails(case: Case) -> str:
     flag.touch()
     case.may_leave = ("file ",)  # Ray keeps its logs and sockets open in a process that has been connected
     with local_ray(2) as ray:
-        found = dict[int, Any]()
         try:
             ended, found = "delivered", epoch(case, ray)
         except Exception as error:
@@ -129,7 +128,7 @@ def actor_fails(case: Case) -> str:
             if wanted is None or wanted not in str(error):
                 raise Violation("sentence", f"{fault} became {type(error).__name__}: {str(error)[-600:]}") from error
             ended = type(error).__name__
-        if not found:  # out of the except clause: its traceback could keep Ray's actors, and the CPUs that they have
+        if ended != "delivered":  # not in the except clause: its traceback could keep Ray's actors
             flag.unlink()
             found = epoch(case, ray)
         expected = Augment(CHAIN, seed=case.fault.number)(rows(0, COUNT))["audio"]
