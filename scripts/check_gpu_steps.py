@@ -142,33 +142,35 @@ def capture(device: torch.device) -> dict[str, Any]:
     """Capture CUDA graphs beside a Loader with pinned memory; then let a capture fail, and go on without."""
     found: dict[str, Any] = {}
     for name, wrong in (("captured", False), ("failed", True)):
-        module = build_device(Chain([ops.Gain(p=1.0), ops.LowPassFilter(p=1.0)], RATE), engine="cuda_graph", seed=0)
+        chain = Chain([ops.Gain(p=1.0), ops.LowPassFilter(p=1.0), ops.Clip(p=1.0)], RATE)
+        module = build_device(chain, engine="cuda_graph", seed=0)
         plain = build_device(module.chain, seed=0)
         before = memory_of(device)
-        with _failing_gain() if wrong else contextlib.nullcontext():
+        with _failing_clip() if wrong else contextlib.nullcontext():
             for number, (x_BCT, _) in zip(range(40), _endless(loader_of(device))):
                 index = torch.arange(len(x_BCT)) + BATCH * number
                 y_BCT, expected = module(x_BCT, key=index), plain(x_BCT, key=index)
                 assert torch.allclose(y_BCT, expected, atol=1e-5), f"batch {number} differs"
         found[name] = {"graphs": len(module._graphs or ()), "before": before, "after": memory_of(device)}
+        assert device.type != "cuda" or (found[name]["graphs"] > 0) != wrong, f"{name}: {found[name]['graphs']} graphs"
     return found
 
 
 @contextlib.contextmanager
-def _failing_gain() -> Iterator[None]:
-    """Let Gain wait for the device while it is captured, which CUDA refuses."""
-    honest = ops.Gain.batched
+def _failing_clip() -> Iterator[None]:
+    """Let Clip wait for the device while it is captured, which CUDA refuses."""
+    honest = ops.Clip.batched
 
     def planted(self: Any, x_BCT: torch.Tensor, params: Mapping[str, Any], batch: Any) -> torch.Tensor:
         if x_BCT.is_cuda and torch.cuda.is_current_stream_capturing():
             x_BCT.sum().item()
         return honest(self, x_BCT, params, batch)
 
-    ops.Gain.batched = planted  # type: ignore[method-assign]
+    ops.Clip.batched = planted  # type: ignore[method-assign]
     try:
         yield
     finally:
-        ops.Gain.batched = honest  # type: ignore[method-assign]
+        ops.Clip.batched = honest  # type: ignore[method-assign]
 
 
 def _endless(loader: Loader) -> Iterator[Any]:

@@ -26,6 +26,7 @@ from audioaug.engine.proof import TRUSTED, prove, unsupported
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import UsageError
+from audioaug.ops.identity import Identity
 from audioaug.process import keep_some_freed_memory
 from audioaug.records import DeviceEngine
 
@@ -175,7 +176,7 @@ class DeviceChain(torch.nn.Module):
         self._proven.add(where)
         ops = [node.op for leaf in self.prepare.leaves for node in leaf.members]
         if is_trusted:
-            prove(ops, sample_rate, device, channels, run_once)
+            prove([Identity(), *ops], sample_rate, device, channels, run_once)
         else:
             self._elsewhere[device] = {*unsupported(ops, sample_rate, device, channels, run_once)}
 
@@ -281,11 +282,18 @@ class DeviceChain(torch.nn.Module):
 
 
 def run_once(chain: Chain, x_BCT: torch.Tensor) -> torch.Tensor:
-    """Return a batch after our ops of a chain, with the draws of its first examples."""
+    """Return a batch after our ops of a chain, with the draws of its first examples: (2B, C, T).
+
+    It runs twice, since other code runs if clips are padded: all of the same length, and each shorter than the last.
+    """
     module = DeviceChain(chain, 0, "batched", seed=0)  # with a seed, so that it is not counted among the streams
-    prepared = module.prepare(chain.draw(range(len(x_BCT))), tuple(x_BCT.shape))
-    with torch.no_grad():
-        return module._run(prepared, x_BCT, prepared.numbers.to(x_BCT.device))[0]
+    draws, (examples, _, samples) = chain.draw(range(len(x_BCT))), x_BCT.shape
+    results = []
+    for lengths in (None, [samples * (examples - n) // examples for n in range(examples)]):
+        prepared = module.prepare(draws, tuple(x_BCT.shape), lengths=lengths)
+        with torch.no_grad():
+            results.append(module._run(prepared, x_BCT, prepared.numbers.to(x_BCT.device))[0])
+    return torch.cat([_fit(y_BCT, max(each.shape[-1] for each in results)) for y_BCT in results])
 
 
 def _allow_plain_checkpoint(module: torch.nn.Module, keys: Any) -> None:

@@ -57,6 +57,9 @@ LATE_BITS = 10
 QUIET = 1e-20
 """Blocks of less power than this attack nothing."""
 
+LEAST = float(np.finfo(np.float32).tiny)
+"""A square below this has lost digits, and GPUs take its root as 0: such a frequency, of silence, is not turned."""
+
 CLASSIC_FRAME = 2048
 """What librosa takes, at any sample rate."""
 
@@ -158,7 +161,7 @@ def _turn_by_kernel(
 ) -> torch.Tensor:
     from audioaug.dsp.stretch import kernel
 
-    return kernel.turn(here, before, *anchors, kept_R, LATE_BITS, 1 - NEW_SHARE)
+    return kernel.turn(here, before, *anchors, kept_R, LATE_BITS, 1 - NEW_SHARE, LEAST)
 
 
 def _turns(here: torch.Tensor, before: torch.Tensor, power_RNF: torch.Tensor, anchors: "_Anchors") -> torch.Tensor:
@@ -169,8 +172,9 @@ def _turns(here: torch.Tensor, before: torch.Tensor, power_RNF: torch.Tensor, an
     rate * hop. What is missing is its advance from ``before`` to the previous frame. One after the other, this is the
     turn; all frequencies around a peak are turned by the same angle.
     """
-    missing = (here[:, :, :-1] * before[:, :, 1:].conj()).sum(1).sgn()
-    missing_RNF = torch.cat([torch.ones_like(missing[:, :1]), torch.where(missing == 0, 1.0, missing)], dim=1)
+    missing = (here[:, :, :-1] * before[:, :, 1:].conj()).sum(1)
+    is_silent = missing.real.square() + missing.imag.square() < LEAST
+    missing_RNF = torch.cat([torch.ones_like(missing[:, :1]), torch.where(is_silent, 1.0, missing.sgn())], dim=1)
     peak_RNF = _peaks(power_RNF)
     new_RNF, anew_RNF = _anew(missing_RNF, power_RNF, anchors)
     steps = zip(*(each_RNF.unbind(1) for each_RNF in (missing_RNF, peak_RNF, new_RNF, anew_RNF)), strict=True)
@@ -360,7 +364,7 @@ def _find_missing(here_CNF: Complex, before_CNF: Complex, missing_NF: Complex, t
         for f in range(bins):
             z = missing_F[f]
             square = z.real * z.real + z.imag * z.imag
-            one = z * (f32(1) / np.sqrt(square)) if square > 0 else ONE
+            one = z * (f32(1) / np.sqrt(square)) if square >= LEAST else ONE
             missing_F[f] = one
             total_F[f] = earlier_F[f] * one
 

@@ -56,6 +56,7 @@ def turn(
     kept_R: torch.Tensor | None,
     late_bits: int,
     old_share: float,
+    least: float,
 ) -> torch.Tensor:
     """Return what ``stretch._turned`` does, in the memory of ``before``."""
     rows, channels, frames, bins = here.shape
@@ -68,7 +69,7 @@ def turn(
     scratch = spectra[1].new_empty(rows, frames, bins, 2), spectra[1].new_empty(rows, 2, bins, 2)
     kept_R, has_kept = (power_RNF, 0) if kept_R is None else (kept_R.contiguous(), 1)
     places = frame_RN.contiguous(), old_RN.contiguous(), late_RN.contiguous(), near_RN.contiguous(), kept_R
-    sizes = channels, frames, bins, has_kept, 2 * (bins - 1) << late_bits, old_share
+    sizes = channels, frames, bins, has_kept, 2 * (bins - 1) << late_bits, old_share, least
     dispatch.launch(_turn, (rows,), *spectra, power_RNF, peak_RNF, *scratch, *places, *sizes, **exact)
     return before
 
@@ -218,6 +219,7 @@ def _turn(
     has_kept,
     whole,
     old_share,
+    least,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -228,7 +230,7 @@ def _turn(
     total, total_j = nothing + 1.0, nothing  # by how much all frames up to here must be turned
     n = 0
     while n < frames:
-        missing, missing_j = _missing(here_ptr, before_ptr, row, n, place, channels, frames, bins)
+        missing, missing_j = _missing(here_ptr, before_ptr, row, n, place, channels, frames, bins, least)
         earlier = total
         total = earlier * missing - total_j * missing_j
         total_j = earlier * missing_j + total_j * missing
@@ -240,7 +242,7 @@ def _turn(
     turn, turn_j = nothing + 1.0, nothing
     n = 0
     while n < frames:
-        missing, missing_j = _missing(here_ptr, before_ptr, row, n, place, channels, frames, bins)
+        missing, missing_j = _missing(here_ptr, before_ptr, row, n, place, channels, frames, bins, least)
         on, on_j = turn * missing - turn_j * missing_j, turn * missing_j + turn_j * missing
         own_ptr = on_ptr + (row * 2 + n % 2) * bins * 2  # two by turns: one barrier is enough
         tl.store(own_ptr + 2 * place, on, mask=inside)
@@ -268,7 +270,7 @@ def _turn(
 
 
 @triton.jit
-def _missing(here_ptr, before_ptr, row, n, place, channels, frames, bins):
+def _missing(here_ptr, before_ptr, row, n, place, channels, frames, bins, least):
     """Return by how much further than the frame before it each frequency of a frame must be turned: of size 1."""
     inside = (place < bins) & (n > 0)
     total, total_j = place.to(tl.float32) * 0.0, place.to(tl.float32) * 0.0
@@ -282,8 +284,9 @@ def _missing(here_ptr, before_ptr, row, n, place, channels, frames, bins):
         total_j += y_j * x - y * x_j
         channel += 1
     square = total * total + total_j * total_j
-    scale = 1.0 / tl.sqrt(tl.where(square > 0.0, square, 1.0))
-    return tl.where(square > 0.0, total * scale, 1.0), tl.where(square > 0.0, total_j * scale, 0.0)
+    is_heard = square >= least
+    scale = 1.0 / tl.sqrt(tl.where(is_heard, square, 1.0))
+    return tl.where(is_heard, total * scale, 1.0), tl.where(is_heard, total_j * scale, 0.0)
 
 
 @triton.jit

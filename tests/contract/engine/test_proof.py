@@ -10,7 +10,7 @@ import torch
 
 from audioaug import Chain, build_device, ops
 from audioaug.doctor import _run_loop, main
-from audioaug.dsp import dispatch, noise
+from audioaug.dsp import dispatch, noise, windows
 from audioaug.dsp.biquads import cascade
 from audioaug.engine import proof
 from audioaug.engine.device import run_once
@@ -97,15 +97,24 @@ def wrong_noise(key_R, channels, samples):
     return torch.zeros(len(key_R), channels, samples)
 
 
+@pytest.mark.parametrize("op", [ops.Gain(p=1.0), ops.Lambda(transform=on_device(lambda x, rate: x)(lambda x, rate: x))])
+def test_what_runs_only_where_clips_are_padded_is_proven_too(monkeypatch, op):
+    replace_loop(monkeypatch, windows.silence_past_ends, raising)
+    x_BCT, module = torch.ones(2, 1, 4000) * 0.1, build_device(Chain([op], RATE))
+    with pytest.warns(AudioaugWarning, match=r"silence_past_ends is switched off on cpu: its compiled form raises"):
+        y_BCT = module(x_BCT, key=[1, 2], lengths=[4000, 3000])
+    assert not y_BCT[1, :, 3000:].any() and y_BCT[:, :, :3000].all()
+
+
 def test_what_has_passed_is_not_run_again_in_this_process_or_another(monkeypatch, checked):
     augment()
-    assert sorted(checked) == ["AddGaussianNoise", "Gain", "LowPassFilter"]
+    assert sorted(checked) == ["AddGaussianNoise", "Gain", "Identity", "LowPassFilter"]
     augment()
     monkeypatch.setattr(proof, "_passed", set())  # another process
     augment()
-    assert len(checked) == 3
+    assert len(checked) == 4
     augment(Chain([ops.HighPassFilter(), ops.Gain()], RATE))
-    assert checked[3:] == ["HighPassFilter"]
+    assert checked[4:] == ["HighPassFilter"]
 
 
 @pytest.mark.parametrize("part", ["_version", "_sources"])
@@ -114,7 +123,7 @@ def test_with_other_versions_all_is_run_again(monkeypatch, checked, part):
     monkeypatch.setattr(proof, "_passed", set())
     monkeypatch.setattr(proof, part, lambda *_: "other")
     augment()
-    assert len(checked) == 6
+    assert len(checked) == 8
     assert len(json.loads((cache_folder() / "proofs.json").read_text())) == 1
 
 
@@ -145,13 +154,13 @@ def test_a_damaged_file_is_ignored(checked, content):
     cache_folder().mkdir(parents=True)
     (cache_folder() / "proofs.json").write_text(content)
     augment()
-    assert len(checked) == 3
+    assert len(checked) == 4
 
 
 def test_without_a_home_folder_nothing_is_kept(monkeypatch, checked):
     monkeypatch.setattr(proof, "cache_folder", lambda: None)
     augment()
-    assert len(checked) == 3
+    assert len(checked) == 4
 
 
 def test_nothing_is_tried_where_only_torch_operations_run(checked):
@@ -174,14 +183,14 @@ def test_the_code_of_users_is_not_called(checked):
     augment(
         Chain([ops.Lambda(transform=on_device(lambda x, rate: called.append(1) or x)(lambda x, rate: x), p=1.0)], RATE)
     )
-    assert not checked and len(called) == 1
+    assert checked == ["Identity"] and len(called) == 1
 
 
 def test_stereo_is_tried_on_its_own(checked):
     module = build_device(CHAIN)
     for channels in (1, 2, 3, 1):
         module(torch.ones(3, channels, 4000) * 0.1)
-    assert len(checked) == 6
+    assert len(checked) == 2 * 4
 
 
 def test_draws_do_not_depend_on_what_was_proven():
@@ -215,13 +224,13 @@ def test_the_self_test_prints_all_and_fails_if_one_is_wrong(monkeypatch, capsys)
     )
     with pytest.raises(SystemExit) as ended:
         main(["--self-test"])
-    assert ended.value.code == 0 and "1 of 1 compiled implementations work on cpu." in capsys.readouterr().out
+    assert ended.value.code == 0 and "3 of 3 compiled implementations work on cpu." in capsys.readouterr().out
     replace_loop(monkeypatch, NOISE, wrong)
     with pytest.raises(SystemExit) as ended:
         main(["--self-test"])
     out = capsys.readouterr().out
     assert ended.value.code == 1 and "dsp.noise.with_gaussian" in out and "FAILED: it differs by" in out
-    assert "1 of 2 compiled implementations work on cpu." in out
+    assert "3 of 4 compiled implementations work on cpu." in out
 
 
 def test_doctor_reports_a_wrong_loop_though_torch_would_run_in_its_place(monkeypatch):

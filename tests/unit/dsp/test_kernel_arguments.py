@@ -208,6 +208,14 @@ def test_attacks_and_peaks_are_found_and_phases_turned(channels, interpreted):
     assert {"_find_power", "_find_attacks", "_find_anchors", "_find_peaks", "_turn"} < {*interpreted}
 
 
+@pytest.mark.parametrize("level", [3e-12, 1e-10, 3e-10])
+def test_near_silence_stays_finite_where_roots_of_tiny_numbers_are_0(level, interpreted, monkeypatch):
+    root, tiny = np.sqrt, np.finfo(np.float32).tiny
+    monkeypatch.setattr(np, "sqrt", lambda x: root(np.where(x < tiny, 0, x)))  # as a GPU does, and so the interpreter
+    same(stretch.stretch, noise(4, 1, 5000) * level, torch.tensor([0.6, 0.9, 1.7, 1.03]), 5000, 720, tolerance=1e-4)
+    assert "_turn" in interpreted
+
+
 @pytest.mark.parametrize("band_limit", [True, False])
 @pytest.mark.parametrize("samples", [30, 9000])
 def test_ratios_from_an_eighth_to_four(samples, band_limit, interpreted):
