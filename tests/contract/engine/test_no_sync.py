@@ -61,8 +61,8 @@ def device_part(chain, lengths=None):
 def waits(work):
     """Return what the host waits for in ``work``; on CUDA also let it raise there, with a traceback."""
     if CUDA:
-        torch.cuda.set_sync_debug_mode("error")
         try:
+            torch.cuda.set_sync_debug_mode("error")
             work()
         finally:
             torch.cuda.set_sync_debug_mode("default")
