@@ -61,7 +61,7 @@ CHAIN_NAMES = sorted(MOST_OF_CHAINS["by loops"])
 def device_part(module, samples=SAMPLES, first=0):
     """Return the device's work on one batch of that many samples, prepared."""
     x = torch.randn(BATCH, 1, samples, generator=torch.Generator().manual_seed(samples)) * 0.1
-    lengths = [samples, samples - first % 99, samples // 2, samples]
+    lengths = [samples, samples - first % 99, samples // 2, samples] * (BATCH // 4)
     prepared = module.prepare(module.chain.draw(np.arange(first, first + BATCH)), tuple(x.shape), lengths=lengths)
     prepared, x = prepared.pin_memory() if CUDA else prepared, x.to(DEVICE)
     return functools.partial(module.augment, x, prepared)

@@ -279,6 +279,15 @@ def test_an_undecided_candidate_is_a_tie_but_not_the_advice() -> None:
     assert found.name == best.name and found.tie_with == (noisy.name,)
 
 
+def test_measured_once_nothing_is_called_a_tie() -> None:
+    today, best, other = raced(3, 0, 109.2), raced(0, 2, 12.12), raced(1, 1, 19.0)
+    report = replace(planted_report(), candidates=(today, best, other), current=today, cost_seconds=60.0)
+    once = {each.name: blocks(each.name, [each.measured_ms]) for each in report.candidates}
+    found = recommend(report, once)
+    assert found.recommendation.name == best.name and found.recommendation.tie_with == ()
+    assert "9.01x faster (measured once)" in found.verdict and "tie" not in found.verdict
+
+
 def test_a_graph_engine_is_not_advised_if_tied_with_plain_ops() -> None:
     today, ours, twin = raced(3, 0, 40.0), raced(0, 2, 22.0), raced(0, 2, 20.0, device_engine="cuda_graph")
     report = replace(planted_report(), candidates=(today, ours, twin), current=today, cost_seconds=60.0)

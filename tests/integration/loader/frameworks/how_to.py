@@ -58,7 +58,7 @@ class Witness:
         (self.trained if model.training else self.validated).append(audio.detach().float().cpu().clone())
 
     def learned(self) -> bool:
-        after = list(self.model.parameters())
+        after = [each.detach().to(before.device) for each, before in zip(self.model.parameters(), self.before)]
         return all(each.isfinite().all() for each in after) and not all(map(torch.equal, after, self.before))
 
 
