@@ -237,6 +237,30 @@ def gpu_counts() -> str:
     return markdown_table(header, rows)
 
 
+def gpu_checks() -> str:
+    """Return what each recorded run of ``scripts/check_gpu.sh`` found, beside what was predicted from counts."""
+    return "\n".join(map(_gpu_check, sorted(PROFILES.glob("gpu_check_*.json"))))
+
+
+def _gpu_check(path: Path) -> str:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    counted = json.loads(count_gpu_work.RECORD.read_text(encoding="utf-8"))["counts"]
+    rows = []
+    for name, each in found["profile"].items():
+        if name != "warnings":
+            counts = count_gpu_work.Counts(**counted[name if name in counted else f"{name} chain"])
+            measured = (each["us_a_clip"], each["kernel_us_a_clip"], each["host_us_a_clip"])
+            cells = f"{counts.microseconds_a_clip:.1f}", *(f"{value:.1f}" for value in measured)
+            rows.append([name, *cells, f"{counts.launches}", f"{each['launches']}"])
+    header = "", "predicted us a clip", "measured", "its kernels", "its launching", "predicted launches", "measured"
+    steps = "; ".join(f"{name}: {result}" for name, result in found["steps"].items())
+    versions = ", ".join(f"{name} {found['versions'][name]}" for name in ("torch", "cuda", "nvidia driver"))
+    return (
+        f"### {found['card']}, {found['date'][:10]}\n\n{versions}; recorded in `datasets/profiles/{path.name}`. Steps: "
+        f"{steps}.\n\n{markdown_table(header, rows)}"
+    )
+
+
 def apple_gpus() -> str:
     """Return what each transform needs that torch lacks on Apple GPUs."""
     found = json.loads(list_mps.RECORD.read_text(encoding="utf-8"))
@@ -324,6 +348,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "codec sounds": codec_sounds,
     "formulas": formulas,
     "gpu counts": gpu_counts,
+    "gpu checks": gpu_checks,
     "faults": fault_tables.recorded,
     "random inputs": fuzzed,
     "long run": soaked,
