@@ -67,14 +67,14 @@ wait
 for name in memory epochs profile; do
     code "$name" 45
 done
-batch=128
-[ "$device" = cpu ] && batch=8
-step bench 170 $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" \
-    ${BENCH:---batch $batch --seconds-per-op 0.2 --most-seconds 5 --also cuda_graph}
 for run in cold warm; do
     step "advisor_$run" 60 $python -m audioaug.advise --model scripts/models/keyword_cnn.py --device "$device" \
         --budget "$budget" --json "$out/advisor_$run.json" --plan "$out/advisor_$run.plan.json"
 done
+batch=128
+[ "$device" = cpu ] && batch=8
+step bench 320 $python scripts/bench_engine.py --device "$device" --json "$out/bench.json" \
+    ${BENCH:---batch $batch --seconds-per-op 0.2 --most-seconds 5 --also cuda_graph}
 limit=$((SECONDS + 60)) # the results are kept however long it took
 step gather 30 $python scripts/gather_results.py "$out" --device "$device"
 (cd "$out" && tar czf logs.tar.gz ./*.log)
