@@ -11,6 +11,7 @@ In the training process:
   object ends training at the next batch. Stays; everything else goes to the hook before it.
 - ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
 - ``continue_at_exit``: workers that are stopped (SIGSTOP) when Python exits are continued, so that they end.
+- ``call_after_workers``: shared memory of workers that Python ends when it exits is removed once they have ended.
 - ``hold_interrupts``: SIGINT is blocked in the calling thread while workers are started, and delivered afterwards.
 - ``hold_collection``: garbage is not collected while workers are started: before a worker's first line, that could end
   the workers of another Loader.
@@ -316,6 +317,17 @@ def _continue_workers(parent: int) -> None:
         with contextlib.suppress(ProcessLookupError, ValueError):  # the latter: it has been closed
             if worker.exitcode is None:
                 os.kill(worker.pid, signal.SIGCONT)
+
+
+def call_after_workers(function: Callable[[], object]) -> None:
+    """Let a function be called when Python exits, after multiprocessing has ended the workers that are left."""
+    if patches_enabled():
+        _call_after_workers(function, os.getpid())
+
+
+@functools.cache
+def _call_after_workers(function: Callable[[], object], parent: int) -> None:  # once in each process
+    multiprocessing.util.Finalize(None, function, exitpriority=-1)
 
 
 def skip_last_collection() -> None:

@@ -9,7 +9,7 @@ import traceback
 import typing
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from audioaug.errors import (
 from audioaug.internals import calling_frame, end_workers, worker_processes
 from audioaug.loader.pickling import MORE_SHARED_MEMORY, SHARED_MEMORY, shared_memory_error
 from audioaug.measure.host import most_open_files
-from audioaug.process import continue_at_exit, explain_worker_deaths
+from audioaug.process import call_after_workers, continue_at_exit, explain_worker_deaths
 
 # An op raises an exception
 
@@ -262,10 +262,11 @@ _iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
 def watch_workers(iterator: Any) -> None:
     """Explain deaths of the workers of a DataLoader's iterator, also if torch reports them during a training step.
 
-    Workers that are stopped when Python exits cannot keep it from exiting.
+    Workers that are stopped when Python exits cannot keep it from exiting; those that it ends leave no shared memory.
     """
     _iterators.add(iterator)
     continue_at_exit(worker_processes(iterator))
+    call_after_workers(_clean_up_at_exit)
     explain_worker_deaths(lambda: next(filter(None, map(worker_death, tuple(_iterators))), None))
 
 
@@ -335,11 +336,30 @@ def _death_error(pid: int, exit_code: int) -> WorkerError:
 def end_and_clean_up(iterator: Any) -> None:
     """End all workers of an iterator, and remove the shared memory of batches that a dead one had not handed over.
 
-    Left to the garbage collector, torch may wait 5 s for each worker if one is dead. Containers that share /dev/shm may
-    have processes with the same ids: a live one removes its files right away, or keeps them by the other strategy.
+    Left to the garbage collector, torch may wait 5 s for each worker if one is dead. If Ctrl-C interrupts it while it
+    waits for workers, it terminates them, whatever they are doing.
     """
-    end_workers(iterator)
-    left = [file for worker in worker_processes(iterator) for file in SHARED_MEMORY.glob(f"torch_{worker.pid}_*")]
+    workers = worker_processes(iterator)
+    try:
+        end_workers(iterator)
+    finally:
+        for worker in workers:
+            worker.join(1.0)  # not longer: SIGTERM does not end a stopped one
+        remove_shared_memory(workers)
+
+
+def _clean_up_at_exit() -> None:
+    for iterator in tuple(_iterators):
+        remove_shared_memory(worker_processes(iterator))
+
+
+def remove_shared_memory(workers: Iterable[Any]) -> None:
+    """Remove the shared memory that workers which have ended had created and not yet handed over.
+
+    Containers that share /dev/shm may have processes with the same ids: a live one removes its files right away, or
+    keeps them by the other strategy.
+    """
+    left = [file for worker in workers for file in SHARED_MEMORY.glob(f"torch_{worker.pid}_*")]
     if left and torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
         time.sleep(0.05)
         for file in left:

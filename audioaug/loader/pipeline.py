@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from audioaug.core import Chain
 from audioaug.engine import DeviceChain, build_device, build_worker, check_plan
 from audioaug.errors import AudioaugError, DataError, UsageError, WorkerError
-from audioaug.internals import batches_ready, end_workers, worker_pids
+from audioaug.internals import batches_ready, worker_pids
 from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.examples import Field, KeyOf, get_wave, with_lengths, with_wave
 from audioaug.loader.failures import (
@@ -102,7 +102,7 @@ class Pipeline:
         self._generator = torch.Generator().manual_seed(config.seed)  # or torch would draw from the global generator
         self.data_loader = self._make_data_loader()
         self._iterator: Callable[[], Any] = lambda: None  # torch's iterator, while it exists
-        self._finalizer = weakref.finalize(self, end_workers, None)
+        self._finalizer = weakref.finalize(self, end_and_clean_up, None)
 
     def _make_data_loader(self) -> "DataLoader[Any]":
         plan, source = self.plan, self.source
@@ -138,8 +138,8 @@ class Pipeline:
                 held.enter_context(hold_interrupts())
                 held.enter_context(hold_collection())
             iterator = iter(self.data_loader)
-        if self.data_loader.num_workers:
-            watch_workers(iterator)
+            if self.data_loader.num_workers:
+                watch_workers(iterator)
         self._iterator = weakref.ref(iterator)
         self._end_later(iterator if self.data_loader.persistent_workers else None)
         return self._received(iterator)
@@ -152,7 +152,7 @@ class Pipeline:
         """
         atexit.unregister(self._finalizer)
         self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, end_workers, iterator)
+        self._finalizer = weakref.finalize(self, end_and_clean_up, iterator)
         atexit.register(self._finalizer)  # the last one registered runs first: before the hooks of torch
 
     def _received(self, iterator: Iterator[Any]) -> "Iterator[WorkerBatch | AudioaugError]":
@@ -168,6 +168,10 @@ class Pipeline:
                 yield from map(note, iterator)  # without a reference to a batch that was handed out
         except WorkerError:
             failed = True
+            raise
+        except GeneratorExit:  # torch would end them too, but leave their shared memory if Ctrl-C interrupts it
+            if not self.plan.persistent_workers and not sys.is_finalizing():
+                end_and_clean_up(iterator)
             raise
         finally:
             # If shared memory is full, it is full for the other workers too. While Python exits they have ended.

@@ -21,7 +21,7 @@ import torch
 
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.errors import WorkerError
-from audioaug.loader.failures import end_and_clean_up
+from audioaug.loader.failures import remove_shared_memory
 
 ROOT = Path(__file__).parents[3]
 SHARED = Path("/dev/shm")
@@ -123,9 +123,8 @@ def test_shared_memory_is_removed_unless_processes_keep_theirs(strategy, stays, 
     with subprocess.Popen(["true"]) as ended:
         pass
     (file := SHARED / f"torch_{ended.pid}_1_1").touch()
-    monkeypatch.setattr("audioaug.loader.failures.worker_processes", lambda iterator: [ended])
     monkeypatch.setattr(torch.multiprocessing, "get_sharing_strategy", lambda: strategy)
-    end_and_clean_up(None)
+    remove_shared_memory([ended])
     assert file.exists() == stays
     file.unlink(missing_ok=True)
 
@@ -294,6 +293,60 @@ def interrupt_after(pause: float, folder: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
         program.communicate()
+
+
+BUSY = """
+import os, signal, sys, time
+from pathlib import Path
+import torch
+from audioaug import Chain, Loader, Plan, ops
+
+class Busy(list):
+    def __getitem__(self, index):
+        if index == 1:  # the worker is ended here, as between torch's shm_open and shm_unlink
+            Path(f"/dev/shm/torch_{os.getpid()}_1_1").write_bytes(b"batch")
+            frame = sys._getframe()
+            while "index_queue" not in frame.f_locals:
+                frame = frame.f_back
+            while frame.f_locals["index_queue"].get() is not None:  # until torch asks the worker to end
+                pass
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(600)
+        return torch.zeros(9)
+
+torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as above
+plan = Plan(cut=1, num_workers=1, persistent_workers=sys.argv[2] == "persistent")
+loader = Loader(Busy([0] * 8), Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=1, device="cpu")
+
+def step():
+    (worker,) = loader.workers
+    print(worker, flush=True)
+    while not Path(f"/dev/shm/torch_{worker}_1_1").exists():
+        time.sleep(0.01)
+
+if sys.argv[1] == "interrupted":
+    for _ in loader:
+        step()
+        os.kill(os.getpid(), signal.SIGINT)
+else:
+    batches = iter(loader)
+    next(batches)
+    step()
+"""
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no /dev/shm")
+@pytest.mark.parametrize(
+    ("way", "workers"), [("interrupted", "new"), ("interrupted", "persistent"), ("at exit", "new")]
+)
+def test_worker_ended_while_it_makes_a_batch_leaves_no_shared_memory(way, workers):
+    """The second Ctrl-C comes while torch waits for the worker, which it then terminates; so does Python at exit."""
+    command = [sys.executable, "-c", BUSY, way, workers]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    left = [file.unlink() or file for file in SHARED.glob(f"torch_{int(done.stdout)}_*")]
+    assert not left and done.returncode == (-signal.SIGINT if way == "interrupted" else 0), done.stderr
+    assert done.stderr.count("Traceback") == done.stderr.count("KeyboardInterrupt") == (way == "interrupted")
 
 
 DROPPED = """
