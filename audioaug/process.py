@@ -139,9 +139,14 @@ def listen_for_interrupts(is_known: Callable[[Any], bool] = lambda unraisable: F
     sys.unraisablehook = note
 
 
-def raise_dropped_interrupt() -> None:
-    """Raise ``KeyboardInterrupt`` in the main thread if Python has dropped one."""
+def raise_dropped_interrupt(error: BaseException | None = None) -> None:
+    """Raise ``KeyboardInterrupt`` in the main thread if Python has dropped one, or if an error has taken its place.
+
+    What a signal handler of torch raises about a worker that Ctrl-C ended, too, can come while that is on its way.
+    """
     global _interrupted_at
+    if error is not None and isinstance(error.__context__, KeyboardInterrupt):
+        raise KeyboardInterrupt from None
     if _interrupted_at is not None and threading.current_thread() is threading.main_thread():
         _interrupted_at = None
         raise KeyboardInterrupt

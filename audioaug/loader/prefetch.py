@@ -94,8 +94,8 @@ def _interruptible(batches: Iterator[Batch]) -> Iterator[Batch]:
     listen_for_interrupts(is_failed_start)
     try:
         yield from map(check, batches)
-    except RuntimeError:
-        raise_dropped_interrupt()
+    except RuntimeError as error:
+        raise_dropped_interrupt(error)
         raise
 
 

@@ -5,9 +5,11 @@ import gc
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,19 @@ def test_prefetch_prefers_a_dropped_ctrl_c_to_torchs_error():
         held = Held()
         del held
         raise RuntimeError("DataLoader worker (pid(s) 1) exited unexpectedly")
+
+    with pytest.raises(KeyboardInterrupt):
+        list(prefetch(dying(), "cpu", build_device(CHAIN)))
+
+
+def test_prefetch_raises_ctrl_c_if_torchs_error_takes_its_place():
+    def dying() -> Any:
+        yield torch.zeros(2, 9)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(9)
+        finally:  # as torch's handler of a worker's death, while Ctrl-C is on its way
+            raise RuntimeError("DataLoader worker (pid 1) exited unexpectedly")
 
     with pytest.raises(KeyboardInterrupt):
         list(prefetch(dying(), "cpu", build_device(CHAIN)))
