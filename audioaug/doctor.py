@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audioaug.command import run
-from audioaug.errors import UsageError, first_line
+from audioaug.errors import first_line
 from audioaug.records import HostFacts, to_json
 from audioaug.units import format_bytes
 from audioaug.writing import is_terminal
@@ -394,16 +394,13 @@ def _self_test() -> bool:
     return not failed
 
 
-def _examine_dataset(named: str) -> bool:
+def _examine_dataset(where: str) -> bool:
     """Print whether the dataset at ``FILE.py[:NAME]`` repeats itself; return whether it does not."""
-    from audioaug.advise.model_file import load_module, split_name
+    from audioaug.advise.model_file import load_module, named, split_name
     from audioaug.dataset_check import find_repeats
 
-    path, name = split_name(named)
-    module, name = load_module(path), name or "dataset"
-    if not hasattr(module, name):
-        raise UsageError(f"{named} defines no {name!r}.", "Give FILE.py:NAME, a dataset or a function that returns it.")
-    found = getattr(module, name)
+    path, name = split_name(where)
+    found = named(load_module(path), path, name or "dataset")
     observations = find_repeats(found() if isinstance(found, type | FunctionType) else found)
     for each in observations:
         click.echo(f"{each.verdict:8} {each.sentence}")

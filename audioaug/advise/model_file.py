@@ -170,10 +170,15 @@ def _module_name(path: str) -> str:
 
 
 def _model(module: ModuleType, path: str, name: str) -> torch.nn.Module:
-    return usable_model(_named(module, path, name) if name else _any_model(module, path), path)
+    return usable_model(named(module, path, name) if name else _any_model(module, path), path)
 
 
-def _named(module: ModuleType, path: str, name: str) -> Any:
+def named(module: ModuleType, path: str, name: str) -> Any:
+    """Return what a file defines by this name.
+
+    Raises:
+        ModelFileError: it defines no such name.
+    """
     if not hasattr(module, name):
         known = [key for key in vars(module) if not key.startswith("_")]
         raise ModelFileError(f"{path} does not define {name!r}.", did_you_mean(name, known))
@@ -214,7 +219,7 @@ def _needs_no_arguments(kind: type) -> bool:
 def _augment_option(augment: str, allow_code: bool) -> Any:
     path, colon, name = augment.rpartition(":")
     if colon and path.endswith(".py"):
-        return _named(load_module(path), path, name)
+        return named(load_module(path), path, name)
     if augment.endswith((".yaml", ".yml")):
         return Chain.from_yaml(augment, code=allow_code)
     raise UsageError(f"--augment {augment} must be FILE.yaml or FILE.py:NAME.")

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from audioaug import doctor
 from audioaug.dataset_check import find_repeats
-from audioaug.errors import DataError, ModelFileError, UsageError
+from audioaug.errors import DataError, ModelFileError
 
 DATASETS = """
 import random
@@ -151,7 +151,7 @@ def test_few_random_examples_are_no_proof(file):
 
 def test_a_file_has_its_dataset_under_that_name(file):
     assert examined(file).exit_code == 0
-    with pytest.raises(UsageError, match=r"defines no 'Nothing'\. Give FILE\.py:NAME"):
+    with pytest.raises(ModelFileError, match="does not define 'Nothing'"):
         doctor.main(["--dataset", f"{file}:Nothing"], standalone_mode=False)
     with pytest.raises(ModelFileError, match="No such model file"):
         doctor.main(["--dataset", str(Path(file).with_name("other.py"))], standalone_mode=False)
