@@ -219,7 +219,8 @@ class DeviceChain(torch.nn.Module):
         rows = None if step.rows is None else _view(buffers, step.rows)
         y_RCT, length_R = y_BCT, length_B
         if rows is not None:
-            y_RCT, length_R = y_BCT.index_select(0, rows), length_B.index_select(0, rows)
+            y_RCT = y_BCT.index_select(0, rows)
+            length_R = length_B.index_select(0, rows) if step.lengths is None else _view(buffers, step.lengths)
         padded_to = y_RCT.shape[-1] if step.padded else None
         free = is_overwritable if rows is None else _is_overwritable(y_RCT, y_BCT)
         batch = DeviceBatchInfo(rate, length_R, padded_to, free)

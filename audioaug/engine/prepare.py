@@ -32,6 +32,7 @@ DEVIATIONS = 2.0
 class Step:
     """An op on some rows. ``rows`` says where their numbers lie in the ints buffer; ``None`` is all rows.
 
+    ``lengths``: where those of their clips lie, if it is not all rows and no op has measured lengths on the device.
     ``examples``: how many of the rows are distinct examples; further ones repeat the last of them. ``params``: the
     packed parameters, in the order of their names. ``padded``: some of these clips do not fill the batch. ``width``:
     how many samples the batch has afterwards, if the op changes lengths; else ``None``.
@@ -39,6 +40,7 @@ class Step:
 
     op: int
     rows: Span | None
+    lengths: Span | None
     examples: int
     params: tuple[tuple[str, Any], ...]
     padded: bool
@@ -76,7 +78,7 @@ class Prepared:
     @property
     def layout(self) -> tuple[Any, ...]:
         """All that is not in the tensor: batches of one shape with the same layout need the same kernels."""
-        steps = tuple((step.op, step.rows, step.params, step.padded, step.width) for step in self.steps)
+        steps = tuple((step.op, step.rows, step.lengths, step.params, step.padded, step.width) for step in self.steps)
         return self.sample_rate, self.lengths, len(self.numbers), self.whole, steps
 
     def pin_memory(self) -> "Prepared":
@@ -126,10 +128,11 @@ class _Work:
 
     def step(self, place: int, node: Node, rows: NDArray[np.int64], examples: int, params: Params) -> Step:
         """Pack what an op needs to know for these rows, and note what it makes of their lengths."""
-        padded = self.padded(rows)
+        padded, is_all = self.padded(rows), examples == len(self.lengths)
         return Step(
             op=place,
-            rows=None if examples == len(self.lengths) else self.add(rows, "ints"),
+            rows=None if is_all else self.add(rows, "ints"),
+            lengths=None if is_all or self.measured else self.add(self.lengths[rows], "ints"),
             examples=examples,
             params=tuple(
                 [

@@ -35,10 +35,13 @@ from audioaug.core import (
 )
 from audioaug.dsp.convolution import convolve
 from audioaug.dsp.levels import peak
-from audioaug.dsp.windows import windows
+from audioaug.dsp.windows import silence_past_ends, windows
 
 TAP_STEP = 1024
 """Responses are padded to a multiple of this many samples, so that FFT sizes repeat."""
+
+LEAST = float(np.finfo(np.float32).tiny)
+"""A peak below this counts as this: silence stays silent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,7 @@ class ApplyImpulseResponse(Op):
     def param_types(self) -> dict[str, ParamType]:
         return {
             "file": HOST_ONLY,
-            **dict.fromkeys(("which", "place", "length", "channels"), INTS),
+            **dict.fromkeys(("which", "place", "length"), INTS),
             "longest": STATIC,
             "shard": OptionalType(FLOATS),
             **({} if self.leave_length_unchanged else {"length_out": LENGTHS}),
@@ -92,13 +95,15 @@ class ApplyImpulseResponse(Op):
         few = len(where.files) <= len(file_B)
         file_N, which_B = (np.arange(len(where.files)), file_B) if few else (file_B, np.arange(len(file_B)))
         length_N = where.lengths_F[file_N]
+        found = where.excerpts(file_N, np.zeros_like(file_N), length_N)
+        channel_NC = np.arange(batch.channels) % where.channels_F[file_N, None]
         return {
             **tail,
             "file": file_B,
             "which": which_B,
-            **where.excerpts(file_N, np.zeros_like(file_N), length_N),
+            **found,
+            "place": (found["place"][:, None] + channel_NC * length_N[:, None]).reshape(-1),
             "length": length_N,
-            "channels": where.channels_F[file_N],
             "longest": -(-int(length_N.max()) // TAP_STEP) * TAP_STEP,
         }
 
@@ -109,19 +114,15 @@ class ApplyImpulseResponse(Op):
         full = convolve(x_BCT, self._taps(x_BCT, params, batch), params["which"])
         peak_B11 = peak(full)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
-        gain_B11 = 0.5 / peak_B11.masked_fill(peak_B11 == 0, 0.5)
+        gain_B11 = 0.5 / peak_B11.clamp(min=LEAST)
         return torch.mul(kept, gain_B11, out=batch.out(x_BCT) if self.leave_length_unchanged else None)
 
     def _taps(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return N responses for each channel, zero-padded; (N, C, L)."""
-        channels = x_BCT.shape[1]
+        channels, longest = x_BCT.shape[1], params["longest"]
         bank = bank_of(params, as_paths(self.ir_path), batch.sample_rate, mono=channels == 1)
-        time_L = torch.arange(params["longest"], device=x_BCT.device)
-        length_N1, place_N1 = params["length"][:, None], params["place"][:, None]
-        channel_NC = torch.arange(channels, device=x_BCT.device) % params["channels"][:, None]
-        place_NC, longest = place_N1 + channel_NC * length_N1, params["longest"]
-        taps_NCL = windows(bank.on(x_BCT.device, longest), place_NC.flatten(), longest).view(*place_NC.shape, longest)
-        return taps_NCL.masked_fill((time_L >= length_N1)[:, None], 0.0)
+        taps_NL = windows(bank.on(x_BCT.device, longest), params["place"], longest)
+        return silence_past_ends(taps_NL.unflatten(0, (-1, channels)), params["length"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline.identity(length, params["length_out"])

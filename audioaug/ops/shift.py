@@ -32,6 +32,9 @@ from audioaug.errors import ChainError, ClipRefused
 
 SHORTEST_FADE = 0.00025
 
+NOWHERE = 1 << 40
+"""Where the stitch of a clip is that is not shifted: no clip is so long."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shift(Op):
@@ -57,7 +60,7 @@ class Shift(Op):
 
     contract = Contract.exact(rtol=1e-6)
     capabilities = Capabilities(needs_length=True, changes_timing=True)
-    param_types = {"shift_amount": HOST_ONLY, "places": INTS, "offset": INTS}
+    param_types = {"shift_amount": HOST_ONLY, **dict.fromkeys(("places", "offset", "stitch"), INTS)}
     limits = {"fade_duration": (0.0, float("inf"))}
 
     def __post_init__(self) -> None:
@@ -79,7 +82,13 @@ class Shift(Op):
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         unit = {"fraction": batch.lengths, "seconds": batch.sample_rate, "samples": 1}[self.shift_unit]
         places = np.rint(draw["shift_amount"] * unit).astype(np.int64)
-        return {**draw, "places": places, "offset": places % np.maximum(batch.lengths, 1)}
+        stitch = np.where(places < 0, batch.lengths + places, places)  # maybe outside
+        return {
+            **draw,
+            "places": places,
+            "offset": places % np.maximum(batch.lengths, 1),
+            "stitch": np.where(places == 0, NOWHERE, stitch),
+        }
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         amount = params["shift_amount"]
@@ -103,9 +112,7 @@ class Shift(Op):
         else:
             y_BCT = moved(x_BCT, params["places"])
         if fade := int(batch.sample_rate * self.fade_duration):
-            places_B, nowhere = params["places"], y_BCT.shape[-1] + fade
-            stitch_B = torch.where(places_B < 0, batch.lengths_B + places_B, places_B)  # maybe outside
-            y_BCT = fade_around(y_BCT, stitch_B.masked_fill(places_B == 0, nowhere), fade)
+            y_BCT = fade_around(y_BCT, params["stitch"], fade)
         return y_BCT
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
