@@ -77,6 +77,17 @@ def test_the_tail_of_a_room_is_kept_where_it_is_asked_for(channels: int) -> None
     assert max(len(y_CT.T) - len(x_CT.T) for x_CT, y_CT in zip(clips, replayed.reference)) > 1000
 
 
+def test_some_rows_get_the_lengths_that_an_op_has_measured() -> None:
+    module, x_BCT = build_device(Chain([ops.Trim(p=1.0), ops.Reverse(p=0.5)], RATE)), torch.randn(8, 1, 12000)
+    for row in range(8):
+        x_BCT[row, :, 12000 - 1000 * row :] = 0.0
+    y_BCT, length_B = module(x_BCT, key=range(8), return_lengths=True)
+    assert len(set(length_B.tolist())) > 4
+    for row, length in enumerate(length_B.tolist()):
+        alone_BCT, found_B = module(x_BCT[row : row + 1], key=[row], return_lengths=True)
+        assert found_B.tolist() == [length] and torch.equal(alone_BCT[0, :, :length], y_BCT[row, :, :length])
+
+
 def test_a_batch_is_as_wide_as_its_longest_clip() -> None:
     module = build_device(Chain([ops.AdjustDuration(duration_samples=700, p=0.5)], RATE))
     draws = module.chain.draw(np.arange(8))
