@@ -1,9 +1,14 @@
 """Workers that are killed, stopped, slow or out of memory, and what they share: /dev/shm, open files, threads."""
 
+import colorsys
 import contextlib
+import importlib
 import os
+import pyclbr
 import resource
+import sched
 import signal
+import tabnanny
 import threading
 import time
 from pathlib import Path
@@ -300,7 +305,7 @@ def fork_beside_threads(case: Case) -> str:
     """Workers are forked while threads hold locks."""
     done = threading.Event()
 
-    def work() -> None:
+    def work(module: Any) -> None:
         matrix = torch.ones(64, 64)
         while not done.is_set():
             if case.values["work"] == "multiply":
@@ -310,9 +315,10 @@ def fork_beside_threads(case: Case) -> str:
             elif case.values["work"] == "print":
                 print("x" * 100, flush=True)
             else:
-                __import__("importlib").reload(__import__("colorsys"))
+                importlib.reload(module)
 
-    threads = [threading.Thread(target=work) for _ in range(case.values["threads"])]
+    modules = colorsys, pyclbr, sched, tabnanny  # one a thread: two cannot reload the same one at a time
+    threads = [threading.Thread(target=work, args=(each,)) for each in modules[: case.values["threads"]]]
     for thread in threads:
         thread.start()
     try:
