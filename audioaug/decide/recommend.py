@@ -63,16 +63,14 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
     if too_busy:
         chosen, close = current, [current.name]
     report = replace(report, break_even_steps=_break_even(report, chosen))
-    cause, *more_causes = causes(report, current, chosen)
+    cause, *others = causes(report, current, chosen)
     ratio = paired_ratio(measurements[current.name], measurements[chosen.name])
-    others = {each for each in close if each != chosen.name}
+    beaten = {current.name} if ratio.low > 1 else set()  # a planned comparison: no correction
     if len(measurements[chosen.name].step.seconds) == 1:  # nothing is known of ties; the verdict says "measured once"
-        others = set()
-    elif ratio.low > 1:  # a planned comparison: no correction
-        others.discard(current.name)
+        close = []
     found = Recommendation(
         **asdict(chosen),
-        tie_with=tuple(name for name in close if name in others),
+        tie_with=tuple(name for name in close if name not in {chosen.name, *beaten}),
         because=" ".join(filter(None, (cause.text, evidence(current, single_changes(report, current, chosen))))),
         margin=margin,
     )
@@ -89,7 +87,7 @@ def recommend(report: Report, measurements: Mapping[str, Measurement], margin: f
         recommendation=found,
         before=allocation(report, current, measurements.get(current.name)),
         after=allocation(report, chosen, measurements.get(chosen.name)),
-        notices=_with_causes(report, more_causes),
+        notices=_with_causes(report, others),
     )
 
 
