@@ -75,6 +75,13 @@ def worker_pids(iterator: Any) -> frozenset[int] | None:
     return frozenset(worker.pid for worker in worker_processes(iterator) if worker.pid) or None
 
 
+def report_worker_deaths() -> None:
+    """Let torch install its handler of SIGCHLD now, as it would once the first workers have been started, if it can."""
+    from torch.utils.data._utils import signal_handling
+
+    getattr(signal_handling, "_set_SIGCHLD_handler", lambda: None)()
+
+
 def end_workers(iterator: Any) -> None:
     """End the workers of a DataLoader's iterator now, if torch can; otherwise they end with the iterator."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
@@ -214,6 +221,12 @@ INTERNALS: tuple[Internal, ...] = (
         "names a worker that was killed, and ends workers with their Loader",
         "torch's own error is raised, and workers end when Python exits",
         lambda iterator: _has(iterator, "_workers", "_shutdown_workers"),
+    ),
+    Internal(
+        "torch.utils.data._utils.signal_handling._set_SIGCHLD_handler",
+        "lets the death of a program's first workers wait until a queue has taken its item",
+        "such a death can leave a thread",
+        lambda _: _importable("torch.utils.data._utils.signal_handling", "_set_SIGCHLD_handler"),
     ),
     Internal(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter._worker_result_queue, ._data_queue, ._task_info",

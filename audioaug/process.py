@@ -6,7 +6,7 @@ Python and torch. ``name``: what is changed, what for, and when it is undone.
 In the training process:
 
 - ``explain_worker_deaths``: torch's handler of SIGCHLD is wrapped, so that the error names the signal that killed a
-  worker and its likely cause. Stays; it calls torch's own handler first.
+  worker and its likely cause, and waits until a queue has taken its item. Stays; it calls torch's own handler first.
 - ``listen_for_interrupts``: ``sys.unraisablehook`` is wrapped, so that a Ctrl-C that Python drops while it deletes an
   object ends training at the next batch. Stays; everything else goes to the hook before it.
 - ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
@@ -48,6 +48,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import multiprocessing.queues
 import multiprocessing.util
 import os
 import platform
@@ -77,6 +78,7 @@ LARGEST_KEPT_BLOCK = 2**25 - 2**14
 """Bytes: glibc serves blocks of up to 32 MiB from memory that it keeps."""
 
 _wrapped_sigchld = False
+_death_waits = False
 _listening = threading.Event()
 _collects = False
 """In a worker that was forked: whether the training process collects garbage."""
@@ -92,7 +94,8 @@ def patches_enabled() -> bool:
 def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
     """Replace the error that torch's SIGCHLD handler raises by the one that ``find_death`` returns, if it returns one.
 
-    torch's handler raises in the main thread, anywhere in a training step.
+    torch's handler raises in the main thread, anywhere in a training step. In ``put`` of a queue to a worker, the error
+    waits for ``raise_late_death``: there it could leave a lock taken, or a thread that nothing ends.
     """
     global _wrapped_sigchld
     handler = signal.getsignal(signal.SIGCHLD)
@@ -101,6 +104,10 @@ def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
         return
 
     def explain(number: int, frame: FrameType | None) -> None:
+        global _death_waits
+        if _is_in_put(frame):
+            _death_waits = True
+            return
         try:
             handler(number, frame)
         except RuntimeError:
@@ -110,6 +117,20 @@ def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
 
     signal.signal(signal.SIGCHLD, explain)
     _wrapped_sigchld = True
+
+
+def _is_in_put(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not multiprocessing.queues.Queue.put.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def raise_late_death() -> None:
+    """Raise the error about a dead worker that has waited for the end of a queue's ``put``, if there is one."""
+    global _death_waits
+    if _death_waits and threading.current_thread() is threading.main_thread():
+        _death_waits = False
+        signal.raise_signal(signal.SIGCHLD)
 
 
 def listen_for_interrupts(is_known: Callable[[Any], bool] = lambda unraisable: False) -> None:

@@ -27,7 +27,7 @@ from audioaug.errors import (
     first_line,
     printable_lines,
 )
-from audioaug.internals import calling_frame, end_workers, worker_processes
+from audioaug.internals import calling_frame, end_workers, report_worker_deaths, worker_processes
 from audioaug.loader.pickling import MORE_SHARED_MEMORY, SHARED_MEMORY, shared_memory_error
 from audioaug.measure.host import most_open_files
 from audioaug.process import call_after_workers, continue_at_exit, explain_worker_deaths
@@ -259,6 +259,15 @@ _iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """Iterators of DataLoaders with workers, whose deaths are explained."""
 
 
+def expect_deaths() -> None:
+    """Let torch report the death of a worker from now on, explained if its iterator is one of ``watch_workers``.
+
+    To be called before workers are started: torch begins to report just before it fills their queues.
+    """
+    report_worker_deaths()
+    explain_worker_deaths(lambda: next(filter(None, map(worker_death, tuple(_iterators))), None))
+
+
 def watch_workers(iterator: Any) -> None:
     """Explain deaths of the workers of a DataLoader's iterator, also if torch reports them during a training step.
 
@@ -267,7 +276,6 @@ def watch_workers(iterator: Any) -> None:
     _iterators.add(iterator)
     continue_at_exit(worker_processes(iterator))
     call_after_workers(_clean_up_at_exit)
-    explain_worker_deaths(lambda: next(filter(None, map(worker_death, tuple(_iterators))), None))
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from audioaug.loader.examples import Field, KeyOf, get_wave, with_lengths, with_
 from audioaug.loader.failures import (
     OnError,
     end_and_clean_up,
+    expect_deaths,
     has_dead_worker,
     watch_workers,
     worker_death,
@@ -32,7 +33,13 @@ from audioaug.loader.processes import share_of
 from audioaug.loader.sampling import EpochSampler, Stream, is_stream
 from audioaug.loader.targets import LabelTransform, LabelTransforms, check_targets, unpack_ragged
 from audioaug.loader.worker import Collate, Fetcher, augment_batch
-from audioaug.process import hold_collection, hold_interrupts, share_temporary_folder, start_worker
+from audioaug.process import (
+    hold_collection,
+    hold_interrupts,
+    raise_late_death,
+    share_temporary_folder,
+    start_worker,
+)
 from audioaug.records import Plan
 
 
@@ -137,6 +144,8 @@ class Pipeline:
             if kept is None:  # others are waited for, which Ctrl-C may end
                 held.enter_context(hold_interrupts())
                 held.enter_context(hold_collection())
+            if self.data_loader.num_workers:
+                expect_deaths()
             iterator = iter(self.data_loader)
             if self.data_loader.num_workers:
                 watch_workers(iterator)
@@ -161,10 +170,12 @@ class Pipeline:
         def note(batch: Any) -> Any:
             nonlocal failed
             failed = isinstance(batch, WorkerError)
+            raise_late_death()
             return batch
 
         try:
             with worker_errors(iterator):
+                raise_late_death()
                 yield from map(note, iterator)  # without a reference to a batch that was handed out
         except WorkerError:
             failed = True

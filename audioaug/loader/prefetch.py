@@ -15,7 +15,8 @@ from audioaug.engine import DeviceChain
 from audioaug.errors import DataError, DeviceError, first_line
 from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, audio_field, get_wave, has_own_to, item_of, with_item, with_wave
-from audioaug.process import listen_for_interrupts, raise_dropped_interrupt
+from audioaug.loader.failures import expect_deaths
+from audioaug.process import listen_for_interrupts, raise_dropped_interrupt, raise_late_death
 
 Batch = TypeVar("Batch")
 Moved = TypeVar("Moved")
@@ -78,22 +79,27 @@ def prefetch(
         wave, length_B = module(_wave(moved, field), lengths=length_B, return_lengths=True, key=key_B, epoch=epoch)
         return with_wave(moved if lengths is None else with_item(moved, lengths, length_B), wave, field)
 
-    return _interruptible(run_ahead(loader, chosen, finish))
+    return _interruptible(loader, lambda batches: run_ahead(batches, chosen, finish))
 
 
-def _interruptible(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield batches; after a Ctrl-C that Python has dropped, raise it instead of the next one.
+def _interruptible(loader: Iterable[Any], run: Callable[[Iterator[Any]], Iterator[Batch]]) -> Iterator[Batch]:
+    """Yield what ``run`` makes of batches; after a Ctrl-C that Python has dropped, raise it instead of the next one.
 
     Or instead of torch's error: workers that are the user's own end by a Ctrl-C, too.
     """
 
     def check(batch: Batch) -> Batch:
+        raise_late_death()
         raise_dropped_interrupt()
         return batch
 
     listen_for_interrupts(is_failed_start)
+    if getattr(loader, "num_workers", 0):
+        expect_deaths()
     try:
-        yield from map(check, batches)
+        batches = iter(loader)
+        raise_late_death()
+        yield from map(check, run(batches))
     except RuntimeError as error:
         raise_dropped_interrupt(error)
         raise

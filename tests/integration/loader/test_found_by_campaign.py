@@ -221,6 +221,44 @@ def test_dropped_ctrl_c_does_not_end_a_much_later_loop(monkeypatch):
     assert len(list(prefetch([torch.zeros(2, 9)] * 4, "cpu", build_device(CHAIN)))) == 4
 
 
+DIES_IN_PUT = """
+import multiprocessing, sys, threading, time, torch
+from audioaug import Chain, Loader, Plan, build_device, ops, prefetch
+
+chain, start, killed = Chain([ops.Gain(p=1.0)], 16000), threading.Thread.start, []
+
+def start_and_kill(self):
+    start(self)
+    if not multiprocessing.parent_process() and self.name == "QueueFeederThread" and not killed:
+        killed.append(multiprocessing.active_children()[0])
+        killed[0].kill()
+        time.sleep(1)  # in which torch's signal handler would raise
+
+dataset = [torch.zeros(9)] * 40
+if sys.argv[1] == "Loader":
+    batches = Loader(dataset, chain, Plan(cut=1, num_workers=2, persistent_workers=True), batch_size=2, device="cpu")
+else:
+    loader = torch.utils.data.DataLoader(dataset, batch_size=2, num_workers=2)
+    batches = prefetch(loader, "cpu", build_device(chain))
+threading.Thread.start = start_and_kill
+try:
+    list(batches)
+except RuntimeError as error:
+    print(type(error).__name__, "killed by" in str(error))
+del batches
+deadline = time.monotonic() + 20
+while len(threading.enumerate()) > 1 and time.monotonic() < deadline:
+    time.sleep(0.1)
+print(threading.enumerate()[1:])
+"""
+
+
+@pytest.mark.parametrize(("target", "error"), [("Loader", "WorkerError"), ("prefetch", "RuntimeError")])
+def test_worker_that_dies_while_its_queue_is_filled_leaves_no_thread(target, error):
+    output = subprocess.check_output([sys.executable, "-c", DIES_IN_PUT, target], text=True, timeout=120)
+    assert output.splitlines() == [f"{error} True", "[]"]
+
+
 def test_prefetch_raises_a_dropped_ctrl_c_at_the_next_batch():
     batches = prefetch([torch.zeros(2, 9)] * 4, "cpu", build_device(CHAIN))
     next(batches)
