@@ -5,8 +5,9 @@
     python scripts/count_gpu_work.py --json datasets/profiles/gpu_counts.json       what the tests compare with
 
 Torch's fake tensors say that they are on a GPU, but hold nothing: every operator counts as a launch, except views and
-allocations, and so does every kernel of ours. Of each, the bytes are those of the tensors that it is given or returns,
-of a gather those of its result. The predicted time is for an H100: 4 us a launch, and bytes at 2.6 TB/s.
+allocations, and so does every kernel of ours; an inverse FFT that scales is two. Of each, the bytes are those of the
+tensors that it is given or returns, of a gather those of its result. The predicted time is for an H100: 4 us a launch,
+and bytes at 2.6 TB/s.
 """
 
 import contextlib
@@ -110,6 +111,8 @@ class Watch(DispatchMode):
             return result
         written = _bytes((result,))
         self._count(name, written + (written if name in GATHERS else _bytes((args, kwargs))))
+        if name == "_fft_c2r" and args[2]:
+            self._count("scale", 2 * written)
         if name in FFTS:
             self.ffts.add(f"{name} {'x'.join(map(str, args[0].shape))} to {result.shape[-1]}")
         return result

@@ -42,7 +42,7 @@ def convolve(
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     stop = samples + tail if samples_out is None else start + samples_out
     n = block_length(samples, tail, TAPS_WEIGHT, stop, x_RCT.device)
-    response_RCF = rfft(taps_NCL, n)
+    response_RCF = rfft(taps_NCL / n, n)
     if which_R is not None:
         response_RCF = response_RCF.index_select(0, which_R)
     return apply_response(x_RCT, lambda each: each.mul_(response_RCF[:, :, None]), n, tail, stop)[..., start:]

@@ -122,7 +122,7 @@ class AddColorNoise(Op):
         white_BCT = batch.masked(gaussian(params["noise_key"], channels, samples))
         slope_B = params["f_decay"] / DB_PER_OCTAVE
         spectrum_BF = colour(params["noise_key"], slope_B, params["weighted"], batch.sample_rate, self.n_fft)
-        taps_BL = irfft(spectrum_BF, 2 * spectrum_BF.shape[-1] - 2)
+        taps_BL = irfft(spectrum_BF, 2 * spectrum_BF.shape[-1] - 2, scaled=False)  # the noise is given a level below
         first = (taps_BL.shape[-1] - 1) // 2
         noise_BCT = batch.masked(convolve(white_BCT, taps_BL[:, None], start=first, samples_out=samples))
         rms_B = torch.linalg.vector_norm(rms(noise_BCT, batch.lengths_B[:, None]), dim=1) / math.sqrt(channels)

@@ -57,7 +57,7 @@ def _write(x_RCT: torch.Tensor, cascade: Cascade, y_RCT: torch.Tensor) -> None:
         spectrum_RCKF = _multiply(spectrum_RCKF, numbers_RSK[some], cascade.cuts, n)
         if any(cascade.cuts):  # of the steady state something is missing then
             start_RC = x_RCT[..., 0].index_select(0, cascade.rows[some])
-            spectrum_RCKF[..., 0] += (n * cascade.missing_R[some, None] * start_RC)[..., None]
+            spectrum_RCKF[..., 0] += (cascade.missing_R[some, None] * start_RC)[..., None]
         return spectrum_RCKF
 
     for some in chunks(x_RCT, rows, max(n, samples * channels)):
@@ -89,9 +89,9 @@ def _axis(n: int, cut: int, device: torch.device) -> tuple[torch.Tensor, ...]:
 
 @primitive
 def _multiply(spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], n: int) -> torch.Tensor:
-    """Multiply spectra of FFTs of n samples by the responses of their rows' cascades, in place."""
+    """Multiply spectra of FFTs of n samples by the responses of their rows' cascades over n, in place."""
     axis = _axis(n, max(cuts), spectrum_RCKF.device)
-    return spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis)[:, None, None])
+    return spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis).div_(n)[:, None, None])
 
 
 @_multiply.kernel(when=lambda spectrum_RCKF, *_: spectrum_RCKF.is_contiguous())  # or a copy would be multiplied

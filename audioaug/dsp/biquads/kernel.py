@@ -17,7 +17,7 @@ BLOCK = 512
 
 
 def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, n: int, cut: int) -> None:
-    """Multiply each row's spectra in place; see ``dsp.biquads`` for the response.
+    """Multiply each row's spectra by the response over n, in place; see ``dsp.biquads`` for the response.
 
     Args:
         spectrum_RPF: complex64, contiguous, of FFTs of n samples.
@@ -56,7 +56,7 @@ def _multiply(
         angle = (place_F.to(tl.int64) * (2 * cut - 1) % (2 * n)).to(tl.float32) * -angle_step
         turn, turn_j = tl.cos(angle), tl.sin(angle)
     c2, u2, uc = c * c, u * u, u * c
-    response, response_j = tl.full([BLOCK], 1.0, tl.float32), tl.full([BLOCK], 0.0, tl.float32)
+    response, response_j = tl.full([BLOCK], 1.0, tl.float32) / n, tl.full([BLOCK], 0.0, tl.float32)
     section = 0
     while section < sections:  # range() is more than Triton's interpreter can do
         number_ptr = numbers_ptr + (row * sections + section) * NUMBERS

@@ -83,13 +83,15 @@ def rfft(x: torch.Tensor, n: int | None = None) -> torch.Tensor:
     return torch.fft.rfft(_planned(x, n))[: rows.numel()].view(*rows, n // 2 + 1)
 
 
-def irfft(spectrum: torch.Tensor, n: int) -> torch.Tensor:
-    """Return what ``torch.fft.irfft`` does, by one of few plans."""
+def irfft(spectrum: torch.Tensor, n: int, scaled: bool = True) -> torch.Tensor:
+    """Return what ``torch.fft.irfft`` does, by one of few plans; unless ``scaled``, n times that.
+
+    torch scales on a GPU in a kernel of its own.
+    """
+    norm, rows = "backward" if scaled else "forward", spectrum.shape[:-1]
     if spectrum.device.type not in PLANNED:
-        return torch.fft.irfft(spectrum, n)
-    return torch.fft.irfft(_planned(spectrum, n // 2 + 1), n)[: spectrum.shape[:-1].numel()].view(
-        *spectrum.shape[:-1], n
-    )
+        return torch.fft.irfft(spectrum, n, norm=norm)
+    return torch.fft.irfft(_planned(spectrum, n // 2 + 1), n, norm=norm)[: rows.numel()].view(*rows, n)
 
 
 def _planned(x: torch.Tensor, width: int) -> torch.Tensor:
@@ -151,7 +153,7 @@ def apply_response(
 
     Args:
         x_RCT: the rows.
-        multiply: returns spectra, (R, C, K, F), times the response, perhaps in their own memory.
+        multiply: returns spectra, (R, C, K, F), times the response over n, perhaps in their own memory.
         n: as ``block_length`` advises.
         tail: how long the filter rings.
         samples_out: how many samples to return, at most T + tail; T by default.
@@ -167,7 +169,7 @@ def apply_response(
     else:
         before, count = tail, -(-samples_out // (n - tail))
     blocks = _blocks(x_RCT, n, before, count, steady, rows_R)
-    found = irfft(multiply(rfft(blocks)), n)
+    found = irfft(multiply(rfft(blocks)), n, scaled=False)
     if rows_R is None or into_RCT is None:
         return found[..., before:].flatten(-2)[..., :samples_out]
     return _put(found, before, rows_R, into_RCT)

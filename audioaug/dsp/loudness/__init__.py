@@ -96,7 +96,7 @@ def _energy_of_channels(x_BCT: torch.Tensor, step: int, sample_rate: int) -> tor
     """Return the sum of the squares of each step after K weighting, (B, C, N); ``step`` divides T."""
     tail = int(RINGING_S * sample_rate)
     n = block_length(x_BCT.shape[-1], tail, device=x_BCT.device)
-    response_F = _response(k_weighting(sample_rate), n, x_BCT.device)
+    response_F = _response(k_weighting(sample_rate), n, x_BCT.device) / n
     heard_BCT = apply_response(x_BCT.double(), lambda each: each.mul_(response_F), n, tail)
     return heard_BCT.square().unflatten(-1, (-1, step)).sum(dim=-1)
 

@@ -143,7 +143,7 @@ def _resample_by_kernel(
     blocks_RCKN = kernel.cut(x_RCT, lengths_R, n, reach, -(-(x_RCT.shape[-1] + TAPS) // step))
     band = (CENTRE, SLOPE, BEND) if band_limit else (WIDE_CENTRE, SLOPE, BEND)
     spectra = kernel.limit_band(rfft(blocks_RCKN), step_R, FRACTION_BITS, band_limit, band, _undoing_the_kernel())
-    fine = irfft(spectra, 2 * n)
+    fine = irfft(spectra, 2 * n, scaled=False)
     return kernel.interpolate(fine, x_RCT, step_R, lengths_R, taps, FRACTION_BITS, reach, samples_out)
 
 

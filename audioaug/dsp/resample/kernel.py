@@ -68,7 +68,7 @@ def interpolate(
     """Return what ``resample`` does of clips at twice their rate, (B, C, S).
 
     Args:
-        fine_BCKN: blocks at twice the rate, of which the reach at both ends is not used.
+        fine_BCKN: blocks at twice the rate, N times too large, of which the reach at both ends is not used.
         x_BCT: the clips themselves, for steps of 1.
         step_B: old rate over new rate, times 2**bits.
         length_B: of the clips; after it, the result is silent.
@@ -170,7 +170,7 @@ def _interpolate(
         value += (even - odd) * tl.load(late, mask=heard, other=0.0)
     same = step == (1 << BITS)
     own = tl.load(x_ptr + part * samples + place, mask=heard & same & (place < samples), other=0.0)
-    value = tl.where(same, own, value)
+    value = tl.where(same, own, value / width)
     tl.store(y_ptr + part * wanted + place, tl.where(heard, value, 0.0), mask=place < wanted)
 
 

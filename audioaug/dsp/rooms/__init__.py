@@ -44,10 +44,10 @@ class Rooms:
 
     ``offset`` (B, 3, Q): from the microphone to the images along each axis, in metres. ``reflected`` (B, O): what is
     left of the amplitude after 0, 1, ... reflections, 0 past a room's own order. ``length`` (B): of the responses, in
-    samples. ``bank`` (B): which of the ``bands``, spectra (., K, F), filter a room. ``images`` (4, I): where the
-    offsets of an image are among (3, Q), and how many walls reflect it. ``decay`` (K): the exponent of what air leaves
-    after a metre. ``highpass`` (2, F): its spectrum, real and imaginary parts. ``taps`` (22, L): the windowed sinc.
-    ``sizes``: O, K and W.
+    samples. ``bank`` (B): which of the ``bands``, spectra over 2 W (., K, F), filter a room. ``images`` (4, I): where
+    the offsets of an image are among (3, Q), and how many walls reflect it. ``decay`` (K): the exponent of what air
+    leaves after a metre. ``highpass`` (2, F): its spectrum over 2 W, real and imaginary parts. ``taps`` (22, L): the
+    windowed sinc. ``sizes``: O, K and W.
     """
 
     offset: Any
@@ -77,7 +77,8 @@ def responses(rooms: Rooms, sample_rate: int) -> torch.Tensor:
     )
     bands_BKF = rooms.bands.view(-1, bands, width + 1).index_select(0, rooms.bank)
     spectrum_BF = rfft(echoes_BKN).mul_(bands_BKF).sum(1)
-    return _high_passed(irfft(spectrum_BF, n)[:, :width], torch.complex(*rooms.highpass.view(2, -1)), rooms.length)
+    sound_BW = irfft(spectrum_BF, n, scaled=False)[:, :width]
+    return _high_passed(sound_BW, torch.complex(*rooms.highpass.view(2, -1)), rooms.length)
 
 
 @primitive
@@ -194,7 +195,8 @@ def _high_passed(x_BW: torch.Tensor, highpass_F: torch.Tensor, length_B: torch.T
     after_place_BE = length_B1 + time_N[EDGE : 2 * EDGE]
     extended_BN.scatter_(1, after_place_BE, after_BE)
     inside_BN = time_N <= after_place_BE[:, -1:]
-    forward_BN = irfft(rfft((extended_BN - extended_BN[:, :1]).mul_(inside_BN)).mul_(highpass_F), 2 * width)
+    from_start_BN = (extended_BN - extended_BN[:, :1]).mul_(inside_BN)
+    forward_BN = irfft(rfft(from_start_BN).mul_(highpass_F), 2 * width, scaled=False)
     from_end_BN = (forward_BN - forward_BN.gather(1, after_place_BE[:, -1:])).mul_(inside_BN)
-    both_BN = irfft(rfft(from_end_BN).mul_(highpass_F.conj()), 2 * width)
+    both_BN = irfft(rfft(from_end_BN).mul_(highpass_F.conj()), 2 * width, scaled=False)
     return both_BN[:, EDGE : EDGE + width] * (time_N[:width] < length_B1)

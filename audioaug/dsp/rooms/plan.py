@@ -127,7 +127,7 @@ def _filters(sample_rate: int) -> Filters:
 
 @functools.lru_cache(maxsize=64)
 def _bands(sample_rate: int, width: int, bits: int) -> NDArray[np.float32]:
-    """Return the bands' spectra at FFTs of 2 W samples, (K, F), of filters made for one of ``2**bits``.
+    """Return the bands' spectra at FFTs of 2 W samples over 2 W, (K, F), of filters made for one of ``2**bits``.
 
     They have no phase: the response to an impulse at the start is the half that its mirror image completes.
     """
@@ -137,12 +137,12 @@ def _bands(sample_rate: int, width: int, bits: int) -> NDArray[np.float32]:
     whole_NK = np.zeros((2 * width, half_NK.shape[1]))
     whole_NK[: len(half_NK)] = half_NK
     whole_NK[len(whole_NK) - len(half_NK) + 1 :] = half_NK[:0:-1]
-    return np.ascontiguousarray(np.fft.rfft(whole_NK, axis=0).real.T, dtype=np.float32)
+    return np.ascontiguousarray(np.fft.rfft(whole_NK, axis=0, norm="forward").real.T, dtype=np.float32)
 
 
 @functools.lru_cache(maxsize=64)
 def _highpass(sample_rate: int, width: int) -> NDArray[np.float32]:
-    """Return the spectrum of the high-pass at FFTs of 2 W samples, its response cut after W, (2 F)."""
+    """Return the spectrum of the high-pass at FFTs of 2 W samples over 2 W, its response cut after W, (2 F)."""
     from pyroomacoustics.parameters import constants
     from pyroomacoustics.utilities import design_highpass_filter_sos
     from scipy.signal import sosfilt
@@ -150,5 +150,5 @@ def _highpass(sample_rate: int, width: int) -> NDArray[np.float32]:
     sections = design_highpass_filter_sos(sample_rate, constants.get("rir_hpf_fc"), **constants.get("rir_hpf_kwargs"))
     impulse = np.zeros(width)
     impulse[0] = 1.0
-    spectrum_F = np.fft.rfft(sosfilt(sections, impulse), 2 * width)
+    spectrum_F = np.fft.rfft(sosfilt(sections, impulse), 2 * width, norm="forward")
     return np.concatenate([spectrum_F.real, spectrum_F.imag]).astype(np.float32)

@@ -139,7 +139,8 @@ def _add_up_by_kernel(
 ) -> torch.Tensor:
     from audioaug.dsp.stft import kernel
 
-    return kernel.add_up(irfft(spectra_RCNF, 2 * (spectra_RCNF.shape[-1] - 1)), samples_out, there_RN, LEAST_WEIGHT)
+    frame = 2 * (spectra_RCNF.shape[-1] - 1)
+    return kernel.add_up(irfft(spectra_RCNF, frame, scaled=False), samples_out, there_RN, LEAST_WEIGHT)
 
 
 def _overlapped(frames: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,7 @@ def frames(
 def add_up(
     frames_RCNW: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None, least_weight: float
 ) -> torch.Tensor:
-    """Return what ``stft.added_up`` makes of frames, (R, C, S)."""
+    """Return what ``stft.added_up`` makes of frames that are W times too large, (R, C, S)."""
     rows, channels, count, frame = frames_RCNW.shape
     y_RCS = frames_RCNW.new_empty(rows, channels, samples_out)
     there_RN, has_there = (_nothing(y_RCS, torch.bool), 0) if there_RN is None else (there_RN.contiguous(), 1)
@@ -92,7 +92,7 @@ def _add_up(y_ptr, frame_ptr, there_ptr, samples, count, channels, frame, has_th
         at = (part * count + n) * frame + place - n * (frame // 4)
         total += tl.load(frame_ptr + at, mask=inside, other=0.0) * window
         weight += window * window
-    tl.store(y_ptr + part * samples + time, total / tl.maximum(weight, least_weight), mask=time < samples)
+    tl.store(y_ptr + part * samples + time, total / (tl.maximum(weight, least_weight) * frame), mask=time < samples)
 
 
 @triton.jit

@@ -97,7 +97,9 @@ def no_air(rooms: Rooms) -> Rooms:
 
 def no_highpass(rooms: Rooms) -> Rooms:
     real, imaginary = rooms.highpass.view(2, -1)
-    return dataclasses.replace(rooms, highpass=torch.stack([torch.ones_like(real), torch.zeros_like(imaginary)]))
+    return dataclasses.replace(
+        rooms, highpass=torch.stack([torch.full_like(real, 0.5 / rooms.sizes[2]), torch.zeros_like(imaginary)])
+    )
 
 
 def bands_in_another_order(rooms: Rooms) -> Rooms:

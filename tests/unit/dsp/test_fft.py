@@ -28,8 +28,8 @@ def test_fast_length_of_nothing_is_a_length():
 
 
 def times(response_RF):
-    """Return what multiplies spectra (R, C, K, F) by a response of each row."""
-    return lambda spectrum: spectrum * response_RF[:, None, None]
+    """Return what multiplies spectra (R, C, K, F) by a response of each row, over the length of the FFT."""
+    return lambda spectrum: spectrum * response_RF[:, None, None] / (2 * spectrum.shape[-1] - 2)
 
 
 def test_a_response_is_applied_to_all_channels_of_its_row():

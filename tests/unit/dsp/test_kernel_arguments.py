@@ -184,7 +184,7 @@ def test_frames_are_cut_and_added_up(samples, frame, count, interpreted):
         spectra = same(spectra_at, x, frame, count, **options)
     there = torch.arange(count) <= length[:, None] // (frame // 4)
     for flags in (None, there):
-        same(added_up, spectra, samples, flags, tolerance=1e-5)
+        same(added_up, spectra, samples, flags, tolerance=1e-4)  # an FFT's rounding, over the end of a window
     if frame == 256:
         same(masked_spectrum, x, length, noise(3, 129).abs(), frame, tolerance=1e-5)
     assert {*interpreted} == {"_cut", "_add_up"}
@@ -274,6 +274,7 @@ def test_rows_are_filled_up_to_one_of_few_counts(rows, planned):
     spectrum = torch.fft.rfft(x)
     for n in (100, 160):
         assert torch.allclose(irfft(spectrum, n), torch.fft.irfft(spectrum, n), atol=1e-6)
+        assert torch.allclose(irfft(spectrum, n, scaled=False) / n, torch.fft.irfft(spectrum, n), atol=1e-6)
 
 
 def test_numbers_with_room_are_not_copied(planned):
