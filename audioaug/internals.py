@@ -224,8 +224,8 @@ INTERNALS: tuple[Internal, ...] = (
     ),
     Internal(
         "torch.utils.data._utils.signal_handling._set_SIGCHLD_handler",
-        "lets the death of a program's first workers wait until a queue has taken its item",
-        "such a death can leave a thread",
+        "lets the error about a program's first workers wait until a queue has taken its item",
+        "such an error can leave a thread",
         lambda _: _importable("torch.utils.data._utils.signal_handling", "_set_SIGCHLD_handler"),
     ),
     Internal(

@@ -6,7 +6,7 @@ Python and torch. ``name``: what is changed, what for, and when it is undone.
 In the training process:
 
 - ``explain_worker_deaths``: torch's handler of SIGCHLD is wrapped, so that the error names the signal that killed a
-  worker and its likely cause, and waits until a queue has taken its item. Stays; it calls torch's own handler first.
+  worker and its likely cause, and leaves no lock taken and no file. Stays; it calls torch's own handler first.
 - ``listen_for_interrupts``: ``sys.unraisablehook`` is wrapped, so that a Ctrl-C that Python drops while it deletes an
   object ends training at the next batch. Stays; everything else goes to the hook before it.
 - ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
@@ -94,8 +94,9 @@ def patches_enabled() -> bool:
 def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
     """Replace the error that torch's SIGCHLD handler raises by the one that ``find_death`` returns, if it returns one.
 
-    torch's handler raises in the main thread, anywhere in a training step. In ``put`` of a queue to a worker, the error
-    waits for ``raise_late_death``: there it could leave a lock taken, or a thread that nothing ends.
+    torch's handler raises in the main thread, anywhere in a training step. In ``put`` of a queue to a worker, where
+    it could leave a lock taken or a thread that nothing ends, and in ``tempfile``, which torch calls when a connection
+    breaks, the error waits for ``raise_late_death``.
     """
     global _wrapped_sigchld
     handler = signal.getsignal(signal.SIGCHLD)
@@ -105,7 +106,7 @@ def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
 
     def explain(number: int, frame: FrameType | None) -> None:
         global _death_waits
-        if _is_in_put(frame):
+        if _must_finish(frame):
             _death_waits = True
             return
         try:
@@ -119,14 +120,15 @@ def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
     _wrapped_sigchld = True
 
 
-def _is_in_put(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code is not multiprocessing.queues.Queue.put.__code__:
+def _must_finish(frame: FrameType | None) -> bool:
+    put = multiprocessing.queues.Queue.put.__code__
+    while frame is not None and frame.f_code is not put and frame.f_globals.get("__name__") != "tempfile":
         frame = frame.f_back
     return frame is not None
 
 
 def raise_late_death() -> None:
-    """Raise the error about a dead worker that has waited for the end of a queue's ``put``, if there is one."""
+    """Raise the error about a dead worker that has waited, if there is one."""
     global _death_waits
     if _death_waits and threading.current_thread() is threading.main_thread():
         _death_waits = False

@@ -157,6 +157,34 @@ def test_switched_off_an_interrupt_that_python_drops_is_lost():
     assert run(DROPPED, **{SWITCH: "off"}).split() == ["0", "1", "2", "3"]
 
 
+IN_TEMPFILE = """
+import os, signal, tempfile
+from audioaug.process import explain_worker_deaths, raise_late_death
+
+def handler(number, frame):
+    raise RuntimeError("killed")
+
+def open_while_a_worker_dies(*arguments):
+    file = opened(*arguments)
+    signal.raise_signal(signal.SIGCHLD)
+    return file
+
+signal.signal(signal.SIGCHLD, handler)
+explain_worker_deaths(lambda: None)
+opened, os.open = os.open, open_while_a_worker_dies
+with tempfile.NamedTemporaryFile():
+    os.open = opened
+try:
+    raise_late_death()
+except RuntimeError as error:
+    print(error, os.listdir(tempfile.gettempdir()))
+"""
+
+
+def test_a_death_waits_until_a_temporary_file_can_be_removed(tmp_path):
+    assert run(IN_TEMPFILE, TMPDIR=str(tmp_path)) == "killed []\n"
+
+
 def test_switched_off_interrupt_installs_nothing_and_ctrl_c_still_raises(monkeypatch):
     monkeypatch.setenv(SWITCH, "off")
     before = signal.getsignal(signal.SIGINT), sys.unraisablehook
