@@ -6,7 +6,7 @@ Python and torch. ``name``: what is changed, what for, and when it is undone.
 In the training process:
 
 - ``explain_worker_deaths``: torch's handler of SIGCHLD is wrapped, so that the error names the signal that killed a
-  worker and its likely cause, and leaves no lock taken and no file. Stays; it calls torch's own handler first.
+  worker and its likely cause, and does not interrupt what would leave a lock or a file. Stays.
 - ``listen_for_interrupts``: ``sys.unraisablehook`` is wrapped, so that a Ctrl-C that Python drops while it deletes an
   object ends training at the next batch. Stays; everything else goes to the hook before it.
 - ``keep_some_freed_memory``: glibc keeps up to 64 MiB of freed memory for the next batch. Stays.
@@ -78,7 +78,7 @@ LARGEST_KEPT_BLOCK = 2**25 - 2**14
 """Bytes: glibc serves blocks of up to 32 MiB from memory that it keeps."""
 
 _wrapped_sigchld = False
-_death_waits = False
+_postponed_death = False
 _listening = threading.Event()
 _collects = False
 """In a worker that was forked: whether the training process collects garbage."""
@@ -96,7 +96,7 @@ def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
 
     torch's handler raises in the main thread, anywhere in a training step. In ``put`` of a queue to a worker, where
     it could leave a lock taken or a thread that nothing ends, and in ``tempfile``, which torch calls when a connection
-    breaks, the error waits for ``raise_late_death``.
+    breaks, the error is postponed until ``raise_postponed_death``.
     """
     global _wrapped_sigchld
     handler = signal.getsignal(signal.SIGCHLD)
@@ -105,9 +105,9 @@ def explain_worker_deaths(find_death: Callable[[], Exception | None]) -> None:
         return
 
     def explain(number: int, frame: FrameType | None) -> None:
-        global _death_waits
+        global _postponed_death
         if _must_finish(frame):
-            _death_waits = True
+            _postponed_death = True
             return
         try:
             handler(number, frame)
@@ -127,11 +127,11 @@ def _must_finish(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def raise_late_death() -> None:
-    """Raise the error about a dead worker that has waited, if there is one."""
-    global _death_waits
-    if _death_waits and threading.current_thread() is threading.main_thread():
-        _death_waits = False
+def raise_postponed_death() -> None:
+    """Raise the error about a dead worker that was postponed, if there is one."""
+    global _postponed_death
+    if _postponed_death and threading.current_thread() is threading.main_thread():
+        _postponed_death = False
         signal.raise_signal(signal.SIGCHLD)
 
 

@@ -36,7 +36,7 @@ from audioaug.loader.worker import Collate, Fetcher, augment_batch
 from audioaug.process import (
     hold_collection,
     hold_interrupts,
-    raise_late_death,
+    raise_postponed_death,
     share_temporary_folder,
     start_worker,
 )
@@ -170,12 +170,12 @@ class Pipeline:
         def note(batch: Any) -> Any:
             nonlocal failed
             failed = isinstance(batch, WorkerError)
-            raise_late_death()
+            raise_postponed_death()
             return batch
 
         try:
             with worker_errors(iterator):
-                raise_late_death()
+                raise_postponed_death()
                 yield from map(note, iterator)  # without a reference to a batch that was handed out
         except WorkerError:
             failed = True

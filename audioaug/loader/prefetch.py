@@ -16,7 +16,7 @@ from audioaug.errors import DataError, DeviceError, first_line
 from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, audio_field, get_wave, has_own_to, item_of, with_item, with_wave
 from audioaug.loader.failures import expect_deaths
-from audioaug.process import listen_for_interrupts, raise_dropped_interrupt, raise_late_death
+from audioaug.process import listen_for_interrupts, raise_dropped_interrupt, raise_postponed_death
 
 Batch = TypeVar("Batch")
 Moved = TypeVar("Moved")
@@ -89,7 +89,7 @@ def _interruptible(loader: Iterable[Any], run: Callable[[Iterator[Any]], Iterato
     """
 
     def check(batch: Batch) -> Batch:
-        raise_late_death()
+        raise_postponed_death()
         raise_dropped_interrupt()
         return batch
 
@@ -98,7 +98,7 @@ def _interruptible(loader: Iterable[Any], run: Callable[[Iterator[Any]], Iterato
         expect_deaths()
     try:
         batches = iter(loader)
-        raise_late_death()
+        raise_postponed_death()
         yield from map(check, run(batches))
     except RuntimeError as error:
         raise_dropped_interrupt(error)

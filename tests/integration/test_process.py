@@ -62,7 +62,7 @@ def test_a_planted_change_is_found(line):
 def test_the_documentation_lists_every_function():
     functions = [node.name for node in ast.parse(Path(process.__file__).read_text()).body if hasattr(node, "name")]
     public = {name for name in functions if not name.startswith("_")}
-    helpers = {"patches_enabled", "raise_dropped_interrupt", "raise_late_death", "keep_freed_memory"}
+    helpers = {"patches_enabled", "raise_dropped_interrupt", "raise_postponed_death", "keep_freed_memory"}
     assert {name for name in public - helpers if f"``{name}``" not in (process.__doc__ or "")} == set()
 
 
@@ -159,7 +159,7 @@ def test_switched_off_an_interrupt_that_python_drops_is_lost():
 
 IN_TEMPFILE = """
 import os, signal, tempfile
-from audioaug.process import explain_worker_deaths, raise_late_death
+from audioaug.process import explain_worker_deaths, raise_postponed_death
 
 def handler(number, frame):
     raise RuntimeError("killed")
@@ -175,13 +175,13 @@ opened, os.open = os.open, open_while_a_worker_dies
 with tempfile.NamedTemporaryFile():
     os.open = opened
 try:
-    raise_late_death()
+    raise_postponed_death()
 except RuntimeError as error:
     print(error, os.listdir(tempfile.gettempdir()))
 """
 
 
-def test_a_death_waits_until_a_temporary_file_can_be_removed(tmp_path):
+def test_the_error_about_a_death_is_postponed_until_a_temporary_file_can_be_removed(tmp_path):
     assert run(IN_TEMPFILE, TMPDIR=str(tmp_path)) == "killed []\n"
 
 
