@@ -1,11 +1,12 @@
-"""How fast are rooms simulated by image sources? Beside pyroomacoustics, in turns, as ratios with their spread.
+"""How fast are rooms simulated by image sources, and by rays? Beside pyroomacoustics, in turns, as ratios.
 
     python scripts/bench_rooms.py                                 batches of 32 rooms, orders 1, 3, 6 and 12, on the CPU
+    python scripts/bench_rooms.py --rays --orders 1               with ray tracing, as RoomSimulator's default is
     python scripts/bench_rooms.py --device cuda --orders 3 --json result.json
 
 All simulate the rooms of the same draws, from drawing to the response:
 
-* audioaug: ``RoomSimulator(use_ray_tracing=False)`` on a batch of clicks, prepared and on the device;
+* audioaug: ``RoomSimulator`` on a batch of clicks, prepared and on the device;
 * audiomentations: the room that its ``RoomSimulator`` builds for each example, wall by wall;
 * shoe box: ``pyroomacoustics.ShoeBox`` with the same sizes and places, which finds images by a formula.
 """
@@ -27,9 +28,9 @@ from audioaug.loader.prefetch import as_device
 RATE = 16000
 
 
-def contenders(order: int, batch: int, device: torch.device) -> dict[str, Work]:
+def contenders(order: int, batch: int, device: torch.device, rays: bool = False) -> dict[str, Work]:
     """Return what is timed, by name: ours first. Each call has draws of its own."""
-    op = ops.RoomSimulator(use_ray_tracing=False, max_order=order, p=1.0)
+    op = ops.RoomSimulator(use_ray_tracing=rays, max_order=order, p=1.0)
     chain, epochs = Chain([op], RATE), itertools.count()
     module, clicks_BCT = build_device(chain).to(device), torch.ones(batch, 1, 1, device=device)
 
@@ -47,15 +48,18 @@ def contenders(order: int, batch: int, device: torch.device) -> dict[str, Work]:
 
     def in_shoe_boxes() -> list[np.ndarray]:
         found = op.parameters(drawn())
-        return [_in_shoe_box({name: float(values[row]) for name, values in found.items()}) for row in range(batch)]
+        rows = [{name: float(values[row]) for name, values in found.items()} for row in range(batch)]
+        return [_in_shoe_box(row, rays) for row in rows]
 
     return {"audioaug": ours, "audiomentations": by_audiomentations, "shoe box": in_shoe_boxes}
 
 
-def _in_shoe_box(found: dict[str, float]) -> np.ndarray:
+def _in_shoe_box(found: dict[str, float], rays: bool) -> np.ndarray:
     size, source, microphone = ([found[f"{what}_{axis}"] for axis in "xyz"] for what in ("size", "source", "mic"))
     walls, order = pyroomacoustics.Material(found["absorption_coefficient"]), int(found["max_order"])
     room = pyroomacoustics.ShoeBox(size, RATE, materials=walls, max_order=order, air_absorption=True)
+    if rays:
+        room.set_ray_tracing(n_rays=10_000, receiver_radius=0.5, energy_thres=1e-5)  # audiomentations' defaults
     room.add_source(source)
     room.add_microphone(microphone)
     room.compute_rir()
@@ -66,16 +70,17 @@ def _in_shoe_box(found: dict[str, float]) -> np.ndarray:
 @click.option("--device", default="cpu", show_default=True, help="auto, cpu or cuda.")
 @click.option("--batch", default=32, show_default=True, help="Rooms in a batch.")
 @click.option("--orders", default="1,3,6,12", show_default=True, metavar="N,N", help="Of reflections.")
+@click.option("--rays", is_flag=True, help="With ray tracing, too.")
 @click.option("--rounds", default=7, show_default=True, help="How often each is timed.")
 @click.option("--threads", default=1, show_default=True, help="Of torch.")
 @click.option("--json", "json_", metavar="FILE", help="Write the result as JSON.")
-def main(device: str, batch: int, orders: str, rounds: int, threads: int, json_: str | None) -> None:
+def main(device: str, batch: int, orders: str, rays: bool, rounds: int, threads: int, json_: str | None) -> None:
     """Time the simulation of rooms beside pyroomacoustics."""
     torch.set_num_threads(threads)
     where, found = as_device(device), {}
     print(f"{batch} rooms at {RATE} Hz on {where}, {threads} threads, {rounds} rounds")
     for order in map(int, orders.split(",")):
-        seconds = in_turns(contenders(order, batch, where), rounds, where)
+        seconds = in_turns(contenders(order, batch, where, rays), rounds, where)
         for name, ratio in ratios(seconds).items():
             (low, high), ms = ratio.interval, 1e3 * statistics.median(seconds[name]) / batch
             found[f"{name}, order {order}"] = {

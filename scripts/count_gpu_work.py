@@ -54,6 +54,8 @@ added up 2.5. Resampled, up to 2.75 samples for one: cut and FFT 1 each, band li
 """
 ROOM = 4.0
 """How much longer than a clip it is with the decay of a simulated room."""
+RAYS = 12.0
+"""What it takes to filter and to dampen it: of seven bands a response, FFTs back of twice the length, and their sum."""
 IMAGES = 2.0
 """What it takes to simulate a room by image sources: seven bands of 2048 samples, their FFTs, and a high-pass."""
 FLOORS = {
@@ -61,7 +63,7 @@ FLOORS = {
     **dict.fromkeys(("LowShelfFilter", "HighShelfFilter", "PeakingFilter", "SevenBandParametricEQ"), FILTERED),
     **{
         "ApplyImpulseResponse": FILTERED,
-        "RoomSimulator": ROOM * FILTERED,
+        "RoomSimulator": RAYS + IMAGES + ROOM * FILTERED,
         IMAGE_SOURCES: IMAGES + FILTERED,
         "AddColorNoise": 1.0 + FILTERED,
     },

@@ -114,7 +114,7 @@ FURTHER: dict[str, dict[str, Any]] = {
     "AddColorNoise": {"p_apply_a_weighting": 0.5},
     "AddShortNoises": {"signal_gain_db_during_noise": -20.0},
     "LogMel": {"n_fft": 512, "hop_length": 160, "win_length": 400, "n_mels": 40},
-    "RoomSimulator": {"use_ray_tracing": False, "max_order": 3},
+    "RoomSimulator": {"max_order": 3},
     "Speed": {"rates": (0.9, 1.0, 1.1)},
 }
 """Arguments that are no switch, but switch something on."""

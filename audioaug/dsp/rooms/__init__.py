@@ -4,6 +4,8 @@ An image source at distance d arrives after d / c with the amplitude r^n / d, wh
 many of them it was reflected by. Air takes exp(-a_k d / 2) of each octave band k. A response is the sum of all images,
 each a windowed sinc of 81 taps, band by band; then the bands are added up and a high-pass runs forward and backward.
 
+With ray tracing there is a late part, impulses that ``rays.tails`` makes: what air leaves of it falls over time.
+
 The bands' filters are linear and have no phase, and the high-pass starts in a steady state at either end: all of it is
 done by FFTs of twice the width, in which nothing comes round.
 
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.dispatch import map_chunks, primitive
 from audioaug.dsp.fft import irfft, rfft
 from audioaug.dsp.loops import Floats, loop, run
 
@@ -62,8 +64,35 @@ class Rooms:
     sizes: tuple[int, int, int]
 
 
-def responses(rooms: Rooms, sample_rate: int) -> torch.Tensor:
-    """Return the rooms' responses, (B, W), 0 past their ends."""
+@dataclass(frozen=True)
+class Late:
+    """What comes after the images of a batch of rooms, by ray tracing. Arrays are flat; V is wider than W.
+
+    ``impulses`` (B, V): as ``rays.tails`` makes them. ``ends`` (B): where they end. ``bank`` (B), ``bands`` and
+    ``highpass``: as in ``Rooms``, over 2 V. ``length`` (B): of the responses with images. ``width``: V.
+    """
+
+    impulses: Any
+    ends: Any
+    bank: Any
+    bands: Any
+    highpass: Any
+    length: Any
+    width: int
+
+
+def responses(rooms: Rooms, sample_rate: int, late: Late | None = None) -> torch.Tensor:
+    """Return the rooms' responses, (B, W), or with what comes late (B, V), 0 past their ends."""
+    sound_BW = _by_images(rooms, sample_rate)
+    if late is None:
+        return _high_passed(sound_BW, torch.complex(*rooms.highpass.view(2, -1)), rooms.length)
+    sound_BV, width = _dampened(late, rooms.decay, SPEED_OF_SOUND / sample_rate), sound_BW.shape[1]
+    sound_BV[:, :width] += sound_BW.mul_(torch.arange(width, device=sound_BW.device) < rooms.length[:, None])
+    return _high_passed(sound_BV, torch.complex(*late.highpass.view(2, -1)), late.length)
+
+
+def _by_images(rooms: Rooms, sample_rate: int) -> torch.Tensor:
+    """Return what image sources make of the rooms, (B, W)."""
     orders, bands, width = rooms.sizes
     n = 2 * width
     echoes_BKN = add_echoes(
@@ -77,8 +106,7 @@ def responses(rooms: Rooms, sample_rate: int) -> torch.Tensor:
     )
     bands_BKF = rooms.bands.view(-1, bands, width + 1).index_select(0, rooms.bank)
     spectrum_BF = rfft(echoes_BKN).mul_(bands_BKF).sum(1)
-    sound_BW = irfft(spectrum_BF, n, scaled=False)[:, :width]
-    return _high_passed(sound_BW, torch.complex(*rooms.highpass.view(2, -1)), rooms.length)
+    return irfft(spectrum_BF, n, scaled=False)[:, :width]
 
 
 @primitive
@@ -178,6 +206,21 @@ def _add_echoes_by_kernel(
     from audioaug.dsp.rooms import kernel
 
     return kernel.add_echoes(offset_B3Q, reflected_BO, images_4I, decay_K, taps_PL, samples_a_metre, samples)
+
+
+def _dampened(late: Late, decay_K: torch.Tensor, metres_a_sample: float) -> torch.Tensor:
+    """Return what air leaves of impulses, (B, V), as late as images are: of each band less, the longer it travels."""
+    width, delay = late.width, TAPS // 2
+    impulses_BV, bands_SKF = late.impulses.view(-1, width), late.bands.view(-1, len(decay_K), width + 1)
+    time_V = torch.arange(width, device=impulses_BV.device)
+    left_KV = (decay_K[:, None] * (time_V * metres_a_sample)).exp_()
+
+    def dampen(some: slice) -> torch.Tensor:
+        spectrum_BKF = rfft(impulses_BV[some], 2 * width)[:, None] * bands_SKF.index_select(0, late.bank[some])
+        return irfft(spectrum_BKF, 2 * width, scaled=False)[..., :width].mul_(left_KV).sum(1)
+
+    left_BV = map_chunks(dampen, impulses_BV, 2 * width * len(decay_K)).mul_(time_V < late.ends[:, None])
+    return torch.nn.functional.pad(left_BV[:, : width - delay], (delay, 0))
 
 
 def _high_passed(x_BW: torch.Tensor, highpass_F: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:

@@ -4,12 +4,13 @@ Shapes: as in ``audioaug.dsp.rooms``; S sets of bands, Z ways to share an order 
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.dsp.rooms import EDGE, PHASES, SPEED_OF_SOUND, TAPS, Rooms
+from audioaug.dsp.rooms import EDGE, PHASES, SPEED_OF_SOUND, TAPS, Late, Rooms
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -37,21 +38,48 @@ def plan(
     """
     order = int(order_B.max())
     length_B = lengths(size_B3, source_B3, microphone_B3, order_B, sample_rate)
-    width = -(-(int(length_B.max()) + 2 * EDGE) // WIDTH_STEP) * WIDTH_STEP
-    bits_S, bank_B = np.unique(_fft_bits(length_B), return_inverse=True)
+    width = _width(length_B)
     shared, order_O = _filters(sample_rate), np.arange(order + 1)
     return Rooms(
         offset=offsets(size_B3, source_B3, microphone_B3, order).ravel(),
         reflected=(np.sqrt(1.0 - absorption_B)[:, None] ** order_O * (order_O <= order_B[:, None])).ravel(),
         length=length_B,
-        bank=bank_B,
         images=images(order).ravel(),
         decay=shared.decay_K,
-        bands=np.concatenate([_bands(sample_rate, width, bits).ravel() for bits in bits_S.tolist()]),
+        **_banks(sample_rate, width, length_B),
         highpass=_highpass(sample_rate, width),
         taps=_taps().ravel(),
         sizes=(order + 1, len(shared.decay_K), width),
     )
+
+
+def plan_late(impulses: Sequence[FloatArray], length_B: IntArray, sample_rate: int) -> Late:
+    """Return what ``responses`` needs for the impulses of each room, whose images make responses of these lengths."""
+    end_B = np.asarray([len(impulses_T) for impulses_T in impulses])
+    length_B = np.maximum(length_B, end_B + TAPS // 2)
+    width = min(factor << (-(-_width(length_B) // factor) - 1).bit_length() for factor in (4, 5, 6))  # few sizes
+    return Late(
+        impulses=np.concatenate([np.pad(impulses_T, (0, width - len(impulses_T))) for impulses_T in impulses]),
+        ends=end_B,
+        **_banks(sample_rate, width, np.where(end_B > 0, end_B, width)),
+        highpass=_highpass(sample_rate, width),
+        length=length_B,
+        width=width,
+    )
+
+
+def _width(length_B: IntArray) -> int:
+    """Return how many samples responses of these lengths are computed with."""
+    return -(-(int(length_B.max()) + 2 * EDGE) // WIDTH_STEP) * WIDTH_STEP
+
+
+def _banks(sample_rate: int, width: int, length_B: IntArray) -> dict[str, NDArray[Any]]:
+    """Return the ``bank`` of each of these lengths, and all ``bands``."""
+    bits_S, bank_B = np.unique(_fft_bits(length_B), return_inverse=True)
+    return {
+        "bank": bank_B,
+        "bands": np.concatenate([_bands(sample_rate, width, bits).ravel() for bits in bits_S.tolist()]),
+    }
 
 
 def offsets(size_B3: FloatArray, source_B3: FloatArray, microphone_B3: FloatArray, order: int) -> FloatArray:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from audioaug import build_device, ops
-from audioaug.core import BatchInfo, Chain, Contract
+from audioaug.core import BatchInfo, Chain
 from audioaug.dsp.rooms import Rooms
 from audioaug.ops import room_simulator
 from audioaug.ops.room_simulator import simulated
@@ -109,13 +109,8 @@ def bands_in_another_order(rooms: Rooms) -> Rooms:
 @pytest.mark.parametrize("fault", [no_air, no_highpass, bands_in_another_order])
 def test_a_planted_fault_in_the_filters_is_seen(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     op, honest = declared(max_order=3), room_simulator.responses
-    monkeypatch.setattr(room_simulator, "responses", lambda rooms, rate: honest(fault(rooms), rate))
+    monkeypatch.setattr(room_simulator, "responses", lambda rooms, *more: honest(fault(rooms), *more))
     assert max(error(*pair) for pair in both(op, 4)) > 2 * CASES["order 3"][2]
-
-
-def test_with_ray_tracing_the_contract_is_kept_far_better() -> None:
-    op = ops.RoomSimulator(p=1.0, ray_tracing_options={"n_rays": 100, "receiver_radius": 0.5, "energy_thres": 1e-3})
-    assert check(Contract.exact(rtol=3e-6), *replay(op, material.signals(RATE), RATE)).status == "passed"
 
 
 # What is heard
