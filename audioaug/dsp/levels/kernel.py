@@ -64,15 +64,14 @@ def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     row_ptr, rank = x_ptr + row * count, tl.load(rank_ptr + row).to(tl.int32)
     # Digit after digit, from the highest: how many numbers that begin as the one at the rank go on with each digit.
-    known, equal = tl.full([1], 0, tl.uint32), tl.full([1], 0, tl.int32)
-    digits = tl.arange(0, 256)
-    for digit in tl.static_range(4):
+    known, equal = tl.full([1], 0, tl.uint32), rank * 0
+    digits, digit = tl.arange(0, 256), 0
+    while digit < 4:
         found, begin = tl.full([256], 0, tl.int32), 0
         while begin < count:
             place = begin + tl.arange(0, BLOCK)
             value, own = _ordered(row_ptr, place, count), place < count
-            if digit > 0:
-                own = own & ((value >> (32 - 8 * digit)) == known)
+            own = own & ((digit == 0) | ((value >> (32 - 8 * tl.maximum(digit, 1))) == known))
             found += tl.histogram(((value >> (24 - 8 * digit)) & 255).to(tl.int32), 256, mask=own)
             begin += BLOCK
         lower = tl.associative_scan(found, 0, _added) <= rank
@@ -80,6 +79,7 @@ def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
         rank -= tl.reduce(tl.where(lower, found, 0), 0, _added)
         equal = tl.reduce(tl.where(digits == here, found, 0), 0, _added)
         known = known * 256 + here.to(tl.uint32)
+        digit += 1
     above, begin = tl.full([BLOCK], 0xFFFFFFFF, tl.uint32), 0
     while begin < count:
         value = _ordered(row_ptr, begin + tl.arange(0, BLOCK), count)

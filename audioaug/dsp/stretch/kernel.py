@@ -103,8 +103,10 @@ def _find_attacks(
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     row_ptr = power_ptr + row * blocks
     own, highest = _rise(row_ptr, place, blocks, rise, quiet, PAST), tl.full([BLOCK], 0.0, tl.float32)
-    for around in tl.static_range(2 * APART + 1):
-        highest = tl.maximum(highest, _rise(row_ptr, place + (around - APART), blocks, rise, quiet, PAST))
+    around = -APART
+    while around <= APART:
+        highest = tl.maximum(highest, _rise(row_ptr, place + around, blocks, rise, quiet, PAST))
+        around += 1
     attack = ((own == highest) & (own > 0.0)).to(tl.int32)
     tl.store(attack_ptr + row * blocks + place, attack, mask=place < blocks)
 
@@ -145,12 +147,14 @@ def _find_anchors(
     centre = centre_at(n, frame // 4, rate)
     at, far = tl.minimum(centre // block, blocks - 1), centre * 0 + 1099511627776  # no clip is so long
     earlier, later = -far, far
-    for step in tl.static_range(REACH, -1, -1):  # the nearest is the last to be found
+    step = REACH
+    while step >= 0:  # the nearest is the last to be found
         before, after = at - step, at + step
         found = tl.load(attack_ptr + row * blocks + before, mask=before >= 0, other=0) != 0
         earlier = tl.where(found, before * block + block // 2, earlier)
         found = tl.load(attack_ptr + row * blocks + after, mask=after < blocks, other=0) != 0
         later = tl.where(found, after * block + block // 2, later)
+        step -= 1
     time = tl.where(centre - earlier < later - centre, earlier, later)
     is_near = tl.abs(time - centre).to(tl.float32) < near
     time = tl.where(is_near, time, 0)
@@ -181,9 +185,10 @@ def _find_peaks(peak_ptr, power_ptr, here_ptr, channels, frames, bins, BLOCK: tl
         channel += 1
     tl.store(power_ptr + number * bins + place, power, mask=inside)
     tl.debug_barrier()
-    peak = place
-    for _ in tl.static_range(4):  # what lies farther off belongs to no partial
+    peak, step = place, 0
+    while step < 4:  # what lies farther off belongs to no partial
         peak = _uphill(power_ptr + number * bins, peak, bins)
+        step += 1
     tl.store(peak_ptr + number * bins + place, peak, mask=inside)
 
 
