@@ -165,6 +165,18 @@ def set_numba_cache(compiled: Any, cache: Any) -> None:
         compiled._cache = cache
 
 
+def hash_triton() -> None:
+    """Let Triton compute the hash of its own files now, if it can: several threads would all compute it."""
+    from triton.runtime import cache
+
+    getattr(cache, "triton_key", lambda: None)()
+
+
+def build_launcher(kernel: Any) -> None:
+    """Let Triton load a compiled kernel, and build its launcher, now instead of for its first launch, if it can."""
+    getattr(kernel, "run", None)
+
+
 @contextlib.contextmanager
 def keep_room_generator(generator: Any) -> Iterator[None]:
     """Restore the numpy generator of ``pyroomacoustics.random`` afterwards, if that library exposes it."""
@@ -193,6 +205,14 @@ def _numba_has_caches() -> bool:
     except Exception:  # doctor reports it
         return True
     return _importable("numba.core.caching", "FunctionCache") and hasattr(numba.njit(_has), "_cache")
+
+
+def _triton_has_launchers() -> bool:
+    try:
+        from triton.compiler import CompiledKernel
+    except Exception:  # doctor reports it
+        return True
+    return hasattr(CompiledKernel, "run")
 
 
 def _room_generator() -> bool:
@@ -272,6 +292,18 @@ INTERNALS: tuple[Internal, ...] = (
         "caches compiled loops in files, even if one is damaged or the disk is full",
         "each process compiles them again",
         lambda _: _numba_has_caches(),
+    ),
+    Internal(
+        "triton.runtime.cache.triton_key",
+        "hashes Triton's files once (0.4 s) before threads compile kernels",
+        "each of up to 8 threads hashes them",
+        lambda _: not _importable("triton", "jit") or _importable("triton.runtime.cache", "triton_key"),
+    ),
+    Internal(
+        "triton.compiler.CompiledKernel.run",
+        "builds the launchers of kernels in threads before they are proven",
+        "they are built one by one, 0.1 to 0.3 s each",
+        lambda _: _triton_has_launchers(),
     ),
     Internal(
         "pyroomacoustics.random.generator._rng",

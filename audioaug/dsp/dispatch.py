@@ -21,6 +21,7 @@ import functools
 import importlib
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
@@ -118,7 +119,7 @@ class Primitive(Generic[P, T]):
 
     def __call__(self, x: torch.Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the first implementation of those for x whose condition holds, else the definition."""
-        fastest = FASTEST.get(x.device.type, "torch")
+        fastest = _fastest_on(x.device)
         if fastest in self._declared and supports(fastest, x) and self not in _off:
             for function, when in self._declared[fastest]:
                 if when is None or when(x, *args, **kwargs):
@@ -159,8 +160,12 @@ def primitive(definition: Callable[Concatenate[torch.Tensor, P], T]) -> Primitiv
 
 def implementation_for(x: torch.Tensor) -> Implementation:
     """Return which implementation of a primitive runs on x, if it has that one."""
-    fastest = FASTEST.get(x.device.type, "torch")
+    fastest = _fastest_on(x.device)
     return fastest if supports(fastest, x) else "torch"
+
+
+def _fastest_on(device: torch.device) -> Implementation:
+    return "kernel" if _own_launch() else FASTEST.get(device.type, "torch")
 
 
 def supports(implementation: Implementation, x: torch.Tensor) -> bool:
@@ -204,8 +209,33 @@ def _triton_version() -> tuple[int, ...]:
 
 def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, **constants: Any) -> None:
     """Launch this many programs of a kernel on the device that x, its first argument, is on."""
+    if own_launch := _own_launch():
+        own_launch(kernel, grid, x, *arguments, **constants)
+        return
     with torch.cuda.device_of(x):
         kernel[tuple(grid)](x, *arguments, **constants)
+
+
+Launch: TypeAlias = Callable[..., None]
+
+_launcher: tuple[int, Launch] | None = None
+"""A thread, and what it calls to launch kernels."""
+
+
+def _own_launch() -> Launch | None:
+    """Return what this thread calls to launch kernels, if not Triton."""
+    return _launcher[1] if _launcher is not None and _launcher[0] == threading.get_ident() else None
+
+
+@contextlib.contextmanager
+def launched_by(launch: Launch) -> Iterator[None]:
+    """Run kernels on any device, but by this function, in this thread and block: called as ``launch``."""
+    global _launcher
+    before, _launcher = _launcher, (threading.get_ident(), launch)
+    try:
+        yield
+    finally:
+        _launcher = before
 
 
 def map_chunks(work: Callable[[slice], torch.Tensor], x_RCT: torch.Tensor, samples: int) -> torch.Tensor:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +23,7 @@ import torch
 
 from audioaug.core import Chain, Op, is_ours
 from audioaug.dsp import dispatch
+from audioaug.dsp.precompile import precompile
 from audioaug.errors import AudioaugWarning, first_line
 from audioaug.writing import cache_folder, keep_in_cache, read_file
 
@@ -60,9 +62,10 @@ def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: i
     if not waiting:
         return
     _passed.update((machine, name) for name in _load().get(machine, ()))
-    new = [
-        name for name, chain in waiting.items() if (machine, name) not in _passed and _passes(chain, shape, device, run)
-    ]
+    unproven = {name: chain for name, chain in waiting.items() if (machine, name) not in _passed}
+    if unproven and dispatch.FASTEST.get(device.type) == "kernel":
+        precompile((partial(run, chain, _small_batch(shape)) for chain in unproven.values()), device)
+    new = [name for name, chain in unproven.items() if _passes(chain, shape, device, run)]
     _passed.update((machine, name) for name in waiting)
     if new and not dispatch.switched_off():  # with others switched off, less was proven
         _save(machine, new)

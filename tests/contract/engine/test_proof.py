@@ -218,6 +218,22 @@ def test_kernels_that_cannot_be_launched_are_switched_off(monkeypatch, error):
     assert torch.allclose(found, by_torch(augment), atol=1e-6)
 
 
+def test_kernels_of_unproven_ops_are_compiled_first(monkeypatch):
+    compiled, gain, noise = [], ops.Gain(), ops.AddGaussianNoise()
+
+    def prove(*of):
+        proof.prove(of, RATE, CPU, 1, lambda chain, x_BCT: x_BCT)
+
+    monkeypatch.setattr(proof, "precompile", lambda calls, device: compiled.append((len([*calls]), device)))
+    prove(gain)
+    assert not compiled
+    monkeypatch.setitem(dispatch.FASTEST, "cpu", "kernel")
+    prove(gain)
+    prove(gain, noise)
+    prove(gain, noise)
+    assert compiled == [(1, CPU), (1, CPU)]
+
+
 def test_the_self_test_prints_all_and_fails_if_one_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(
         "audioaug.verify.self_test._all_ops", lambda: [ops.AddGaussianNoise(), ops.Gain(), ops.Reverse()]
