@@ -100,8 +100,8 @@ class RoomSimulator(Op):
     samples or more for each of 5 to 9 octaves of each example, twice.
 
     With ray tracing, the default, rays are traced on the host, where a batch is prepared: 3 ms for each example. What
-    comes of them is filtered on the device, where it takes memory for each octave of the longest response, twice: 6 ms
-    on a CPU, on one thread. Rays are rounded as the reference rounds them, and meet the same walls: differences are
+    comes of them is filtered on the device: on a CPU in 2 ms, elsewhere in memory for each octave of the longest
+    response, twice. Rays are rounded as the reference rounds them, and meet the same walls: differences are
     5e-6 of the peak in the middle, 6e-5 at most (60 responses by default). On ARM, whose compilers round otherwise, one
     ray in a thousand differs, and the response by up to 2e-4; of few rays each counts for more.
 

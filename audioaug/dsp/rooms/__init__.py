@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import map_chunks, primitive
-from audioaug.dsp.fft import irfft, rfft
-from audioaug.dsp.loops import Floats, loop, run
+from audioaug.dsp.fft import from_spectrum, has_mkl, irfft, mkl_plan, rfft, to_spectrum
+from audioaug.dsp.loops import Doubles, Floats, Integers, loop, run
 
 SPEED_OF_SOUND = 343.0
 TAPS = 81
@@ -209,18 +210,97 @@ def _add_echoes_by_kernel(
 
 
 def _dampened(late: Late, decay_K: torch.Tensor, metres_a_sample: float) -> torch.Tensor:
-    """Return what air leaves of impulses, (B, V), as late as images are: of each band less, the longer it travels."""
+    """Return what air leaves of impulses, (B, V), as late as images are."""
     width, delay = late.width, TAPS // 2
-    impulses_BV, bands_SKF = late.impulses.view(-1, width), late.bands.view(-1, len(decay_K), width + 1)
-    time_V = torch.arange(width, device=impulses_BV.device)
-    left_KV = (decay_K[:, None] * (time_V * metres_a_sample)).exp_()
+    bands_SKF = late.bands.view(-1, len(decay_K), width + 1)
+    left_BV = dampen(late.impulses.view(-1, width), late.ends, bands_SKF, late.bank, decay_K * metres_a_sample)
+    return torch.nn.functional.pad(left_BV[:, : width - delay], (delay, 0))
 
-    def dampen(some: slice) -> torch.Tensor:
-        spectrum_BKF = rfft(impulses_BV[some], 2 * width)[:, None] * bands_SKF.index_select(0, late.bank[some])
+
+@primitive
+def dampen(
+    impulses_BV: torch.Tensor,
+    end_B: torch.Tensor,
+    bands_SKF: torch.Tensor,
+    bank_B: torch.Tensor,
+    decay_K: torch.Tensor,
+) -> torch.Tensor:
+    """Return what air leaves of impulses: of each band less, the longer it travels; 0 past their ends.
+
+    Args:
+        impulses_BV: of the rooms.
+        end_B: where those of each room end.
+        bands_SKF: spectra over 2 V.
+        bank_B: which of the S sets of K bands filter a room.
+        decay_K: the exponent of what air leaves of a band after a sample.
+    """
+    width = impulses_BV.shape[1]
+    time_V = torch.arange(width, device=impulses_BV.device)
+    left_KV = (decay_K[:, None] * time_V).exp_()
+
+    def work(some: slice) -> torch.Tensor:
+        spectrum_BKF = rfft(impulses_BV[some], 2 * width)[:, None] * bands_SKF.index_select(0, bank_B[some])
         return irfft(spectrum_BKF, 2 * width, scaled=False)[..., :width].mul_(left_KV).sum(1)
 
-    left_BV = map_chunks(dampen, impulses_BV, 2 * width * len(decay_K)).mul_(time_V < late.ends[:, None])
-    return torch.nn.functional.pad(left_BV[:, : width - delay], (delay, 0))
+    return map_chunks(work, impulses_BV, 2 * width * len(decay_K)).mul_(time_V < end_B[:, None])
+
+
+@dampen.loop(when=has_mkl)
+def _dampen_by_loop(
+    impulses_BV: torch.Tensor,
+    end_B: torch.Tensor,
+    bands_SKF: torch.Tensor,
+    bank_B: torch.Tensor,
+    decay_K: torch.Tensor,
+) -> torch.Tensor:
+    """Filter each room by an FFT of its own length: bands are none but 0 further than that from their middle."""
+    whole = 2 * impulses_BV.shape[1]
+    needed_B = torch.from_numpy(1 << fft_bits(end_B.clamp(min=1).numpy()))
+    stride_B = 1 << torch.log2((whole // needed_B).clamp(min=1)).long()
+    plan_B = torch.tensor([mkl_plan(whole // stride) for stride in stride_B.tolist()])
+    y_BV = torch.empty_like(impulses_BV)
+    run(_dampen, len(y_BV), impulses_BV, end_B, bands_SKF, bank_B, decay_K.double(), stride_B, plan_B, y_BV)
+    return y_BV
+
+
+@loop
+def _dampen(
+    impulses_BV: Floats,
+    end_B: Integers,
+    bands_SKF: Floats,
+    bank_B: Integers,
+    decay_K: Doubles,
+    stride_B: Integers,
+    plan_B: Integers,
+    y_BV: Floats,
+    first: int,
+    last: int,
+) -> None:
+    for row in range(first, last):
+        end, stride, y_V = end_B[row], stride_B[row], y_BV[row]
+        y_V[:] = 0.0
+        count = impulses_BV.shape[1] // stride + 1
+        spectrum_F, band_F = np.empty(count, dtype=np.complex64), np.empty(count, dtype=np.complex64)
+        impulses_N, band_N = spectrum_F.view(np.float32), band_F.view(np.float32)
+        impulses_N[:end] = impulses_BV[row, :end]
+        impulses_N[end:] = 0.0
+        wrong = to_spectrum(plan_B[row], impulses_N.ctypes.data)
+        for band in range(len(decay_K)):
+            response_F = bands_SKF[bank_B[row], band, ::stride]
+            for f in range(count):
+                band_F[f] = spectrum_F[f] * (stride * response_F[f])
+            wrong |= from_spectrum(plan_B[row], band_N.ctypes.data)
+            left, kept = 1.0, np.exp(decay_K[band])
+            for t in range(end):
+                y_V[t] += np.float32(left) * band_N[t]
+                left *= kept
+        if wrong:
+            raise RuntimeError("MKL refuses an FFT.")
+
+
+def fft_bits(length_B: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the logarithm of the FFT length for which pyroomacoustics makes its bands: it rounds them to bins."""
+    return np.ceil(np.log2(2 * length_B)).astype(np.int64)
 
 
 def _high_passed(x_BW: torch.Tensor, highpass_F: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:

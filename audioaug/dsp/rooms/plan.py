@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.dsp.rooms import EDGE, PHASES, SPEED_OF_SOUND, TAPS, Late, Rooms
+from audioaug.dsp.rooms import EDGE, PHASES, SPEED_OF_SOUND, TAPS, Late, Rooms, fft_bits
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -75,7 +75,7 @@ def _width(length_B: IntArray) -> int:
 
 def _banks(sample_rate: int, width: int, length_B: IntArray) -> dict[str, NDArray[Any]]:
     """Return the ``bank`` of each of these lengths, and all ``bands``."""
-    bits_S, bank_B = np.unique(_fft_bits(length_B), return_inverse=True)
+    bits_S, bank_B = np.unique(fft_bits(length_B), return_inverse=True)
     return {
         "bank": bank_B,
         "bands": np.concatenate([_bands(sample_rate, width, bits).ravel() for bits in bits_S.tolist()]),
@@ -119,11 +119,6 @@ def lengths(
     half = TAPS // 2
     last_B = farthest_B / SPEED_OF_SOUND + half / sample_rate
     return np.ceil(last_B * sample_rate + half + 1).astype(np.int64) + 1
-
-
-def _fft_bits(length_B: IntArray) -> IntArray:
-    """Return the logarithm of the FFT length for which pyroomacoustics makes its bands: it rounds them to bins."""
-    return np.ceil(np.log2(2 * length_B)).astype(np.int64)
 
 
 @functools.lru_cache(maxsize=1)

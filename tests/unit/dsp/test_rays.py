@@ -183,8 +183,10 @@ ENERGIES = {
 }
 
 
-def test_what_is_made_of_energies_is_what_the_library_makes() -> None:
-    sound_BV, numbers = late(list(ENERGIES.values()))
+@pytest.mark.parametrize("way", ["auto", "torch"])
+def test_what_is_made_of_energies_is_what_the_library_makes(way: str) -> None:
+    with backend(way):
+        sound_BV, numbers = late(list(ENERGIES.values()))
     for row, (name, energy_H) in enumerate(ENERGIES.items()):
         expected_T = late_by_library(energy_H, box(), 0.002, key=row)
         length = len(expected_T)
