@@ -14,8 +14,8 @@ from audioaug.dsp.loops import Complex, Floats, Integers, loop, run, run_rows
 
 TAPS_WEIGHT = 0.5
 """What the spectrum of a row's taps costs: half of an FFT and back."""
-FEW_TAPS = 128
-"""With no more a CPU is faster without an FFT."""
+FEW_TAPS, FEW_TAPS_WITH_MKL = 128, 24
+"""With no more a CPU is faster without an FFT; and without FFTs of blocks that loops can call."""
 BLOCK = 2048
 """This many samples of the result stay in the cache while all taps are added to them."""
 TAPS = 16
@@ -51,7 +51,8 @@ def convolve(
 def _taps_are_few(
     x_RCT: torch.Tensor, taps_NCL: torch.Tensor, which_R: torch.Tensor | None = None, *_: Any, **__: Any
 ) -> bool:
-    return which_R is None and taps_NCL.shape[1] == 1 and taps_NCL.shape[-1] <= FEW_TAPS
+    few = FEW_TAPS_WITH_MKL if has_mkl() else FEW_TAPS
+    return which_R is None and taps_NCL.shape[1] == 1 and taps_NCL.shape[-1] <= few
 
 
 @convolve.loop(when=_taps_are_few)
