@@ -45,7 +45,7 @@ BLOCK = 128
 class Rays(NamedTuple):
     """How rays are traced: how many (or for each room as many as it needs), and how near to the microphone they count.
 
-    A ray ends at a share of its energy, or after so many seconds. The histogram has bins of ``step`` samples.
+    A ray ends at a share of its energy, or after a number of seconds. The histogram has bins of ``step`` samples.
     """
 
     number: int | None
@@ -72,7 +72,7 @@ def tails(
         source_B3: inside its room.
         microphone_B3: inside its room.
         absorption_B: share of the energy that a wall absorbs, 0 to 1.
-        order_B: of the reflections that image sources stand for; rays count once they were reflected as often.
+        order_B: of the reflections that image sources are for; rays count once they were reflected as often.
         key_B: seeds of the random times and signs.
         sample_rate: in Hz.
         rays: how they are traced.
@@ -352,7 +352,7 @@ def _impulses(energy_H: FloatArray, volume: Any, first: float, key: int, sample_
 
 
 def _generator(key: int, drawn: int) -> np.random.Generator:
-    """Return a generator with this seed, of which so many numbers have been drawn."""
+    """Return a generator with this seed, of which this many numbers have been drawn."""
     generator = np.random.default_rng(key)
     generator.uniform(size=drawn)
     return generator
