@@ -257,7 +257,7 @@ def _dampen_by_loop(
     whole = 2 * impulses_BV.shape[1]
     needed_B = torch.from_numpy(1 << fft_bits(end_B.clamp(min=1).numpy()))
     stride_B = 1 << torch.log2((whole // needed_B).clamp(min=1)).long()
-    plan_B = torch.tensor([mkl_plan(whole // stride) for stride in stride_B.tolist()])
+    plan_B = np.asarray([mkl_plan(whole // stride) for stride in stride_B.tolist()])
     y_BV = torch.empty_like(impulses_BV)
     run(_dampen, len(y_BV), impulses_BV, end_B, bands_SKF, bank_B, decay_K.double(), stride_B, plan_B, y_BV)
     return y_BV

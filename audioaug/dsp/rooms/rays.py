@@ -87,7 +87,7 @@ def tails(
     farthest = SPEED_OF_SOUND * rays.seconds
     bins = int((farthest + float(np.sqrt(np.square(size_B3).sum(axis=1).max()))) / metres) + 3
     limits = rays.radius, rays.least_energy, farthest, metres, bins
-    energy_BH = torch.zeros(len(size_B3), bins, dtype=torch.float64)
+    energy_BH = size.new_zeros(len(size_B3), bins, dtype=torch.float64)
     for number in np.unique(number_B[number_B > 0]).tolist():
         rows = torch.from_numpy(np.flatnonzero(number_B == number))
         rooms = size[rows], source[rows], microphone[rows], absorption[rows], normals[rows], order[rows]
@@ -180,12 +180,12 @@ def trace(
         metres: that a bin is long.
         bins: H; enough for all distances.
     """
-    energy_BH = torch.zeros(len(size_B3), bins, dtype=torch.float64)
+    energy_BH = size_B3.new_zeros(len(size_B3), bins, dtype=torch.float64)
     reach, step = np.float32(radius) + np.float32(EDGE), float(np.float32(metres))
     for row, (size_3, source_3, microphone_3) in enumerate(zip(size_B3, source_B3, microphone_B3)):
         at_3N, along_3N = source_3[:, None].expand_as(direction_3N), direction_3N
         longest = float(_norm(size_3)) + 1.0
-        gone_N, lost_N = torch.zeros_like(along_3N[0]), torch.zeros_like(along_3N[0], dtype=torch.bool)
+        gone_N, axes_31 = torch.zeros_like(along_3N[0]), torch.arange(3, device=along_3N.device)[:, None]
         kept, energy = np.float32(1.0 - absorption_B[row].item()), np.float32(2.0) / np.float32(len(gone_N))
         least = energy * np.float32(least_energy)
         for hop in itertools.count():
@@ -197,20 +197,19 @@ def trace(
             share_N, axis_N = share_3N.min(0)
             wall_3N = share_N * to_3N + at_3N
             hop_N = _norm(wall_3N - at_3N)
-            lost_N = lost_N | (hop_N <= EDGE)
             if hop >= int(order_B[row]):
                 microphone_3N = microphone_3[:, None] - at_3N
                 past_N = _dot(microphone_3N, along_3N)
-                passes_N = (past_N > -EDGE) & (past_N < hop_N + EDGE) & ~lost_N & (gone_N <= farthest)
+                passes_N = (past_N > -EDGE) & (past_N < hop_N + EDGE) & (hop_N > EDGE) & (gone_N <= farthest)
                 passes_N &= _norm(microphone_3N - along_3N * past_N) < float(reach)
                 distance_M = (gone_N + past_N.abs())[passes_N]
                 square_M = distance_M.double().square()
                 share_M = 1.0 - (1.0 - radius**2 / square_M.clamp(min=radius**2)).sqrt()
                 energy_BH[row].index_add_(0, (distance_M / step).long(), float(energy) / (square_M * share_M))
-            gone_N, energy = gone_N + hop_N, energy * kept
+            gone_N, energy = (gone_N + hop_N).where(hop_N > EDGE, torch.inf), energy * kept
             if energy < least or not (gone_N <= farthest).any():
                 break
-            met_3N = torch.arange(3)[:, None] == axis_N
+            met_3N = axes_31 == axis_N
             along_3N = torch.where(met_3N, along_3N - normal_3N * 2.0 * (along_3N * normal_3N), along_3N)
             at_3N = wall_3N
     return energy_BH
@@ -241,7 +240,7 @@ def _trace_by_loop(
     metres: float,
     bins: int,
 ) -> torch.Tensor:
-    energy_BH = torch.zeros(len(size_B3), bins, dtype=torch.float64)
+    energy_BH = size_B3.new_zeros(len(size_B3), bins, dtype=torch.float64)
     rooms = size_B3, source_B3, microphone_B3, absorption_B, normals_B23, order_B
     run(_trace, len(size_B3), direction_3N, *rooms, radius, least_energy, farthest, metres, energy_BH)
     return energy_BH
