@@ -9,7 +9,16 @@ import numpy as np
 import torch
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.fft import apply_response, block_length, from_spectrum, has_mkl, mkl_plan, rfft, to_spectrum
+from audioaug.dsp.fft import (
+    apply_response,
+    block_length,
+    from_spectrum,
+    has_mkl,
+    mkl_plan,
+    multiply_by,
+    rfft,
+    to_spectrum,
+)
 from audioaug.dsp.loops import Complex, Floats, Integers, loop, run, run_rows
 
 TAPS_WEIGHT = 0.5
@@ -42,10 +51,8 @@ def convolve(
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     stop = samples + tail if samples_out is None else start + samples_out
     n = block_length(samples, tail, TAPS_WEIGHT, stop, x_RCT.device)
-    response_RCF = rfft(taps_NCL / n, n)
-    if which_R is not None:
-        response_RCF = response_RCF.index_select(0, which_R)
-    return apply_response(x_RCT, lambda each: each.mul_(response_RCF[:, :, None]), n, tail, stop)[..., start:]
+    response_NCF = rfft(taps_NCL / n, n)
+    return apply_response(x_RCT, lambda each: multiply_by(each, response_NCF, which_R), n, tail, stop)[..., start:]
 
 
 def _taps_are_few(

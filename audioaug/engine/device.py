@@ -233,8 +233,10 @@ class DeviceChain(torch.nn.Module):
             assert step.width is not None
             return y_RCT[..., : step.width], params["length_out"]
         if step.width is not None:
-            length_R, y_BCT, y_RCT = _new_lengths(node, params), _fit(y_BCT, step.width), _fit(y_RCT, step.width)
+            length_R, y_RCT = _new_lengths(node, params), _fit(y_RCT, step.width)
             y_RCT = _silenced(y_RCT, length_R, before_RCT)
+            if rows is not None:
+                y_BCT = _fit(y_BCT, step.width)
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
         elif padded_to is not None and (self._library is not None or not node.capabilities.keeps_silence):
             y_RCT = _silenced(y_RCT, length_R, before_RCT)

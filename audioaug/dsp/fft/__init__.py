@@ -210,6 +210,29 @@ def _cut_by_kernel(
 
 
 @primitive
+def multiply_by(
+    spectrum_RCKF: torch.Tensor, response_SCF: torch.Tensor, which_R: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Multiply spectra, in place, by their row's response, or by the one of S that it has; for each channel, or all."""
+    response_RCF = response_SCF if which_R is None else response_SCF.index_select(0, which_R)
+    return spectrum_RCKF.mul_(response_RCF[:, :, None])
+
+
+def _are_chosen(spectrum_RCKF: torch.Tensor, response_SCF: torch.Tensor, which_R: torch.Tensor | None = None) -> bool:
+    return which_R is not None and spectrum_RCKF.is_contiguous()  # or a copy would be multiplied
+
+
+@multiply_by.kernel(when=_are_chosen)
+def _multiply_by_kernel(
+    spectrum_RCKF: torch.Tensor, response_SCF: torch.Tensor, which_R: torch.Tensor | None = None
+) -> torch.Tensor:
+    from audioaug.dsp.fft import kernel
+
+    assert which_R is not None
+    return kernel.multiply(spectrum_RCKF, response_SCF, which_R)
+
+
+@primitive
 def _put(found_RCKN: torch.Tensor, before: int, rows_R: torch.Tensor, into_RCT: torch.Tensor) -> torch.Tensor:
     """Write blocks without the samples ``before`` each, one after the other, into rows of a batch; return that."""
     return into_RCT.index_copy_(0, rows_R, found_RCKN[..., before:].flatten(-2)[..., : into_RCT.shape[-1]])

@@ -30,7 +30,8 @@ def rms(x_RN: torch.Tensor, count_R: torch.Tensor) -> torch.Tensor:
 def peak(x_RN: torch.Tensor) -> torch.Tensor:
     """Return the highest absolute value of each row."""
     y_R = x_RN.new_empty(x_RN.shape[:-1])
-    dispatch.launch(_peak, (y_R.numel(),), y_R, x_RN.contiguous(), x_RN.shape[-1], BLOCK=BLOCK)
+    x_RN = x_RN if x_RN.stride(-1) == 1 else x_RN.contiguous()
+    dispatch.launch(_peak, (y_R.numel(),), y_R, x_RN, x_RN.shape[-1], x_RN.stride(0), BLOCK=BLOCK)
     return y_R
 
 
@@ -136,12 +137,12 @@ def _rms(y_ptr, x_ptr, heard_ptr, count, rows, BLOCK: tl.constexpr):
 
 
 @kernel
-def _peak(y_ptr, x_ptr, count, BLOCK: tl.constexpr):
+def _peak(y_ptr, x_ptr, count, step, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     highest, begin = tl.full([BLOCK], 0.0, tl.float32), 0
     while begin < count:
         place = begin + tl.arange(0, BLOCK)
-        highest = tl.maximum(highest, tl.abs(tl.load(x_ptr + row * count + place, mask=place < count, other=0.0)))
+        highest = tl.maximum(highest, tl.abs(tl.load(x_ptr + row * step + place, mask=place < count, other=0.0)))
         begin += BLOCK
     tl.store(y_ptr + row, tl.reduce(highest, 0, _larger))
 

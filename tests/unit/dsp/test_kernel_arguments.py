@@ -10,7 +10,7 @@ from audioaug.dsp.biquads import NUMBERS, OWN_NUMBERS, cascade
 from audioaug.dsp.companding import companded
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
-from audioaug.dsp.levels import at_rank, change_gain, ranked
+from audioaug.dsp.levels import at_rank, change_gain, peak, ranked
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels
 from audioaug.dsp.noise import colour
@@ -245,6 +245,20 @@ def test_chosen_rows_are_filtered_in_blocks_into_a_batch(rows, interpreted):
         same(lambda x: filtered(x.clone()), x)
         same(lambda x: filtered(x.mT.contiguous().mT), x)  # which kernels cannot write to
     assert interpreted == ["_cut", "_join", "_cut"] * 2
+
+
+@pytest.mark.parametrize("responses", [1, 2])
+def test_spectra_are_multiplied_by_the_response_of_their_row(responses, interpreted):
+    spectrum, response = (torch.fft.rfft(noise(*shape, 3000)) for shape in ((5, 2, 3), (3, responses)))
+    same(lambda response: fft.multiply_by(spectrum.clone(), response, torch.tensor([2, 0, 0, 1, 2])), response)
+    assert interpreted == ["_multiply"]
+
+
+def test_the_peak_of_rows_with_something_between_them(interpreted):
+    x = noise(4, 1, 3000)
+    x[:, :, 2000:] = 9.0
+    same(lambda x: peak(x[..., :2000]), x)
+    assert interpreted == ["_peak"]
 
 
 def test_cascades_that_are_cut(interpreted):

@@ -148,7 +148,8 @@ EVERY_KERNEL = [
 def batches_of_many_shapes(number: int) -> None:
     """Run a chain with every kernel on that many batches; where kernels are launched is up to the test."""
     draw, for_mono = random.Random(0), ops.AddShortNoises(sounds_path=folder_at("noise", RATE))
-    modules = [build_device(Chain([*EVERY_KERNEL, *more], RATE)) for more in ([for_mono], [])]
+    in_rooms = ops.ApplyImpulseResponse(ir_path=folder_at("rooms", RATE))
+    modules = [build_device(Chain([*EVERY_KERNEL, in_rooms, *more], RATE)) for more in ([for_mono], [])]
     for place in range(number):
         rows, channels, samples = draw.choice([1, 3, 16]), draw.choice([1, 2]), draw.randint(6400, 9000)
         module = modules[channels - 1]
@@ -190,6 +191,7 @@ TYPES = {
 KERNELS = [
     *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
+    "fft._multiply",
     "companding._compand",
     *("limiter._limit", "loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
     *("resample._limit_band", "rooms._add", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
