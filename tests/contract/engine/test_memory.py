@@ -30,12 +30,14 @@ MORE = {
         "LogMel": 9.5,  # frames that overlap four times, and their spectra
         "PitchShift": 19.0,  # short-time spectra of a longer signal
         "Resample": 11.5,  # up to 2.75 times as many samples
+        "RoomSimulator": 18.0,  # responses that are longer than these clips
         "TimeStretch": 14.0,  # as PitchShift
     },
     "by kernels": {
         "AirAbsorption": 13.5,  # as by operations
         "PitchShift": 31.0,
         "Resample": 12.0,
+        "RoomSimulator": 120.0,  # ... and those in seven bands, with their spectra
         "Speed": 12.0,
         "TimeStretch": 24.0,
     },
@@ -45,6 +47,7 @@ MORE = {
         "Aliasing": 18.0,  # positions between samples, in float64
         "PitchShift": 54.0,  # ... also the spectra's phases and peaks
         "Resample": 47.0,
+        "RoomSimulator": 25.0,
         "Speed": 24.0,  # as Resample, but no more than 1.11 times as many samples
         "TimeStretch": 46.0,
     },
