@@ -37,7 +37,7 @@ MORE = {
         "AirAbsorption": 13.5,  # as by operations
         "PitchShift": 31.0,
         "Resample": 12.0,
-        "RoomSimulator": 120.0,  # ... and those in seven bands, with their spectra
+        "RoomSimulator": 60.0,  # ... and those in seven bands, with their spectra
         "Speed": 12.0,
         "TimeStretch": 24.0,
     },
