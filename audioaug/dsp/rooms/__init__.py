@@ -13,7 +13,7 @@ References: J. B. Allen and D. A. Berkley, Image method for efficiently simulati
 Am. 65 (1979). ``pyroomacoustics.simulation.ism.compute_ism_rir``, ``pyroomacoustics.Room.compute_rir``.
 
 Shapes: B rooms, O orders from 0 on, Q = 2 O - 1 images along an axis, I images, K bands, L = 81 taps, W samples of a
-response, N = 2 W samples and F = W + 1 frequencies of an FFT.
+response by images, V of one with what comes late, N = 2 W samples and F = W + 1 frequencies of an FFT.
 """
 
 from dataclasses import dataclass
