@@ -51,7 +51,11 @@ SHARES = ("size_x", "size_y", "size_z", "walls", "source_x", "source_y", "source
 """Where each number lies in its range: in the order in which the reference asks for them."""
 
 UNSET_RAYS: dict[str, Any] = {
-    **{"n_rays": None, "receiver_radius": 0.5, "energy_thres": 1e-7, "time_thres": 10.0, "hist_bin_size": 0.004}
+    "n_rays": None,
+    "receiver_radius": 0.5,
+    "energy_thres": 1e-7,
+    "time_thres": 10.0,
+    "hist_bin_size": 0.004,
 }
 """Options for ray tracing of pyroomacoustics, with its defaults for those that are not given."""
 DEFAULT_RAYS: dict[str, Any] = {**UNSET_RAYS, "n_rays": 10_000, "energy_thres": 1e-5}

@@ -163,9 +163,7 @@ def batches_of_many_shapes(number: int) -> None:
 @contextlib.contextmanager
 def launched_by(launch):
     """Let kernels run on the CPU for a while, but by ``launch``, which computes nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(dispatch.FASTEST, "cpu", "kernel")
-        patch.setattr(dispatch, "launch", launch)
+    with pytest.MonkeyPatch.context() as patch, dispatch.launched_by(launch):
         patch.setattr("audioaug.engine.device.prove", lambda *_: None)
         yield
 

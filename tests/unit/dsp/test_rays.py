@@ -14,23 +14,15 @@ from audioaug.dsp import rooms as dsp_rooms
 from audioaug.dsp.dispatch import backend
 from audioaug.dsp.rooms import Late, rays
 from audioaug.dsp.rooms.plan import plan_late
+from tests.unit.dsp import test_rooms
 
 RATE, STEP = 16000, 64
 METRES = 343.0 * STEP / RATE
 
 
 def boxes(count: int, seed: int = 0, absorption: tuple[float, float] = (0.1, 0.6)) -> dict[str, Any]:
-    """Return rooms of many sizes, with a source and a microphone anywhere in each."""
-    rng = np.random.default_rng(seed)
-    size_B3 = rng.uniform(2.0, 6.0, (count, 3))
-    source_B3, microphone_B3 = (size_B3 * rng.uniform(0.05, 0.95, (count, 3)) for _ in range(2))
-    return {
-        "size_B3": size_B3,
-        "source_B3": source_B3,
-        "microphone_B3": microphone_B3,
-        "absorption_B": rng.uniform(*absorption, count),
-        "order_B": np.resize([0, 1, 3], count),
-    }
+    """Return rooms of many sizes, with a source and a microphone anywhere in each; of low orders."""
+    return {**test_rooms.boxes(count, seed, absorption), "order_B": np.resize([0, 1, 3], count)}
 
 
 def traced(

@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 """At 16 kHz or less; the library rounds times to float32, which counts more at higher rates. 5e-5 was measured."""
 
 
-def boxes(count: int, seed: int = 0) -> dict[str, Any]:
+def boxes(count: int, seed: int = 0, absorption: tuple[float, float] = (0.05, 0.6)) -> dict[str, Any]:
     """Return rooms of many sizes, with a source and a microphone anywhere in each."""
     rng = np.random.default_rng(seed)
     size_B3 = rng.uniform(2.0, 6.0, (count, 3))
@@ -34,7 +34,7 @@ def boxes(count: int, seed: int = 0) -> dict[str, Any]:
         "size_B3": size_B3,
         "source_B3": source_B3,
         "microphone_B3": microphone_B3,
-        "absorption_B": rng.uniform(0.05, 0.6, count),
+        "absorption_B": rng.uniform(*absorption, count),
         "order_B": np.resize(ORDERS, count),
     }
 
