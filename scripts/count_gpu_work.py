@@ -32,7 +32,7 @@ from audioaug.advise.settings import demo_chain
 from audioaug.audio.bank import open_bank
 from audioaug.core import REGISTRY, Container, why_not_on_device
 from audioaug.dsp import dispatch
-from audioaug.engine import device as device_build
+from audioaug.engine import rows
 from audioaug.internals import DispatchMode
 from audioaug.measure.trace import ALLOCATES
 
@@ -150,18 +150,18 @@ def _size(tensor: torch.Tensor) -> int:
 def pretended_gpu(launch: Callable[..., None]) -> Iterator[None]:
     """Let fake tensors pass for those on a GPU, where kernels run."""
     before = dispatch.launch, torch.cuda.is_current_stream_capturing, torch.cuda.synchronize
-    honest = device_build._is_overwritable
+    honest = rows.is_overwritable
     try:
         dispatch.launch = launch
         torch.cuda.is_current_stream_capturing = lambda: True  # so that kernels run though operators are watched
         torch.cuda.synchronize = lambda device=None: None
-        device_build._is_overwritable = lambda y, x: y.untyped_storage()._cdata != x.untyped_storage()._cdata
+        rows.is_overwritable = lambda y, x: y.untyped_storage()._cdata != x.untyped_storage()._cdata
         open_bank.cache_clear()  # banks hold copies that are fake
         with FakeTensorMode(allow_non_fake_inputs=True):
             yield
     finally:
         dispatch.launch, torch.cuda.is_current_stream_capturing, torch.cuda.synchronize = before
-        device_build._is_overwritable = honest
+        rows.is_overwritable = honest
         open_bank.cache_clear()
 
 

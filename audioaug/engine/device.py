@@ -17,12 +17,12 @@ import torch
 from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Feature, Key, Node, Params
 from audioaug.core.params import Span
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
-from audioaug.dsp.windows import silence_past_ends
 from audioaug.engine.checks import as_batch, lengths_of, numbers_of
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
 from audioaug.engine.prepare import Prepared, Preparer, Step
 from audioaug.engine.proof import TRUSTED, prove, unsupported
+from audioaug.engine.rows import Rows, Stack, fit, rows_of, silenced
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import UsageError
@@ -134,17 +134,18 @@ class DeviceChain(torch.nn.Module):
         return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
 
     def augment(
-        self, x: torch.Tensor, prepared: Prepared, may_overwrite: bool = False
+        self, x: torch.Tensor, prepared: Prepared, may_overwrite: bool = False, stack: Stack = torch.stack
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode. Also return lengths.
 
-        ``may_overwrite``: the batch is not needed any more, so the result may lie in its memory.
+        ``may_overwrite``: the batch is not needed any more, so the result may lie in its memory. ``stack``: makes a
+        tensor of rows that are not in one.
         """
-        y_BCT, length_B = self.run(as_batch(x), prepared, may_overwrite)
+        y_BCT, length_B = self.run(as_batch(x), prepared, may_overwrite, stack)
         return (y_BCT if x.ndim == 3 else y_BCT[:, 0]), length_B
 
     def run(
-        self, x_BCT: torch.Tensor, prepared: Prepared, may_overwrite: bool = False
+        self, x_BCT: torch.Tensor, prepared: Prepared, may_overwrite: bool = False, stack: Stack = torch.stack
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
         self.prepare.mark_running(())
@@ -158,7 +159,7 @@ class DeviceChain(torch.nn.Module):
                 with torch.inference_mode(False), torch.no_grad():
                     y_BCT = graph(x_BCT, numbers)
                 return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
-        return self._run(prepared, x_BCT, numbers, may_overwrite)
+        return self._run(prepared, x_BCT, numbers, may_overwrite, stack)
 
     def prove_on(self, device: torch.device, channels: int = 1) -> None:
         """Compile and prove on a device what runs there, which would otherwise delay the first batch."""
@@ -188,77 +189,70 @@ class DeviceChain(torch.nn.Module):
         return self._run(prepared, x_BCT, numbers)[0]
 
     def _run(
-        self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor, may_overwrite: bool = False
+        self,
+        prepared: Prepared,
+        x_BCT: torch.Tensor,
+        numbers: torch.Tensor,
+        may_overwrite: bool = False,
+        stack: Stack = torch.stack,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         buffers, kept = prepared.buffers(numbers), x_BCT.new_empty(0) if may_overwrite else x_BCT
         with _without_autocast(x_BCT.device.type):
             y_BCT = x_BCT.float()
             length_B = _lengths(prepared, buffers, y_BCT)
             if prepared.lengths is not None:
-                y_BCT = _silenced(y_BCT, length_B, kept)
+                y_BCT = silenced(y_BCT, length_B, kept)
+            rows = rows_of(y_BCT, kept)
             elsewhere = self._elsewhere.get(y_BCT.device)
             for step in prepared.steps:
                 members = self.prepare.leaves[step.op].members
                 self.prepare.mark_running(members)
-                free = _is_overwritable(y_BCT, kept)
                 moves = elsewhere and any(member.op.name in elsewhere for member in members)
                 run = self._run_step_on_cpu if moves else self._run_step
-                y_BCT, length_B = run(step, y_BCT, length_B, buffers, prepared.sample_rate, free)
-        return y_BCT.to(x_BCT.dtype), length_B
+                length_B = run(step, rows, length_B, buffers, prepared.sample_rate)
+        return rows.whole(stack).to(x_BCT.dtype), length_B
 
     def _run_step(
-        self,
-        step: Step,
-        y_BCT: torch.Tensor,
-        length_B: torch.Tensor,
-        buffers: dict[str, torch.Tensor],
-        rate: int,
-        is_overwritable: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, step: Step, batch: Rows, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
+    ) -> torch.Tensor:
+        """Let an op change its rows of the batch, or make features of them all; return the new lengths."""
         node = self.prepare.leaves[step.op]
         rows = None if step.rows is None else _view(buffers, step.rows)
-        y_RCT, length_R = y_BCT, length_B
+        before_RCT, free = batch.take(rows)
+        length_R = length_B
         if rows is not None:
-            y_RCT = y_BCT.index_select(0, rows)
             length_R = length_B.index_select(0, rows) if step.lengths is None else _view(buffers, step.lengths)
-        padded_to = y_RCT.shape[-1] if step.padded else None
-        free = is_overwritable if rows is None else _is_overwritable(y_RCT, y_BCT)
-        batch = DeviceBatchInfo(rate, length_R, padded_to, free)
+        info = DeviceBatchInfo(rate, length_R, before_RCT.shape[-1] if step.padded else None, free)
         params = _params(node, step, partial(_view, buffers))
         if node.capabilities.length_depends_on_audio:
-            params = node.op.measure(y_RCT, params, batch)
+            params = node.op.measure(before_RCT, params, info)
         batched = node.op.batched if self._library is None else self._library.get(step.op, node.op.batched)
-        before_RCT, y_RCT = y_RCT, batched(y_RCT, params, batch)
+        y_RCT = batched(before_RCT, params, info)
         if isinstance(node.op, Feature):
             assert step.width is not None
-            return y_RCT[..., : step.width], params["length_out"]
+            batch.put(None, y_RCT[..., : step.width])
+            return params["length_out"]
         if step.width is not None:
-            length_R, y_RCT = _new_lengths(node, params), _fit(y_RCT, step.width)
-            y_RCT = _silenced(y_RCT, length_R, before_RCT)
-            if rows is not None:
-                y_BCT = _fit(y_BCT, step.width)
+            length_R, y_RCT = _new_lengths(node, params), fit(y_RCT, step.width)
+            y_RCT = silenced(y_RCT, length_R, before_RCT)
             length_B = length_R if rows is None else length_B.index_copy(0, rows, length_R)
-        elif padded_to is not None and (self._library is not None or not node.capabilities.keeps_silence):
-            y_RCT = _silenced(y_RCT, length_R, before_RCT)
-        if rows is None:
-            return y_RCT, length_B
-        if y_RCT.requires_grad:  # a row that repeats another would count twice
+        elif step.padded and (self._library is not None or not node.capabilities.keeps_silence):
+            y_RCT = silenced(y_RCT, length_R, before_RCT)
+        if rows is not None and y_RCT.requires_grad:  # a row that repeats another would count twice
             rows, y_RCT = rows[: step.examples], y_RCT[: step.examples]
-        return (y_BCT.index_copy_ if is_overwritable else y_BCT.index_copy)(0, rows, y_RCT), length_B
+        batch.put(rows, y_RCT)
+        return length_B
 
     def _run_step_on_cpu(
-        self,
-        step: Step,
-        y_BCT: torch.Tensor,
-        length_B: torch.Tensor,
-        buffers: dict[str, torch.Tensor],
-        rate: int,
-        is_overwritable: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, step: Step, batch: Rows, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
+    ) -> torch.Tensor:
         """Run a step that the batch's device cannot run."""
-        device, host = y_BCT.device, {name: buffer.cpu() for name, buffer in buffers.items()}
-        y_BCT, length_B = self._run_step(step, y_BCT.cpu(), length_B.cpu(), host, rate, is_overwritable)
-        return y_BCT.to(device), length_B.to(device)
+        device, host = batch.whole().device, {name: buffer.cpu() for name, buffer in buffers.items()}
+        x_BCT = batch.whole().cpu()
+        on_cpu = rows_of(x_BCT, x_BCT)
+        length_B = self._run_step(step, on_cpu, length_B.cpu(), host, rate)
+        batch.put(None, on_cpu.whole().to(device))
+        return length_B.to(device)
 
     def get_extra_state(self) -> torch.Tensor:
         """Return where the stream of draws is."""
@@ -296,7 +290,7 @@ def run_once(chain: Chain, x_BCT: torch.Tensor) -> torch.Tensor:
         prepared = module.prepare(draws, tuple(x_BCT.shape), lengths=lengths)
         with torch.no_grad():
             results.append(module._run(prepared, x_BCT, prepared.numbers.to(x_BCT.device))[0])
-    return torch.cat([_fit(y_BCT, max(each.shape[-1] for each in results)) for y_BCT in results])
+    return torch.cat([fit(y_BCT, max(each.shape[-1] for each in results)) for y_BCT in results])
 
 
 def _allow_plain_checkpoint(module: torch.nn.Module, keys: Any) -> None:
@@ -348,24 +342,6 @@ def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.
     if prepared.lengths is not None:
         return _view(buffers, prepared.lengths)
     return torch.full((len(y_BCT),), y_BCT.shape[-1], device=y_BCT.device)
-
-
-def _fit(x_BCT: torch.Tensor, width: int) -> torch.Tensor:
-    """Cut the batch, or pad it with silence, so that it has that many samples."""
-    missing = width - x_BCT.shape[-1]
-    return x_BCT if not missing else torch.nn.functional.pad(x_BCT, (0, missing))
-
-
-def _silenced(y_BCT: torch.Tensor, length_B: torch.Tensor, x_BCT: torch.Tensor) -> torch.Tensor:
-    """Return the batch with silence past the ends of its clips; x, which it may be a view of, stays as it is."""
-    return silence_past_ends(y_BCT if _is_overwritable(y_BCT, x_BCT) else y_BCT.clone(), length_B)
-
-
-def _is_overwritable(y_BCT: torch.Tensor, x_BCT: torch.Tensor) -> bool:
-    """Return whether what became of x may be written over: it is not x itself, and no gradient is found from it."""
-    if torch.compiler.is_compiling() or y_BCT.requires_grad:
-        return False
-    return y_BCT.untyped_storage().data_ptr() != x_BCT.untyped_storage().data_ptr()
 
 
 def _params(node: Node, step: Step, view: Callable[[Span], torch.Tensor]) -> Params:

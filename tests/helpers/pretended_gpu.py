@@ -261,7 +261,7 @@ def pretended_gpu(order: Order = "late") -> Iterator[PretendedGpu]:
                 stack.enter_context(mock.patch(f"torch.accelerator.{name}", value))
         stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", pin_memory))
         stack.enter_context(mock.patch("torch._subclasses.fake_tensor.init_gpu_context", lambda device: None))
-        stack.enter_context(mock.patch("audioaug.engine.device._is_overwritable", _is_overwritable))
+        stack.enter_context(mock.patch("audioaug.engine.rows.is_overwritable", _is_overwritable))
         stack.enter_context(mock.patch("audioaug.measure.trace._trace_cuda", gpu.trace))  # which has no profiler
         stack.enter_context(gpu)
         yield gpu

@@ -11,6 +11,7 @@ import torch
 from audioaug import ops
 from audioaug.core import Chain, Feature, why_not_in_worker, why_not_on_device
 from audioaug.engine import build_cpu, build_device
+from audioaug.engine.rows import RowsTogether
 from audioaug.errors import DataError, PlanError
 from tests.helpers.op_examples import DEMO, OPS, example
 
@@ -89,15 +90,18 @@ def test_in_place_work_does_not_change_the_result(kind, batch, monkeypatch):
     chain = Chain([ops.Gain(p=1.0), example(kind, p=0.5), ops.AddGaussianNoise(p=0.5)], RATE)
     draws, x = chain.draw(range(8)), batch[..., :4000]
     result = build_device(chain)(x, draws=draws)
-    monkeypatch.setattr("audioaug.engine.device._is_overwritable", lambda *_: False)
+    monkeypatch.setattr("audioaug.engine.rows.is_overwritable", lambda *_: False)
     assert torch.equal(result, build_device(chain)(x, draws=draws))
 
 
 @EVERY_AUDIO_OP
-def test_a_batch_that_is_not_needed_any_more_may_be_written_over(kind, batch):
+def test_a_batch_that_is_not_needed_any_more_may_be_written_over(kind, batch, monkeypatch):
     module, x = build_device(Chain([example(kind, p=0.5), ops.Gain(p=0.5)], RATE)), batch[..., :4000].clone()
     prepared = module.prepare(module.chain.draw(range(8)), tuple(x.shape))
     result, _ = module.augment(x, prepared)
+    into, _ = module.augment(x.clone(), prepared, may_overwrite=True)
+    assert torch.equal(into, result)
+    monkeypatch.setattr("audioaug.engine.device.rows_of", RowsTogether)  # as on a GPU
     into, _ = module.augment(x, prepared, may_overwrite=True)
     assert torch.equal(into, result)
     assert module.chain.nodes[0].capabilities.changes_length or into.data_ptr() == x.data_ptr()

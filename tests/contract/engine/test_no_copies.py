@@ -18,7 +18,7 @@ from audioaug.advise.settings import demo_chain
 from audioaug.audio.bank import open_bank
 from audioaug.core import REGISTRY
 from audioaug.dsp import dispatch
-from audioaug.engine import device as device_build
+from audioaug.engine import rows
 from audioaug.engine.prepare import Prepared
 from audioaug.measure import trace
 from tests.contract.engine.test_no_sync import (
@@ -50,9 +50,7 @@ def on_fake_cuda(request, monkeypatch):
     else:
         monkeypatch.setitem(dispatch.FASTEST, "cuda", "torch")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
-    monkeypatch.setattr(
-        device_build, "_is_overwritable", lambda y, x: _storage(y) != _storage(x)
-    )  # they have no addresses
+    monkeypatch.setattr(rows, "is_overwritable", lambda y, x: _storage(y) != _storage(x))  # they have no addresses
     open_bank.cache_clear()
     yield launched
     open_bank.cache_clear()  # banks hold copies that are fake
