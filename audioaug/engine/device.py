@@ -53,7 +53,7 @@ class DeviceChain(torch.nn.Module):
         self.stream = DrawStream(chain, seed)
         self.seed = self.stream.seed or 0
         self._is_restored = False
-        self._proven: set[tuple[torch.device, int]] = set()
+        self._proven: set[tuple[torch.device, int, int]] = set()
         self._elsewhere: dict[torch.device, set[str]] = {}
         self.register_load_state_dict_post_hook(_allow_plain_checkpoint)  # type: ignore[no-untyped-call]
         by_library = engine == "torch-audiomentations"
@@ -170,7 +170,7 @@ class DeviceChain(torch.nn.Module):
 
         Where even these may be missing, note which ops do not run there.
         """
-        where = device, channels = x_BCT.device, min(x_BCT.shape[1], 2)
+        where = device, channels, _ = x_BCT.device, min(x_BCT.shape[1], 2), sample_rate
         is_trusted = device.type in TRUSTED
         if where in self._proven or needs_torch_ops(x_BCT) or (is_trusted and implementation_for(x_BCT) == "torch"):
             return

@@ -29,7 +29,7 @@ def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, 
     sections, count = numbers_RSK.shape[1:]
     grid, values = (rows, triton.cdiv(bins, BLOCK)), (torch.view_as_real(spectrum_RPF), numbers_RSK.contiguous())
     sizes = parts, bins, sections, n, cut, math.pi / n
-    dispatch.launch(_multiply, grid, *values, *sizes, CUT=cut > 0, NUMBERS=count, BLOCK=BLOCK)
+    dispatch.launch(_multiply, grid, *values, *sizes, NUMBERS=count, BLOCK=BLOCK)
 
 
 @kernel
@@ -42,7 +42,6 @@ def _multiply(
     n,
     cut,
     angle_step,
-    CUT: tl.constexpr,
     NUMBERS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -52,7 +51,7 @@ def _multiply(
     # sin(w/2), and cos(w/2) as the sine of the rest of a right angle: a cosine would lose its digits near Nyquist.
     u, c = tl.sin(place_F.to(tl.float32) * angle_step), tl.sin((n - 2 * place_F).to(tl.float32) * (angle_step * 0.5))
     turn, turn_j = u, c
-    if CUT:  # exp(-j w (cut - 1/2)), of an angle that is reduced while it is a whole number
+    if cut > 0:  # exp(-j w (cut - 1/2)), of an angle that is reduced while it is a whole number
         angle = (place_F.to(tl.int64) * (2 * cut - 1) % (2 * n)).to(tl.float32) * -angle_step
         turn, turn_j = tl.cos(angle), tl.sin(angle)
     c2, u2, uc = c * c, u * u, u * c
@@ -63,7 +62,7 @@ def _multiply(
         g, k = tl.load(number_ptr), tl.load(number_ptr + 1)
         low, band, high = tl.load(number_ptr + 2), tl.load(number_ptr + 3), tl.load(number_ptr + 4)
         above, above_j = low * g * g * c2 - high * u2, band * g * uc
-        if CUT:
+        if cut > 0:
             even, odd = tl.load(number_ptr + 5) * c, tl.load(number_ptr + 6) * u
             above -= even * turn - odd * turn_j
             above_j -= even * turn_j + odd * turn

@@ -193,6 +193,13 @@ def test_stereo_is_tried_on_its_own(checked):
     assert len(checked) == 2 * 4
 
 
+def test_another_sample_rate_is_tried_on_its_own(checked):
+    module = build_device(CHAIN)
+    for rate in (RATE, 2 * RATE, RATE):
+        module(torch.ones(3, 1, 4000) * 0.1, sample_rate=rate)
+    assert len(checked) == 2 * 4
+
+
 def test_draws_do_not_depend_on_what_was_proven():
     first = build_device(CHAIN)
     first(torch.ones(3, 1, 4000) * 0.1)
