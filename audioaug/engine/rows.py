@@ -70,13 +70,13 @@ class RowsApart:
 
     def __init__(self, x_BCT: torch.Tensor, kept: torch.Tensor) -> None:
         self._y_BCT: torch.Tensor | None = x_BCT
-        self._rows_CT, self._kept, self._width = list(x_BCT), kept, x_BCT.shape[-1]
+        self._rows_CT, self._kept, self._width = list[torch.Tensor](), kept, x_BCT.shape[-1]
 
     def whole(self, stack: Stack = torch.stack) -> torch.Tensor:
         """Copy the rows into one tensor, if they are not in one."""
         if self._y_BCT is None:
-            self._y_BCT = stack(self._fitted(self._rows_CT))
-            self._rows_CT = list(self._y_BCT)
+            self.put(None, stack(self._fitted(self._rows_CT)))
+        assert self._y_BCT is not None
         return self._y_BCT
 
     def take(self, rows_R: torch.Tensor | None) -> tuple[torch.Tensor, bool]:
@@ -84,18 +84,24 @@ class RowsApart:
         if rows_R is None:
             y_RCT = self.whole()
         else:
-            y_RCT = torch.stack(self._fitted([self._rows_CT[row] for row in rows_R.tolist()]))
+            rows_CT = self._apart()
+            y_RCT = torch.stack(self._fitted([rows_CT[row] for row in rows_R.tolist()]))
         return y_RCT, is_overwritable(y_RCT, self._kept)
 
     def put(self, rows_R: torch.Tensor | None, y_RCT: torch.Tensor) -> None:
         """Keep the rows of this tensor in place of those before."""
-        self._width = y_RCT.shape[-1]
         if rows_R is None:
-            self._y_BCT, self._rows_CT = y_RCT, list(y_RCT)
-            return
-        self._y_BCT = None
-        for row, y_CT in zip(rows_R.tolist(), y_RCT):
-            self._rows_CT[row] = y_CT
+            self._y_BCT, self._rows_CT = y_RCT, []
+        else:
+            rows_CT, self._y_BCT = self._apart(), None
+            for row, y_CT in zip(rows_R.tolist(), y_RCT):
+                rows_CT[row] = y_CT
+        self._width = y_RCT.shape[-1]
+
+    def _apart(self) -> list[torch.Tensor]:
+        if self._y_BCT is not None and not self._rows_CT:
+            self._rows_CT = list(self._y_BCT)
+        return self._rows_CT
 
     def _fitted(self, rows_CT: list[torch.Tensor]) -> list[torch.Tensor]:
         return [fit(row_CT, self._width) for row_CT in rows_CT]
