@@ -22,7 +22,7 @@ from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
 from audioaug.engine.prepare import Prepared, Preparer, Step
 from audioaug.engine.proof import TRUSTED, prove, unsupported
-from audioaug.engine.rows import Rows, Stack, fit, rows_of, silenced
+from audioaug.engine.rows import Rows, fit, rows_of, silenced
 from audioaug.engine.stream import DrawStream
 from audioaug.engine.torch_audiomentations import TorchAudiomentationsEngine
 from audioaug.errors import UsageError
@@ -134,18 +134,17 @@ class DeviceChain(torch.nn.Module):
         return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
 
     def augment(
-        self, x: torch.Tensor, prepared: Prepared, may_overwrite: bool = False, stack: Stack = torch.stack
+        self, x: torch.Tensor, prepared: Prepared, may_overwrite: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Do what was prepared for this batch, (B, C, T) or (B, T); whatever the training mode. Also return lengths.
 
-        ``may_overwrite``: the batch is not needed any more, so the result may lie in its memory. ``stack``: makes a
-        tensor of rows that are not in one.
+        ``may_overwrite``: the batch is not needed any more, so the result may lie in its memory.
         """
-        y_BCT, length_B = self.run(as_batch(x), prepared, may_overwrite, stack)
+        y_BCT, length_B = self.run(as_batch(x), prepared, may_overwrite)
         return (y_BCT if x.ndim == 3 else y_BCT[:, 0]), length_B
 
     def run(
-        self, x_BCT: torch.Tensor, prepared: Prepared, may_overwrite: bool = False, stack: Stack = torch.stack
+        self, x_BCT: torch.Tensor, prepared: Prepared, may_overwrite: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
         self.prepare.mark_running(())
@@ -159,7 +158,7 @@ class DeviceChain(torch.nn.Module):
                 with torch.inference_mode(False), torch.no_grad():
                     y_BCT = graph(x_BCT, numbers)
                 return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
-        return self._run(prepared, x_BCT, numbers, may_overwrite, stack)
+        return self._run(prepared, x_BCT, numbers, may_overwrite)
 
     def prove_on(self, device: torch.device, channels: int = 1) -> None:
         """Compile and prove on a device what runs there, which would otherwise delay the first batch."""
@@ -189,12 +188,7 @@ class DeviceChain(torch.nn.Module):
         return self._run(prepared, x_BCT, numbers)[0]
 
     def _run(
-        self,
-        prepared: Prepared,
-        x_BCT: torch.Tensor,
-        numbers: torch.Tensor,
-        may_overwrite: bool = False,
-        stack: Stack = torch.stack,
+        self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor, may_overwrite: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         buffers, kept = prepared.buffers(numbers), x_BCT.new_empty(0) if may_overwrite else x_BCT
         with _without_autocast(x_BCT.device.type):
@@ -210,7 +204,7 @@ class DeviceChain(torch.nn.Module):
                 moves = elsewhere and any(member.op.name in elsewhere for member in members)
                 run = self._run_step_on_cpu if moves else self._run_step
                 length_B = run(step, rows, length_B, buffers, prepared.sample_rate)
-        return rows.whole(stack).to(x_BCT.dtype), length_B
+        return rows.whole().to(x_BCT.dtype), length_B
 
     def _run_step(
         self, step: Step, batch: Rows, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int

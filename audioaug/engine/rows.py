@@ -3,22 +3,19 @@
 Shapes: B examples, R rows that an op touches, C channels, T samples.
 """
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import torch
 
 from audioaug.dsp.dispatch import implementation_for
 from audioaug.dsp.windows import silence_past_ends
 
-Stack: TypeAlias = Callable[[list[torch.Tensor]], torch.Tensor]
-
 
 class Rows(Protocol):
     """All rows of a batch, of which an op takes some, or with ``None`` all, and puts back what it has made of them."""
 
-    def whole(self, stack: Stack = torch.stack) -> torch.Tensor:
-        """Return all of them as one batch, (B, C, T), which ``stack`` makes of them if they are not one."""
+    def whole(self) -> torch.Tensor:
+        """Return all of them as one batch, (B, C, T)."""
         ...
 
     def take(self, rows_R: torch.Tensor | None) -> tuple[torch.Tensor, bool]:
@@ -44,7 +41,7 @@ class RowsTogether:
     def __init__(self, x_BCT: torch.Tensor, kept: torch.Tensor) -> None:
         self._y_BCT, self._kept = x_BCT, kept
 
-    def whole(self, stack: Stack = torch.stack) -> torch.Tensor:
+    def whole(self) -> torch.Tensor:
         """Return the tensor."""
         return self._y_BCT
 
@@ -72,10 +69,10 @@ class RowsApart:
         self._y_BCT: torch.Tensor | None = x_BCT
         self._rows_CT, self._kept, self._width = list[torch.Tensor](), kept, x_BCT.shape[-1]
 
-    def whole(self, stack: Stack = torch.stack) -> torch.Tensor:
+    def whole(self) -> torch.Tensor:
         """Copy the rows into one tensor, if they are not in one."""
         if self._y_BCT is None:
-            self.put(None, stack(self._fitted(self._rows_CT)))
+            self.put(None, self._stacked(self._rows_CT))
         assert self._y_BCT is not None
         return self._y_BCT
 
@@ -85,7 +82,7 @@ class RowsApart:
             y_RCT = self.whole()
         else:
             rows_CT = self._apart()
-            y_RCT = torch.stack(self._fitted([rows_CT[row] for row in rows_R.tolist()]))
+            y_RCT = self._stacked([rows_CT[row] for row in rows_R.tolist()])
         return y_RCT, is_overwritable(y_RCT, self._kept)
 
     def put(self, rows_R: torch.Tensor | None, y_RCT: torch.Tensor) -> None:
@@ -103,8 +100,8 @@ class RowsApart:
             self._rows_CT = list(self._y_BCT)
         return self._rows_CT
 
-    def _fitted(self, rows_CT: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [fit(row_CT, self._width) for row_CT in rows_CT]
+    def _stacked(self, rows_CT: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([fit(row_CT, self._width) for row_CT in rows_CT])
 
 
 def fit(x: torch.Tensor, width: int) -> torch.Tensor:

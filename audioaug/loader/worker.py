@@ -16,7 +16,6 @@ from torch.utils.data import default_collate
 from audioaug.core import Draws, Key, Timeline
 from audioaug.core.draws import uniforms
 from audioaug.engine import DeviceChain, Prepared, Preparer, WorkerChain, checked
-from audioaug.engine.rows import Stack
 from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.loader.examples import (
     Field,
@@ -200,7 +199,7 @@ class Collate:
         except AudioaugError as error:
             return error
         except RuntimeError as error:
-            if explained := shared_memory_error(error):  # where torch's default collate_fn allocates batches
+            if explained := shared_memory_error(error):  # torch's default collate_fn allocates batches there
                 return explained
             raise
 
@@ -284,9 +283,7 @@ class Collate:
         """Return the batch after the ops that run here, and the lengths of its clips."""
         prepared = self._prepared(module.prepare, audio, fetched, ends)
         with torch.no_grad():
-            audio, length_B = augment_batch(
-                module, audio, prepared, fetched, self.seed, self.collate_fn is None, _stack_to_send
-            )
+            audio, length_B = augment_batch(module, audio, prepared, fetched, self.seed, self.collate_fn is None)
         return audio.contiguous(), length_B.tolist()
 
     def _with_labels(self, fetched: Fetched, waves: list[torch.Tensor]) -> list[Any]:
@@ -328,28 +325,18 @@ def augment_batch(
     sent: "Fetched | WorkerBatch",
     seed: int,
     may_overwrite: bool,
-    stack: Stack = torch.stack,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a batch after a part of the chain, and the lengths of its clips; raise ``OpError`` if an op fails.
 
     ``sent`` has the examples' keys and epoch. ``may_overwrite``: no one else has the batch, as is so unless the user's
-    own ``collate_fn`` made it. ``stack``: makes a tensor of rows that are not in one.
+    own ``collate_fn`` made it.
     """
 
     def run_alone(row: int, draws: Draws) -> object:
         return module(audio[row : row + 1, ..., : prepared.length_of(row)], draws=draws)
 
     with batch_op_errors(module.prepare, sent.keys, sent.epoch, seed, run_alone):
-        return module.augment(audio, prepared, may_overwrite, stack)
-
-
-def _stack_to_send(rows_CT: list[torch.Tensor]) -> torch.Tensor:
-    """Stack rows; in a worker, torch's function does so in shared memory, in which batches are sent."""
-    try:
-        batch: torch.Tensor = default_collate(rows_CT)
-    except RuntimeError as error:
-        raise shared_memory_error(error) or error from None
-    return batch
+        return module.augment(audio, prepared, may_overwrite)
 
 
 def _shape(audio: torch.Tensor) -> tuple[int, int, int]:

@@ -70,15 +70,10 @@ def test_a_gradient_forbids_writing_over(kind):
     assert weight.grad == 2 * x[0].sum()
 
 
-def test_rows_apart_are_stacked_by_the_function_that_is_given():
-    calls = []
-
-    def stack(rows):
-        calls.append(len(rows))
-        return torch.stack(rows)
-
-    batch = RowsApart(x := numbered(3), x)
-    assert batch.whole(stack) is x and not calls
+def test_rows_apart_are_put_together_once():
+    x = numbered(3)
+    batch = RowsApart(x, x)
+    assert batch.whole() is x
     batch.put(torch.tensor([2]), x[:1])
-    assert batch.whole(stack)[:, 0, 0].tolist() == [1.0, 2.0, 1.0] and calls == [3]
-    assert batch.whole(stack) is batch.whole() and calls == [3]
+    together = batch.whole()
+    assert together[:, 0, 0].tolist() == [1.0, 2.0, 1.0] and batch.whole() is together
