@@ -20,7 +20,7 @@ import torch
 from audioaug.dsp.biquads import NUMBERS, Cascade
 from audioaug.dsp.dispatch import chunks, implementation_for, primitive
 from audioaug.dsp.fft import apply_response, block_length
-from audioaug.dsp.loops import Doubles, Floats, loop, run_rows
+from audioaug.dsp.loops import Doubles, Floats, Integers, loop, run_rows
 
 RESPONSE_WEIGHT = 0.3
 """What a section's response costs, in FFTs of the same length and back (measured)."""
@@ -136,23 +136,49 @@ COEFFICIENTS = 7
 
 @loop
 def _filter_rows(x_RT: Floats, numbers_RSK: Floats, channels: int, y_RT: Floats, first: int, last: int) -> None:
-    """Filter each row with its own cascade, from the steady state of its first sample; ``channels`` rows an example."""
+    """Filter each row with its own cascade, from the steady state of its first sample; ``channels`` rows an example.
+
+    Rows that no section filters, since another op than a filter applies to them, are only amplified.
+    """
     samples, sections = x_RT.shape[1], numbers_RSK.shape[1]
     tile, numbers = np.zeros(TILE * LANES), np.zeros(sections * COEFFICIENTS * LANES)
-    for row in range(first, last, LANES):
-        lanes = min(LANES, last - row)
-        for lane in range(lanes):
-            _start(numbers_RSK[(row + lane) // channels], np.float64(x_RT[row + lane, 0]), numbers[lane:])
-        for time in range(0, samples, TILE):
-            count = min(TILE, samples - time)
-            if lanes == LANES and count == TILE:  # as below, but the compiler knows how many
-                _interleave(x_RT, tile, row, time, LANES, TILE)
-                _filter(tile, numbers, sections)
-                _deinterleave(tile, y_RT, row, time, LANES, TILE)
+    row_L, waiting, row = np.empty(LANES, np.int64), 0, first
+    while row < last or waiting:
+        if row < last:
+            gain = _gain(numbers_RSK[row // channels])
+            if math.isnan(gain):
+                row_L[waiting] = row
+                waiting += 1
             else:
-                _interleave(x_RT, tile, row, time, lanes, count)
-                _filter(tile, numbers, sections)
-                _deinterleave(tile, y_RT, row, time, lanes, count)
+                for time in range(samples):
+                    y_RT[row, time] = gain * x_RT[row, time]
+            row += 1
+        if waiting == LANES or (waiting and row == last):
+            row_L[waiting:] = row_L[waiting - 1]  # lanes that are left do the same as the last one
+            for lane in range(LANES):
+                before = np.float64(x_RT[row_L[lane], 0])
+                _start(numbers_RSK[row_L[lane] // channels], before, numbers[lane:])
+            for time in range(0, samples, TILE):
+                count = min(TILE, samples - time)
+                if count == TILE:  # as below, but the compiler knows how many
+                    _interleave(x_RT, tile, row_L, time, TILE)
+                    _filter(tile, numbers, sections)
+                    _deinterleave(tile, y_RT, row_L, time, TILE)
+                else:
+                    _interleave(x_RT, tile, row_L, time, count)
+                    _filter(tile, numbers, sections)
+                    _deinterleave(tile, y_RT, row_L, time, count)
+            waiting = 0
+
+
+@loop
+def _gain(numbers_SK: Floats) -> np.float32:
+    """Return the factor that a cascade is, or NaN if it is more than that."""
+    gain = np.float32(1.0)
+    for place in range(len(numbers_SK)):
+        k, low, band, high = numbers_SK[place, 1], numbers_SK[place, 2], numbers_SK[place, 3], numbers_SK[place, 4]
+        gain *= low if low == high and band == k * low else np.float32(np.nan)
+    return gain
 
 
 @loop
@@ -177,17 +203,17 @@ def _start(numbers_SK: Floats, before: float, into: Doubles) -> None:
 
 
 @loop
-def _interleave(x_RT: Floats, tile: Doubles, row: int, time: int, lanes: int, count: int) -> None:
-    for step in range(count):
-        some = tile[step * LANES : (step + 1) * LANES]
-        for lane in range(lanes):
-            some[lane] = x_RT[row + lane, time + step]
+def _interleave(x_RT: Floats, tile: Doubles, row_L: Integers, time: int, count: int) -> None:
+    for lane in range(LANES):
+        x_T = x_RT[row_L[lane], time : time + count]
+        for step in range(count):
+            tile[step * LANES + lane] = x_T[step]
 
 
 @loop
-def _deinterleave(tile: Doubles, y_RT: Floats, row: int, time: int, lanes: int, count: int) -> None:
-    for lane in range(lanes):
-        y_T = y_RT[row + lane, time : time + count]
+def _deinterleave(tile: Doubles, y_RT: Floats, row_L: Integers, time: int, count: int) -> None:
+    for lane in range(LANES):
+        y_T = y_RT[row_L[lane], time : time + count]
         for step in range(count):
             y_T[step] = tile[step * LANES + lane]
 

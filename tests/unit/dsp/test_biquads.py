@@ -192,6 +192,21 @@ def test_a_filter_that_rings_for_minutes_loses_no_digits():
     assert np.abs(result_RT[0].numpy() - wanted).max() < 2e-6 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_rows_that_no_section_filters_are_only_amplified(in_place):
+    rows, some = 2 * LANES + 5, np.arange(1, 2 * LANES + 5, 2)
+    gain_R, places = np.linspace(-2.0, 3.0, rows), np.arange(len(some)) % len(ROWS)
+    each = [sections(kind, hz, [ROWS[place] for place in places]).spread(some, rows) for kind, hz in FILTERS]
+    each[0] = each[0].amplified(gain_R)
+    numbers = torch.from_numpy(np.stack([one.numbers_RK() for one in each], axis=1)).float()
+    x_RT = torch.from_numpy(noise(rows, 1, 3 * TILE + 7)[:, 0]).float()
+    gain_R1 = torch.from_numpy(gain_R).float()[:, None]
+    filtered_RT, into_RT = filtered_by_loop(x_RT[some], places) * gain_R1[some], x_RT[:, None].clone()
+    result_RT = run_rows(_filter_rows, into_RT, numbers, out=into_RT if in_place else None)[:, 0]
+    assert torch.equal(result_RT[::2], (gain_R1 * x_RT)[::2])
+    assert (result_RT[some] - filtered_RT).abs().max() < 2e-6 * filtered_RT.abs().max()
+
+
 def test_filters_come_to_rest_in_silence():
     numbers_NL = np.zeros((COEFFICIENTS, LANES))
     numbers_NL[0], numbers_NL[3:5], numbers_NL[5:] = 1.0, [[-1.9], [0.95]], [[1e-199], [-1e-199]]
