@@ -363,8 +363,8 @@ def _growth_workers_wrapper(options: Options, result: Result, progress: Progress
         result = replace(result, exponents=(*result.exponents, fit))
         yield result
     for name, chain in {**chains, "demo": demo_chain(options.size.sample_rate)}.items():
-        with progress.stage(f"{name} in workers", 3 * options.seconds):
-            pair = worker_engines(name, chain, options.size, 3 * options.seconds, options.rounds)
+        with progress.stage(f"{name} in workers", 8 * options.seconds):  # each turn starts workers
+            pair = worker_engines(name, chain, options.size, 8 * options.seconds, options.rounds)
         result = replace(result, workers=(*result.workers, pair))
         yield result
     with progress.stage("what an op costs the host", 3 * options.seconds):

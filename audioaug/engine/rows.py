@@ -1,4 +1,4 @@
-"""The rows of a batch while ops change some of them, one op after the other; and what may be written over.
+"""Rows: where the examples of a batch are while one op after the other changes some of them.
 
 Shapes: B examples, R rows that an op touches, C channels, T samples.
 """
@@ -30,7 +30,7 @@ class Rows(Protocol):
 def rows_of(x_BCT: torch.Tensor, kept: torch.Tensor) -> Rows:
     """Return the rows of a batch; ``kept`` must not be written over, which the batch may be itself, or a view of.
 
-    On a CPU, copying an op's rows back into the batch takes as long as many ops do.
+    On a CPU they stay apart: copying an op's rows back into the batch takes as long as many an op does.
     """
     return RowsApart(x_BCT, kept) if implementation_for(x_BCT) == "loop" else RowsTogether(x_BCT, kept)
 
@@ -63,7 +63,10 @@ class RowsTogether:
 
 
 class RowsApart:
-    """Rows that stay where the last op that changed them has put them, until they are needed in one tensor."""
+    """Rows that stay where the last op that changed them has put them, until they are needed in one tensor.
+
+    That takes memory for about one batch more.
+    """
 
     def __init__(self, x_BCT: torch.Tensor, kept: torch.Tensor) -> None:
         self._y_BCT: torch.Tensor | None = x_BCT
