@@ -142,33 +142,29 @@ def _filter_rows(x_RT: Floats, numbers_RSK: Floats, channels: int, y_RT: Floats,
     """
     samples, sections = x_RT.shape[1], numbers_RSK.shape[1]
     tile, numbers = np.zeros(TILE * LANES), np.zeros(sections * COEFFICIENTS * LANES)
-    row_L, waiting, row = np.empty(LANES, np.int64), 0, first
-    while row < last or waiting:
-        if row < last:
-            gain = _gain(numbers_RSK[row // channels])
-            if math.isnan(gain):
-                row_L[waiting] = row
-                waiting += 1
+    row_N, count, row_L = np.empty(last - first, np.int64), 0, np.empty(LANES, np.int64)
+    for row in range(first, last):
+        gain = _gain(numbers_RSK[row // channels])
+        if math.isnan(gain):
+            row_N[count] = row
+            count += 1
+        else:
+            for time in range(samples):
+                y_RT[row, time] = gain * x_RT[row, time]
+    for some in range(0, count, LANES):
+        for lane in range(LANES):
+            row = row_N[min(some + lane, count - 1)]  # lanes that are left do the same as the last one
+            row_L[lane] = row
+            _start(numbers_RSK[row // channels], np.float64(x_RT[row, 0]), numbers[lane:])
+        for time in range(0, samples, TILE):
+            if time + TILE <= samples:  # as below, but the compiler knows how many
+                _interleave(x_RT, tile, row_L, time, TILE)
+                _filter(tile, numbers, sections)
+                _deinterleave(tile, y_RT, row_L, time, TILE)
             else:
-                for time in range(samples):
-                    y_RT[row, time] = gain * x_RT[row, time]
-            row += 1
-        if waiting == LANES or (waiting and row == last):
-            row_L[waiting:] = row_L[waiting - 1]  # lanes that are left do the same as the last one
-            for lane in range(LANES):
-                before = np.float64(x_RT[row_L[lane], 0])
-                _start(numbers_RSK[row_L[lane] // channels], before, numbers[lane:])
-            for time in range(0, samples, TILE):
-                count = min(TILE, samples - time)
-                if count == TILE:  # as below, but the compiler knows how many
-                    _interleave(x_RT, tile, row_L, time, TILE)
-                    _filter(tile, numbers, sections)
-                    _deinterleave(tile, y_RT, row_L, time, TILE)
-                else:
-                    _interleave(x_RT, tile, row_L, time, count)
-                    _filter(tile, numbers, sections)
-                    _deinterleave(tile, y_RT, row_L, time, count)
-            waiting = 0
+                _interleave(x_RT, tile, row_L, time, samples - time)
+                _filter(tile, numbers, sections)
+                _deinterleave(tile, y_RT, row_L, time, samples - time)
 
 
 @loop
