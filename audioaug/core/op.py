@@ -68,7 +68,7 @@ class TorchAudiomentationsOp:
 
 
 class Linear(NamedTuple):
-    """What a linear op does: a factor for each example, and filters (``dsp.biquads.Section``), run one by one.
+    """What a linear op does: a factor for each example, and filters (``dsp.biquads.Sections``), run one by one.
 
     Each filter starts in the steady state of its first sample.
     """

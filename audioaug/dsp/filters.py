@@ -13,14 +13,14 @@ A pole of the prototype and its conjugate make one section of a one-sided filter
 Shapes: R rows, C channels, T samples.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.dsp.biquads import Section
+from audioaug.dsp.biquads import Sections
 
 Kind = Literal["lowpass", "highpass", "bandpass", "bandstop"]
 FloatArray = NDArray[np.float64]
@@ -74,67 +74,48 @@ def warped(edge_hz: NDArray[np.float64], sample_rate: int) -> NDArray[np.float64
     return np.tan(np.pi * edge_hz / sample_rate)
 
 
-def cascade(kind: Kind, order_R: NDArray[np.int64], low_R: FloatArray, high_R: FloatArray) -> list[Section]:
+def cascade(kind: Kind, order_R: NDArray[np.int64], low_R: FloatArray, high_R: FloatArray) -> Sections:
     """Return the sections of these filters; in rows of lower order than others some sections change nothing."""
-    found = list[Section]()
-    single = _single(kind, low_R, high_R)
-    for pair in range((int(order_R.max()) + 1) // 2):
-        angle_R = np.pi * (2 * pair + 1) / (2 * order_R)
-        pole_R = -np.sin(angle_R) + 1j * np.cos(angle_R)
-        for number, section in enumerate(_pair(kind, pole_R, low_R, high_R)):
-            if not (both_R := order_R >= 2 * pair + 2).all():
-                other = NOTHING if number else _where(order_R == 2 * pair + 1, single, NOTHING)
-                section = _where(both_R, section, other)
-            found.append(section)
-    return found
-
-
-def _pair(kind: Kind, pole_R: NDArray[np.complex128], low_R: FloatArray, high_R: FloatArray) -> Iterator[Section]:
-    """Yield the sections of a pole of the prototype and its conjugate: two-sided kinds have two."""
-    one, zero = np.ones_like(low_R), np.zeros_like(low_R)
+    before_P1 = 2 * np.arange((int(order_R.max()) + 1) // 2)[:, None]  # poles that earlier sections have
+    angle_PR, left_PR = np.pi * (before_P1 + 1) / (2 * order_R), order_R - before_P1
     if kind in ("lowpass", "highpass"):
-        numerator = (one, zero, zero) if kind == "lowpass" else (zero, zero, one)
-        yield _section(low_R, one, numerator, (one, -2 * pole_R.real, one))
-        return
-    half_R, square_R = (high_R - low_R) * pole_R / 2, low_R * high_R
-    root_R = np.sqrt(half_R**2 - square_R)
-    larger_R = np.where(np.abs(half_R + root_R) > np.abs(half_R - root_R), half_R + root_R, half_R - root_R)
-    for mapped_R in (larger_R, square_R / larger_R):
-        tan_R = np.abs(mapped_R)
-        gain_R = (high_R - low_R) / tan_R if kind == "bandpass" else one
-        numerator = (zero, one, zero) if kind == "bandpass" else (square_R / tan_R**2, zero, one)
-        yield _section(tan_R, gain_R, numerator, (one, -2 * mapped_R.real / tan_R, one))
+        return _one_sided(kind, angle_PR, left_PR, low_R)
+    return _two_sided(kind, angle_PR, left_PR, low_R, high_R)
 
 
-def _single(kind: Kind, low_R: FloatArray, high_R: FloatArray) -> Section:
-    """Return the section of the prototype's real pole, -1.
+def _one_sided(kind: Kind, angle_PR: FloatArray, left_PR: NDArray[np.int64], tan_R: FloatArray) -> Sections:
+    """Return a section for each pole of the prototype and its conjugate.
 
-    That of a one-sided kind is of first order. Both sides are multiplied by c + j s, which is nowhere 0.
+    The last pole of an odd order is alone, -1: both sides of its section are multiplied by 1 + p.
     """
-    one, zero = np.ones_like(low_R), np.zeros_like(low_R)
-    if kind in ("lowpass", "highpass"):
-        numerator = (low_R, low_R, zero) if kind == "lowpass" else (zero, one, one)
-        return _section(one, one, numerator, (low_R, 1 + low_R, one))
-    tan_R = np.sqrt(low_R * high_R)
-    width_R = (high_R - low_R) / tan_R
-    return _section(tan_R, one, (zero, width_R, zero) if kind == "bandpass" else (one, zero, one), (one, width_R, one))
+    one, zero, alone = np.ones(left_PR.shape), np.zeros(left_PR.shape), (left_PR == 1).astype(np.float64)
+    numerator = (one, alone, zero) if kind == "lowpass" else (zero, alone, one)
+    return _sections(left_PR < 1, tan_R * one, one, numerator, (one, 2 * np.sin(angle_PR), one))
 
 
-def _section(
-    tan_R: FloatArray, gain_R: FloatArray, numerator: tuple[FloatArray, ...], denominator: tuple[FloatArray, ...]
-) -> Section:
-    return Section(tan_R, gain_R, np.asarray(numerator).T, np.asarray(denominator).T)
+def _two_sided(
+    kind: Kind, angle_PR: FloatArray, left_PR: NDArray[np.int64], low_R: FloatArray, high_R: FloatArray
+) -> Sections:
+    """Return two sections for each pole of the prototype and its conjugate; one if the pole is alone, -1."""
+    width_R, square_R, left_P1R = high_R - low_R, low_R * high_R, left_PR[:, None]
+    half_PR = width_R * (1j * np.cos(angle_PR) - np.sin(angle_PR)) / 2
+    root_PR = np.sqrt(half_PR**2 - square_R)
+    larger_PR = half_PR + np.where((half_PR * root_PR.conj()).real > 0, root_PR, -root_PR)
+    mapped_P2R = np.stack([larger_PR, square_R / larger_PR], axis=1)
+    tan_P2R = np.where(left_P1R == 1, np.sqrt(square_R), np.abs(mapped_P2R))
+    middle_P2R = np.where(left_P1R == 1, width_R, -2 * mapped_P2R.real) / tan_P2R
+    one, zero = np.ones(tan_P2R.shape), np.zeros(tan_P2R.shape)
+    gain_P2R, numerator = one, (square_R / tan_P2R**2, zero, one)
+    if kind == "bandpass":
+        gain_P2R, numerator = width_R / tan_P2R, (zero, one, zero)
+    return _sections(left_P1R < [[1], [2]], tan_P2R, gain_P2R, numerator, (one, middle_P2R, one))
 
 
-def _where(chosen_R: NDArray[np.bool_], section: Section, other: Section) -> Section:
-    """Return one section in the chosen rows, the other elsewhere."""
-    return Section(
-        np.where(chosen_R, section.tan_R, other.tan_R),
-        np.where(chosen_R, section.gain_R, other.gain_R),
-        np.where(chosen_R[:, None], section.numerator_R3, other.numerator_R3),
-        np.where(chosen_R[:, None], section.denominator_R3, other.denominator_R3),
+def _sections(none: NDArray[np.bool_], *parts: FloatArray | Sequence[FloatArray]) -> Sections:
+    """Return sections of (..., R) as (S, R), which change nothing where there are none."""
+    tan, gain, numerator_3, denominator_3 = (np.asarray(part) for part in parts)
+    shape = -1, none.shape[-1]
+    found = Sections(
+        tan.reshape(shape), gain.reshape(shape), numerator_3.reshape(3, *shape), denominator_3.reshape(3, *shape)
     )
-
-
-NOTHING = Section(np.ones(1), np.ones(1), np.asarray([[1.0, 2.0, 1.0]]), np.asarray([[1.0, 2.0, 1.0]]))
-"""A section that changes nothing."""
+    return found.without(none.reshape(shape))

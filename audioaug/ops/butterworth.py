@@ -75,20 +75,19 @@ class Butterworth(Op, registry=None):
     def edges_hz(self, draw: Params) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the edges of the band; for one-sided filters the cutoff twice."""
 
-    def _edges_hz(self, draw: Params, batch: BatchInfo) -> list[NDArray[np.float64]]:
-        """Return the edges, moved below Nyquist as in the reference."""
-        nyquist_hz = batch.sample_rate // 2
-        return [np.where(edge_hz > nyquist_hz, nyquist_hz * 0.9999, edge_hz) for edge_hz in self.edges_hz(draw)]
+    def _designed(self, draw: Params, sample_rate: int) -> tuple[NDArray[np.float64], biquads.Sections]:
+        """Return the edges (2, R), moved below Nyquist as in the reference, and the filters."""
+        edges_hz = biquads.below_nyquist(np.asarray(self.edges_hz(draw)), sample_rate)
+        return edges_hz, cascade(self.kind, draw["order"].astype(np.int64), *warped(edges_hz, sample_rate))
 
     def linear(self, draw: Params, batch: BatchInfo) -> Linear:
-        low, high = (warped(edge_hz, batch.sample_rate) for edge_hz in self._edges_hz(draw, batch))
-        return Linear(sections=cascade(self.kind, draw["order"].astype(np.int64), low, high))
+        return Linear(sections=[self._designed(draw, batch.sample_rate)[1]])
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         # With zero phase the clip is extended; a cut past its end is as good.
         extra = 2 * extension(self.kind, int(draw["order"].max())) if self.zero_phase else 0
-        low_hz, high_hz = self._edges_hz(draw, batch)
-        cascades = biquads.plan(self.linear(draw, batch).sections, int(batch.lengths.max(initial=1)) + extra)
+        (low_hz, high_hz), sections = self._designed(draw, batch.sample_rate)
+        cascades = biquads.plan([sections], int(batch.lengths.max(initial=1)) + extra)
         return {**draw, "low_hz": low_hz, "high_hz": high_hz, "cascades": cascades}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:

@@ -53,13 +53,13 @@ class Biquads(Op, registry=None):
 
     def linear(self, draw: Params, batch: BatchInfo) -> Linear:
         """Return the filters. Centres are moved below Nyquist."""
-        sections = list[biquads.Section]()
+        parts = list[biquads.Sections]()
         for kind, group in itertools.groupby(zip(self.kinds, self.prefixes), lambda each: each[0]):
-            same = [prefix for _, prefix in group]  # as one: for numpy, a few numbers cost as much as many
-            centre_hz, gain_db, q = (np.concatenate([draw[prefix + name] for prefix in same]) for name in NAMES)
+            same = [prefix for _, prefix in group]
+            centre_hz, gain_db, q = np.asarray([[draw[prefix + name] for prefix in same] for name in NAMES])
             centre_hz = biquads.below_nyquist(centre_hz, batch.sample_rate)
-            sections += biquads.section(kind, centre_hz, gain_db, q, batch.sample_rate).split(len(same))
-        return Linear(sections=sections)
+            parts.append(biquads.sections(kind, centre_hz, gain_db, q, batch.sample_rate))
+        return Linear(sections=parts)
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         return {**draw, "cascades": biquads.plan(self.linear(draw, batch).sections, int(batch.lengths.max()))}

@@ -60,7 +60,7 @@ class Fused(Op, registry=None):
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         """Return the factor or the cascades; ``draw`` has, for each of the ops, its draws and its coin tosses."""
         count = len(batch.lengths)
-        factor_R, sections = np.ones(count), list[biquads.Section]()
+        factor_R, sections = np.ones(count), list[biquads.Sections]()
         for op, own in zip(self.ops, draw.values(), strict=True):
             rows = np.flatnonzero(own["apply"] > 0)
             if len(rows):

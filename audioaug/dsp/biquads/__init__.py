@@ -39,78 +39,107 @@ CHERNOFF = (1.0 - 1e-9, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 
 
 @dataclass(frozen=True)
-class Section:
-    """One section's analog prototype for each of R rows, in float64 on the host. ``tan_R``: tan(w_centre / 2)."""
+class Sections:
+    """Analog prototypes of S sections for each of R rows, float64 on the host. ``tan_SR``: tan(w_centre / 2)."""
 
-    tan_R: FloatArray
-    gain_R: FloatArray
-    numerator_R3: FloatArray
-    denominator_R3: FloatArray
+    tan_SR: FloatArray
+    gain_SR: FloatArray
+    numerator_3SR: FloatArray
+    denominator_3SR: FloatArray
 
     @classmethod
-    def one(cls, sections: "Sequence[Section]") -> "Section":
-        """Return sections as one, of all their rows, one after the other."""
-        return cls(*map(np.concatenate, zip(*(vars(each).values() for each in sections))))
+    def of_all(cls, parts: "Sequence[Sections]") -> "Sections":
+        """Return the sections of all parts, in order, for the same rows."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(np.concatenate(each, axis=-2) for each in zip(*(vars(part).values() for part in parts))))
 
-    def split(self, count: int) -> "list[Section]":
-        """Return that many sections, each of as many of its rows."""
-        parts = (values.reshape(count, -1, *values.shape[1:]) for values in vars(self).values())
-        return [Section(*part) for part in zip(*parts)]
-
-    def spread(self, rows: NDArray[np.int64], count: int) -> "Section":
-        """Return the section for ``count`` rows, of which it filters those, and does nothing to the others."""
-        one_R, nothing_R3 = np.ones(count), np.tile([1.0, 2.0, 1.0], (count, 1))
-        found = Section(one_R, one_R.copy(), nothing_R3, nothing_R3.copy())
+    def spread(self, rows: NDArray[np.int64], count: int) -> "Sections":
+        """Return the sections for ``count`` rows, of which they filter those, and do nothing to the others."""
+        found = nothing(len(self.tan_SR), count)
         for name, values in vars(self).items():
-            getattr(found, name)[rows] = values
+            getattr(found, name)[..., rows] = values
         return found
 
-    def amplified(self, factor_R: FloatArray) -> "Section":
-        """Return the section with another gain."""
-        return replace(self, gain_R=self.gain_R * factor_R)
+    def some(self, kept_S: NDArray[np.bool_], rows: NDArray[np.int64]) -> "Sections":
+        """Return some of the sections for some of the rows."""
+        return Sections(*(values[..., kept_S, :][..., rows] for values in vars(self).values()))
+
+    def without(self, none_SR: NDArray[np.bool_]) -> "Sections":
+        """Return them with those that change nothing in some places."""
+        if not none_SR.any():
+            return self
+        other = vars(nothing(*none_SR.shape)).values()
+        return Sections(*(np.where(none_SR, *both) for both in zip(other, vars(self).values())))
+
+    def amplified(self, factor_R: FloatArray) -> "Sections":
+        """Return them with another gain."""
+        return replace(self, gain_SR=np.concatenate([self.gain_SR[:1] * factor_R, self.gain_SR[1:]]))
 
     def digital(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return b and a as scipy has them, (R, 3) each, and what a[0] was before they were divided by it."""
-        t = self.tan_R
+        """Return b and a as scipy has them, (3, S, R) each, and what a[0] was before they were divided by it."""
+        t = self.tan_SR
         b, a = (
-            np.stack([p0 * t**2 + p1 * t + p2, 2 * (p0 * t**2 - p2), p0 * t**2 - p1 * t + p2], axis=1)
-            for p0, p1, p2 in (self.numerator_R3.T, self.denominator_R3.T)
+            np.asarray([p0 * t**2 + p1 * t + p2, 2 * (p0 * t**2 - p2), p0 * t**2 - p1 * t + p2])
+            for p0, p1, p2 in (self.numerator_3SR, self.denominator_3SR)
         )
-        return b * (self.gain_R / a[:, 0])[:, None], a / a[:, :1], a[:, 0]
+        return b * (self.gain_SR / a[0]), a / a[0], a[0]
 
-    def rings_R(self) -> FloatArray:
-        """Return how many samples each row rings: to 1e-7 of its start."""
-        d0, d1, d2 = self.denominator_R3.T.astype(np.complex128)
-        root = np.sqrt(d1**2 - 4 * d2 * d0)
-        poles = np.stack([-2 * d0 / (d1 + root), -(d1 + root) / (2 * d2)]) * self.tan_R
-        slowest_R = np.abs((1 + poles) / (1 - poles)).max(axis=0)
-        return math.log(TAIL_ERROR) / np.log(slowest_R.clip(1e-9, 1 - 1e-12))
+    def rings_SR(self) -> FloatArray:
+        """Return how many samples each rings: to 1e-7 of its start."""
+        t, (d0, d1, d2) = self.tan_SR, self.denominator_3SR
+        under_root = d1**2 - 4 * d0 * d2
+        middle, outer = d1 * t, d0 * t**2 + d2
+        of_pair = np.sqrt(np.abs(outer - middle) / (outer + middle))  # of two conjugate poles
+        larger = d1 + np.sqrt(under_root.clip(0.0))  # of two real ones, -2 times what the other is divided by
+        of_real = np.maximum(*(np.abs((1 - p) / (1 + p)) for p in (2 * d0 * t / larger, larger * t / (2 * d2))))
+        slowest = np.where(under_root < 0, of_pair, of_real)
+        return np.asarray(math.log(TAIL_ERROR) / np.log(slowest.clip(1e-9, 1 - 1e-12)))
 
-    def numbers_RK(self) -> FloatArray:
+    def numbers_KSR(self) -> FloatArray:
         """Return g, k, low, band and high of H = (low + band p + high p^2) / (1 + k p + p^2), p = j tan(w/2) / g."""
-        (n0, n1, n2), (d0, d1, d2) = self.numerator_R3.T, self.denominator_R3.T
-        g, root, gain = self.tan_R * np.sqrt(d0 / d2), np.sqrt(d0 * d2), self.gain_R
-        return np.asarray([g, d1 / root, gain * n0 / d0, gain * n1 / root, gain * n2 / d2]).T
+        (n0, n1, n2), (d0, d1, d2), gain = self.numerator_3SR, self.denominator_3SR, self.gain_SR
+        root = np.sqrt(d0 * d2)
+        return np.asarray([self.tan_SR * np.sqrt(d0 / d2), d1 / root, gain * n0 / d0, gain * n1 / root, gain * n2 / d2])
 
-    def cut_R2(self, at: int) -> FloatArray:
-        """Return what the filter still plays from sample ``at`` on, as the factors of cos(w/2) and j sin(w/2)."""
-        b, a, scale = self.digital()
-        step_R22 = np.zeros((len(b), 2, 2))
-        step_R22[:, :, 0], step_R22[:, 0, 1] = -a[:, 1:], 1.0
-        state_R2 = np.linalg.matrix_power(step_R22, at - 1) @ (b[:, 1:] - a[:, 1:] * b[:, :1])[:, :, None]
-        c0, c1 = state_R2[:, 0, 0], state_R2[:, 1, 0]
-        return np.stack([c0 + c1, c0 - c1], axis=1) * (scale / 4 / self.denominator_R3[:, 2])[:, None]
+    def cut_2SR(self, at: int) -> FloatArray:
+        """Return what the filters still play from sample ``at`` on, as the factors of cos(w/2) and j sin(w/2)."""
+        (b0, b1, b2), (_, a1, a2), scale = self.digital()
+        c0, c1 = b1 - a1 * b0, b2 - a2 * b0
+        p, q = _power_of_z(at - 1, a1, a2)
+        c0, c1 = p * (c1 - a1 * c0) + q * c0, q * c1 - p * a2 * c0
+        return np.asarray([c0 + c1, c0 - c1]) * (scale / 4 / self.denominator_3SR[2])
 
 
-def section(kind: Kind, centre_hz: FloatArray, gain_db: FloatArray, q: FloatArray, sample_rate: int) -> Section:
-    """Return a section of the Audio EQ Cookbook. Its centre must lie below half the sample rate."""
+def _power_of_z(exponent: int, a1: FloatArray, a2: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return p and q of p z + q, which z ** exponent is modulo z^2 + a1 z + a2: by squaring."""
+    p, q = np.zeros_like(a1), np.ones_like(a1)
+    for bit in f"{exponent:b}":
+        p, q = p * (2 * q - a1 * p), q**2 - a2 * p**2
+        if bit == "1":
+            p, q = q - a1 * p, -a2 * p
+    return p, q
+
+
+def nothing(count: int, rows: int) -> Sections:
+    """Return that many sections that change nothing, for that many rows."""
+    one_SR, same_3SR = np.ones((count, rows)), np.tile([[[1.0]], [[2.0]], [[1.0]]], (count, rows))
+    return Sections(one_SR, one_SR.copy(), same_3SR, same_3SR.copy())
+
+
+def sections(kind: Kind, centre_hz: FloatArray, gain_db: FloatArray, q: FloatArray, sample_rate: int) -> Sections:
+    """Return sections of the Audio EQ Cookbook. Their centres must lie below half the sample rate.
+
+    Shape:
+        centre_hz, gain_db, q: (S, R).
+    """
     one, a = np.ones_like(q), 10 ** (gain_db / 40)
     if kind == "peaking":
-        above, below, outer = np.asarray([one, a / q, one]).T, np.asarray([one, 1 / (a * q), one]).T, one
+        above, below, outer = [one, a / q, one], [one, 1 / (a * q), one], one
     else:
-        shelf = np.asarray([a, np.sqrt(a) / q, one]).T
-        above, below, outer = (shelf, shelf[:, ::-1], a) if kind == "low_shelf" else (shelf[:, ::-1], shelf, a)
-    return Section(np.tan(np.pi * centre_hz / sample_rate), outer, above, below)
+        shelf = [a, np.sqrt(a) / q, one]
+        above, below, outer = (shelf, shelf[::-1], a) if kind == "low_shelf" else (shelf[::-1], shelf, a)
+    return Sections(np.tan(np.pi * centre_hz / sample_rate), outer, np.asarray(above), np.asarray(below))
 
 
 def below_nyquist(centre_hz: float | FloatArray, sample_rate: int) -> FloatArray:
@@ -134,27 +163,27 @@ class Cascade:
     tail: int
 
 
-def plan(sections: Sequence[Section], longest: int) -> list[Cascade]:
+def plan(parts: Sequence[Sections], longest: int) -> list[Cascade]:
     """Decide on the host, for clips of at most that many samples, what ``run`` does on the device.
 
     Rows that ring far longer than most are a cascade of their own, so that these need not be filtered as if they did.
     """
-    whole = fast_length(max(1, longest))
-    every, shape = Section.one(sections), (len(sections), -1)
-    rings_RS = every.rings_R().reshape(shape).T
-    numbers_SRK = every.numbers_RK().reshape(*shape, OWN_NUMBERS)
-    rings_R = cascade_rings_R(rings_RS)
+    whole, sections = fast_length(max(1, longest)), Sections.of_all(parts)
+    rings_SR, numbers_KSR = sections.rings_SR(), sections.numbers_KSR()
+    rings_R = cascade_rings_R(rings_SR)
     slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[len(rings_R) // 2]))
     found = list[Cascade]()
     for rows in (np.flatnonzero(~slow_R), np.flatnonzero(slow_R)):
         if len(rows):
-            cuts, tail = _cuts_and_tail(rings_RS[rows], rings_R[rows], whole)
-            numbers_RSK = np.zeros((len(rows), len(sections), NUMBERS))
-            numbers_RSK[..., :OWN_NUMBERS] = numbers_SRK[:, rows].swapaxes(0, 1)
-            for place, cut in enumerate(cuts):
-                if cut:
-                    numbers_RSK[:, place, OWN_NUMBERS:] = sections[place].cut_R2(cut)[rows]
-            found.append(Cascade(rows, numbers_RSK.reshape(-1), _missing_R(numbers_RSK), cuts, tail))
+            cut_S, tail = _cuts_and_tail(rings_SR[:, rows], rings_R[rows], whole)
+            numbers_RSK = np.zeros((len(rows), len(cut_S), NUMBERS))
+            numbers_RSK[..., :OWN_NUMBERS] = numbers_KSR[..., rows].T
+            missing_R = np.zeros(len(rows))
+            if cut_S.any():
+                numbers_RSK[:, cut_S, OWN_NUMBERS:] = sections.some(cut_S, rows).cut_2SR(whole).T
+                missing_R = _missing_R(numbers_RSK)
+            cuts = tuple(np.where(cut_S, whole, 0).tolist())
+            found.append(Cascade(rows, numbers_RSK.reshape(-1), missing_R, cuts, tail))
     return found
 
 
@@ -164,28 +193,29 @@ def _missing_R(numbers_RSK: FloatArray) -> FloatArray:
     return np.asarray(low.prod(axis=1) - (low - even / g**2).prod(axis=1))
 
 
-def _cuts_and_tail(rings_RS: FloatArray, rings_R: FloatArray, whole: int) -> tuple[tuple[int, ...], int]:
+def _cuts_and_tail(rings_SR: FloatArray, rings_R: FloatArray, whole: int) -> tuple[NDArray[np.bool_], int]:
     """Decide which sections are cut, since some row rings longer than the clips; return how long the cascade rings."""
-    cut_S = _rounded_up(rings_RS.max(axis=0)) > whole
+    cut_S = np.asarray([_rounded_up(slowest) > whole for slowest in rings_SR.max(axis=1).tolist()])
     if cut_S.all():
-        return (whole,) * len(cut_S), whole * len(cut_S)
-    kept_R = cascade_rings_R(rings_RS[:, ~cut_S]) if cut_S.any() else rings_R
-    return tuple(np.where(cut_S, whole, 0).tolist()), int(_rounded_up(kept_R.max())) + whole * int(cut_S.sum())
+        return cut_S, whole * len(cut_S)
+    kept_R = cascade_rings_R(rings_SR[~cut_S]) if cut_S.any() else rings_R
+    return cut_S, _rounded_up(float(kept_R.max())) + whole * int(cut_S.sum())
 
 
-def cascade_rings_R(rings_RS: FloatArray) -> FloatArray:
+def cascade_rings_R(rings_SR: FloatArray) -> FloatArray:
     """Return how many samples a cascade rings, to 1e-7, of sections that alone ring that long.
 
     That is far less than their sum. A section whose envelope is exp(-t / c) rings for -c ln(1e-7). Chernoff: what a sum
     of such delays leaves after t is at most exp(-s t) times the product of 1 / (1 - s c), for any s below 1 / max(c).
     """
-    slowest_R1 = rings_RS.max(axis=1, keepdims=True)
-    share_RS = np.sort(rings_RS / slowest_R1, axis=1)[:, :-1]
-    s_G1 = np.asarray(CHERNOFF)[:, None]
-    bound_GR = (1 + np.log1p(-s_G1[..., None] * share_RS).sum(axis=2) / math.log(TAIL_ERROR)) / s_G1
-    return np.asarray(slowest_R1[:, 0] * bound_GR.min(axis=0))
+    slowest_R = rings_SR.max(axis=0)
+    share_SR = np.sort(rings_SR / slowest_R, axis=0)[:-1]
+    s_G = np.asarray(CHERNOFF)
+    left_GR = (1 - s_G[:, None, None] * share_SR).prod(axis=1)
+    bound_GR = (1 + np.log(left_GR) / math.log(TAIL_ERROR)) / s_G[:, None]
+    return np.asarray(slowest_R * bound_GR.min(axis=0))
 
 
-def _rounded_up(samples: FloatArray) -> NDArray[np.int64]:
+def _rounded_up(samples: float) -> int:
     """Return the next power of two, so that sizes repeat."""
-    return np.maximum(SHORTEST_TAIL, 2 ** np.ceil(np.log2(samples)).astype(np.int64))
+    return int(max(SHORTEST_TAIL, 2 ** math.ceil(math.log2(samples))))

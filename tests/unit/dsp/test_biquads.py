@@ -35,8 +35,13 @@ def cookbook(kind, centre_hz, gain_db, q, rate=RATE):
 
 
 def sections(kind, centre_hz, rows=ROWS, rate=RATE):
-    gain_db, q = np.asarray(rows).T
-    return biquads.section(kind, np.full(len(rows), centre_hz), gain_db, q, rate)
+    gain_db, q = np.asarray(rows).T[:, None]
+    return biquads.sections(kind, np.full((1, len(rows)), centre_hz), gain_db, q, rate)
+
+
+def numbers_of(cascade):
+    """Return the numbers of all its sections, (R, S, K)."""
+    return biquads.Sections.of_all(cascade).numbers_KSR().T
 
 
 def filtered(cascade, x, lengths):
@@ -87,7 +92,7 @@ def test_every_row_equals_scipy_in_one_ragged_batch(kind, centre_hz):
 def test_coefficients_are_the_cookbooks(kind, centre_hz):
     b, a, _ = sections(kind, centre_hz).digital()
     wanted = np.concatenate([cookbook(kind, centre_hz, *row) for row in ROWS])
-    np.testing.assert_allclose(np.concatenate([b, a], axis=1), wanted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.concatenate([b, a])[:, 0].T, wanted, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -123,7 +128,7 @@ def test_a_constant_keeps_its_level_from_the_first_sample_on(kind, at_0_hz):
 @pytest.mark.usefixtures("either_way")
 def test_rows_that_ring_far_longer_than_most_are_filtered_apart():
     centres_hz = np.asarray([1000.0, 20.0, 900.0, 1100.0, 30.0, 1000.0])
-    each = biquads.section("peaking", centres_hz, np.full(6, 12.0), np.full(6, 2.0), RATE)
+    each = biquads.sections("peaking", centres_hz[None], np.full((1, 6), 12.0), np.full((1, 6), 2.0), RATE)
     fast, slow = biquads.plan([each], SAMPLES)
     assert fast.rows.tolist() == [0, 2, 3, 5] and slow.rows.tolist() == [1, 4] and fast.tail < slow.tail / 4
     sos_rows = [[cookbook("peaking", hz, 12.0, 2.0)] for hz in centres_hz]
@@ -138,7 +143,7 @@ def test_silence_stays_silence():
 @pytest.mark.parametrize("kind", KINDS)
 def test_section_rings_as_long_as_computed(kind):
     for row in (row for row in ROWS if row[0]):
-        [rings] = sections(kind, 300.0, [row]).rings_R()
+        [[rings]] = sections(kind, 300.0, [row]).rings_SR()
         impulse = np.abs(scipy.signal.sosfilt(cookbook(kind, 300.0, *row), np.eye(1, 4 * int(rings))[0]))
         assert impulse[int(rings) :].max() < 1e-6 * impulse.max()
         assert impulse[int(rings) // 4 :].max() > 1e-6 * impulse.max()
@@ -150,13 +155,13 @@ def test_section_rings_as_long_as_computed(kind):
 def test_cascade_rings_no_longer_than_computed(centres_hz):
     for row in ROWS:
         cascade = [sections("peaking", hz, [row]) for hz in centres_hz]
-        alone_RS = np.stack([each.rings_R() for each in cascade], axis=1)
-        [rings] = biquads.cascade_rings_R(alone_RS)
+        alone_SR = biquads.Sections.of_all(cascade).rings_SR()
+        [rings] = biquads.cascade_rings_R(alone_SR)
         impulse = np.eye(1, 4 * int(rings))[0]
         for hz in centres_hz:
             impulse = scipy.signal.sosfilt(cookbook("peaking", hz, *row), impulse)
         assert np.abs(impulse[int(rings) :]).max() < 1e-6 * np.abs(impulse).max()
-        assert alone_RS.max() <= rings < (0.7 if len(set(centres_hz)) == 1 else 1.0) * alone_RS.sum()
+        assert alone_SR.max() <= rings < (0.7 if len(set(centres_hz)) == 1 else 1.0) * alone_SR.sum()
 
 
 def test_centres_above_nyquist_are_moved():
@@ -169,8 +174,8 @@ def test_centres_above_nyquist_are_moved():
 
 def filtered_by_loop(x_RT, places):
     """Return rows filtered by ``FILTERS`` with the gains and qualities at these places of ``ROWS``."""
-    numbers = np.stack([sections(kind, hz).numbers_RK()[places] for kind, hz in FILTERS], axis=1)
-    return run_rows(_filter_rows, x_RT[:, None], torch.from_numpy(numbers).float())[:, 0]
+    numbers_RSK = numbers_of([sections(kind, hz) for kind, hz in FILTERS])[places]
+    return run_rows(_filter_rows, x_RT[:, None], torch.from_numpy(numbers_RSK).float())[:, 0]
 
 
 @pytest.mark.parametrize("samples", [1, 2, TILE - 1, TILE, TILE + 1, 2 * TILE, 37 * TILE + 5])
@@ -186,7 +191,7 @@ def test_rows_and_clips_of_any_number_and_length_equal_scipy(rows, samples):
 def test_a_filter_that_rings_for_minutes_loses_no_digits():
     each = sections("peaking", 1.0, [(18.0, 5.0)])
     x_RT = noise(1, 1, 400_000)[:, 0]
-    numbers = torch.from_numpy(each.numbers_RK()).float()[:, None]
+    numbers = torch.from_numpy(numbers_of([each])).float()
     result_RT = run_rows(_filter_rows, torch.from_numpy(x_RT).float()[:, None], numbers)[:, 0]
     wanted = expected([cookbook("peaking", 1.0, 18.0, 5.0)], x_RT[0])
     assert np.abs(result_RT[0].numpy() - wanted).max() < 2e-6 * np.abs(wanted).max()
@@ -198,7 +203,7 @@ def test_rows_that_no_section_filters_are_only_amplified(in_place):
     gain_R, places = np.linspace(-2.0, 3.0, rows), np.arange(len(some)) % len(ROWS)
     each = [sections(kind, hz, [ROWS[place] for place in places]).spread(some, rows) for kind, hz in FILTERS]
     each[0] = each[0].amplified(gain_R)
-    numbers = torch.from_numpy(np.stack([one.numbers_RK() for one in each], axis=1)).float()
+    numbers = torch.from_numpy(numbers_of(each)).float()
     x_RT = torch.from_numpy(noise(rows, 1, 3 * TILE + 7)[:, 0]).float()
     gain_R1 = torch.from_numpy(gain_R).float()[:, None]
     filtered_RT, into_RT = filtered_by_loop(x_RT[some], places) * gain_R1[some], x_RT[:, None].clone()
@@ -223,7 +228,7 @@ def test_a_row_that_is_not_a_number_spoils_no_other():
 
 
 def test_a_result_may_take_the_place_of_the_samples():
-    x_RCT, numbers = torch.randn(len(ROWS), 1, 500), torch.from_numpy(sections("peaking", 700.0).numbers_RK()).float()
-    wanted = run_rows(_filter_rows, x_RCT, numbers[:, None])
-    assert run_rows(_filter_rows, x_RCT, numbers[:, None], out=x_RCT) is x_RCT
+    x_RCT, numbers = torch.randn(len(ROWS), 1, 500), torch.from_numpy(numbers_of([sections("peaking", 700.0)])).float()
+    wanted = run_rows(_filter_rows, x_RCT, numbers)
+    assert run_rows(_filter_rows, x_RCT, numbers, out=x_RCT) is x_RCT
     assert torch.equal(x_RCT, wanted)

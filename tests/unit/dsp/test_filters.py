@@ -27,7 +27,7 @@ BANDS += [(kind, *edges) for kind in ("bandpass", "bandstop") for edges in TWO_E
 def filters(kind, low_hz, high_hz, orders, rate=RATE, longest=SAMPLES):
     """Return the filters as a function of a batch."""
     low_R, high_R = (warped(np.full(len(orders), hz), rate) for hz in (low_hz, high_hz))
-    plan = biquads.plan(cascade(kind, np.asarray(orders), low_R, high_R), longest)
+    plan = biquads.plan([cascade(kind, np.asarray(orders), low_R, high_R)], longest)
     return functools.partial(run, cascades=[on_device(part) for part in plan])
 
 
