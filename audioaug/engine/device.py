@@ -157,7 +157,7 @@ class DeviceChain(torch.nn.Module):
             if graph is not None:
                 with torch.inference_mode(False), torch.no_grad():
                     y_BCT = graph(x_BCT, numbers)
-                return y_BCT, _lengths(prepared, prepared.buffers(numbers), y_BCT)
+                return y_BCT, _view(prepared.buffers(numbers), prepared.lengths)
         return self._run(prepared, x_BCT, numbers, may_overwrite)
 
     def prove_on(self, device: torch.device, channels: int = 1) -> None:
@@ -193,8 +193,8 @@ class DeviceChain(torch.nn.Module):
         buffers, kept = prepared.buffers(numbers), x_BCT.new_empty(0) if may_overwrite else x_BCT
         with _without_autocast(x_BCT.device.type):
             y_BCT = x_BCT.float()
-            length_B = _lengths(prepared, buffers, y_BCT)
-            if prepared.lengths is not None:
+            length_B = _view(buffers, prepared.lengths)
+            if prepared.padded:
                 y_BCT = silenced(y_BCT, length_B, kept)
             rows = rows_of(y_BCT, kept)
             elsewhere = self._elsewhere.get(y_BCT.device)
@@ -330,12 +330,6 @@ def build_device(
 def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """Return a context that switches autocast off; none where it is off, since torch's own takes 40 us to enter."""
     return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
-
-
-def _lengths(prepared: Prepared, buffers: dict[str, torch.Tensor], y_BCT: torch.Tensor) -> torch.Tensor:
-    if prepared.lengths is not None:
-        return _view(buffers, prepared.lengths)
-    return torch.full((len(y_BCT),), y_BCT.shape[-1], device=y_BCT.device)
 
 
 def _params(node: Node, step: Step, view: Callable[[Span], torch.Tensor]) -> Params:

@@ -52,14 +52,15 @@ class Prepared:
     """What the device needs to know of one batch: steps, and all their numbers in one tensor, so one copy.
 
     ``numbers`` are int64: first the ``whole`` ones, then float32, two in each. ``lengths`` is where the clips' lengths
-    lie, ``None`` if every clip fills the batch. ``ragged``: whether clips may differ in length afterwards.
+    lie. ``padded``: some clip does not fill the batch. ``ragged``: clips may differ in length afterwards.
     """
 
     steps: tuple[Step, ...]
     numbers: torch.Tensor
     whole: int
     sample_rate: int
-    lengths: Span | None
+    lengths: Span
+    padded: bool
     ragged: bool
 
     @property
@@ -67,9 +68,9 @@ class Prepared:
         """Whether a step changes the clips' lengths."""
         return any(step.width is not None for step in self.steps)
 
-    def length_of(self, row: int) -> int | None:
-        """Return how many samples a clip has before the first step; ``None`` if it fills the batch."""
-        return None if self.lengths is None else int(self.numbers[self.lengths[1] + row])
+    def length_of(self, row: int) -> int:
+        """Return how many samples a clip has before the first step."""
+        return int(self.numbers[self.lengths[1] + row])
 
     def buffers(self, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return views of the numbers, wherever they have been copied to, by the names of spans."""
@@ -79,7 +80,7 @@ class Prepared:
     def layout(self) -> tuple[Any, ...]:
         """All that is not in the tensor: batches of one shape with the same layout need the same kernels."""
         steps = tuple((step.op, step.rows, step.lengths, step.params, step.padded, step.width) for step in self.steps)
-        return self.sample_rate, self.lengths, len(self.numbers), self.whole, steps
+        return self.sample_rate, self.padded, len(self.numbers), self.whole, steps
 
     def pin_memory(self) -> "Prepared":
         """Return a copy in page-locked memory (called by torch's DataLoader)."""
@@ -188,7 +189,7 @@ class Preparer:
         host_lengths = lengths_of(lengths, batch, samples)
         work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples)
         rows = np.arange(batch)
-        where = work.add(host_lengths.copy(), "ints") if work.padded(rows) else None
+        where, padded = work.add(host_lengths.copy(), "ints"), work.short
         for part in self.parts:
             for each, touched in part.steps(draws, rows):
                 if not isinstance(each.op, Feature):
@@ -201,6 +202,7 @@ class Preparer:
             work.sizes["ints"],
             work.sample_rate,
             where,
+            padded,
             work.measured or len(set(work.lengths.tolist())) > 1,
         )
 

@@ -33,13 +33,10 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.levels import added, db_to_ratio, level, norm_of_segments, rms
+from audioaug.dsp.levels import added_at, db_to_ratio, gain_to, level, norm_of_segments, rms
 from audioaug.dsp.loops import Floats, Integers, loop, run_rows
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
-
-SILENCE = 1e-9
-"""Noise of a lower level than this is left out, as in the reference."""
 
 BLOCK = 1024
 """Samples that stay in the cache while a loop works on them."""
@@ -79,8 +76,7 @@ class AddBackgroundNoise(Op):
     contract = Contract.exact(rtol=1e-5)
     capabilities = Capabilities(multichannel=False, needs_length=True)
     param_types = {
-        "snr_db": FLOATS,
-        "rms_db": FLOATS,
+        **dict.fromkeys(("snr_db", "rms_db", "ratio"), FLOATS),
         "file": HOST_ONLY,
         "start": HOST_ONLY,
         "span": INTS,
@@ -117,6 +113,7 @@ class AddBackgroundNoise(Op):
         return {
             "snr_db": draw["snr_db"],
             "rms_db": draw["rms_db"],
+            "ratio": db_to_ratio(-draw["snr_db"] if self.noise_rms == "relative" else draw["rms_db"]),
             "file": file_B,
             "start": start_B,
             "span": span_B,
@@ -138,10 +135,9 @@ class AddBackgroundNoise(Op):
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+        level_B = params["ratio"]
         if self.noise_rms == "relative":
-            level_B = level(x_BCT, batch.lengths_B) / db_to_ratio(params["snr_db"])
-        else:
-            level_B = db_to_ratio(params["rms_db"])
+            level_B = level(x_BCT, batch.lengths_B) * level_B
         return _with_noise(x_BCT, self, level_B, params, batch)
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
@@ -159,7 +155,7 @@ class AddBackgroundNoise(Op):
     def _unit_noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return the excerpts at level 1."""
         noise_BT, rms_B = self._noise(x_BCT, params, batch)
-        return noise_BT * _gain(torch.ones_like(rms_B), rms_B)[:, None]
+        return noise_BT * gain_to(torch.ones_like(rms_B), rms_B)[:, None]
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp | None:
         if self.noise_rms == "absolute":
@@ -175,18 +171,13 @@ class AddBackgroundNoise(Op):
         )
 
 
-def _gain(level_B: torch.Tensor, rms_B: torch.Tensor) -> torch.Tensor:
-    """Return what brings noise to a level; 0 if it is silent."""
-    return level_B / rms_B.masked_fill(rms_B < SILENCE, torch.inf)
-
-
 @primitive
 def _with_noise(
     x_BCT: torch.Tensor, op: AddBackgroundNoise, level_B: torch.Tensor, params: Params, batch: DeviceBatchInfo
 ) -> torch.Tensor:
     """Add the excerpts at these levels."""
     noise_BT, rms_B = op._noise(x_BCT, params, batch)
-    return added(x_BCT, noise_BT[:, None], _gain(level_B, rms_B)[:, None])
+    return added_at(x_BCT, noise_BT[:, None], level_B, rms_B)
 
 
 @_with_noise.loop()
@@ -195,7 +186,7 @@ def _with_noise_by_loop(
 ) -> torch.Tensor:
     bank = bank_of(params, as_paths(op.sounds_path), batch.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
     where = (bank, params["place"], params["span"])
-    gain_B = _gain(level_B, norm_of_segments(*where) / params["span"].sqrt())
+    gain_B = gain_to(level_B, norm_of_segments(*where) / params["span"].sqrt())
     return run_rows(_add_excerpts, x_BCT, *where, gain_B, out=batch.out(x_BCT))
 
 

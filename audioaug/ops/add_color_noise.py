@@ -71,7 +71,7 @@ class AddColorNoise(Op):
         level_db=0.3, noise_rtol=2e-6, numpy_draws=lambda op, params, shape: op._numpy_draws(params, shape)
     )
     param_types = {
-        "snr_db": FLOATS,
+        **dict.fromkeys(("snr_db", "ratio"), FLOATS),
         "f_decay": FLOATS,
         "noise_key": DRAWN_INTS,
         "weighted": INTS,
@@ -91,7 +91,8 @@ class AddColorNoise(Op):
         weighted = (draw["weighting_share"] < self.p_apply_a_weighting).astype(np.int64)
         plain = (draw["f_decay"] == 0) & (weighted == 0)
         numbers = {name: draw[name] for name in ("snr_db", "f_decay", "noise_key")}
-        return {**numbers, "weighted": weighted, "some_plain": int(plain.any())}
+        ratio = db_to_ratio(-draw["snr_db"])
+        return {**numbers, "ratio": ratio, "weighted": weighted, "some_plain": int(plain.any())}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         rms = np.sqrt(np.mean(np.square(samples, dtype=np.float64), axis=-1)).mean()
@@ -126,7 +127,7 @@ class AddColorNoise(Op):
         first = (taps_BL.shape[-1] - 1) // 2
         noise_BCT = batch.masked(convolve(white_BCT, taps_BL[:, None], start=first, samples_out=samples))
         rms_B = torch.linalg.vector_norm(rms(noise_BCT, batch.lengths_B[:, None]), dim=1) / math.sqrt(channels)
-        level_B = level(x_BCT, batch.lengths_B) / db_to_ratio(params["snr_db"])
+        level_B = level(x_BCT, batch.lengths_B) * params["ratio"]
         scale_B = level_B / rms_B.masked_fill(rms_B == 0, 1.0)
         if params["some_plain"]:
             plain_B = (params["f_decay"] == 0) & (params["weighted"] == 0)

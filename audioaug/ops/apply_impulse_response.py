@@ -34,14 +34,11 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp.convolution import convolve
-from audioaug.dsp.levels import peak
+from audioaug.dsp.levels import peak, scaled
 from audioaug.dsp.windows import silence_past_ends, windows
 
 TAP_STEP = 1024
 """Responses are padded to a multiple of this many samples, so that FFT sizes repeat."""
-
-LEAST = float(np.finfo(np.float32).tiny)
-"""A peak below this counts as this: silence stays silent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +111,7 @@ class ApplyImpulseResponse(Op):
         full = convolve(x_BCT, self._taps(x_BCT, params, batch), params["which"])
         peak_B11 = peak(full)
         kept = full[..., : x_BCT.shape[-1]] if self.leave_length_unchanged else full
-        gain_B11 = 0.5 / peak_B11.clamp(min=LEAST)
-        return torch.mul(kept, gain_B11, out=batch.out(x_BCT) if self.leave_length_unchanged else None)
+        return scaled(kept, peak_B11, 0.5, batch.out(x_BCT) if self.leave_length_unchanged else None)
 
     def _taps(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return N responses for each channel, zero-padded; (N, C, L)."""

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import (
+    FLOATS,
+    HOST_ONLY,
     BatchInfo,
     Capabilities,
     Contract,
@@ -42,20 +44,24 @@ class Gain(Op):
 
     contract = Contract.exact(rtol=1e-6)
     capabilities = Capabilities(keeps_silence=True, linear=True)
+    param_types = {"gain_db": HOST_ONLY, "factor": FLOATS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"gain_db": Uniform(self.min_gain_db, self.max_gain_db)}
+
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        return {**draw, "factor": db_to_ratio(draw["gain_db"])}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"amplitude_ratio": 10 ** (params["gain_db"] / 20)}
 
     def linear(self, draw: Params, batch: BatchInfo) -> Linear:
-        return Linear(factor=np.power(10.0, draw["gain_db"] / 20))
+        return Linear(factor=db_to_ratio(draw["gain_db"]))
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        return torch.mul(x_BCT, db_to_ratio(params["gain_db"])[:, None, None], out=batch.out(x_BCT))
+        return torch.mul(x_BCT, params["factor"][:, None, None], out=batch.out(x_BCT))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
-            "Gain", lambda x_BCT, params, batch: {"gain_factors": db_to_ratio(params["gain_db"])[:, None, None]}
+            "Gain", lambda x_BCT, params, batch: {"gain_factors": params["factor"][:, None, None]}
         )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from audioaug.core import (
     FLOATS,
     FRACTION,
+    HOST_ONLY,
     INTS,
     BatchInfo,
     Capabilities,
@@ -55,7 +56,11 @@ class GainTransition(Op):
 
     contract = Contract.exact(rtol=2e-6)
     capabilities = Capabilities(keeps_silence=True, needs_length=True)
-    param_types = {"start_gain_db": FLOATS, "end_gain_db": FLOATS, "fade_time_samples": INTS, "t0": INTS}
+    param_types = {
+        **dict.fromkeys(("start_gain_db", "end_gain_db"), FLOATS),
+        "fade_time_samples": HOST_ONLY,
+        **dict.fromkeys(("steps", "t0"), INTS),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,11 +84,11 @@ class GainTransition(Op):
         first = 2 - fade
         t0 = first + np.floor(draw["start_share"] * (batch.lengths - 2 - first + 1)).astype(np.int64)
         gains = {name: draw[name] for name in ("start_gain_db", "end_gain_db")}
-        return {**gains, "fade_time_samples": fade, "t0": t0}
+        return {**gains, "fade_time_samples": fade, "steps": fade - 1, "t0": t0}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
-        return dict(params)
+        return {name: params[name] for name in ("start_gain_db", "end_gain_db", "fade_time_samples", "t0")}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        start_db_B, end_db_B, steps_B = params["start_gain_db"], params["end_gain_db"], params["fade_time_samples"] - 1
+        start_db_B, end_db_B, steps_B = params["start_gain_db"], params["end_gain_db"], params["steps"]
         return change_gain(x_BCT, start_db_B, end_db_B, steps_B, params["t0"], batch.out(x_BCT))

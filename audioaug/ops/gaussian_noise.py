@@ -12,7 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import (
+    DRAWN_INTS,
+    FLOATS,
     NOISE_KEY,
+    BatchInfo,
     Contract,
     DeviceBatchInfo,
     Distribution,
@@ -86,15 +89,20 @@ class AddGaussianSNR(GaussianNoise):
     min_snr_db: float = 5.0
     max_snr_db: float = 40.0
 
+    param_types = {"snr_db": FLOATS, "ratio": FLOATS, "noise_key": DRAWN_INTS}
+
     def distributions(self) -> dict[str, Distribution]:
         return {"snr_db": Uniform(self.min_snr_db, self.max_snr_db), "noise_key": NOISE_KEY}
+
+    def resolve(self, draw: Params, batch: BatchInfo) -> Params:
+        return {**draw, "ratio": db_to_ratio(-draw["snr_db"])}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         rms = np.sqrt(np.mean(np.square(samples, dtype=np.float64), axis=-1)).mean()
         return {"noise_std": float(rms / 10 ** (params["snr_db"] / 20))}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        std_B = level(x_BCT, batch.lengths_B) / db_to_ratio(params["snr_db"])
+        std_B = level(x_BCT, batch.lengths_B) * params["ratio"]
         return with_gaussian(x_BCT, params["noise_key"], std_B, batch.out(x_BCT))
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:

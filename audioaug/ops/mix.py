@@ -59,14 +59,14 @@ class Mix(Op):
 
     contract = Contract.exact(rtol=2e-6)
     capabilities = Capabilities(mixes_examples=True, library="torch_audiomentations")
-    param_types = {"snr_in_db": FLOATS, "partner": INTS}
+    param_types = {"snr_in_db": FLOATS, "ratio": FLOATS, "partner": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"snr_in_db": Uniform(self.min_snr_in_db, self.max_snr_in_db), "partner_share": FRACTION}
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         partner_B = (draw["partner_share"] * len(batch.lengths)).astype(np.int64)
-        return {"snr_in_db": draw["snr_in_db"], "partner": partner_B}
+        return {"snr_in_db": draw["snr_in_db"], "ratio": db_to_ratio(-draw["snr_in_db"]), "partner": partner_B}
 
     def mixing(self, draw: Params, batch: BatchInfo) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         partner_B = self.resolve(draw, batch)["partner"]
@@ -98,7 +98,7 @@ class Mix(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         partner_B, length_B1 = params["partner"], batch.lengths_B[:, None]
         level_BC = rms(x_BCT, length_B1)
-        wanted_BC = level_BC / db_to_ratio(params["snr_in_db"])[:, None]
+        wanted_BC = level_BC * params["ratio"][:, None]
         if batch.padded_to is None:
             return with_others(x_BCT, partner_B, wanted_BC / (level_BC.index_select(0, partner_B) + SILENCE))
         partner_BCT = batch.masked(x_BCT.index_select(0, partner_B))  # its level is that of as much as is heard

@@ -4,7 +4,7 @@ Shapes: B examples, C channels, T samples.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import (
     FRACTION,
+    HOST_ONLY,
     INTS,
     BatchInfo,
     Capabilities,
@@ -50,7 +51,7 @@ class Padding(Op):
     contract = Contract.exact(rtol=0.0)
     limits = {"min_fraction": (0.0, 1.0), "max_fraction": (0.0, 1.0)}
     capabilities = Capabilities(needs_length=True, changes_timing=True)
-    param_types = {"padding_length": INTS}
+    param_types = {"padding_length": HOST_ONLY, "start": INTS, "left": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"share": FRACTION}
@@ -59,10 +60,15 @@ class Padding(Op):
         low, high = (np.rint(share * batch.lengths) for share in (self.min_fraction, self.max_fraction))
         length = (low + np.floor(draw["share"] * (high - low + 1))).astype(np.int64)
         most: NDArray[np.int64] = batch.lengths if self.mode == "silence" else np.maximum(batch.lengths - 1, 0)
-        return {"padding_length": np.minimum(length, most)}
+        length = np.minimum(length, most)
+        start = length if self.pad_section == "start" else np.zeros_like(length)
+        return {"padding_length": length, "start": start, "left": batch.lengths - length}
+
+    def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
+        return {"padding_length": params["padding_length"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        return _padded(x_BCT, self, params["padding_length"], batch.lengths_B - params["padding_length"])
+        return _padded(x_BCT, self, params["start"], params["left"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         place = params["padding_length"] if self.pad_section == "start" else 0
@@ -70,17 +76,16 @@ class Padding(Op):
 
 
 @primitive
-def _padded(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
-    """Replace ``missing`` samples of each example; silence needs no copy of the ``left`` ones."""
+def _padded(x_BCT: torch.Tensor, op: Padding, start_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
+    """Keep ``left`` samples of each example, from ``start`` on; silence around them needs no copy of these."""
     if op.mode != "silence":
-        return _pad_around(x_BCT, op, missing_B, left_B)
+        return _pad_around(x_BCT, op, start_B, left_B)
     samples = x_BCT.shape[-1]
-    kept_B1T = inside(left_B, samples) if op.pad_section == "end" else ~inside(missing_B, samples)
+    kept_B1T = inside(left_B, samples) if op.pad_section == "end" else ~inside(start_B, samples)
     return torch.where(kept_B1T, x_BCT, 0.0)
 
 
 @_padded.kernel()
 @_padded.loop()
-def _pad_around(x_BCT: torch.Tensor, op: Padding, missing_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
-    start_B = torch.zeros_like(left_B) if op.pad_section == "end" else missing_B
+def _pad_around(x_BCT: torch.Tensor, op: Padding, start_B: torch.Tensor, left_B: torch.Tensor) -> torch.Tensor:
     return pad(x_BCT, start_B, left_B, start_B, x_BCT.shape[-1], op.mode)

@@ -54,11 +54,8 @@ def _write(x_RCT: torch.Tensor, cascade: Cascade, y_RCT: torch.Tensor) -> None:
     n, numbers_RSK = block_length(samples, cascade.tail, weight, device=x_RCT.device), _numbers(cascade, rows)
 
     def multiply(spectrum_RCKF: torch.Tensor, some: slice) -> torch.Tensor:
-        spectrum_RCKF = _multiply(spectrum_RCKF, numbers_RSK[some], cascade.cuts, n)
-        if any(cascade.cuts):  # of the steady state something is missing then
-            start_RC = x_RCT[..., 0].index_select(0, cascade.rows[some])
-            spectrum_RCKF[..., 0] += (cascade.missing_R[some, None] * start_RC)[..., None]
-        return spectrum_RCKF
+        start_RC = x_RCT[..., 0].index_select(0, cascade.rows[some]) if any(cascade.cuts) else None
+        return _multiply(spectrum_RCKF, numbers_RSK[some], cascade.cuts, n, cascade.missing_R[some], start_RC)
 
     for some in chunks(x_RCT, rows, max(n, samples * channels)):
         multiplied = functools.partial(multiply, some=some)
@@ -88,19 +85,37 @@ def _axis(n: int, cut: int, device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 @primitive
-def _multiply(spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], n: int) -> torch.Tensor:
-    """Multiply spectra of FFTs of n samples by the responses of their rows' cascades over n, in place."""
+def _multiply(
+    spectrum_RCKF: torch.Tensor,
+    numbers_RSK: torch.Tensor,
+    cuts: Sequence[int],
+    n: int,
+    missing_R: torch.Tensor,
+    start_RC: torch.Tensor | None,
+) -> torch.Tensor:
+    """Multiply spectra of FFTs of n samples by the responses of their rows' cascades over n, in place.
+
+    ``start_RC`` is the first sample of each row, where sections are cut: of its steady state something is missing then.
+    """
     axis = _axis(n, max(cuts), spectrum_RCKF.device)
-    return spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis).div_(n)[:, None, None])
+    spectrum_RCKF.mul_(_response(numbers_RSK, cuts, axis).div_(n)[:, None, None])
+    if start_RC is not None:
+        spectrum_RCKF[..., 0] += (missing_R[:, None] * start_RC)[..., None]
+    return spectrum_RCKF
 
 
 @_multiply.kernel(when=lambda spectrum_RCKF, *_: spectrum_RCKF.is_contiguous())  # or a copy would be multiplied
 def _multiply_by_kernel(
-    spectrum_RCKF: torch.Tensor, numbers_RSK: torch.Tensor, cuts: Sequence[int], n: int
+    spectrum_RCKF: torch.Tensor,
+    numbers_RSK: torch.Tensor,
+    cuts: Sequence[int],
+    n: int,
+    missing_R: torch.Tensor,
+    start_RC: torch.Tensor | None,
 ) -> torch.Tensor:
     from audioaug.dsp.biquads.kernel import multiply_by_cascades
 
-    multiply_by_cascades(spectrum_RCKF.flatten(1, 2), numbers_RSK, n, max(cuts))
+    multiply_by_cascades(spectrum_RCKF, numbers_RSK, n, max(cuts), missing_R, start_RC)
     return spectrum_RCKF
 
 

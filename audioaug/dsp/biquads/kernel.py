@@ -1,6 +1,7 @@
 """A kernel that multiplies spectra by the responses of filter cascades, which are never written to memory.
 
-Shapes: R rows, P parts of a row (channels and blocks), F frequencies, S sections, K numbers of each.
+Shapes: R rows, C channels, B blocks, F frequencies, S sections, K numbers of each; a row's parts are its channels'
+blocks.
 """
 
 import math
@@ -16,27 +17,39 @@ BLOCK = 512
 """Frequencies that a program computes, for all parts of a row."""
 
 
-def multiply_by_cascades(spectrum_RPF: torch.Tensor, numbers_RSK: torch.Tensor, n: int, cut: int) -> None:
+def multiply_by_cascades(
+    spectrum_RCBF: torch.Tensor,
+    numbers_RSK: torch.Tensor,
+    n: int,
+    cut: int,
+    missing_R: torch.Tensor,
+    start_RC: torch.Tensor | None,
+) -> None:
     """Multiply each row's spectra by the response over n, in place; see ``dsp.biquads`` for the response.
 
     Args:
-        spectrum_RPF: complex64, contiguous, of FFTs of n samples.
+        spectrum_RCBF: complex64, contiguous, of FFTs of n samples.
         numbers_RSK: g, k, low, band, high, and what is cut off: even, odd.
         n: of the FFTs.
         cut: the sample at which sections are cut; 0 if none is.
+        missing_R: where some are, what is missing of the response at 0 Hz.
+        start_RC: the first sample of each row; ``None`` if no section is cut.
     """
-    rows, parts, bins = spectrum_RPF.shape
-    sections, count = numbers_RSK.shape[1:]
-    grid, values = (rows, triton.cdiv(bins, BLOCK)), (torch.view_as_real(spectrum_RPF), numbers_RSK.contiguous())
-    sizes = parts, bins, sections, n, cut, math.pi / n
-    dispatch.launch(_multiply, grid, *values, *sizes, NUMBERS=count, BLOCK=BLOCK)
+    (rows, channels, blocks, bins), (sections, count) = spectrum_RCBF.shape, numbers_RSK.shape[1:]
+    start = missing_R if start_RC is None else start_RC.contiguous()  # which is not read then
+    values = torch.view_as_real(spectrum_RCBF), numbers_RSK.contiguous(), missing_R.contiguous(), start
+    sizes = channels, blocks, bins, sections, n, cut, math.pi / n
+    dispatch.launch(_multiply, (rows, triton.cdiv(bins, BLOCK)), *values, *sizes, NUMBERS=count, BLOCK=BLOCK)
 
 
 @kernel
 def _multiply(
     spectrum_ptr,
     numbers_ptr,
-    parts,
+    missing_ptr,
+    start_ptr,
+    channels,
+    blocks,
     bins,
     sections,
     n,
@@ -73,10 +86,12 @@ def _multiply(
         response = before * each - response_j * each_j
         response_j = before * each_j + response_j * each
         section += 1
-    part = 0
-    while part < parts:
-        part_ptr = spectrum_ptr + ((row.to(tl.int64) * parts + part) * bins + place_F) * 2
+    part, missing = 0, 0.0
+    while part < channels * blocks:
+        part_ptr = spectrum_ptr + ((row.to(tl.int64) * channels * blocks + part) * bins + place_F) * 2
         x, x_j = tl.load(part_ptr, mask=inside_F), tl.load(part_ptr + 1, mask=inside_F)
-        tl.store(part_ptr, x * response - x_j * response_j, mask=inside_F)
+        if cut > 0:
+            missing = tl.load(missing_ptr + row) * tl.load(start_ptr + row * channels + part // blocks)
+        tl.store(part_ptr, x * response - x_j * response_j + tl.where(place_F == 0, missing, 0.0), mask=inside_F)
         tl.store(part_ptr + 1, x * response_j + x_j * response, mask=inside_F)
         part += 1

@@ -4,7 +4,7 @@ Shapes: R rows, N values, B examples, C channels, T samples, D digits, K samples
 """
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_as_written, loop_of_sums, run, run_rows
+
+SILENCE = 1e-9
+"""Audio of a lower level than this counts as silent."""
+
+LEAST = float(np.finfo(np.float32).tiny)
+"""A peak below this counts as this: silence stays silent."""
 
 NORM_BLOCK = 1024
 
@@ -21,13 +27,16 @@ GAIN_BLOCK = 64
 RANGES = 8
 """Of ranks, in a row: the bounds of those that are asked for are bounds of these."""
 
+Decibels = TypeVar("Decibels", torch.Tensor, NDArray[np.float64])
+
 RANKED = ("rank", "fraction", "lowest", "highest")
 """Arguments of ``at_rank``."""
 
 
-def db_to_ratio(decibels: torch.Tensor) -> torch.Tensor:
+def db_to_ratio(decibels: Decibels) -> Decibels:
     """Return the amplitude ratio of a level difference."""
-    return torch.exp(decibels * (math.log(10.0) / 20.0))
+    nepers = decibels * (math.log(10.0) / 20.0)
+    return torch.exp(nepers) if isinstance(nepers, torch.Tensor) else np.exp(nepers)
 
 
 @primitive
@@ -160,6 +169,29 @@ def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -
     return torch.addcmul(x_BCT, other_BCT, gain_BC[..., None], out=out)
 
 
+def gain_to(level_B: torch.Tensor, own_B: torch.Tensor) -> torch.Tensor:
+    """Return what brings audio from its own level to another one; 0 where it is silent."""
+    return level_B / own_B.masked_fill(own_B < SILENCE, torch.inf)
+
+
+@primitive
+def added_at(x_BCT: torch.Tensor, other_BCT: torch.Tensor, level_B: torch.Tensor, own_B: torch.Tensor) -> torch.Tensor:
+    """Return ``x + other``, brought from its own level to another one; nothing is added where it is silent.
+
+    As ``added``, it takes the other's memory.
+    """
+    return added(x_BCT, other_BCT, gain_to(level_B, own_B)[:, None])
+
+
+@added_at.kernel(when=lambda x_BCT, other_BCT, *_: x_BCT.shape == other_BCT.shape)
+def _added_at_by_kernel(
+    x_BCT: torch.Tensor, other_BCT: torch.Tensor, level_B: torch.Tensor, own_B: torch.Tensor
+) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.added_at(x_BCT, other_BCT, level_B, own_B, SILENCE)
+
+
 @primitive
 def with_others(x_BCT: torch.Tensor, other_B: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
     """Return ``x + gain * x[other]``, with a gain for each channel."""
@@ -201,6 +233,21 @@ def _peak_by_kernel(x_BCT: torch.Tensor) -> torch.Tensor:
     from audioaug.dsp.levels import kernel
 
     return kernel.peak(x_BCT.flatten(1))[:, None, None]
+
+
+@primitive
+def scaled(x_BCT: torch.Tensor, peak_B11: torch.Tensor, level: float, out: torch.Tensor | None) -> torch.Tensor:
+    """Return examples with their peak brought to a level; silence stays as it is. ``out`` may be where x is."""
+    return torch.mul(x_BCT, level / peak_B11.clamp(min=LEAST), out=out)
+
+
+@scaled.kernel(when=lambda x_BCT, *_: x_BCT.stride(-1) == 1)
+def _scaled_by_kernel(
+    x_BCT: torch.Tensor, peak_B11: torch.Tensor, level: float, out: torch.Tensor | None
+) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.scaled(x_BCT, peak_B11, level, LEAST, out)
 
 
 @primitive

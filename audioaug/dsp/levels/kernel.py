@@ -60,6 +60,50 @@ def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) 
     return y_R
 
 
+def added_at(
+    x_BCT: torch.Tensor, other_BCT: torch.Tensor, level_B: torch.Tensor, own_B: torch.Tensor, silence: float
+) -> torch.Tensor:
+    """Return what ``levels.added_at`` does."""
+    other_BCT = other_BCT.contiguous()
+    values = x_BCT.contiguous(), other_BCT, level_B.contiguous(), own_B.contiguous()
+    dispatch.launch(_add_at, grid_of(x_BCT, BLOCK), other_BCT, *values, silence, *x_BCT.shape[1:], BLOCK=BLOCK)
+    return other_BCT
+
+
+def scaled(
+    x_BCT: torch.Tensor, peak_B11: torch.Tensor, level: float, least: float, out: torch.Tensor | None
+) -> torch.Tensor:
+    """Return what ``levels.scaled`` does to rows whose samples lie together."""
+    if out is None or not out.is_contiguous():
+        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    numbers = level, least, *x_BCT.stride()[:2], *x_BCT.shape[1:]
+    dispatch.launch(_scale, grid_of(out, BLOCK), out, x_BCT, peak_B11.contiguous(), *numbers, BLOCK=BLOCK)
+    return out
+
+
+@kernel
+def _add_at(y_ptr, x_ptr, other_ptr, level_ptr, own_ptr, silence, channels, samples, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    time = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    level, own = tl.load(level_ptr + row // channels), tl.load(own_ptr + row // channels)
+    gain = tl.where(own < silence, 0.0, level / tl.maximum(own, silence))
+    place, inside = row * samples + time, time < samples
+    other = tl.load(other_ptr + place, mask=inside)
+    tl.store(y_ptr + place, tl.load(x_ptr + place, mask=inside) + gain * other, mask=inside)
+
+
+@kernel
+def _scale(
+    y_ptr, x_ptr, peak_ptr, level, least, example_stride, channel_stride, channels, samples, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    time = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    example, channel, inside = row // channels, row % channels, time < samples
+    gain = level / tl.maximum(tl.load(peak_ptr + example), least)
+    x = tl.load(x_ptr + example * example_stride + channel * channel_stride + time, mask=inside)
+    tl.store(y_ptr + row * samples + time, x * gain, mask=inside)
+
+
 @kernel
 def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)

@@ -217,7 +217,7 @@ def test_a_fault_in_the_mix_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch)
         if fault == "partner":
             params = {**params, "partner": params["partner"].roll(1)}
         if fault == "level":
-            params = {**params, "snr_in_db": params["snr_in_db"] + 0.01}
+            params = {**params, "ratio": params["ratio"] * 0.999}
         if fault == "own level":
             clips = type(clips)(clips.sample_rate, torch.full_like(clips.lengths_B, x.shape[-1]), clips.padded_to)
             return honest(self, x * 1.00001, params, clips)

@@ -10,7 +10,7 @@ from audioaug.dsp.biquads import NUMBERS, OWN_NUMBERS, cascade
 from audioaug.dsp.companding import companded
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
-from audioaug.dsp.levels import at_rank, change_gain, peak, ranked
+from audioaug.dsp.levels import added_at, at_rank, change_gain, peak, ranked, scaled
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels
 from audioaug.dsp.noise import colour
@@ -261,11 +261,35 @@ def test_the_peak_of_rows_with_something_between_them(interpreted):
     assert interpreted == ["_peak"]
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+def test_noise_is_added_at_its_level(channels, interpreted):
+    x, level, own = noise(3, channels, 1500), torch.tensor([0.1, 3.0, 1.0]), torch.tensor([2.0, 0.5, 1e-12])
+    found = same(lambda x: added_at(x, noise(3, channels, 1500), level, own), x)
+    assert torch.equal(found[2], x[2]) and interpreted == ["_add_at"]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_peaks_are_brought_to_a_level(in_place, interpreted):
+    x, peaks = noise(3, 2, 1500), torch.tensor([2.0, 0.5, 0.0])[:, None, None]
+    x[2] = 0.0
+
+    def at_half(x: torch.Tensor) -> torch.Tensor:
+        return scaled(x, peaks, 0.5, x if in_place else None)
+
+    same(lambda x: at_half(x.clone()), x)
+    same(lambda x: at_half(x.clone()[..., :1100]), x)
+    assert interpreted == ["_scale"] * 2
+
+
 def test_cascades_that_are_cut(interpreted):
     spectrum, numbers = torch.fft.rfft(noise(3, 2, 2, 600)), noise(3, 2, NUMBERS).abs() + 0.5
     numbers[:, 0, OWN_NUMBERS:] = 0.0  # the first section is not cut
-    for cuts in ([0, 0], [0, 4096]):
-        same(lambda cuts: cascade._multiply(spectrum.clone(), numbers, cuts, 600), cuts, tolerance=1e-5)
+    for cuts, start in (([0, 0], None), ([0, 4096], noise(3, 2))):
+
+        def multiplied(start: torch.Tensor | None, cuts: list[int] = cuts) -> torch.Tensor:
+            return cascade._multiply(spectrum.clone(), numbers, cuts, 600, torch.tensor([0.5, 0.0, -9.0]), start)
+
+        same(multiplied, start, tolerance=1e-5)
     assert interpreted == ["_multiply"] * 2
 
 

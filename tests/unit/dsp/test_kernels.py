@@ -94,9 +94,9 @@ def test_spectra_that_do_not_lie_together_are_multiplied_in_place_too(interprete
     spectrum_RCKF = torch.randn(2, 3, 1, 9, dtype=torch.complex64)
     scattered = spectrum_RCKF.transpose(0, 1).contiguous().transpose(0, 1)
     numbers_RSK = torch.rand(2, 1, NUMBERS) + 0.5
-    expected = cascade._multiply(spectrum_RCKF.clone(), numbers_RSK, [0], 16)
+    expected = cascade._multiply(spectrum_RCKF.clone(), numbers_RSK, [0], 16, torch.zeros(2), None)
     assert interpreted and not scattered.is_contiguous()
-    cascade._multiply(scattered, numbers_RSK, [0], 16)
+    cascade._multiply(scattered, numbers_RSK, [0], 16, torch.zeros(2), None)
     torch.testing.assert_close(scattered, expected)
 
 
@@ -147,9 +147,10 @@ EVERY_KERNEL = [
 
 def batches_of_many_shapes(number: int) -> None:
     """Run a chain with every kernel on that many batches; where kernels are launched is up to the test."""
-    draw, for_mono = random.Random(0), ops.AddShortNoises(sounds_path=folder_at("noise", RATE))
+    draw, noise = random.Random(0), folder_at("noise", RATE)
+    for_mono = ops.AddShortNoises(sounds_path=noise), ops.AddBackgroundNoise(sounds_path=noise)
     in_rooms = ops.ApplyImpulseResponse(ir_path=folder_at("rooms", RATE))
-    modules = [build_device(Chain([*EVERY_KERNEL, in_rooms, *more], RATE)) for more in ([for_mono], [])]
+    modules = [build_device(Chain([*EVERY_KERNEL, in_rooms, *more], RATE)) for more in (for_mono, ())]
     for place in range(number):
         rows, channels, samples = draw.choice([1, 3, 16]), draw.choice([1, 2]), draw.randint(6400, 9000)
         module = modules[channels - 1]
@@ -188,6 +189,7 @@ TYPES = {
 }
 KERNELS = [
     *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
+    *("levels._add_at", "levels._scale"),
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
     "fft._multiply",
     "companding._compand",
