@@ -241,13 +241,13 @@ def scaled(x_BCT: torch.Tensor, peak_B11: torch.Tensor, level: float, out: torch
     return torch.mul(x_BCT, level / peak_B11.clamp(min=LEAST), out=out)
 
 
-@scaled.kernel(when=lambda x_BCT, *_: x_BCT.stride(-1) == 1)
+@scaled.kernel()
 def _scaled_by_kernel(
     x_BCT: torch.Tensor, peak_B11: torch.Tensor, level: float, out: torch.Tensor | None
 ) -> torch.Tensor:
     from audioaug.dsp.levels import kernel
 
-    return kernel.scaled(x_BCT, peak_B11, level, LEAST, out)
+    return kernel.divide_by_peak(x_BCT, peak_B11, out, level=level)
 
 
 @primitive
@@ -270,6 +270,13 @@ def _normalize_by_loop(x_BCT: torch.Tensor, only_too_loud: bool, out: torch.Tens
         _normalize_rows, x_BCT.flatten(1)[:, None], only_too_loud, out=None if out is None else out.flatten(1)[:, None]
     )
     return y_BCT.view(x_BCT.shape)
+
+
+@normalize.kernel()
+def _normalize_by_kernel(x_BCT: torch.Tensor, only_too_loud: bool, out: torch.Tensor | None) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.divide_by_peak(x_BCT, peak(x_BCT), out, least=1.0 if only_too_loud else 0.0)
 
 
 def level(x_BCT: torch.Tensor, length_B: torch.Tensor) -> torch.Tensor:

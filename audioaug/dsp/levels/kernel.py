@@ -52,6 +52,21 @@ def change_gain(
     return out
 
 
+def divide_by_peak(
+    x_BCT: torch.Tensor, peak_B11: torch.Tensor, out: torch.Tensor | None, least: float = 0.0, level: float = 1.0
+) -> torch.Tensor:
+    """Return examples with their peak brought to a level, if it is above 0 and not below ``least``; else the examples.
+
+    ``out`` may be x itself.
+    """
+    if out is None or not out.is_contiguous():
+        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    x_BCT = x_BCT if x_BCT.stride(-1) == 1 else x_BCT.contiguous()
+    numbers = x_BCT, peak_B11.contiguous(), *x_BCT.stride()[:2], *x_BCT.shape[1:], least, level
+    dispatch.launch(_divide, grid_of(out, BLOCK), out, *numbers, BLOCK=BLOCK)
+    return out
+
+
 def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) -> torch.Tensor:
     """Return what ``levels.at_rank`` does."""
     y_R = x_RN.new_empty(len(x_RN))
@@ -70,17 +85,6 @@ def added_at(
     return other_BCT
 
 
-def scaled(
-    x_BCT: torch.Tensor, peak_B11: torch.Tensor, level: float, least: float, out: torch.Tensor | None
-) -> torch.Tensor:
-    """Return what ``levels.scaled`` does to rows whose samples lie together."""
-    if out is None or not out.is_contiguous():
-        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
-    numbers = level, least, *x_BCT.stride()[:2], *x_BCT.shape[1:]
-    dispatch.launch(_scale, grid_of(out, BLOCK), out, x_BCT, peak_B11.contiguous(), *numbers, BLOCK=BLOCK)
-    return out
-
-
 @kernel
 def _add_at(y_ptr, x_ptr, other_ptr, level_ptr, own_ptr, silence, channels, samples, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
@@ -90,18 +94,6 @@ def _add_at(y_ptr, x_ptr, other_ptr, level_ptr, own_ptr, silence, channels, samp
     place, inside = row * samples + time, time < samples
     other = tl.load(other_ptr + place, mask=inside)
     tl.store(y_ptr + place, tl.load(x_ptr + place, mask=inside) + gain * other, mask=inside)
-
-
-@kernel
-def _scale(
-    y_ptr, x_ptr, peak_ptr, level, least, example_stride, channel_stride, channels, samples, BLOCK: tl.constexpr
-):
-    row = tl.program_id(0).to(tl.int64)
-    time = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    example, channel, inside = row // channels, row % channels, time < samples
-    gain = level / tl.maximum(tl.load(peak_ptr + example), least)
-    x = tl.load(x_ptr + example * example_stride + channel * channel_stride + time, mask=inside)
-    tl.store(y_ptr + row * samples + time, x * gain, mask=inside)
 
 
 @kernel
@@ -189,6 +181,20 @@ def _peak(y_ptr, x_ptr, count, step, BLOCK: tl.constexpr):
         highest = tl.maximum(highest, tl.abs(tl.load(x_ptr + row * step + place, mask=place < count, other=0.0)))
         begin += BLOCK
     tl.store(y_ptr + row, tl.reduce(highest, 0, _larger))
+
+
+@kernel
+def _divide(
+    y_ptr, x_ptr, peak_ptr, example_stride, channel_stride, channels, samples, least, level, BLOCK: tl.constexpr
+):
+    part = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    example, channel, inside = part // channels, part % channels, place < samples
+    peak = tl.load(peak_ptr + example)
+    changes = (peak > 0.0) & (peak >= least)
+    value = tl.load(x_ptr + example * example_stride + channel * channel_stride + place, mask=inside, other=0.0)
+    value = tl.where(changes, tl.div_rn(value, tl.where(changes, peak, 1.0)) * level, value)
+    tl.store(y_ptr + part * samples + place, value, mask=inside)
 
 
 @triton.jit

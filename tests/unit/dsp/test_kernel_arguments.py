@@ -10,7 +10,7 @@ from audioaug.dsp.biquads import NUMBERS, OWN_NUMBERS, cascade
 from audioaug.dsp.companding import companded
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
-from audioaug.dsp.levels import added_at, at_rank, change_gain, peak, ranked, scaled
+from audioaug.dsp.levels import added_at, at_rank, change_gain, normalize, peak, ranked, scaled
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels
 from audioaug.dsp.noise import colour
@@ -278,7 +278,20 @@ def test_peaks_are_brought_to_a_level(in_place, interpreted):
 
     same(lambda x: at_half(x.clone()), x)
     same(lambda x: at_half(x.clone()[..., :1100]), x)
-    assert interpreted == ["_scale"] * 2
+    assert interpreted == ["_divide"] * 2
+
+
+@pytest.mark.parametrize("samples", [1, 1024, 2500])
+@pytest.mark.parametrize("only_too_loud", [True, False])
+def test_examples_are_divided_by_their_peak_to_the_same_bits(only_too_loud, samples, interpreted):
+    x = noise(5, 2, samples) * torch.tensor([0.1, 1.0, 9.0, 0.0, 0.1])[:, None, None]
+    x[4, 1, -1] = -1.0  # as loud as what is too loud
+    found = same(normalize, x, only_too_loud, None, tolerance=0)
+    assert not only_too_loud or torch.equal(found[::2], torch.stack([x[0], x[2] / x[2].abs().max(), x[4]]))
+    scattered = x.mT.contiguous().mT
+    assert torch.equal(normalize(scattered, only_too_loud, scattered), found)
+    assert normalize(x, only_too_loud, x) is x and torch.equal(x, found)
+    assert interpreted == ["_peak", "_divide"] * 3
 
 
 def test_cascades_that_are_cut(interpreted):

@@ -188,8 +188,8 @@ TYPES = {
     float: "fp32",
 }
 KERNELS = [
-    *("aliasing._alias", "levels._at_rank", "levels._change_gain", "levels._peak", "levels._rms"),
-    *("levels._add_at", "levels._scale"),
+    *("aliasing._alias", "levels._add_at", "levels._at_rank", "levels._change_gain", "levels._divide", "levels._peak"),
+    "levels._rms",
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
     "fft._multiply",
     "companding._compand",
