@@ -14,6 +14,7 @@ from audioaug.dsp.levels import added_at, at_rank, change_gain, normalize, peak,
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels
 from audioaug.dsp.noise import colour
+from audioaug.dsp.quantization import quantized
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
 from audioaug.dsp.rooms import add_echoes
 from audioaug.dsp.rooms.plan import _taps, images
@@ -71,6 +72,20 @@ def test_every_16_bit_value_is_companded_to_the_same_bits(law, interpreted):
     same(companded, x, torch.ones(2), law, None, tolerance=0)
     same(companded, x * 8, torch.tensor([8.0, 16.0]), law, None, tolerance=0)
     assert companded(x, torch.ones(2), law, x) is x and {*interpreted} == {"_compand"}
+
+
+def test_samples_are_quantized_to_the_same_bits(interpreted):
+    steps = torch.tensor([2.0, 3.0, 17.0, 2.0**14 + 1, 2.0**31 + 1])
+    half_way = (torch.arange(-50, 50) + 0.5) / steps[:, None, None]
+    odd = torch.tensor([0.0, -0.0, 1e-40, -1e-40, 3.9e-3, torch.inf, -torch.inf, torch.nan, 1e20]).expand(5, 1, -1)
+    x = torch.cat([noise(5, 1, 3000), half_way, 2.0**9 * half_way, odd], dim=-1).repeat(1, 2, 1)
+    found, wanted = quantized(x, steps, None), by_torch(lambda: quantized(x, steps, None))
+    assert torch.equal(found.nan_to_num(9.0), wanted.nan_to_num(9.0)) and torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found.signbit() & ~found.isnan(), wanted.signbit() & ~wanted.isnan())
+    scattered = x.mT.contiguous().mT
+    assert torch.equal(quantized(scattered, steps, scattered).nan_to_num(), found.nan_to_num())
+    assert quantized(x, steps, x) is x and torch.equal(x.nan_to_num(), found.nan_to_num())
+    assert {*interpreted} == {"_quantize"}
 
 
 def test_gains_change_before_within_and_after_a_row(interpreted):

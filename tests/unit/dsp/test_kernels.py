@@ -38,7 +38,7 @@ SHORTER = {
 """Samples of clips for the ops with the most programs."""
 WITH_KERNELS = SLOW_TO_INTERPRET | {
     *("AddColorNoise", "AddGaussianNoise", "AddGaussianSNR", "AdjustDuration", "AirAbsorption", "ApplyImpulseResponse"),
-    *("AddBackgroundNoise", "AddShortNoises", "Aliasing", "ClippingDistortion", "GainTransition"),
+    *("AddBackgroundNoise", "AddShortNoises", "Aliasing", "BitCrush", "ClippingDistortion", "GainTransition"),
     *("G711", "Mix", "Normalize", "TanhDistortion"),
     *("BandPassFilter", "BandStopFilter", "HighPassFilter", "HighShelfFilter", "LowPassFilter", "LowShelfFilter"),
     *("Padding", "PeakingFilter", "PitchShift", "RepeatPart", "Resample", "RoomSimulator", "SevenBandParametricEQ"),
@@ -140,7 +140,7 @@ EVERY_KERNEL = [
     *(ops.SevenBandParametricEQ(), ops.TimeMask(fade_duration=0.01), ops.Shift(), ops.Shift(rollover=False)),
     *(ops.PitchShift(), ops.TimeStretch(), ops.Resample(), ops.AirAbsorption(), ops.Limiter(), ops.SpliceOut()),
     *(ops.Aliasing(), ops.ClippingDistortion(), ops.GainTransition(), ops.Normalize(), ops.LoudnessNormalization()),
-    *(ops.G711(), ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
+    *(ops.BitCrush(), ops.G711(), ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
     ops.RoomSimulator(use_ray_tracing=False, max_order=2),
 ]
 
@@ -192,7 +192,7 @@ KERNELS = [
     "levels._rms",
     *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
     "fft._multiply",
-    "companding._compand",
+    *("companding._compand", "quantization._quantize"),
     *("limiter._limit", "loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
     *("resample._limit_band", "rooms._add", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
     *("stft._add_up", "stft._cut", "stretch._find_anchors"),
