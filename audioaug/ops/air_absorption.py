@@ -4,6 +4,7 @@ Shapes: B examples, C channels, T samples, F frequencies.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -101,9 +102,7 @@ class AirAbsorption(Op):
         """Add each row's mask, all in one flat array, and the FFT size that leaves the lowest band one bin."""
         n_fft = 1 << (int(batch.sample_rate / 2 / (CENTRES_HZ[0] / 2**0.5)) - 1).bit_length()
         dampness = np.searchsorted((50, 70), draw["humidity"])
-        per_km_B9 = PER_KILOMETRE[draw["tens_of_degrees"].astype(np.int64) - 1, dampness]
-        frequencies = np.arange(n_fft // 2 + 1) * batch.sample_rate / n_fft
-        per_km_BF = np.stack([np.interp(frequencies, CENTRES_HZ, row) for row in per_km_B9])
+        per_km_BF = _per_kilometre(batch.sample_rate, n_fft)[draw["tens_of_degrees"].astype(np.int64) - 1, dampness]
         mask_BF = np.exp(-1e-3 * draw["distance"][:, None] * per_km_BF)
         return {**draw, "mask": mask_BF.reshape(-1), "n_fft": n_fft}
 
@@ -114,3 +113,10 @@ class AirAbsorption(Op):
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         mask_BF = params["mask"].reshape(len(x_BCT), -1)
         return masked_spectrum(x_BCT, batch.lengths_B, mask_BF, params["n_fft"])
+
+
+@lru_cache(maxsize=8)
+def _per_kilometre(sample_rate: int, n_fft: int) -> NDArray[np.float64]:
+    """Return ``PER_KILOMETRE`` at the frequencies of an FFT: (2, 3, F)."""
+    frequencies = np.arange(n_fft // 2 + 1) * sample_rate / n_fft
+    return np.apply_along_axis(lambda row: np.interp(frequencies, CENTRES_HZ, row), -1, PER_KILOMETRE)
