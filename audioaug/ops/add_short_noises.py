@@ -165,7 +165,8 @@ class AddShortNoises(Op):
         where = layout(as_paths(self.sounds_path), batch.sample_rate)
         excerpts = where.excerpts(sounds.pop("file"), sounds["played"], sounds["count"])
         sounds["place"] = excerpts.pop("place")
-        padded = {name: np.pad(values_S, (0, silent)) for name, values_S in sounds.items()}
+        zeros = np.zeros(silent, dtype=np.int64)
+        padded = {name: np.concatenate([values_S, zeros]) for name, values_S in sounds.items()}
         padded["row"][len(sounds["row"]) :] = len(batch.lengths) - 1
         first_B = np.searchsorted(padded["row"], np.arange(len(batch.lengths) + 1))
         return {"schedule_key": draw["schedule_key"], **padded, "first": first_B, **excerpts, "longest": longest}
@@ -191,61 +192,73 @@ class AddShortNoises(Op):
         """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""
         where, rate = layout(as_paths(self.sounds_path), batch.sample_rate), batch.sample_rate
         seconds_F = (where.lengths_F / rate).tolist()
-        schedules = [
-            self._schedule(key, seconds, seconds_F)
-            for key, seconds in zip(keys.tolist(), (batch.lengths / rate).tolist())
+        drawn = [
+            self._draw(key, seconds, seconds_F)
+            for key, seconds in zip(keys.tolist(), (batch.lengths / rate).tolist(), strict=True)
         ]
-        row = np.repeat(np.arange(len(schedules)), [len(sounds) for sounds in schedules])
-        flat = np.asarray([sound for sounds in schedules for sound in sounds], dtype=np.float64)
-        table = dict(zip(Sound._fields, flat.reshape(-1, len(Sound._fields)).T, strict=True))
-        file = table["file"].astype(np.int64)
+        row = np.repeat(np.arange(len(drawn)), [len(sounds) for sounds in drawn])
+        table = self._scaled([sound for sounds in drawn for sound in sounds], seconds_F)
         start, fade_in, fade_out = (
             (table[name] * rate).astype(np.int64) for name in ("start", "fade_in_time", "fade_out_time")
         )
+        length = where.lengths_F[table["file"]]
         begin, played = np.maximum(start, 0), np.maximum(-start, 0)
-        count = np.minimum(start + where.lengths_F[file], batch.lengths[row]) - begin
+        count = np.minimum(start + length, batch.lengths[row]) - begin
         columns = {
             "row": row,
             "begin": begin,
             "count": count,
-            "file": file,
+            "file": table["file"],
             "played": played,
-            "left": where.lengths_F[file] - 1 - played,
+            "left": length - 1 - played,
             "fade_in": fade_in,
             "fade_out": np.where(fade_out > 1, fade_out, 0),  # the reference's fade-out of one sample is 1
             "level_db": table["rms_db"] if self.noise_rms == "absolute" else -table["snr_db"],
         }
-        heard = (table["end"] >= 0) & (count > 0)
+        heard = np.flatnonzero((table["end"] >= 0) & (count > 0))
         return {name: column[heard] for name, column in columns.items()}
 
     def _schedule(self, key: float, seconds: float, seconds_F: list[float]) -> list[Sound]:
-        """Draw the sounds of one clip, as the reference's ``randomize_parameters`` does; files last ``seconds_F``."""
+        """Draw the sounds of one clip; files last ``seconds_F``."""
+        table = self._scaled(self._draw(key, seconds, seconds_F), seconds_F)
+        return [Sound(*sound) for sound in zip(*(table[name].tolist() for name in Sound._fields), strict=True)]
+
+    def _draw(self, key: float, seconds: float, seconds_F: list[float]) -> list[tuple[float, ...]]:
+        """Draw the sounds of one clip, as the reference's ``randomize_parameters`` does; files last ``seconds_F``.
+
+        Each is its start and file, and shares of the ranges of its fades and levels, for ``_scaled``.
+        """
         rng = random.Random(int(key))  # 5x faster than numpy's generators, which are made for arrays
-        levels = self._levels(rng)
+        share, sounds = rng.random, list[tuple[float, ...]]()
+        levels = share(), share()
         now = rng.uniform(-self.max_time_between_sounds, self.max_time_between_sounds)
-        sounds = list[Sound]()
         while now < seconds:
-            sounds.append(self._sound(rng, now, levels, seconds_F))
-            while rng.random() < self.burst_probability:
-                share = rng.uniform(self.min_pause_factor_during_burst, self.max_pause_factor_during_burst)
-                now = sounds[-1].start + share * seconds_F[sounds[-1].file]
-                if now >= seconds:
-                    return sounds
-                sounds.append(self._sound(rng, now, levels, seconds_F))
-            now += seconds_F[sounds[-1].file]
-            now += rng.uniform(self.min_time_between_sounds, self.max_time_between_sounds)
+            file, fades = rng.randrange(len(seconds_F)), (share(), share())
+            if not self.add_all_noises_with_same_level:
+                levels = share(), share()
+            sounds.append((now, file, *fades, *levels))
+            if share() < self.burst_probability:
+                factor = rng.uniform(self.min_pause_factor_during_burst, self.max_pause_factor_during_burst)
+                now += factor * seconds_F[file]
+            else:
+                now += seconds_F[file]
+                now += rng.uniform(self.min_time_between_sounds, self.max_time_between_sounds)
         return sounds
 
-    def _levels(self, rng: random.Random) -> tuple[float, float]:
-        snr_db = rng.uniform(self.min_snr_db, self.max_snr_db)
-        return snr_db, rng.uniform(self.min_absolute_noise_rms_db, self.max_absolute_noise_rms_db)
-
-    def _sound(self, rng: random.Random, start: float, levels: tuple[float, float], seconds_F: list[float]) -> Sound:
-        file = rng.randrange(len(seconds_F))
-        fade_in = min(seconds_F[file], rng.uniform(self.min_fade_in_time, self.max_fade_in_time))
-        fade_out = min(seconds_F[file], rng.uniform(self.min_fade_out_time, self.max_fade_out_time))
-        levels = levels if self.add_all_noises_with_same_level else self._levels(rng)
-        return Sound(fade_in, start, start + seconds_F[file], fade_out, file, *levels)
+    def _scaled(self, drawn: list[tuple[float, ...]], seconds_F: list[float]) -> dict[str, NDArray[Any]]:
+        """Return the fields of ``Sound`` for sounds that were drawn, a column each."""
+        start_S, file_S, fade_in_S, fade_out_S, snr_S, rms_S = np.asarray(drawn, dtype=np.float64).reshape(-1, 6).T
+        file_S = file_S.astype(np.int64)
+        seconds_S = np.asarray(seconds_F)[file_S]
+        return {
+            "fade_in_time": np.minimum(seconds_S, _within(fade_in_S, self.min_fade_in_time, self.max_fade_in_time)),
+            "start": start_S,
+            "end": start_S + seconds_S,
+            "fade_out_time": np.minimum(seconds_S, _within(fade_out_S, self.min_fade_out_time, self.max_fade_out_time)),
+            "file": file_S,
+            "snr_db": _within(snr_S, self.min_snr_db, self.max_snr_db),
+            "rms_db": _within(rms_S, self.min_absolute_noise_rms_db, self.max_absolute_noise_rms_db),
+        }
 
     @classmethod
     def from_reference(cls, reference: Any) -> dict[str, Any]:
@@ -254,3 +267,7 @@ class AddShortNoises(Op):
         if arguments["signal_gain_in_db_during_noise"] is not None or not arguments["signal_gain_db_during_noise"]:
             arguments["signal_gain_db_during_noise"] = None
         return arguments
+
+
+def _within(share_S: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    return low + (high - low) * share_S
