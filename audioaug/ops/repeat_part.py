@@ -114,19 +114,19 @@ class RepeatPart(Op):
         fits = latest >= fade // 2
         start = fade // 2 + np.floor(draw["start_share"] * (latest - fade // 2 + 1)).astype(np.int64)
         first = start + part - fade // 2  # where the first repeat begins to fade in
-        repeats = draw["repeats"].astype(np.int64)
+        repeats = drawn_repeats = draw["repeats"].astype(np.int64)
         if self.mode == "replace":  # the last repeat is the first that reaches beyond the end
             repeats = np.clip((batch.lengths - fade - first) // part + 1, 1, repeats)
-        longer = np.where(fits, repeats * part, 0) if self.mode == "insert" else 0
+        length_out = batch.lengths + np.where(fits, repeats * part, 0) if self.mode == "insert" else batch.lengths
         return {
             "part": part,
             "start": np.where(fits, start, NEVER),
             "repeats": repeats,
-            "drawn_repeats": draw["repeats"].astype(np.int64),
+            "drawn_repeats": drawn_repeats,
             **self._segments(np.where(fits, first, NEVER), part, repeats),
             "fade": fade,
-            "longest": int((batch.lengths + longer).max()),
-            **({"length_out": batch.lengths + longer} if self.mode == "insert" else {}),
+            "longest": int(length_out.max()),
+            **({"length_out": length_out} if self.mode == "insert" else {}),
         }
 
     def _segments(self, first: Integers, part: Integers, repeats: Integers) -> dict[str, Integers]:
@@ -137,10 +137,11 @@ class RepeatPart(Op):
         """
         insert, piece_K = self.mode == "insert", np.arange(int(repeats.max(initial=0)) + 1)
         part_B1, repeats_B1 = part[:, None], repeats[:, None]
-        begin_BK = np.where(piece_K > repeats_B1, NEVER, first[:, None] + piece_K * part_B1)
-        by_BK = part_B1 * np.where(piece_K == repeats_B1, repeats_B1 if insert else 0, piece_K + 1)
-        begins, bys = (np.pad(each_BK, ((0, 0), (1, 0))).ravel() for each_BK in (begin_BK, by_BK))
-        return {"begins": begins, "bys": bys, "same_sound": repeats + 1 if insert else np.zeros_like(repeats)}
+        begin_BK, by_BK = np.zeros((2, len(part), len(piece_K) + 1), dtype=np.int64)  # the first segment's stay 0
+        begin_BK[:, 1:] = np.where(piece_K > repeats_B1, NEVER, first[:, None] + piece_K * part_B1)
+        by_BK[:, 1:] = part_B1 * np.where(piece_K == repeats_B1, repeats_B1 if insert else 0, piece_K + 1)
+        same_sound = repeats + 1 if insert else np.zeros_like(repeats)
+        return {"begins": begin_BK.ravel(), "bys": by_BK.ravel(), "same_sound": same_sound}
 
     def _fade(self, sample_rate: int) -> int:
         """Return the length of a crossfade: an even number of samples."""
