@@ -70,27 +70,27 @@ class SpliceOut(Op):
         return {**{f"width_share_{n}": FRACTION for n in range(self.num_time_intervals)}, "start_key": NOISE_KEY}
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
-        share_BN = np.stack([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)], axis=1)
-        width_BN, start_BN = self._splices(share_BN, draw["start_key"], batch.lengths, batch.sample_rate)
-        widest = -(-int(_half(width_BN.max())) // FADE_STEP) * FADE_STEP
-        return {**draw, "widths": width_BN.ravel(), "starts": start_BN.ravel(), "widest": widest}
+        share_NB = np.asarray([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)])
+        width_NB, start_NB = self._splices(share_NB, draw["start_key"], batch.lengths, batch.sample_rate)
+        widest = -(-int(_half(width_NB.max())) // FADE_STEP) * FADE_STEP
+        return {**draw, "widths": width_NB.T.ravel(), "starts": start_NB.T.ravel(), "widest": widest}
 
     def _splices(
-        self, share_BN: NDArray[np.float64], key_B: NDArray[np.float64], length_B: NDArray[np.int64], sample_rate: int
+        self, share_NB: NDArray[np.float64], key_B: NDArray[np.float64], length_B: NDArray[np.int64], sample_rate: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the width and start of every segment; the starts as torch draws them from the seed ``key``."""
-        width_BN = np.floor(share_BN * int(sample_rate * self.max_width * 1e-3)).astype(np.int64)
-        start_BN, left_B = torch_words(key_B, self.num_time_intervals), length_B.copy()
-        for width_B, start_B in zip(width_BN.T, start_BN.T):
-            width_B[width_B >= left_B] = 0
-            start_B %= np.maximum(left_B - width_B, 1)
-            left_B -= _half(width_B)
-        return width_BN, start_BN
+        width_NB = (share_NB * int(sample_rate * self.max_width * 1e-3)).astype(np.int64)
+        starts_NB = np.empty_like(width_NB)  # how many starts there are to draw from
+        for width_B, starts_B in zip(width_NB, starts_NB):
+            width_B *= width_B < length_B
+            starts_B[:] = length_B - width_B
+            length_B = length_B - _half(width_B)
+        return width_NB, torch_words(key_B, self.num_time_intervals).T % np.maximum(starts_NB, 1)
 
     def _splices_of_one(self, params: Params, length: int, sample_rate: int) -> list[tuple[int, int]]:
-        share_1N = np.asarray([[params[f"width_share_{n}"] for n in range(self.num_time_intervals)]])
-        splices = self._splices(share_1N, np.asarray([params["start_key"]]), np.asarray([length]), sample_rate)
-        return list(zip(*(numbers_1N[0].tolist() for numbers_1N in splices)))
+        share_N1 = np.asarray([[params[f"width_share_{n}"]] for n in range(self.num_time_intervals)])
+        splices = self._splices(share_N1, np.asarray([params["start_key"]]), np.asarray([length]), sample_rate)
+        return list(zip(*(numbers_N1[:, 0].tolist() for numbers_N1 in splices)))
 
     def reference(self) -> Any:
         return TorchReference(self.name, arguments(self))

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -209,3 +211,15 @@ def test_torchs_words_are_those_that_it_draws_from() -> None:
 def test_reseeded_legacy_generator_equals_a_new_one() -> None:
     for key, generator in zip(KEYS, legacy_generators(KEYS), strict=True):
         assert generator.randint(0, 2**31, 5).tolist() == legacy_generator(key).randint(0, 2**31, 5).tolist()
+
+
+def test_torchs_words_are_the_same_in_threads_side_by_side() -> None:
+    keys, interval = np.arange(200.0), sys.getswitchinterval()
+    expected = torch_words(keys, 3)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda _: torch_words(keys, 3), range(40)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(np.array_equal(words_RN, expected) for words_RN in results)
