@@ -26,7 +26,7 @@ from audioaug.core import (
     Params,
     Timeline,
 )
-from audioaug.core.draws import legacy_generators, numpy_seeded
+from audioaug.core.draws import legacy_integer, numpy_seeded
 from audioaug.dsp.windows import PadMode, pad
 from audioaug.errors import ChainError
 
@@ -68,8 +68,8 @@ class AdjustDuration(Op):
         target = self.duration_samples or int((self.duration_seconds or 0.0) * batch.sample_rate)
         surplus = batch.lengths - target
         start = [
-            int(generator.randint(0, count)) if count > 0 else 0
-            for generator, count in zip(legacy_generators(draw["noise_key"]), surplus.tolist(), strict=True)
+            legacy_integer(key, count) if count > 0 else 0
+            for key, count in zip(draw["noise_key"].tolist(), surplus.tolist(), strict=True)
         ]
         return {
             **draw,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from audioaug import ops
 from audioaug.core import Chain, Draws
-from audioaug.core.draws import legacy_generator, legacy_generators, philox, torch_words, uniforms
+from audioaug.core.draws import legacy_generator, legacy_integer, philox, torch_words, uniforms
 from audioaug.errors import DataError
 
 KNOWN_ANSWERS = [  # (counter, key, answer) of philox4x32-10, from Random123's kat_vectors
@@ -208,9 +208,10 @@ def test_torchs_words_are_those_that_it_draws_from() -> None:
             assert word % below == int(torch.randint(below, (1,), generator=generator))
 
 
-def test_reseeded_legacy_generator_equals_a_new_one() -> None:
-    for key, generator in zip(KEYS, legacy_generators(KEYS), strict=True):
-        assert generator.randint(0, 2**31, 5).tolist() == legacy_generator(key).randint(0, 2**31, 5).tolist()
+@pytest.mark.parametrize("count", [1, 2, 3, 2**15, 2**15 + 1, 2**31 + 1, 2**32 - 1])
+def test_legacy_integer_is_what_the_legacy_generator_draws_first(count: int) -> None:
+    for key in [*KEYS, 2.0**32 - 1, 2.0**32, *range(2**51, 2**51 + 20)]:
+        assert legacy_integer(key, count) == legacy_generator(key).randint(0, count, dtype=np.int64)
 
 
 def test_torchs_words_are_the_same_in_threads_side_by_side() -> None:
