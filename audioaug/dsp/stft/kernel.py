@@ -14,6 +14,9 @@ from audioaug.dsp.jit import grid_of, kernel
 BLOCK = 1024
 """Samples that a program computes."""
 
+AS_WRITTEN = {"enable_fp_fusion": False}
+"""For kernels that round times to samples: fused, a product would not be rounded before, and halves go elsewhere."""
+
 
 def frames(
     x_RCT: torch.Tensor,
@@ -29,7 +32,8 @@ def frames(
     rate_R, has_rate = (x_RCT, 0) if rate_R is None else (rate_R.contiguous(), 1)
     length_R, has_length = (_nothing(x_RCT, torch.int64), 0) if length_R is None else (length_R.contiguous(), 1)
     grid, sizes = grid_of(y_RCNW, BLOCK), (samples, count, channels, frame, earlier)
-    dispatch.launch(_cut, grid, y_RCNW, x_RCT, rate_R, length_R, *sizes, has_rate, has_length, BLOCK=BLOCK)
+    numbers = *sizes, has_rate, has_length
+    dispatch.launch(_cut, grid, y_RCNW, x_RCT, rate_R, length_R, *numbers, BLOCK=BLOCK, **AS_WRITTEN)
     return y_RCNW
 
 

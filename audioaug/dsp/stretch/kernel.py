@@ -9,7 +9,7 @@ import triton.language as tl
 
 from audioaug.dsp import dispatch
 from audioaug.dsp.jit import grid_of, kernel
-from audioaug.dsp.stft.kernel import centre_at, rounded
+from audioaug.dsp.stft.kernel import AS_WRITTEN, centre_at, rounded
 
 BLOCK = 128
 """Blocks, or frames, that a program looks at."""
@@ -41,8 +41,8 @@ def anchors(
     numbers_3RN = rate_R.new_empty(3, rows, count, dtype=torch.int64)
     near_RN = rate_R.new_empty(rows, count, dtype=torch.bool)
     grid, sizes = grid_of(near_RN, BLOCK), (rows, count, blocks, frame, block, near * frame)
-    tensors = numbers_3RN, near_RN, attack_RK, rate_R.contiguous()
-    dispatch.launch(_find_anchors, grid, *tensors, *sizes, float(2**late_bits), REACH=REACH, BLOCK=BLOCK)
+    inputs, numbers = (near_RN, attack_RK, rate_R.contiguous()), (*sizes, float(2**late_bits))
+    dispatch.launch(_find_anchors, grid, numbers_3RN, *inputs, *numbers, REACH=REACH, BLOCK=BLOCK, **AS_WRITTEN)
     return *numbers_3RN, near_RN
 
 
