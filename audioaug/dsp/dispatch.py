@@ -73,19 +73,27 @@ def backend(name: str) -> Iterator[None]:
         _backend = before
 
 
+class _OfThread(threading.local):
+    """What holds for one thread: several may run ops at the same time, one for each GPU."""
+
+    used: list["Primitive[Any, Any]"] | None = None
+    launch: "Launch | None" = None
+    """What it calls to launch kernels, if not Triton."""
+
+
+_of_thread = _OfThread()
 _off: set[Any] = set()
-_used: list["Primitive[Any, Any]"] | None = None
 
 
 @contextlib.contextmanager
 def used() -> Iterator[list["Primitive[Any, Any]"]]:
-    """Collect the primitives of which another implementation than the definition runs within this block."""
-    global _used
-    before, _used = _used, []
+    """Collect the primitives of which another implementation than the definition runs in this thread and block."""
+    before, found = _of_thread.used, list["Primitive[Any, Any]"]()
+    _of_thread.used = found
     try:
-        yield _used
+        yield found
     finally:
-        _used = before
+        _of_thread.used = before
 
 
 @contextlib.contextmanager
@@ -123,8 +131,8 @@ class Primitive(Generic[P, T]):
         if fastest in self._declared and supports(fastest, x) and self not in _off:
             for function, when in self._declared[fastest]:
                 if when is None or when(x, *args, **kwargs):
-                    if _used is not None:
-                        _used.append(self)
+                    if _of_thread.used is not None:
+                        _of_thread.used.append(self)
                     return function(x, *args, **kwargs)
         return self.definition(x, *args, **kwargs)
 
@@ -165,7 +173,7 @@ def implementation_for(x: torch.Tensor) -> Implementation:
 
 
 def _fastest_on(device: torch.device) -> Implementation:
-    return "kernel" if _own_launch() else FASTEST.get(device.type, "torch")
+    return "kernel" if _of_thread.launch else FASTEST.get(device.type, "torch")
 
 
 def supports(implementation: Implementation, x: torch.Tensor) -> bool:
@@ -209,8 +217,8 @@ def _triton_version() -> tuple[int, ...]:
 
 def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, **constants: Any) -> None:
     """Launch this many programs of a kernel on the device that x, its first argument, is on."""
-    if own_launch := _own_launch():
-        own_launch(kernel, grid, x, *arguments, **constants)
+    if _of_thread.launch:
+        _of_thread.launch(kernel, grid, x, *arguments, **constants)
         return
     with torch.cuda.device_of(x):
         kernel[tuple(grid)](x, *arguments, **constants)
@@ -218,24 +226,15 @@ def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, *
 
 Launch: TypeAlias = Callable[..., None]
 
-_launcher: tuple[int, Launch] | None = None
-"""A thread, and what it calls to launch kernels."""
-
-
-def _own_launch() -> Launch | None:
-    """Return what this thread calls to launch kernels, if not Triton."""
-    return _launcher[1] if _launcher is not None and _launcher[0] == threading.get_ident() else None
-
 
 @contextlib.contextmanager
 def launched_by(launch: Launch) -> Iterator[None]:
     """Run kernels on any device, but by this function, in this thread and block: called as ``launch``."""
-    global _launcher
-    before, _launcher = _launcher, (threading.get_ident(), launch)
+    before, _of_thread.launch = _of_thread.launch, launch
     try:
         yield
     finally:
-        _launcher = before
+        _of_thread.launch = before
 
 
 def map_chunks(work: Callable[[slice], torch.Tensor], x_RCT: torch.Tensor, samples: int) -> torch.Tensor:

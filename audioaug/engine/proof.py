@@ -8,7 +8,9 @@ Shapes: B examples, C channels, T samples.
 
 import functools
 import hashlib
+import os
 import platform
+import threading
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -41,6 +43,10 @@ Run: TypeAlias = Callable[[Chain, torch.Tensor], torch.Tensor]
 _passed: set[tuple[str, str]] = set()
 """Machines and chains of one op, of this process."""
 
+_locks: dict[int, threading.Lock] = {}
+"""Of a process, by its id, since a copy of it has no thread that would release one. Proofs switch implementations off
+for all threads, so that one beside another would compare torch operations with themselves."""
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -55,9 +61,17 @@ class Proof:
 
 
 def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: int, run: Run) -> None:
-    """Prove these ops on a device, for mono or more channels, unless that was done; warn of what is switched off."""
-    machine, shape = _machine(device), (EXAMPLES, channels, SAMPLES)
+    """Prove these ops on a device, for mono or more channels, unless that was done; warn of what is switched off.
+
+    One thread at a time, of those that run ops on several devices, say.
+    """
     chains = [Chain([replace(op, p=1.0)], sample_rate) for op in ops if is_ours(op)]
+    with _locks.setdefault(os.getpid(), threading.Lock()):
+        _prove(chains, device, channels, run)
+
+
+def _prove(chains: Iterable[Chain], device: torch.device, channels: int, run: Run) -> None:
+    machine, shape = _machine(device), (EXAMPLES, channels, SAMPLES)
     waiting = {name: chain for chain in chains if (machine, name := f"{chain.hash} {channels}") not in _passed}
     if not waiting:
         return

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import warnings
 
 import numpy as np
@@ -91,6 +92,24 @@ def test_only_what_is_wrong_is_switched_off(monkeypatch):
     found = proof.check(Chain([ops.AddColorNoise(p=1.0)], RATE), SHAPE, CPU, run_once)
     assert [name for name, _ in found.wrong] == ["dsp.noise.gaussian"] and dispatch._off == {noise.gaussian}
     assert set(found.used) > {"dsp.noise.gaussian"}
+
+
+def test_threads_prove_one_after_the_other(monkeypatch):
+    entered, overlapped, check = threading.Event(), [], proof.check
+    other = threading.Thread(target=lambda: proof.prove([ops.LowPassFilter()], RATE, CPU, 1, run_once))
+
+    def slow_check(chain, *more):
+        if chain.ops[0].name == "LowPassFilter":
+            entered.set()
+        else:
+            other.start()
+            overlapped.append(entered.wait(0.2))  # as it is while the torch definitions run, for all threads
+        return check(chain, *more)
+
+    monkeypatch.setattr(proof, "check", slow_check)
+    proof.prove([ops.Gain()], RATE, CPU, 1, run_once)
+    other.join()
+    assert overlapped == [False] and entered.is_set() and len(proof._passed) == 2
 
 
 def wrong_noise(key_R, channels, samples):

@@ -104,3 +104,20 @@ def test_other_threads_compute_meanwhile(compiled):
 
     precompile.precompile([call], GPU)
     assert len(compiled) == 1 and not found[0][0, :, 50:].any()
+
+
+def test_threads_that_collect_launches_at_the_same_time_leave_nothing_behind(compiled):
+    inside, done = threading.Event(), threading.Event()
+
+    def other():
+        with dispatch.launched_by(lambda *_, **__: None):
+            inside.set()
+            done.wait()
+
+    thread = threading.Thread(target=other)
+    with dispatch.launched_by(lambda *_, **__: None):
+        thread.start()
+        inside.wait()
+    done.set()  # it began later and ends later: what it found, and puts back, is not what holds here
+    thread.join()
+    assert not silence()[0, :, 50:].any()
