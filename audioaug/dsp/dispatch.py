@@ -42,6 +42,9 @@ BACKENDS = ("auto", "torch")
 LEAST_TRITON = 3, 6
 """The first version that the kernels were tested with; 3.0, which torch 2.4 brings, makes wrong noise."""
 
+MOST_BLOCKS = 65535
+"""CUDA launches no more programs along the second axis of a grid, which are the blocks of a row."""
+
 CACHED = 2**19
 """This many samples, and what is computed from them on the way, fit into a CPU's cache: 2 MiB of float32."""
 
@@ -216,7 +219,13 @@ def _triton_version() -> tuple[int, ...]:
 
 
 def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, **constants: Any) -> None:
-    """Launch this many programs of a kernel on the device that x, its first argument, is on."""
+    """Launch this many programs of a kernel on the device that x, its first argument, is on.
+
+    The blocks of a very long row, which a second number counts, get larger: ``BLOCK``, their samples, is a constant.
+    """
+    if len(grid) > 1 and grid[1] > MOST_BLOCKS:
+        times = 1 << (-(-grid[1] // MOST_BLOCKS) - 1).bit_length()
+        grid, constants["BLOCK"] = (grid[0], -(-grid[1] // times)), constants["BLOCK"] * times
     if _of_thread.launch:
         _of_thread.launch(kernel, grid, x, *arguments, **constants)
         return

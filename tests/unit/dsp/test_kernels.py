@@ -18,6 +18,7 @@ from audioaug.dsp import dispatch
 from audioaug.dsp.biquads import NUMBERS, cascade
 from audioaug.dsp.dispatch import implementation_for
 from audioaug.dsp.noise import gaussian, with_gaussian
+from audioaug.dsp.windows import silence_past_ends
 from audioaug.verify.material import folder_at, variants
 from tests.unit.dsp.both_ways import LENGTHS, by_torch, largest_difference, not_installed
 
@@ -85,6 +86,24 @@ def test_a_planted_fault_is_seen(interpreted):
     key = torch.tensor([3])
     wanted = by_torch(lambda: gaussian(key, 1, 4000))
     assert (gaussian(key + 1, 1, 4000) - wanted).abs().max() > 1
+
+
+@pytest.mark.parametrize(
+    ("samples", "blocks", "block"), [(65535, 65535, 1024), (65536, 32768, 2048), (2**18, 2**15, 8192)]
+)
+def test_very_long_rows_are_launched_in_blocks_that_cuda_allows(samples, blocks, block):
+    grids = []
+    with dispatch.launched_by(lambda kernel, grid, *_, BLOCK: grids.append((*grid, BLOCK))):
+        x, number = torch.empty(2, 3, samples * 1024, device="meta"), torch.zeros(2, dtype=torch.int64)
+        silence_past_ends(x, number)
+    assert grids == [(6, blocks, block)]
+
+
+def test_rows_in_larger_blocks_are_the_same(monkeypatch, interpreted):
+    op = ops.Shift(fade_duration=0.01)
+    monkeypatch.setattr(dispatch, "MOST_BLOCKS", 2)
+    assert largest_difference(op, LENGTHS["of their own lengths"]) <= 2e-5
+    assert interpreted
 
 
 # Where they do not run
