@@ -82,7 +82,7 @@ def lengths_of(
     if lengths is None:
         return np.full(batch, samples, dtype=np.int64)
     try:
-        tensor = torch.as_tensor(lengths).cpu()
+        tensor = torch.as_tensor(lengths, device="cpu")  # whatever the default device is
     except (TypeError, ValueError, RuntimeError):
         raise DataError(f"lengths must be {batch} numbers from 0 to {samples}, but they are {lengths!r}.") from None
     if tensor.shape == (batch,) and batch and (tensor.dtype == torch.bool or tensor.is_floating_point()):

@@ -106,7 +106,7 @@ def unsupported(ops: Iterable[Op], sample_rate: int, device: torch.device, chann
 
 
 def _small_batch(shape: tuple[int, int, int]) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.1
+    return torch.randn(shape, generator=torch.Generator("cpu").manual_seed(0), device="cpu") * 0.1
 
 
 def _passes(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: Run) -> bool:

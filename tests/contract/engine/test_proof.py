@@ -112,6 +112,16 @@ def test_threads_prove_one_after_the_other(monkeypatch):
     assert overlapped == [False] and entered.is_set() and len(proof._passed) == 2
 
 
+def test_torchs_default_device_changes_nothing():
+    torch.set_default_device("meta")  # as "cuda" does, it keeps what has no device of its own off the CPU
+    try:
+        module = build_device(Chain([ops.Gain(p=1.0), ops.AddGaussianNoise(p=1.0)], RATE))
+        y_BCT = module(torch.full((2, 1, 4000), 0.1, device="cpu"), key=[1, 2], lengths=[4000, 3000])
+    finally:
+        torch.set_default_device(None)
+    assert y_BCT.device == CPU and y_BCT[0].all() and not y_BCT[1, :, 3000:].any()
+
+
 def wrong_noise(key_R, channels, samples):
     return torch.zeros(len(key_R), channels, samples)
 
