@@ -8,9 +8,7 @@ Shapes: B examples, C channels, T samples.
 
 import functools
 import hashlib
-import os
 import platform
-import threading
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -27,6 +25,7 @@ from audioaug.core import Chain, Op, is_ours
 from audioaug.dsp import dispatch
 from audioaug.dsp.precompile import precompile
 from audioaug.errors import AudioaugWarning, first_line
+from audioaug.process import lock_of_process
 from audioaug.writing import cache_folder, keep_in_cache, read_file
 
 EXAMPLES, SAMPLES = 2, 12000
@@ -42,10 +41,6 @@ Run: TypeAlias = Callable[[Chain, torch.Tensor], torch.Tensor]
 
 _passed: set[tuple[str, str]] = set()
 """Machines and chains of one op, of this process."""
-
-_locks: dict[int, threading.Lock] = {}
-"""Of a process, by its id, since a copy of it has no thread that would release one. Proofs switch implementations off
-for all threads, so that one beside another would compare torch operations with themselves."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +58,11 @@ class Proof:
 def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: int, run: Run) -> None:
     """Prove these ops on a device, for mono or more channels, unless that was done; warn of what is switched off.
 
-    One thread at a time, of those that run ops on several devices, say.
+    One thread at a time: implementations are switched off for all threads, so that of two proofs one could compare
+    torch operations with themselves.
     """
     chains = [Chain([replace(op, p=1.0)], sample_rate) for op in ops if is_ours(op)]
-    with _locks.setdefault(os.getpid(), threading.Lock()):
+    with lock_of_process("proof"):
         _prove(chains, device, channels, run)
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 
 from audioaug.core import Draws
 from audioaug.core.chain import integer
+from audioaug.process import lock_of_process
 
 AHEAD = 8
 """Calls that are drawn for together: a hundred examples cost as much as one."""
@@ -58,9 +59,15 @@ class DrawStream:
     def draw(self, count: int, epoch: int = 0) -> Draws:
         """Return the draws of the next ``count`` examples; another epoch than before restarts it, with other draws.
 
+        Threads that share a stream, as those of ``torch.nn.DataParallel`` do, get different draws.
+
         Raises:
             UsageError: the epoch is not an integer.
         """
+        with lock_of_process("stream"):
+            return self._draw(count, epoch)
+
+    def _draw(self, count: int, epoch: int) -> Draws:
         self._restart_if_reseeded()
         if epoch != self._epoch:
             self._epoch, self.drawn = integer("epoch", epoch), 0

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 from audioaug import Chain, build_cpu, build_device, ops
 from audioaug.engine.stream import DrawStream
 from audioaug.errors import UsageError
+from audioaug.process import lock_of_process
 
 ROOT = Path(__file__).parents[3]
 CHAIN = Chain([ops.Gain(p=1.0)], 16000)
@@ -39,6 +41,32 @@ def test_the_size_of_batches_does_not_matter():
     assert len(set(every)) == 158
     assert [gain for count in (5, 5, 1, 0, 30, 2, 40, 40, 35) for gain in gains(stream, count)] == every
     assert stream.drawn == 158
+
+
+def test_threads_that_share_a_stream_get_different_draws():
+    ended, overlapped, found = threading.Event(), [], []
+
+    class Keys:
+        def draw(self, keys, epoch=0, seed=0):
+            if len(keys) and not overlapped:
+                other.start()
+                overlapped.append(ended.wait(0.2))
+            return keys
+
+    def draw():
+        found.append(stream.draw(2).tolist())
+        ended.set()
+
+    stream, other = DrawStream(Keys(), 3), threading.Thread(target=draw)
+    found.append(stream.draw(2).tolist())
+    other.join()
+    assert overlapped == [False] and sorted(found) == [[0, 1], [2, 3]]
+
+
+def test_a_copy_of_the_process_does_not_wait_for_a_thread_that_it_lacks():
+    stream = DrawStream(CHAIN, 3)
+    with lock_of_process("stream"), multiprocessing.get_context("fork").Pool(1) as pool:
+        assert len(pool.apply_async(gains, (stream,)).get(timeout=60)) == 3
 
 
 def test_it_restarts_when_torch_is_seeded_with_another_number(seeded):
