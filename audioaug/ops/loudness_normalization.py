@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Contract, DeviceBatchInfo, Distribution, Op, Params, Uniform
-from audioaug.dsp.loudness import integrated_loudness
+from audioaug.dsp.loudness import gain_to_loudness
 
 SHORTEST_S = 0.4
 
@@ -48,6 +48,5 @@ class LoudnessNormalization(Op):
         return {"loudness": lufs, "lufs": params["lufs"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        loudness_B = integrated_loudness(x_BCT, batch.lengths_B, batch.sample_rate)
-        gain_B = torch.pow(10.0, (params["lufs"] - loudness_B) / 20)
-        return x_BCT * torch.where(loudness_B > -torch.inf, gain_B, 1.0).float()[:, None, None]
+        gain_B = gain_to_loudness(x_BCT, batch.lengths_B, params["lufs"], batch.sample_rate)
+        return x_BCT * gain_B[:, None, None]

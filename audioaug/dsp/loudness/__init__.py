@@ -25,6 +25,7 @@ GATE_LUFS = -70.0
 BIN_DB = 0.1
 BINS = 1000
 RELATIVE_GATE = 0.1
+STEPS_OF_BLOCK = 4
 RINGING_S = 0.2
 """How long the high-pass rings: exp(-2 pi 38 Hz 0.2 s) is 2e-21."""
 
@@ -53,23 +54,54 @@ def k_weighting(sample_rate: int) -> tuple[tuple[float, ...], ...]:
     return tuple(number / a0 for number in shelf), high_pass
 
 
-def integrated_loudness(x_BCT: torch.Tensor, lengths_B: torch.Tensor, sample_rate: int) -> torch.Tensor:
-    """Return the loudness of each clip in LUFS, (B,) float64; -inf if no block of it lies above -70 LUFS.
+def gain_to_loudness(
+    x_BCT: torch.Tensor, length_B: torch.Tensor, lufs_B: torch.Tensor, sample_rate: int
+) -> torch.Tensor:
+    """Return the factor (B,) that brings each clip to a loudness; 1 if no block of it lies above -70 LUFS.
 
     It is made of the middles of bins, so its gradient is 0 and none is computed: for silence that would be NaN.
 
     Args:
         x_BCT: the samples; what lies past the end of a clip does not matter if it is finite.
-        lengths_B: in samples.
+        length_B: in samples.
+        lufs_B: the integrated loudness to reach, in LUFS.
         sample_rate: in Hz.
     """
     x_BCT, step = x_BCT.detach(), (sample_rate + 5) // 10
     steps = x_BCT.shape[-1] // step
-    if steps < 4:
-        return torch.full((len(x_BCT),), -torch.inf, dtype=torch.float64, device=x_BCT.device)
-    step_BN = _energy(x_BCT[..., : steps * step], step, sample_rate)
-    energy_BK = step_BN.unfold(-1, 4, 1).sum(dim=-1) / (4 * step)
-    inside_BK = torch.arange(4, steps + 1, device=x_BCT.device) * step <= lengths_B[:, None]
+    if steps < STEPS_OF_BLOCK:
+        return x_BCT.new_ones(len(x_BCT))
+    energy_BCN = _energy_of_channels(x_BCT[..., : steps * step], step, sample_rate)
+    return _gain_of_steps(energy_BCN, length_B, lufs_B, step)
+
+
+@primitive
+def _gain_of_steps(energy_BCN: torch.Tensor, length_B: torch.Tensor, lufs_B: torch.Tensor, step: int) -> torch.Tensor:
+    """Return the factor (B,) that brings clips to a loudness, by the sums of squares of their steps."""
+    loudness_B = integrated_loudness(energy_BCN, length_B, step)
+    gain_B = torch.pow(10.0, (lufs_B - loudness_B) / 20)
+    return torch.where(loudness_B > -torch.inf, gain_B, 1.0).float()
+
+
+@_gain_of_steps.kernel()
+def _gain_by_kernel(energy_BCN: torch.Tensor, length_B: torch.Tensor, lufs_B: torch.Tensor, step: int) -> torch.Tensor:
+    from audioaug.dsp.loudness import kernel
+
+    bins = OFFSET_DB, GATE_LUFS, BIN_DB, BINS
+    return kernel.gain(energy_BCN, length_B, lufs_B, step, channel_weights(energy_BCN.shape[1]), bins, RELATIVE_GATE)
+
+
+def integrated_loudness(energy_BCN: torch.Tensor, length_B: torch.Tensor, step: int) -> torch.Tensor:
+    """Return the loudness of each clip in LUFS, (B,) float64; -inf if no block of it lies above -70 LUFS.
+
+    Args:
+        energy_BCN: the sums of the squares of steps after K weighting; at least 4 steps.
+        length_B: in samples.
+        step: in samples.
+    """
+    step_BN, steps = _add_channels(energy_BCN), energy_BCN.shape[-1]
+    energy_BK = step_BN.unfold(-1, STEPS_OF_BLOCK, 1).sum(dim=-1) / (STEPS_OF_BLOCK * step)
+    inside_BK = torch.arange(STEPS_OF_BLOCK, steps + 1, device=energy_BCN.device) * step <= length_B[:, None]
     bin_BK = ((to_lufs(energy_BK) - GATE_LUFS) / BIN_DB).floor().clamp(0, BINS - 1)
     middle_BK = 10 ** ((bin_BK * BIN_DB + BIN_DB / 2 + GATE_LUFS + OFFSET_DB) / 10)
     loud_BK = inside_BK & (energy_BK >= 10 ** ((GATE_LUFS + OFFSET_DB) / 10))
@@ -82,11 +114,14 @@ def to_lufs(energy: torch.Tensor) -> torch.Tensor:
     return 10 * energy.log10() - OFFSET_DB
 
 
-def _energy(x_BCT: torch.Tensor, step: int, sample_rate: int) -> torch.Tensor:
-    """Return the sum of the squares of each step after K weighting, added up over the channels by their weights."""
-    channels = x_BCT.shape[1]
-    weights = CHANNEL_WEIGHTS.get(channels, (*CHANNEL_ORDER, *[0.0] * channels)[:channels])
-    energy_BCN = _energy_of_channels(x_BCT, step, sample_rate)
+def channel_weights(channels: int) -> tuple[float, ...]:
+    """Return how much the energy of each channel counts."""
+    return CHANNEL_WEIGHTS.get(channels, (*CHANNEL_ORDER, *[0.0] * channels)[:channels])
+
+
+def _add_channels(energy_BCN: torch.Tensor) -> torch.Tensor:
+    """Return energies added up over the channels by their weights."""
+    weights = channel_weights(energy_BCN.shape[1])
     heard = [energy_BCN[:, channel] * weight for channel, weight in enumerate(weights) if weight]
     return torch.stack(heard).sum(dim=0)
 

@@ -12,7 +12,7 @@ from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
 from audioaug.dsp.levels import added_at, at_rank, change_gain, normalize, peak, ranked, scaled
 from audioaug.dsp.limiter import limit
-from audioaug.dsp.loudness import _energy_of_channels
+from audioaug.dsp.loudness import _energy_of_channels, _gain_of_steps
 from audioaug.dsp.noise import colour
 from audioaug.dsp.quantization import quantized
 from audioaug.dsp.resample import fixed_ratio, reach_of, resample
@@ -190,6 +190,18 @@ def test_energy_of_steps_is_that_of_a_filter_that_rings_into_them(interpreted):
     x = noise(2, 1, 2000)
     assert same(_energy_of_channels, x, 400, 4000, tolerance=1e-12).dtype == torch.float64
     assert interpreted == ["_add_up"]
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5, 7])
+@pytest.mark.parametrize("steps", [4, 40, 300])
+def test_gates_and_bins_of_loudness_are_the_same(steps, channels, interpreted):
+    level_db = 12 * noise(6, channels, steps) - torch.tensor([10.0, 30.0, 55.0, 70.0, -60.0, 0.0])[:, None, None]
+    energy = 400 * 10 ** (level_db.double() / 10)
+    energy[5] = 0.0
+    lufs = torch.tensor([-23.0, -31.0, 0.0, -13.0, -70.0, -20.0])
+    for length in (torch.full((6,), 400 * steps), torch.tensor([0, 399, 1600, 1999, 400 * steps - 1, 7])):
+        assert same(_gain_of_steps, energy, length, lufs, 400, tolerance=2e-7)[5] == 1.0
+    assert {*interpreted} == {"_find_gain"}
 
 
 @pytest.mark.parametrize(("samples", "frame", "count"), [(3000, 256, 60), (50, 64, 3), (2000, 1440, 9)])

@@ -207,16 +207,13 @@ TYPES = {
     float: "fp32",
 }
 KERNELS = [
-    *("aliasing._alias", "levels._add_at", "levels._at_rank", "levels._change_gain", "levels._divide", "levels._peak"),
-    "levels._rms",
-    *("biquads._multiply", "fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join"),
-    "fft._multiply",
-    *("companding._compand", "quantization._quantize"),
-    *("limiter._limit", "loudness._add_up", "noise._colour", "noise._make", "resample._cut", "resample._interpolate"),
+    *("aliasing._alias", "biquads._multiply", "companding._compand", "fades._fade", "fades._join", "fades._silence"),
+    *("fft._cut", "fft._join", "fft._multiply", "levels._add_at", "levels._at_rank", "levels._change_gain"),
+    *("levels._divide", "levels._peak", "levels._rms", "limiter._limit", "loudness._add_up", "loudness._find_gain"),
+    *("noise._colour", "noise._make", "quantization._quantize", "resample._cut", "resample._interpolate"),
     *("resample._limit_band", "rooms._add", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
-    *("stft._add_up", "stft._cut", "stretch._find_anchors"),
-    *("stretch._find_attacks", "stretch._find_peaks", "stretch._find_power", "stretch._turn"),
-    *("windows._join", "windows._pad", "windows._roll", "windows._silence"),
+    *("stft._add_up", "stft._cut", "stretch._find_anchors", "stretch._find_attacks", "stretch._find_peaks"),
+    *("stretch._find_power", "stretch._turn", "windows._join", "windows._pad", "windows._roll", "windows._silence"),
 ]
 
 
