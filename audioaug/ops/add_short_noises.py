@@ -123,7 +123,7 @@ class AddShortNoises(Op):
     param_types = {
         "schedule_key": HOST_ONLY,
         **dict.fromkeys(OF_SOUNDS, INTS),
-        "level_db": FLOATS,
+        "level": FLOATS,
         "longest": STATIC,
         "shard": OptionalType(FLOATS),
     }
@@ -179,14 +179,14 @@ class AddShortNoises(Op):
         return {"sounds": [{"file_path": files[sound.pop("file")], **sound} for sound in named]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        ratio_S, longest = db_to_ratio(params["level_db"]), params["longest"]
+        level_S, longest = params["level"], params["longest"]
         if self.noise_rms == "relative_to_whole_input":
-            ratio_S = ratio_S * rms(x_BCT[:, 0], batch.lengths_B)[params["row"]]
+            level_S = level_S * rms(x_BCT[:, 0], batch.lengths_B)[params["row"]]
         bank = bank_of(params, as_paths(self.sounds_path), batch.sample_rate).on(x_BCT.device, longest)
         sounds = Sounds(**{name: params[name] for name in OF_SOUNDS}, longest=longest)
         window = None if self.include_silence_in_noise_rms_estimation else max(1, int(0.025 * batch.sample_rate))
         gain_db = self.signal_gain_db_during_noise or self.signal_gain_in_db_during_noise or 0.0
-        return with_sounds(x_BCT, bank, sounds, ratio_S, self.noise_rms == "relative", window, gain_db)
+        return with_sounds(x_BCT, bank, sounds, level_S, self.noise_rms == "relative", window, gain_db)
 
     def _heard(self, keys: NDArray[np.float64], batch: BatchInfo) -> dict[str, NDArray[Any]]:
         """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""
@@ -213,7 +213,7 @@ class AddShortNoises(Op):
             "left": length - 1 - played,
             "fade_in": fade_in,
             "fade_out": np.where(fade_out > 1, fade_out, 0),  # the reference's fade-out of one sample is 1
-            "level_db": table["rms_db"] if self.noise_rms == "absolute" else -table["snr_db"],
+            "level": db_to_ratio(table["rms_db"] if self.noise_rms == "absolute" else -table["snr_db"]),
         }
         heard = np.flatnonzero((table["end"] >= 0) & (count > 0))
         return {name: column[heard] for name, column in columns.items()}

@@ -52,7 +52,12 @@ class AdjustDuration(Op):
 
     contract = Contract.exact(rtol=0.0)
     capabilities = Capabilities(needs_length=True, changes_length=True, changes_timing=True)
-    param_types = {"noise_key": HOST_ONLY, "start": INTS, "length_out": LENGTHS, "target": STATIC}
+    param_types = {
+        "noise_key": HOST_ONLY,
+        **dict.fromkeys(("start", "kept", "place"), INTS),
+        "length_out": LENGTHS,
+        "target": STATIC,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,9 +76,12 @@ class AdjustDuration(Op):
             legacy_integer(key, count) if count > 0 else 0
             for key, count in zip(draw["noise_key"].tolist(), surplus.tolist(), strict=True)
         ]
+        kept = np.minimum(batch.lengths, target)
         return {
             **draw,
             "start": np.asarray(start, dtype=np.int64),
+            "kept": kept,
+            "place": target - kept if self.padding_position == "start" else np.zeros_like(kept),
             "length_out": np.full_like(batch.lengths, target),
             "target": target,
         }
@@ -93,10 +101,8 @@ class AdjustDuration(Op):
             return super().apply_reference(reference, params, samples, sample_rate)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        target, length_B = params["target"], batch.lengths_B
-        kept_B = length_B.clamp(max=target)
-        place_B = target - kept_B if self.padding_position == "start" else torch.zeros_like(kept_B)
-        return pad(x_BCT, params["start"], kept_B, place_B, target, self.padding_mode)
+        start_B, kept_B, place_B = (params[name] for name in ("start", "kept", "place"))
+        return pad(x_BCT, start_B, kept_B, place_B, params["target"], self.padding_mode)
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         target = params["target"]

@@ -57,7 +57,7 @@ class PitchShift(Op):
     capabilities = Capabilities(needs_length=True)
     param_types = {
         "num_semitones": HOST_ONLY,
-        "rate": FLOATS,
+        **dict.fromkeys(("rate", "highest"), FLOATS),
         "step": INTS,
         "stretched": INTS,
         "samples": STATIC,
@@ -74,7 +74,8 @@ class PitchShift(Op):
         long_B = (np.rint if librosa else np.ceil)(batch.lengths / rate).astype(np.int64)
         samples = -(-int(long_B.max()) // SAMPLES_STEP) * SAMPLES_STEP
         step = fixed_ratio(np.ones_like(rate), rate)
-        return {**draw, "rate": rate, "step": step, "stretched": long_B, "samples": samples}
+        highest = np.minimum(rate, 1.0)
+        return {**draw, "rate": rate, "highest": highest, "step": step, "stretched": long_B, "samples": samples}
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"num_semitones": params["num_semitones"]}
@@ -86,7 +87,7 @@ class PitchShift(Op):
             if classic:
                 y_RCT = phase_vocoder(x_BCT[some], rate_R, samples, batch.lengths_B[some])
             else:  # what would land above the Nyquist frequency is left out where that costs nothing
-                y_RCT = stretch(x_BCT[some], rate_R, samples, frame_size(batch.sample_rate), rate_R.clamp(max=1.0))
+                y_RCT = stretch(x_BCT[some], rate_R, samples, frame_size(batch.sample_rate), params["highest"][some])
             step_R, stretched_R = params["step"][some], params["stretched"][some]
             return resample(y_RCT, step_R, x_BCT.shape[-1], stretched_R, band_limit=classic)
 

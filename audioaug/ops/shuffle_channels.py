@@ -40,13 +40,15 @@ class ShuffleChannels(Op):
 
     contract = Contract.exact(rtol=0.0)
     capabilities = Capabilities(keeps_silence=True, library="torch_audiomentations")
-    param_types = {"order_key": HOST_ONLY, "orders": INTS}
+    param_types = {"order_key": HOST_ONLY, "orders": INTS, "channels": INTS}
 
     def distributions(self) -> dict[str, Distribution]:
         return {"order_key": NOISE_KEY}
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
-        return {**draw, "orders": _orders(draw["order_key"], batch.channels).ravel()}
+        order_BC = _orders(draw["order_key"], batch.channels)
+        first_B1 = np.arange(len(order_BC))[:, None] * batch.channels
+        return {**draw, "orders": order_BC.ravel(), "channels": (first_B1 + order_BC).ravel()}
 
     def reference(self) -> Any:
         return TorchReference(self.name, arguments(self))
@@ -56,10 +58,7 @@ class ShuffleChannels(Op):
         return {f"permutations_{place}": int(channel) for place, channel in enumerate(order_1C[0])}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        channels = x_BCT.shape[1]
-        first_B1 = torch.arange(len(x_BCT), device=x_BCT.device)[:, None] * channels
-        place_N = (first_B1 + params["orders"].view(-1, channels)).flatten()
-        return x_BCT.flatten(0, 1).index_select(0, place_N).view_as(x_BCT)
+        return x_BCT.flatten(0, 1).index_select(0, params["channels"]).view_as(x_BCT)
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(

@@ -64,7 +64,7 @@ class SpliceOut(Op):
     @property
     def param_types(self) -> dict[str, ParamType]:
         draws = dict.fromkeys(self.distributions(), HOST_ONLY)
-        return {**draws, "widths": INTS, "starts": INTS, "widest": STATIC}
+        return {**draws, **dict.fromkeys(("widths", "halves", "starts"), INTS), "widest": STATIC}
 
     def distributions(self) -> dict[str, Distribution]:
         return {**{f"width_share_{n}": FRACTION for n in range(self.num_time_intervals)}, "start_key": NOISE_KEY}
@@ -73,7 +73,8 @@ class SpliceOut(Op):
         share_NB = np.asarray([draw[f"width_share_{n}"] for n in range(self.num_time_intervals)])
         width_NB, start_NB = self._splices(share_NB, draw["start_key"], batch.lengths, batch.sample_rate)
         widest = -(-int(_half(width_NB.max())) // FADE_STEP) * FADE_STEP
-        return {**draw, "widths": width_NB.T.ravel(), "starts": start_NB.T.ravel(), "widest": widest}
+        widths = width_NB.T.ravel()
+        return {**draw, "widths": widths, "halves": _half(widths), "starts": start_NB.T.ravel(), "widest": widest}
 
     def _splices(
         self, share_NB: NDArray[np.float64], key_B: NDArray[np.float64], length_B: NDArray[np.int64], sample_rate: int
@@ -112,8 +113,8 @@ class SpliceOut(Op):
             return super().apply_reference(reference, params, samples, sample_rate)
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        width_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("widths", "starts"))
-        return splice(x_BCT, start_BN, _half(width_BN), params["widest"])
+        half_BN, start_BN = (params[name].view(len(x_BCT), -1) for name in ("halves", "starts"))
+        return splice(x_BCT, start_BN, half_BN, params["widest"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         joined, left = Timeline.identity(length), length

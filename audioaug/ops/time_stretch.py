@@ -28,6 +28,7 @@ from audioaug.core import (
 )
 from audioaug.dsp.dispatch import map_chunks
 from audioaug.dsp.stretch import frame_size, phase_vocoder, stretch
+from audioaug.dsp.windows import silence_past_ends
 from audioaug.errors import DataError
 
 Method = Literal["librosa_phase_vocoder", "signalsmith_stretch"]
@@ -101,8 +102,7 @@ class TimeStretch(Op):
         if not self.leave_length_unchanged:
             return y_BCT
         y_BCT = torch.nn.functional.pad(y_BCT, (0, x_BCT.shape[-1] - y_BCT.shape[-1]))
-        time_T = torch.arange(x_BCT.shape[-1], device=x_BCT.device)
-        return torch.where((time_T < params["stretched"][:, None])[:, None], y_BCT, 0.0)
+        return silence_past_ends(y_BCT, params["stretched"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:
         return Timeline([(0, length, 0, length / params["rate"])], length, params.get("length_out", length))
