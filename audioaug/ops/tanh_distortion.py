@@ -24,7 +24,8 @@ from audioaug.core import (
     Params,
     Uniform,
 )
-from audioaug.dsp.levels import RANKED, at_rank, level, ranked
+from audioaug.dsp.distortion import distorted
+from audioaug.dsp.levels import RANKED, absolute_at_rank, ranked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +62,6 @@ class TanhDistortion(Op):
         return {"distortion_amount": params["distortion_amount"]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        size_BN = batch.masked(x_BCT.abs(), value=torch.inf).flatten(1)
-        threshold_B = at_rank(size_BN, *(params[key] for key in RANKED))
-        bent = torch.tanh(x_BCT * (0.5 / (threshold_B + 1e-6))[:, None, None])
-        before_B, after_B = (level(y_BCT, batch.lengths_B) for y_BCT in (x_BCT, bent))
-        heard_B = before_B > 1e-9
-        return bent * torch.where(heard_B, before_B / after_B.masked_fill(~heard_B, 1.0), 1.0)[:, None, None]
+        x_BN = batch.masked(x_BCT, value=torch.inf).flatten(1)
+        threshold_B = absolute_at_rank(x_BN, *(params[key] for key in RANKED))
+        return distorted(x_BCT, threshold_B, batch.lengths_B, batch.out(x_BCT))

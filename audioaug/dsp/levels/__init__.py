@@ -30,7 +30,7 @@ RANGES = 8
 Decibels = TypeVar("Decibels", torch.Tensor, NDArray[np.float64])
 
 RANKED = ("rank", "fraction", "lowest", "highest")
-"""Arguments of ``at_rank``."""
+"""Arguments of ``at_rank`` and ``absolute_at_rank``."""
 
 
 def db_to_ratio(decibels: Decibels) -> Decibels:
@@ -376,7 +376,24 @@ def _at_rank_by_kernel(
 ) -> torch.Tensor:
     from audioaug.dsp.levels import kernel
 
-    return kernel.at_rank(x_RN, rank_R, fraction_R)
+    return kernel.at_rank(x_RN, rank_R, fraction_R, absolute=False)
+
+
+@primitive
+def absolute_at_rank(
+    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+) -> torch.Tensor:
+    """Return what ``at_rank`` does for the absolute values."""
+    return at_rank(x_RN.abs(), rank_R, fraction_R, lowest, highest)
+
+
+@absolute_at_rank.kernel()
+def _absolute_at_rank_by_kernel(
+    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+) -> torch.Tensor:
+    from audioaug.dsp.levels import kernel
+
+    return kernel.at_rank(x_RN, rank_R, fraction_R, absolute=True)
 
 
 @loop

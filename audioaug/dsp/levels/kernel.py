@@ -67,10 +67,10 @@ def divide_by_peak(
     return out
 
 
-def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor) -> torch.Tensor:
-    """Return what ``levels.at_rank`` does."""
-    y_R = x_RN.new_empty(len(x_RN))
-    numbers = x_RN.contiguous(), rank_R.contiguous(), fraction_R.contiguous(), x_RN.shape[1]
+def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, absolute: bool) -> torch.Tensor:
+    """Return what ``levels.at_rank`` does, or ``levels.absolute_at_rank``."""
+    y_R, kept = x_RN.new_empty(len(x_RN)), 0x7FFFFFFF if absolute else -1
+    numbers = x_RN.contiguous(), rank_R.contiguous(), fraction_R.contiguous(), x_RN.shape[1], kept
     dispatch.launch(_at_rank, (len(x_RN),), y_R, *numbers, BLOCK=SORTED, num_warps=8)
     return y_R
 
@@ -97,7 +97,7 @@ def _add_at(y_ptr, x_ptr, other_ptr, level_ptr, own_ptr, silence, channels, samp
 
 
 @kernel
-def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
+def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, kept, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     row_ptr, rank = x_ptr + row * count, tl.load(rank_ptr + row).to(tl.int32)
     # Digit after digit, from the highest: how many numbers that begin as the one at the rank go on with each digit.
@@ -107,7 +107,7 @@ def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
         found, begin = tl.full([256], 0, tl.int32), 0
         while begin < count:
             place = begin + tl.arange(0, BLOCK)
-            value, own = _ordered(row_ptr, place, count), place < count
+            value, own = _ordered(row_ptr, place, count, kept), place < count
             own = own & ((digit == 0) | ((value >> (32 - 8 * tl.maximum(digit, 1))) == known))
             found += tl.histogram(((value >> (24 - 8 * digit)) & 255).to(tl.int32), 256, mask=own)
             begin += BLOCK
@@ -119,7 +119,7 @@ def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
         digit += 1
     above, begin = tl.full([BLOCK], 0xFFFFFFFF, tl.uint32), 0
     while begin < count:
-        value = _ordered(row_ptr, begin + tl.arange(0, BLOCK), count)
+        value = _ordered(row_ptr, begin + tl.arange(0, BLOCK), count, kept)
         above = tl.where((value > known) & (value < above), value, above)
         begin += BLOCK
     higher = tl.reduce(above, 0, _smaller)
@@ -130,9 +130,13 @@ def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _ordered(row_ptr, place, count):
-    """Return bits of which, as whole numbers, the order is that of the values; those past the end are highest."""
-    bits = tl.load(row_ptr + place, mask=place < count, other=0.0).to(tl.uint32, bitcast=True)
+def _ordered(row_ptr, place, count, kept):
+    """Return bits of which, as whole numbers, the order is that of the values; those past the end are highest.
+
+    Of the values, all bits are ``kept``, or all but the sign.
+    """
+    value = tl.load(row_ptr + place, mask=place < count, other=0.0)
+    bits = (value.to(tl.int32, bitcast=True) & kept).to(tl.uint32, bitcast=True)
     ordered = bits ^ tl.where((bits >> 31) != 0, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
     return tl.where(place < count, ordered, 0xFFFFFFFF).to(tl.uint32)
 

@@ -8,9 +8,10 @@ from audioaug.dsp import dispatch, fft, stretch
 from audioaug.dsp.aliasing import alias
 from audioaug.dsp.biquads import NUMBERS, OWN_NUMBERS, cascade
 from audioaug.dsp.companding import companded
+from audioaug.dsp.distortion import distorted
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
-from audioaug.dsp.levels import added_at, at_rank, change_gain, normalize, peak, ranked, scaled
+from audioaug.dsp.levels import absolute_at_rank, added_at, at_rank, change_gain, normalize, peak, ranked, scaled
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels, _gain_of_steps
 from audioaug.dsp.noise import colour
@@ -86,6 +87,37 @@ def test_samples_are_quantized_to_the_same_bits(interpreted):
     assert torch.equal(quantized(scattered, steps, scattered).nan_to_num(), found.nan_to_num())
     assert quantized(x, steps, x) is x and torch.equal(x.nan_to_num(), found.nan_to_num())
     assert {*interpreted} == {"_quantize"}
+
+
+def test_absolute_values_at_ranks(interpreted):
+    x, rank, fraction = noise(3, 5000), torch.tensor([0, 2000, 4999]), torch.tensor([0.0, 0.7, 0.0])
+    x[1] = x[1].round(decimals=1)
+    same(absolute_at_rank, x, rank, fraction, 0, 4999, tolerance=0)
+    assert interpreted == ["_at_rank"]
+
+
+@pytest.mark.parametrize(("channels", "samples"), [(2, 1), (1, 1024), (2, 5000)])
+def test_examples_of_any_level_are_distorted_by_any_amount(channels, samples, interpreted):
+    x = noise(4, channels, samples) * torch.tensor([1.0, 1.0, 1e-7, 1e-10])[:, None, None]
+    x[..., samples - samples // 5 :] = 0.0
+    numbers = torch.tensor([0.0, 40.0, 1e-3, 1.0]), torch.tensor([samples - samples // 5, samples, samples, samples])
+    wanted = by_torch(lambda: distorted(x, *numbers, None))
+    torch.testing.assert_close(distorted(x, *numbers, None), wanted, rtol=5e-6, atol=0.0)
+    assert interpreted == ["_measure", "_distort"]
+
+
+def test_examples_are_distorted_in_place(interpreted):
+    x, numbers = noise(1, 2, 1100), (torch.tensor([0.1]), torch.tensor([1100]))
+    found, scattered = distorted(x, *numbers, None), x.mT.contiguous().mT
+    assert torch.equal(distorted(scattered, *numbers, scattered), found)
+    assert distorted(x, *numbers, x) is x and torch.equal(x, found)
+    assert interpreted == ["_measure", "_distort"] * 3
+
+
+def test_a_sample_that_is_no_number_stays_so(interpreted):
+    x = torch.tensor([[[0.5, torch.nan, -0.25, torch.inf]]])
+    found = distorted(x, torch.tensor([1.0]), torch.tensor([4]), None)
+    assert found.isnan().tolist() == [[[False, True, False, False]]] and interpreted == ["_measure", "_distort"]
 
 
 def test_gains_change_before_within_and_after_a_row(interpreted):

@@ -160,7 +160,7 @@ EVERY_KERNEL = [
     *(ops.PitchShift(), ops.TimeStretch(), ops.Resample(), ops.AirAbsorption(), ops.Limiter(), ops.SpliceOut()),
     *(ops.Aliasing(), ops.ClippingDistortion(), ops.GainTransition(), ops.Normalize(), ops.LoudnessNormalization()),
     *(ops.BitCrush(), ops.G711(), ops.Padding(), ops.RepeatPart(min_part_duration=0.02, max_part_duration=0.03)),
-    ops.RoomSimulator(use_ray_tracing=False, max_order=2),
+    *(ops.RoomSimulator(use_ray_tracing=False, max_order=2), ops.TanhDistortion()),
 ]
 
 
@@ -207,13 +207,14 @@ TYPES = {
     float: "fp32",
 }
 KERNELS = [
-    *("aliasing._alias", "biquads._multiply", "companding._compand", "fades._fade", "fades._join", "fades._silence"),
-    *("fft._cut", "fft._join", "fft._multiply", "levels._add_at", "levels._at_rank", "levels._change_gain"),
-    *("levels._divide", "levels._peak", "levels._rms", "limiter._limit", "loudness._add_up", "loudness._find_gain"),
-    *("noise._colour", "noise._make", "quantization._quantize", "resample._cut", "resample._interpolate"),
-    *("resample._limit_band", "rooms._add", "sounds._add", "sounds._find_gains", "splices._fade", "splices._read"),
-    *("stft._add_up", "stft._cut", "stretch._find_anchors", "stretch._find_attacks", "stretch._find_peaks"),
-    *("stretch._find_power", "stretch._turn", "windows._join", "windows._pad", "windows._roll", "windows._silence"),
+    *("aliasing._alias", "biquads._multiply", "companding._compand", "distortion._distort", "distortion._measure"),
+    *("fades._fade", "fades._join", "fades._silence", "fft._cut", "fft._join", "fft._multiply", "levels._add_at"),
+    *("levels._at_rank", "levels._change_gain", "levels._divide", "levels._peak", "levels._rms", "limiter._limit"),
+    *("loudness._add_up", "loudness._find_gain", "noise._colour", "noise._make", "quantization._quantize"),
+    *("resample._cut", "resample._interpolate", "resample._limit_band", "rooms._add", "sounds._add"),
+    *("sounds._find_gains", "splices._fade", "splices._read", "stft._add_up", "stft._cut", "stretch._find_anchors"),
+    *("stretch._find_attacks", "stretch._find_peaks", "stretch._find_power", "stretch._turn", "windows._join"),
+    *("windows._pad", "windows._roll", "windows._silence"),
 ]
 
 
