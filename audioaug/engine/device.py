@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Feature, Key, Node, Params
 from audioaug.core.params import Span
@@ -120,10 +122,10 @@ class DeviceChain(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the batch, augmented in training mode, and its lengths; features of it, if that is the last op."""
         if self.chain.has_features(self.start):
-            return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1], "frames")).to(x.device)
+            return x, _copied(lengths_of(lengths, len(x), x.shape[-1], "frames"), x.device)
         x_BCT = as_batch(x)
         if not (self.training or self._makes_features):
-            return x, torch.from_numpy(lengths_of(lengths, len(x), x.shape[-1])).to(x.device)
+            return x, _copied(lengths_of(lengths, len(x), x.shape[-1]), x.device)
         if not self.training:
             draws = self.chain.draw_nothing(len(x))
         elif draws is None and key is not None:
@@ -330,6 +332,12 @@ def build_device(
 def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """Return a context that switches autocast off; none where it is off, since torch's own takes 40 us to enter."""
     return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
+
+
+def _copied(length_B: NDArray[np.int64], device: torch.device) -> torch.Tensor:
+    """Copy lengths to the device; the host does not wait for it."""
+    found = torch.from_numpy(length_B)
+    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found.to(device)
 
 
 def _params(node: Node, step: Step, view: Callable[[Span], torch.Tensor]) -> Params:

@@ -70,6 +70,19 @@ def test_prefetch_gives_what_it_gives_on_the_cpu(order):
                 torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("what", ["evaluation", "features of workers"])
+def test_prefetch_of_what_stays_as_it_is_does_not_wait(what):
+    chain, waves = Chain([ops.Gain(), ops.LogMel(n_fft=512, n_mels=8)], RATE), [torch.ones(4, 1, 800) for _ in range(3)]
+    if what == "evaluation":
+        batches, module = waves, build_device(Chain([ops.Gain()], RATE), seed=0).eval()
+    else:
+        batches, module = [wave.unflatten(-1, (8, -1)) for wave in waves], build_device(chain, start=2, seed=0)
+    with dispatch.backend("torch"), pretended_gpu("late") as gpu:
+        found = list(prefetch(batches, "cuda:0", module))
+        assert gpu.waits == []
+        assert all(torch.equal(one.cpu(), other) for one, other in zip(found, batches, strict=True))
+
+
 def test_a_monitor_reads_its_events_without_waiting():
     with pretended_gpu("late") as gpu, dispatch.backend("torch"):
         loader = Loader(DATA, CHAIN, Plan(cut=0, num_workers=0, pin_memory=False), batch_size=4, device="cuda:0")
