@@ -226,9 +226,11 @@ def launch(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, *
     if len(grid) > 1 and grid[1] > MOST_BLOCKS:
         times = 1 << (-(-grid[1] // MOST_BLOCKS) - 1).bit_length()
         grid, constants["BLOCK"] = (grid[0], -(-grid[1] // times)), constants["BLOCK"] * times
-    if _of_thread.launch:
-        _of_thread.launch(kernel, grid, x, *arguments, **constants)
-        return
+    (_of_thread.launch or launch_by_triton)(kernel, grid, x, *arguments, **constants)
+
+
+def launch_by_triton(kernel: Any, grid: Sequence[int], x: torch.Tensor, *arguments: Any, **constants: Any) -> None:
+    """Launch a kernel: for functions that ``launched_by`` is given, which launch nothing by themselves."""
     with torch.cuda.device_of(x):
         kernel[tuple(grid)](x, *arguments, **constants)
 

@@ -8,12 +8,13 @@ Shapes: B examples, C channels, T samples.
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from audioaug.dsp.dispatch import launch_by_triton, launched_by
 from audioaug.engine.graph_cache import Work, log
 from audioaug.internals import DispatchMode, close_capture_pool
 
@@ -95,7 +96,7 @@ class CudaGraphs:
         if place not in self._batches:
             self._batches[place] = x_BCT.clone()
         mine, outside = (self._batches[place], numbers.clone()), Outside()
-        with _capturing(device, self._pool) as graph, outside:
+        with _capturing(device, self._pool) as graph, outside, launched_by(outside.launch):
             mine[0].copy_(work(*mine))
 
         def replay(*tensors: torch.Tensor) -> torch.Tensor:
@@ -158,11 +159,19 @@ class Outside(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for tensor in _tensors((args, kwargs)):
-            if _place(tensor) not in self._made:
-                self._read[_place(tensor)] = tensor
+        self._note(args, kwargs)
         self._made.update({_place(tensor) for tensor in _tensors(result)} - self._read.keys())
         return result
+
+    def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
+        """Launch a kernel, which is no operator: what it alone reads would not be known otherwise."""
+        self._note(arguments)
+        launch_by_triton(kernel, grid, *arguments, **constants)
+
+    def _note(self, *read: Any) -> None:
+        for tensor in _tensors(read):
+            if _place(tensor) not in self._made:
+                self._read[_place(tensor)] = tensor
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from audioaug import Chain, Loader, Plan, build_device, ops, split
 from audioaug.advise.settings import demo_chain
 from audioaug.core import REGISTRY, Feature, why_not_on_device
+from audioaug.dsp import dispatch
 from audioaug.engine import device as device_build
 from audioaug.engine import graph_backends
 from audioaug.engine.graph_backends import CudaGraphs, Outside, traced
@@ -254,6 +255,19 @@ def test_tensors_read_by_a_graph_are_kept():
         made[0].add_(1)
     assert [tensor.data_ptr() for tensor in outside.tensors] == [bank[2:].data_ptr()] or outside.tensors[0] is bank
     assert len(outside.tensors) == 1
+
+
+def test_tensors_that_only_kernels_read_are_kept(capturing, monkeypatch):
+    bank, launched = torch.ones(9), []
+    for module in (dispatch, graph_backends):
+        monkeypatch.setattr(module, "launch_by_triton", lambda *launch, **constants: launched.append(constants))
+
+    def work(x_BCT, numbers):
+        dispatch.launch("a kernel", (1,), x_BCT * 2, bank, BLOCK=4)
+        return x_BCT
+
+    replay = CudaGraphs()(work, torch.ones(1, 1, 4), torch.zeros(2))
+    assert any(tensor is bank for tensor in replay.reads) and launched == [{"BLOCK": 4}] * 2
 
 
 def test_cuda_graphs_are_for_cuda_only():
