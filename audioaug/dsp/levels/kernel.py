@@ -90,7 +90,7 @@ def _add_at(y_ptr, x_ptr, other_ptr, level_ptr, own_ptr, silence, channels, samp
     row = tl.program_id(0).to(tl.int64)
     time = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     level, own = tl.load(level_ptr + row // channels), tl.load(own_ptr + row // channels)
-    gain = tl.where(own < silence, 0.0, level / tl.maximum(own, silence))
+    gain = tl.where(own < silence, 0.0, level / tl.where(own < silence, 1.0, own))
     place, inside = row * samples + time, time < samples
     other = tl.load(other_ptr + place, mask=inside)
     tl.store(y_ptr + place, tl.load(x_ptr + place, mask=inside) + gain * other, mask=inside)
@@ -178,13 +178,15 @@ def _rms(y_ptr, x_ptr, heard_ptr, count, rows, BLOCK: tl.constexpr):
 
 @kernel
 def _peak(y_ptr, x_ptr, count, step, BLOCK: tl.constexpr):
+    """Compare values as integers, without their sign: of these, what is not a number is the highest."""
     row = tl.program_id(0).to(tl.int64)
-    highest, begin = tl.full([BLOCK], 0.0, tl.float32), 0
+    highest, begin = tl.full([BLOCK], 0, tl.int32), 0
     while begin < count:
         place = begin + tl.arange(0, BLOCK)
-        highest = tl.maximum(highest, tl.abs(tl.load(x_ptr + row * step + place, mask=place < count, other=0.0)))
+        value = tl.load(x_ptr + row * step + place, mask=place < count, other=0.0)
+        highest = tl.maximum(highest, value.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
         begin += BLOCK
-    tl.store(y_ptr + row, tl.reduce(highest, 0, _larger))
+    tl.store(y_ptr + row, tl.reduce(highest, 0, _larger).to(tl.float32, bitcast=True))
 
 
 @kernel
