@@ -22,6 +22,7 @@ from audioaug.dsp.rooms.plan import _taps, images
 from audioaug.dsp.sounds import Sounds, with_sounds
 from audioaug.dsp.splices import MOST_SPLICES, splice
 from audioaug.dsp.stft import added_up, masked_spectrum, spectra_at
+from audioaug.dsp.trimming import loud_span
 from audioaug.dsp.windows import join_segments, pad, rolled, silence_past_ends
 from tests.unit.dsp.both_ways import by_torch
 
@@ -234,6 +235,21 @@ def test_gates_and_bins_of_loudness_are_the_same(steps, channels, interpreted):
     for length in (torch.full((6,), 400 * steps), torch.tensor([0, 399, 1600, 1999, 400 * steps - 1, 7])):
         assert same(_gain_of_steps, energy, length, lufs, 400, tolerance=2e-7)[5] == 1.0
     assert {*interpreted} == {"_find_gain"}
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("samples", [0, 1, 511, 512, 5000, 70_000])
+def test_loud_spans_are_the_same(samples, channels, interpreted):
+    swell = torch.linspace(-1, 1, samples).abs().neg().exp() ** 12  # loudest in the middle
+    x = noise(6, channels, samples) * torch.stack([swell, 1 - swell, swell, swell.flip(0), swell * 0, swell])[:, None]
+    x[2, 0] = 0.0
+    x[3, :, samples // 3 :] *= 1e-4
+    x[4, :, -1:] = 1.0  # a click at the end of silence
+    x[5] *= 1e-6
+    whole, own = torch.full((6,), samples), torch.tensor([0, samples, samples // 2, samples - 1, samples, 1]).clamp(0)
+    for top_db, length in ((0.0, whole), (10.0, own), (30.0, whole), (90.0, own)):
+        same(lambda top_db, length: torch.stack(loud_span(x, length, top_db)), top_db, length, tolerance=0)
+    assert {*interpreted} == {"_add_up", "_find_span"}
 
 
 @pytest.mark.parametrize(("samples", "frame", "count"), [(3000, 256, 60), (50, 64, 3), (2000, 1440, 9)])

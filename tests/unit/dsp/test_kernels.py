@@ -169,7 +169,7 @@ def batches_of_many_shapes(number: int) -> None:
     draw, noise = random.Random(0), folder_at("noise", RATE)
     for_mono = ops.AddShortNoises(sounds_path=noise), ops.AddBackgroundNoise(sounds_path=noise)
     in_rooms = ops.ApplyImpulseResponse(ir_path=folder_at("rooms", RATE))
-    modules = [build_device(Chain([*EVERY_KERNEL, in_rooms, *more], RATE)) for more in (for_mono, ())]
+    modules = [build_device(Chain([*EVERY_KERNEL, in_rooms, *more, ops.Trim()], RATE)) for more in (for_mono, ())]
     for place in range(number):
         rows, channels, samples = draw.choice([1, 3, 16]), draw.choice([1, 2]), draw.randint(6400, 9000)
         module = modules[channels - 1]
@@ -213,8 +213,8 @@ KERNELS = [
     *("loudness._add_up", "loudness._find_gain", "noise._colour", "noise._make", "quantization._quantize"),
     *("resample._cut", "resample._interpolate", "resample._limit_band", "rooms._add", "sounds._add"),
     *("sounds._find_gains", "splices._fade", "splices._read", "stft._add_up", "stft._cut", "stretch._find_anchors"),
-    *("stretch._find_attacks", "stretch._find_peaks", "stretch._find_power", "stretch._turn", "windows._join"),
-    *("windows._pad", "windows._roll", "windows._silence"),
+    *("stretch._find_attacks", "stretch._find_peaks", "stretch._find_power", "stretch._turn", "trimming._add_up"),
+    *("trimming._find_span", "windows._join", "windows._pad", "windows._roll", "windows._silence"),
 ]
 
 

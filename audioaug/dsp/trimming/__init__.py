@@ -1,0 +1,58 @@
+"""Trimming: where an example begins and ends to be loud, by the power of frames, as librosa measures it.
+
+Shapes: B examples, C channels, T samples, F frames, one centred on each hop.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from audioaug.dsp.dispatch import primitive
+
+HOP = 512
+FRAME_HOPS = 4
+"""librosa's frames: 2048 samples, a new one every 512."""
+
+SMALLEST_POWER = 1e-10
+"""librosa's: frames of less count as this loud."""
+
+
+@primitive
+def loud_span(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return where each example begins to be loud and how long it is up to where it ends to be, in samples, (B,) each.
+
+    Args:
+        x_BCT: the examples, silent past their ends.
+        length_B: in samples.
+        top_db: a frame is loud if it is less than this below the loudest one, in any channel.
+
+    Reference: ``librosa.effects.trim``.
+    """
+    loud_BF = _loud_frames(x_BCT, length_B, top_db)
+    frame_F = torch.arange(loud_BF.shape[1], device=x_BCT.device)
+    last_B = torch.where(loud_BF, frame_F, -1).amax(dim=1)
+    first_B = torch.where(loud_BF, frame_F, last_B[:, None]).amin(dim=1)
+    end_B = torch.minimum((last_B + 1) * HOP, length_B)
+    start_B = first_B.clamp(min=0) * HOP
+    return start_B, end_B - torch.minimum(start_B, end_B)
+
+
+@loud_span.kernel()
+def _loud_span_by_kernel(
+    x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    from audioaug.dsp.trimming import kernel
+
+    return kernel.loud_span(x_BCT, length_B, top_db, HOP, FRAME_HOPS, SMALLEST_POWER)
+
+
+def _loud_frames(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> torch.Tensor:
+    """Return (B, F): whether any channel of a frame, which is centred on its place, is loud enough."""
+    hops = x_BCT.shape[-1] // HOP + 1  # as many frames as hops, the unfinished one included
+    missing = hops * HOP - x_BCT.shape[-1]
+    energy_BCF = F.pad(x_BCT, (0, missing)).square().unflatten(-1, (hops, HOP)).sum(dim=-1)
+    around_BCF = F.pad(energy_BCF, (FRAME_HOPS // 2, FRAME_HOPS // 2 - 1)).unfold(-1, FRAME_HOPS, 1)
+    power_BCF = around_BCF.sum(dim=-1) / (FRAME_HOPS * HOP)
+    real_BF = torch.arange(hops, device=x_BCT.device) <= length_B[:, None] // HOP
+    power_BF = torch.where(real_BF, power_BCF.amax(dim=1), -1.0)
+    loudest_B1 = power_BF.amax(dim=1, keepdim=True).clamp(min=SMALLEST_POWER)
+    return real_BF & (10 * (power_BF.clamp(min=SMALLEST_POWER) / loudest_B1).log10() > -top_db)
