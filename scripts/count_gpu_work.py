@@ -67,7 +67,7 @@ FLOORS = {
         IMAGE_SOURCES: IMAGES + FILTERED,
         "AddColorNoise": 1.0 + FILTERED,
     },
-    **{"AddBackgroundNoise": 2.5, "TanhDistortion": 2.5, "Trim": 1.5},  # which have to find levels first
+    **{"AddBackgroundNoise": 2.5, "TanhDistortion": 2.0, "Trim": 1.5},  # which have to find levels first
     **{"AirAbsorption": FRAMED, "TimeStretch": FRAMED, "Resample": RESAMPLED, "PitchShift": FRAMED + RESAMPLED},
     "Speed": SPED_UP,
     "LogMel": LOG_MEL,
