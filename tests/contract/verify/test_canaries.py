@@ -295,7 +295,7 @@ COLOUR_FAULTS: dict[str, Callable[[Batched], Batched]] = {
     "white": with_params(lambda params: {"f_decay": 0 * params["f_decay"], "weighted": 0 * params["weighted"]}),
     "no A-weighting where it was drawn": with_params(lambda params: {"weighted": 0 * params["weighted"]}),
     "A-weighting where none was drawn": with_params(lambda params: {"weighted": 0 * params["weighted"] + 1}),
-    "one dB too loud": with_params(lambda params: {"snr_db": params["snr_db"] - 1.0}),
+    "one dB too loud": with_params(lambda params: {"ratio": params["ratio"] * 10 ** (1 / 20)}),
     "same noise on every row": with_params(lambda params: {"noise_key": 0 * params["noise_key"] + 7}),
     "same noise on both channels": with_noise(lambda noise, x: noise[:, :1].expand_as(noise)),
     "inverted noise on the second channel": with_noise(lambda noise, x: torch.cat([noise[:, :1], -noise[:, :1]], 1)),
