@@ -372,14 +372,3 @@ def keep_random_state() -> Iterator[None]:
         yield
     finally:
         random.setstate(before)
-
-
-_locks: dict[tuple[str, int], threading.Lock] = {}
-
-
-def lock_of_process(name: str) -> threading.Lock:
-    """Return the lock of that name that the threads of this process share.
-
-    A copy of the process has its own: the thread that holds the original's is not there to release it.
-    """
-    return _locks.setdefault((name, os.getpid()), threading.Lock())

@@ -24,8 +24,8 @@ import torch
 from audioaug.core import Chain, Op, is_ours
 from audioaug.dsp import dispatch
 from audioaug.dsp.precompile import precompile
+from audioaug.engine.locks import lock_of_process
 from audioaug.errors import AudioaugWarning, first_line
-from audioaug.process import lock_of_process
 from audioaug.writing import cache_folder, keep_in_cache, read_file
 
 EXAMPLES, SAMPLES = 2, 12000

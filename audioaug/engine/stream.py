@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from audioaug.core import Draws
 from audioaug.core.chain import integer
-from audioaug.process import lock_of_process
+from audioaug.engine.locks import lock_of_process
 
 AHEAD = 8
 """Calls that are drawn for together: a hundred examples cost as much as one."""

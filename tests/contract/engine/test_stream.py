@@ -16,9 +16,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from audioaug import Chain, build_cpu, build_device, ops
+from audioaug.engine.locks import lock_of_process
 from audioaug.engine.stream import DrawStream
 from audioaug.errors import UsageError
-from audioaug.process import lock_of_process
 
 ROOT = Path(__file__).parents[3]
 CHAIN = Chain([ops.Gain(p=1.0)], 16000)
