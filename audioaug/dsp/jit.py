@@ -1,4 +1,4 @@
-"""Jit: Triton's compiler, told to compile each kernel once, for all sizes and addresses; and grids of programs."""
+"""Jit: Triton's compiler, told to compile each kernel once, for all sizes and addresses; and what kernels share."""
 
 import inspect
 from collections.abc import Callable
@@ -23,3 +23,10 @@ def kernel(function: Callable[..., None]) -> Any:
 def grid_of(y: torch.Tensor, block: int) -> tuple[int, int]:
     """Return the programs that compute a block of a row each, whatever the dimensions before the last."""
     return y.shape[:-1].numel(), triton.cdiv(y.shape[-1], block)
+
+
+def memory_for(x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """Return where a result as large as x goes: ``out``, if it is contiguous, else new memory."""
+    if out is not None and out.is_contiguous():
+        return out
+    return torch.empty_like(x, memory_format=torch.contiguous_format)

@@ -7,7 +7,7 @@ import torch
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.jit import grid_of, kernel, memory_for
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -17,8 +17,7 @@ def companded(
     x_BCT: torch.Tensor, full_B: torch.Tensor, scale: tuple[float, float, float, float], out: torch.Tensor | None
 ) -> torch.Tensor:
     """Return what ``companding.companded`` does."""
-    if out is None or not out.is_contiguous():
-        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    out = memory_for(x_BCT, out)
     rows = x_BCT.contiguous(), full_B.contiguous(), *x_BCT.shape[1:]
     # Fused, a product would not be rounded before it is rounded to a whole number: libsndfile does both.
     exactly = {"enable_fp_fusion": False}

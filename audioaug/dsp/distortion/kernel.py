@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.jit import grid_of, kernel, memory_for
+from audioaug.dsp.levels.kernel import added
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -21,8 +22,7 @@ def distorted(
     x_BCT: torch.Tensor, threshold_B: torch.Tensor, length_B: torch.Tensor, out: torch.Tensor | None
 ) -> torch.Tensor:
     """Return what ``distortion.distorted`` does."""
-    if out is None or not out.is_contiguous():
-        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    out = memory_for(x_BCT, out)
     rms_BC2 = x_BCT.new_empty(*x_BCT.shape[:2], 2)
     x_BCT, threshold_B, sizes = x_BCT.contiguous(), threshold_B.contiguous(), x_BCT.shape[1:]
     numbers = x_BCT, threshold_B, length_B.contiguous(), *sizes
@@ -45,8 +45,8 @@ def _measure(rms_ptr, x_ptr, threshold_ptr, length_ptr, channels, samples, BLOCK
         after += bent * bent
         begin += BLOCK
     length = tl.maximum(tl.load(length_ptr + part // channels), 1).to(tl.float32)
-    tl.store(rms_ptr + 2 * part, tl.sqrt(tl.reduce(before, 0, _added) / length))
-    tl.store(rms_ptr + 2 * part + 1, tl.sqrt(tl.reduce(after, 0, _added) / length))
+    tl.store(rms_ptr + 2 * part, tl.sqrt(tl.reduce(before, 0, added) / length))
+    tl.store(rms_ptr + 2 * part + 1, tl.sqrt(tl.reduce(after, 0, added) / length))
 
 
 @kernel
@@ -80,8 +80,3 @@ def _tanh(x):
     p = (((-5.70498872745e-3 * z + 2.06390887954e-2) * z - 5.37397155531e-2) * z + 1.33314422036e-1) * z
     found = tl.where(size < 0.625, small + small * z * (p - 3.33332819422e-1), (1.0 - e) / (1.0 + e))
     return tl.where(x < 0.0, -found, found)
-
-
-@triton.jit
-def _added(a, b):
-    return a + b

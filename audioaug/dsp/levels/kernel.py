@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.jit import grid_of, kernel, memory_for
 
 BLOCK = 1024
 """Values that a program takes together."""
@@ -44,8 +44,7 @@ def change_gain(
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return what ``levels.change_gain`` does."""
-    if out is None or not out.is_contiguous():
-        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    out = memory_for(x_BCT, out)
     gains = x_BCT.contiguous(), start_db_B.contiguous(), end_db_B.contiguous()
     numbers = steps_B.contiguous(), begin_B.contiguous(), *x_BCT.shape[1:], math.log(10) / 20
     dispatch.launch(_change_gain, grid_of(out, BLOCK), out, *gains, *numbers, BLOCK=BLOCK)
@@ -59,8 +58,7 @@ def divide_by_peak(
 
     ``out`` may be x itself.
     """
-    if out is None or not out.is_contiguous():
-        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    out = memory_for(x_BCT, out)
     x_BCT = x_BCT if x_BCT.stride(-1) == 1 else x_BCT.contiguous()
     numbers = x_BCT, peak_B11.contiguous(), *x_BCT.stride()[:2], *x_BCT.shape[1:], least, level
     dispatch.launch(_divide, grid_of(out, BLOCK), out, *numbers, BLOCK=BLOCK)
@@ -111,10 +109,10 @@ def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, kept, BLOCK: tl.conste
             own = own & ((digit == 0) | ((value >> (32 - 8 * tl.maximum(digit, 1))) == known))
             found += tl.histogram(((value >> (24 - 8 * digit)) & 255).to(tl.int32), 256, mask=own)
             begin += BLOCK
-        lower = tl.associative_scan(found, 0, _added) <= rank
-        here = tl.reduce(lower.to(tl.int32), 0, _added)
-        rank -= tl.reduce(tl.where(lower, found, 0), 0, _added)
-        equal = tl.reduce(tl.where(digits == here, found, 0), 0, _added)
+        lower = tl.associative_scan(found, 0, added) <= rank
+        here = tl.reduce(lower.to(tl.int32), 0, added)
+        rank -= tl.reduce(tl.where(lower, found, 0), 0, added)
+        equal = tl.reduce(tl.where(digits == here, found, 0), 0, added)
         known = known * 256 + here.to(tl.uint32)
         digit += 1
     above, begin = tl.full([BLOCK], 0xFFFFFFFF, tl.uint32), 0
@@ -122,7 +120,7 @@ def _at_rank(y_ptr, x_ptr, rank_ptr, fraction_ptr, count, kept, BLOCK: tl.conste
         value = _ordered(row_ptr, begin + tl.arange(0, BLOCK), count, kept)
         above = tl.where((value > known) & (value < above), value, above)
         begin += BLOCK
-    higher = tl.reduce(above, 0, _smaller)
+    higher = tl.reduce(above, 0, smaller)
     fraction, low = tl.load(fraction_ptr + row), _number(known)
     is_low = (fraction <= 0) | (rank + 1 < equal) | (higher == 0xFFFFFFFF)
     high = tl.where(is_low, low, _number(higher))
@@ -147,11 +145,6 @@ def _number(ordered):
     return bits.to(tl.float32, bitcast=True)
 
 
-@triton.jit
-def _smaller(a, b):
-    return tl.minimum(a, b)
-
-
 @kernel
 def _change_gain(y_ptr, x_ptr, start_ptr, end_ptr, steps_ptr, begin_ptr, channels, samples, unit, BLOCK: tl.constexpr):
     part = tl.program_id(0).to(tl.int64)
@@ -173,7 +166,7 @@ def _rms(y_ptr, x_ptr, heard_ptr, count, rows, BLOCK: tl.constexpr):
         total += value * value
         begin += BLOCK
     heard = tl.maximum(tl.load(heard_ptr + row // rows), 1).to(tl.float32)
-    tl.store(y_ptr + row, tl.sqrt(tl.reduce(total, 0, _added) / heard))
+    tl.store(y_ptr + row, tl.sqrt(tl.reduce(total, 0, added) / heard))
 
 
 @kernel
@@ -186,7 +179,7 @@ def _peak(y_ptr, x_ptr, count, step, BLOCK: tl.constexpr):
         value = tl.load(x_ptr + row * step + place, mask=place < count, other=0.0)
         highest = tl.maximum(highest, value.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
         begin += BLOCK
-    tl.store(y_ptr + row, tl.reduce(highest, 0, _larger).to(tl.float32, bitcast=True))
+    tl.store(y_ptr + row, tl.reduce(highest, 0, larger).to(tl.float32, bitcast=True))
 
 
 @kernel
@@ -204,10 +197,18 @@ def _divide(
 
 
 @triton.jit
-def _added(a, b):
+def added(a, b):
+    """Return the sum: to reduce values by, as the two below."""
     return a + b
 
 
 @triton.jit
-def _larger(a, b):
+def larger(a, b):
+    """Return the larger value."""
     return tl.maximum(a, b)
+
+
+@triton.jit
+def smaller(a, b):
+    """Return the smaller value."""
+    return tl.minimum(a, b)

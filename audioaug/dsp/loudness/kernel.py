@@ -13,6 +13,7 @@ import triton.language as tl
 
 from audioaug.dsp import dispatch
 from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.levels.kernel import added
 
 BLOCK = 32
 """Steps that a program adds up."""
@@ -136,7 +137,7 @@ def _mean(
         total += tl.where(chosen, middle, 0.0)
         count += chosen.to(tl.int32)
         begin += BLOCK
-    return tl.reduce(total, 0, _added) / tl.maximum(tl.reduce(count, 0, _added), 1).to(tl.float64)
+    return tl.reduce(total, 0, added) / tl.maximum(tl.reduce(count, 0, added), 1).to(tl.float64)
 
 
 @triton.jit
@@ -149,8 +150,3 @@ def _energy(row_ptr, place, blocks, steps, WEIGHTS: tl.constexpr):
                 own_ptr = row_ptr + channel * steps + place + n
                 energy += tl.load(own_ptr, mask=place < blocks, other=0.0) * WEIGHTS[channel]
     return energy
-
-
-@triton.jit
-def _added(a, b):
-    return a + b

@@ -7,7 +7,7 @@ import torch
 import triton.language as tl
 
 from audioaug.dsp import dispatch
-from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.jit import grid_of, kernel, memory_for
 
 BLOCK = 1024
 """Samples that a program computes."""
@@ -15,8 +15,7 @@ BLOCK = 1024
 
 def quantized(x_BCT: torch.Tensor, steps_B: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
     """Return what ``quantization.quantized`` does, bit for bit."""
-    if out is None or not out.is_contiguous():
-        out = torch.empty_like(x_BCT, memory_format=torch.contiguous_format)
+    out = memory_for(x_BCT, out)
     rows = x_BCT.contiguous(), steps_B.contiguous(), *x_BCT.shape[1:]
     # Fused, a product would not be rounded before it is rounded to a whole number: the definition does both.
     exactly = {"enable_fp_fusion": False}

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from audioaug.dsp import dispatch
 from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.levels.kernel import added
 
 BLOCK = 1024
 """Samples that a program takes together."""
@@ -81,7 +82,7 @@ def _find_gains(
         under = tl.load(x_ptr + time, mask=(time < count) & (is_relative != 0), other=1.0)
         reference += tl.where(time < count, under * under, 0.0)  # their number, unless it is relative
         begin += BLOCK
-    square, wanted = tl.reduce(total, 0, _added), tl.reduce(reference, 0, _added)
+    square, wanted = tl.reduce(total, 0, added), tl.reduce(reference, 0, added)
     gain = tl.load(level_ptr + sound) * tl.sqrt(wanted / tl.where(square > 0, square, 1.0))
     tl.store(gain_ptr + sound, tl.where(square > 0, gain, 0.0))
 
@@ -126,8 +127,3 @@ def _fade(since, until, fade_in, fade_out):
     coming = since.to(tl.float32) / tl.maximum(fade_in - 1, 1).to(tl.float32)
     going = until.to(tl.float32) / tl.maximum(fade_out - 1, 1).to(tl.float32)
     return tl.minimum(tl.where(since < fade_in, coming, 1.0), tl.where(until < fade_out, going, 1.0))
-
-
-@triton.jit
-def _added(a, b):
-    return a + b

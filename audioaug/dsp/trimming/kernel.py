@@ -10,6 +10,7 @@ import triton.language as tl
 
 from audioaug.dsp import dispatch
 from audioaug.dsp.jit import grid_of, kernel
+from audioaug.dsp.levels.kernel import added, larger, smaller
 
 HOPS = 16
 """That a program adds up."""
@@ -53,7 +54,7 @@ def _add_up(energy_ptr, x_ptr, samples, hops, HOP: tl.constexpr, LANES: tl.const
     for begin in tl.static_range(0, HOP, LANES):
         value = tl.load(x_ptr + row * samples + first + begin, mask=first + begin < samples, other=0.0)
         total += value * value
-    tl.store(energy_ptr + row * hops + hop, tl.reduce(total, 1, _added), mask=hop < hops)
+    tl.store(energy_ptr + row * hops + hop, tl.reduce(total, 1, added), mask=hop < hops)
 
 
 @kernel
@@ -79,7 +80,7 @@ def _find_span(
         power = _power(own_ptr, place, hops, channels, HOP, FRAME_HOPS)
         loudest = tl.where(place < frames, tl.maximum(loudest, power), loudest)
         begin += BLOCK
-    least = tl.reduce(loudest, 0, _larger) * ratio
+    least = tl.reduce(loudest, 0, larger) * ratio
     first, last, begin = tl.full([BLOCK], 0, tl.int32) + hops, tl.full([BLOCK], -1, tl.int32), 0
     while begin < frames:
         place = begin + tl.arange(0, BLOCK)
@@ -88,8 +89,8 @@ def _find_span(
         first = tl.where(loud, tl.minimum(first, place), first)
         last = tl.where(loud, place, last)
         begin += BLOCK
-    end = tl.minimum((tl.reduce(last, 0, _larger) + 1) * HOP, length)
-    start = tl.where(end > 0, tl.reduce(first, 0, _smaller) * HOP, 0)
+    end = tl.minimum((tl.reduce(last, 0, larger) + 1) * HOP, length)
+    start = tl.where(end > 0, tl.reduce(first, 0, smaller) * HOP, 0)
     tl.store(start_ptr + example, start)
     tl.store(count_ptr + example, end - tl.minimum(start, end))
 
@@ -106,18 +107,3 @@ def _power(own_ptr, place, hops, channels, HOP: tl.constexpr, FRAME_HOPS: tl.con
         highest = tl.maximum(highest, total / (FRAME_HOPS * HOP))
         channel += 1
     return highest
-
-
-@triton.jit
-def _added(a, b):
-    return a + b
-
-
-@triton.jit
-def _larger(a, b):
-    return tl.maximum(a, b)
-
-
-@triton.jit
-def _smaller(a, b):
-    return tl.minimum(a, b)
