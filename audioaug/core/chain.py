@@ -169,9 +169,10 @@ class Chain:
         return [(node, name, kind) for node in nodes for name, kind in (("apply", COIN), *node.distributions.items())]
 
     @functools.cached_property
-    def _addresses(self) -> tuple[list[int], list[int]]:
+    def _addresses(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         positions = [node.position for node, _, _ in self._lanes]
-        return positions, [place - positions.index(position) for place, position in enumerate(positions)]
+        lanes = [place - positions.index(position) for place, position in enumerate(positions)]
+        return np.array(positions, dtype=np.uint64), np.array(lanes, dtype=np.uint64)
 
     def draw(self, keys: Iterable[Key] | NDArray[Any], epoch: int = 0, seed: int = 0) -> Draws:
         """Return every random decision for these examples; a pure function of (seed, epoch, key, position).

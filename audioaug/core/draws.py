@@ -19,62 +19,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from audioaug.core.distributions import FloatArray
+from audioaug.dsp import philox
 from audioaug.errors import DataError
-
-_MASK_32 = np.uint64(0xFFFFFFFF)
-_SHIFT_32 = np.uint64(32)
-_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_KEY_STEPS = 0x9E3779B9, 0xBB67AE85
-_ROUNDS = 10
-_CACHED = 8192
-"""Counters of which all words and products fit into a CPU's cache."""
-
-
-def philox(counter_4N: ArrayLike, key: tuple[int, int]) -> NDArray[np.uint64]:
-    """Encrypt N counters with a key of two words: four 32-bit words of each in, four out, held in uint64; (4, N).
-
-    Reference: Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-    """
-    result_4N = np.array(counter_4N, dtype=np.uint64)
-    for first in range(0, result_4N.shape[1], _CACHED):
-        a, b, c, d = result_4N[:, first : first + _CACHED]  # in place: new arrays would take most of the time
-        from_a, from_c = np.empty_like(a), np.empty_like(c)
-        for key_a, key_c in _round_keys(*key):
-            np.multiply(a, _MULTIPLIERS[0], out=from_a)
-            np.multiply(c, _MULTIPLIERS[1], out=from_c)
-            for product, even, odd, word in ((from_c, a, b, key_a), (from_a, c, d, key_c)):
-                np.right_shift(product, _SHIFT_32, out=even)
-                np.bitwise_xor(even, odd, out=even)
-                np.bitwise_xor(even, word, out=even)
-                np.bitwise_and(product, _MASK_32, out=odd)
-    return result_4N
-
-
-@lru_cache(maxsize=64)
-def _round_keys(low: int, high: int) -> NDArray[np.uint64]:
-    """Return the key's two words in each round, (rounds, 2)."""
-    words = [[word + step * turn for word, step in zip((low, high), _KEY_STEPS)] for turn in range(_ROUNDS)]
-    return np.asarray(words, dtype=np.uint64) & _MASK_32
-
 
 def uniforms(seed: int, epoch: int, keys: ArrayLike, positions: ArrayLike, lanes: ArrayLike) -> FloatArray:
     """Return numbers in [0, 1) of shape (B, L): a row for each key's number, a column for each (position, lane).
 
     The seed and the epoch are the key of the cipher, the rest is its counter, so no two places share a number.
     """
-    key_B = np.asarray(keys, dtype=np.int64).astype(np.uint64)
-    position_L1, lane_L1 = (np.asarray(each, dtype=np.uint64).reshape(-1, 1) for each in (positions, lanes))
-    counter_4LB = np.empty((4, len(position_L1), len(key_B)), dtype=np.uint64)
-    counter_4LB[0], counter_4LB[1] = key_B & _MASK_32, key_B >> _SHIFT_32
-    counter_4LB[2], counter_4LB[3] = position_L1, lane_L1
-    high_N, low_N, *_ = philox(counter_4LB.reshape(4, -1), _key(int(seed), int(epoch)))
-    mantissa_N = ((high_N >> np.uint64(5)) << np.uint64(26)) | (low_N >> np.uint64(6))
-    return (mantissa_N * 2.0**-53).reshape(counter_4LB.shape[1:]).T  # each column in one piece of memory
+    number_B = np.asarray(keys, dtype=np.int64).view(np.uint64)
+    position_L, lane_L = np.asarray(positions, dtype=np.uint64), np.asarray(lanes, dtype=np.uint64)
+    return philox.uniforms(number_B, position_L, lane_L, _key(int(seed), int(epoch))).T  # columns in one piece each
 
 
 @lru_cache(maxsize=64)
-def _key(seed: int, epoch: int) -> tuple[int, int]:
-    low, high, *_ = philox([[word] for number in (seed, epoch) for word in _words(number)], (0, 0))
+def _key(seed: int, epoch: int) -> philox.Key:
+    low, high, *_ = philox.philox([[word] for number in (seed, epoch) for word in _words(number)], (0, 0))
     return int(low[0]), int(high[0])
 
 

@@ -187,8 +187,13 @@ def supports(implementation: Implementation, x: torch.Tensor) -> bool:
     if implementation == "torch" or _backend == "torch":
         return implementation == "torch"
     if implementation == "loop":
-        return not needs_torch_ops(x) and is_installed("numba")
+        return not needs_torch_ops(x) and loops_are_usable()
     return kernels_are_usable() and (not needs_torch_ops(x) or (x.is_cuda and torch.cuda.is_current_stream_capturing()))
+
+
+def loops_are_usable() -> bool:
+    """Return whether numba is installed, unless only the definitions are to run."""
+    return _backend != "torch" and is_installed("numba")
 
 
 def needs_torch_ops(x: torch.Tensor) -> bool:

@@ -69,4 +69,4 @@ class ShuffleChannels(Op):
 
 def _orders(key_B: NDArray[np.float64], channels: int) -> NDArray[np.int64]:
     """Return which channel comes at each place, (B, C): channels in the order of numbers that the key draws."""
-    return uniforms(0, 0, key_B, range(channels), 0).argsort(axis=1)
+    return uniforms(0, 0, key_B, range(channels), [0] * channels).argsort(axis=1)

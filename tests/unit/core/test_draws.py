@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from audioaug import ops
 from audioaug.core import Chain, Draws
-from audioaug.core.draws import legacy_generator, legacy_integer, philox, torch_words, uniforms
+from audioaug.core.draws import legacy_generator, legacy_integer, torch_words, uniforms
+from audioaug.dsp.philox import philox
 from audioaug.errors import DataError
 
 KNOWN_ANSWERS = [  # (counter, key, answer) of philox4x32-10, from Random123's kat_vectors
