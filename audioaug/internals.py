@@ -10,6 +10,7 @@ Two more dependencies are public elsewhere but not promised by torch, and are gu
 """
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -54,11 +55,18 @@ class Internal:
 
 def operations_are_watched() -> bool:
     """Return whether a dispatch mode, such as a tracer, is active in this thread; ``False`` if it is unknown."""
+    current_mode = _current_mode()
+    return current_mode is not None and current_mode() is not None
+
+
+@functools.cache
+def _current_mode() -> Callable[[], object] | None:
     try:
         from torch.utils._python_dispatch import _get_current_dispatch_mode
     except ImportError:
-        return False
-    return _get_current_dispatch_mode() is not None
+        return None
+    found: Callable[[], object] = _get_current_dispatch_mode
+    return found
 
 
 def worker_processes(iterator: Any) -> tuple[Any, ...]:

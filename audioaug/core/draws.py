@@ -22,6 +22,7 @@ from audioaug.core.distributions import FloatArray
 from audioaug.dsp import philox
 from audioaug.errors import DataError
 
+
 def uniforms(seed: int, epoch: int, keys: ArrayLike, positions: ArrayLike, lanes: ArrayLike) -> FloatArray:
     """Return numbers in [0, 1) of shape (B, L): a row for each key's number, a column for each (position, lane).
 

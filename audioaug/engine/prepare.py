@@ -24,6 +24,9 @@ from audioaug.errors import DataError
 COUNTED_EXAMPLES = 4096
 """Examples that are drawn to find out how often an op is applied."""
 
+MOST = 2**63 - 1
+"""More samples than any clip has: the shortest of no clips."""
+
 DEVIATIONS = 2.0
 """By how many standard deviations a step has more rows than on average: enough for 98 of 100 batches."""
 
@@ -91,23 +94,27 @@ class _Work:
     """What becomes known while a batch is prepared: its steps, their numbers, and how long the clips are by then.
 
     Numbers are packed into two flat buffers: float32 for real ones, int64 for whole ones. ``lengths`` are upper bounds
-    once ``measured`` is true (an op has found the lengths on the device). ``short``: some clip does not fill the batch.
+    once ``measured`` is true (an op has found the lengths on the device).
     """
 
     def __init__(self, sample_rate: int, channels: int, lengths: NDArray[np.int64], width: int) -> None:
         self.sample_rate, self.channels = sample_rate, channels
         self.lengths, self.width, self.measured = lengths, width, False
-        self.short = self._some_are_short()
+        self._find_extremes()
         self.steps: list[Step] = []
         self.parts: dict[Buffer, list[NDArray[Any]]] = {"floats": [], "ints": []}
         self.sizes: dict[Buffer, int] = {"floats": 0, "ints": 0}
 
     def padded(self, rows: NDArray[np.int64]) -> bool:
         """Return whether any of these clips does not, or may not, fill the batch."""
-        return self.measured or (self.short and bool((self.lengths[rows] < self.width).any()))
+        return self.measured or (self.shortest < self.width and bool((self.lengths[rows] < self.width).any()))
 
-    def _some_are_short(self) -> bool:
-        return bool((self.lengths < self.width).any())
+    def _find_extremes(self) -> None:
+        self.shortest, self.longest = int(self.lengths.min(initial=MOST)), int(self.lengths.max(initial=0))
+
+    def not_empty(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return those of the rows that have samples, as far as is known here."""
+        return rows if self.shortest else rows[self.lengths[rows] > 0]
 
     def add(self, values: NDArray[Any], buffer: Buffer) -> Span:
         start = self.sizes[buffer]
@@ -123,8 +130,8 @@ class _Work:
             self.measured = True
             return self.width
         self.lengths[rows] = next(params[name] for name, kind in node.param_types.items() if kind == LENGTHS)
-        self.width = max(1, int(self.lengths.max()))
-        self.short = self._some_are_short()
+        self._find_extremes()
+        self.width = max(1, self.longest)
         return self.width
 
     def step(self, place: int, node: Node, rows: NDArray[np.int64], examples: int, params: Params) -> Step:
@@ -189,11 +196,11 @@ class Preparer:
         host_lengths = lengths_of(lengths, batch, samples)
         work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples)
         rows = np.arange(batch)
-        where, padded = work.add(host_lengths.copy(), "ints"), work.short
+        where, padded = work.add(host_lengths.copy(), "ints"), work.shortest < samples
         for part in self.parts:
             for each, touched in part.steps(draws, rows):
-                if not isinstance(each.op, Feature):
-                    touched = touched[work.lengths[touched] > 0]  # no op changes an empty clip
+                if not isinstance(each.op, Feature):  # no other op changes an empty clip
+                    touched = work.not_empty(touched)
                 if len(touched):
                     work.steps.append(self._step(each, touched, draws, work))
         return Prepared(
@@ -203,7 +210,7 @@ class Preparer:
             work.sample_rate,
             where,
             padded,
-            work.measured or len(set(work.lengths.tolist())) > 1,
+            work.measured or work.shortest < work.longest,
         )
 
     def mark_running(self, nodes: tuple[Node, ...]) -> None:
