@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.fft import fast_length
-from audioaug.dsp.loops import Complex, Floats, Integers, loop, loop_as_written, run
+from audioaug.dsp.loops import Complex, Floats, Integers, loop, loop_as_written, loop_of_sums, run
 from audioaug.dsp.stft import added_up, centres, spectra_at
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-f32, i32, ONE = np.float32, np.int32, np.complex64(1)
+f32, i32, u32, ONE = np.float32, np.int32, np.uint32, np.complex64(1)
 
 FRAME_SECONDS = 0.09
 """Long enough to tell the partials of a deep voice apart. The hop is a quarter of it."""
@@ -56,6 +56,12 @@ LATE_BITS = 10
 
 QUIET = 1e-20
 """Blocks of less power than this attack nothing."""
+
+FAR = 1 << 40
+"""A block so far off that no frame is near it."""
+
+BINS_TOGETHER = 32
+"""A loop finds the delays of so many frequencies as those of the first, times one turn each."""
 
 LEAST = float(np.finfo(np.float32).tiny)
 """A square below this has lost digits, and GPUs take its root as 0: such a frequency, of silence, is not turned."""
@@ -224,7 +230,7 @@ class _Anchors(NamedTuple):
 def _anchors(x_RCT: torch.Tensor, rate_R: torch.Tensor, count: int, frame: int) -> _Anchors:
     """Find for each of ``count`` frames the attack that is nearest to its centre."""
     centre_RN = centres(frame, count, len(x_RCT), rate_R, x_RCT.device)
-    time_RN = _nearest(_attacks(x_RCT, frame // BLOCKS), centre_RN, frame // BLOCKS)
+    time_RN = _attack_times(x_RCT, centre_RN, frame // BLOCKS)
     near_RN = (time_RN - centre_RN).abs() < NEAR * frame
     time_RN, last = torch.where(near_RN, time_RN, 0), count - 1
     hop_R1 = (frame // 4) * rate_R[:, None]
@@ -243,6 +249,25 @@ def _anchors_by_kernel(x_RCT: torch.Tensor, rate_R: torch.Tensor, count: int, fr
     return _Anchors(*kernel.anchors(attack_RK, rate_R, count, frame, frame // BLOCKS, NEAR, LATE_BITS))
 
 
+@primitive
+def _attack_times(x_RCT: torch.Tensor, centre_RN: torch.Tensor, block: int) -> torch.Tensor:
+    """Return for each frame the time, in samples, of the middle of the nearest attack's block; far off if none."""
+    attack_RK = _attacks(x_RCT, block)
+    place_K = torch.arange(attack_RK.shape[-1], device=attack_RK.device)
+    earlier_RK = torch.where(attack_RK, place_K, -FAR).cummax(-1)[0]
+    later_RK = torch.where(attack_RK, place_K, FAR).flip(-1).cummin(-1)[0].flip(-1)
+    at_RN = torch.div(centre_RN, block, rounding_mode="floor").clamp(max=len(place_K) - 1)
+    earlier_RN, later_RN = (found.gather(-1, at_RN) * block + block // 2 for found in (earlier_RK, later_RK))
+    return torch.where(centre_RN - earlier_RN < later_RN - centre_RN, earlier_RN, later_RN)
+
+
+@_attack_times.loop()
+def _attack_times_by_loop(x_RCT: torch.Tensor, centre_RN: torch.Tensor, block: int) -> torch.Tensor:
+    time_RN = torch.empty_like(centre_RN, memory_format=torch.contiguous_format)
+    run(_find_attack_times, len(x_RCT), x_RCT, centre_RN, block, time_RN)
+    return time_RN
+
+
 def _attacks(x_RCT: torch.Tensor, block: int) -> torch.Tensor:
     """Return which blocks hold an attack, (R, K): their power rises, and rises more than in blocks nearby.
 
@@ -255,16 +280,6 @@ def _attacks(x_RCT: torch.Tensor, block: int) -> torch.Tensor:
     rise_RK = torch.where(power_RK > ATTACK_RISE * past_RK + QUIET, power_RK - past_RK, 0.0)
     highest_RK = torch.nn.functional.max_pool1d(rise_RK[:, None], 2 * APART + 1, 1, APART)[:, 0]
     return (rise_RK == highest_RK) & (rise_RK > 0)
-
-
-def _nearest(attack_RK: torch.Tensor, centre_RN: torch.Tensor, block: int) -> torch.Tensor:
-    """Return for each frame the time, in samples, of the middle of the nearest attack's block; far off if none."""
-    place_K, far = torch.arange(attack_RK.shape[-1], device=attack_RK.device), 1 << 40
-    earlier_RK = torch.where(attack_RK, place_K, -far).cummax(-1)[0]
-    later_RK = torch.where(attack_RK, place_K, far).flip(-1).cummin(-1)[0].flip(-1)
-    at_RN = torch.div(centre_RN, block, rounding_mode="floor").clamp(max=len(place_K) - 1)
-    earlier_RN, later_RN = (found.gather(-1, at_RN) * block + block // 2 for found in (earlier_RK, later_RK))
-    return torch.where(centre_RN - earlier_RN < later_RN - centre_RN, earlier_RN, later_RN)
 
 
 def _anew(missing_RNF: torch.Tensor, power_RNF: torch.Tensor, anchors: _Anchors) -> tuple[torch.Tensor, torch.Tensor]:
@@ -314,100 +329,181 @@ def _turn_spectra(
     first: int,
     last: int,
 ) -> None:
-    """Turn the spectra in place. The numbers of each frame are its ``_Anchors``."""
+    """Turn the spectra in place. The numbers of each frame are its ``_Anchors``.
+
+    What is found of a frame, ``missing`` in the place of ``before``, is found just before it is needed, while its
+    spectra are in the CPU's cache.
+    """
     _, channels, frames, bins = here_RCNF.shape
-    missing_NF, total_NF = np.empty((frames, bins), dtype=np.complex64), np.empty((frames, bins), dtype=np.complex64)
-    power_NF, around_NF = np.empty((frames, bins), dtype=f32), np.empty((frames, bins), dtype=f32)
-    turn_F, on_F = np.empty(bins, dtype=np.complex64), np.empty(bins, dtype=np.complex64)
-    marked_E, place_3F = np.empty(bins + 2 * LOCK_BINS, dtype=i32), np.empty((3, bins), dtype=np.int64)
+    power_NE, around_NF = np.zeros((frames, bins + 2 * LOCK_BINS), dtype=f32), np.empty((frames, bins), dtype=f32)
+    turn_F, on_F, delay_F = np.empty((3, bins), dtype=np.complex64)
+    marked_E, place_3F = np.full(bins + 2 * LOCK_BINS, -1, dtype=i32), np.empty((3, bins), dtype=u32)
     for row in range(first, last):
-        _find_missing(here_RCNF[row], before_RCNF[row], missing_NF, total_NF)
-        _find_power(here_RCNF[row], power_NF)
-        for n in range(frames):
-            _add_neighbours(power_NF[n], around_NF[n])
+        here_CNF, before_CNF, ready = here_RCNF[row], before_RCNF[row], 0
+        missing_NF = before_CNF[0]
         turn_F[:] = ONE
         for n in range(frames):
-            _find_peaks(power_NF[n], marked_E, place_3F)
+            anchor, old = (frame_RN[row, n], old_RN[row, n]) if near_RN[row, n] else (n, n)
+            while ready < min(frames, max(n + 2, anchor + 1)):  # of the next frame, too: it needs this one unturned
+                _find_missing(here_CNF, before_CNF, ready)
+                _find_power(here_CNF, ready, power_NE[ready])
+                _add_neighbours(power_NE[ready], around_NF[ready])
+                ready += 1
+            _find_peaks(power_NE[n], marked_E, place_3F)
+            _multiply(turn_F, missing_NF[n], on_F)
+            peak_F = place_3F[2]
             for f in range(bins):
-                on_F[f] = turn_F[f] * missing_NF[n, f]
-            for f in range(bins):
-                turn_F[f] = on_F[place_3F[2, f]]
+                turn_F[f] = on_F[peak_F[f]]
             if near_RN[row, n]:
-                anchor, old, late = frame_RN[row, n], old_RN[row, n], late_RN[row, n]
-                step = np.exp(-1j * math.pi * late / ((bins - 1) << LATE_BITS))
-                delay = np.complex128(1)
+                _find_delays(late_RN[row, n], delay_F)
+                for between in range(anchor + 1, n + 1):
+                    _multiply(delay_F, missing_NF[between], delay_F)
+                for between in range(n + 1, anchor + 1):
+                    _divide(delay_F, missing_NF[between], delay_F)
+                least = OLD_SHARE * around_NF[anchor]
                 for f in range(bins):
                     power = around_NF[old, f] if old >= 0 else f32(0)
-                    if power < OLD_SHARE * around_NF[anchor, f]:
-                        turn_F[f] = total_NF[n, f] * np.conj(total_NF[anchor, f]) * np.complex64(delay)
-                    delay *= step
+                    if power < least[f]:
+                        turn_F[f] = delay_F[f]
             for channel in range(channels):
-                here_F = here_RCNF[row, channel, n]
-                for f in range(heard_R[row]):
-                    here_F[f] *= turn_F[f]
-                here_F[heard_R[row] :] = 0
+                here_F, heard = here_CNF[channel, n], heard_R[row]
+                _multiply(here_F[:heard], turn_F, here_F[:heard])
+                here_F[heard:] = 0
+
+
+# Real and imaginary parts lie side by side: of such floats, unlike complex numbers, eight are done in one instruction.
 
 
 @loop
-def _find_missing(here_CNF: Complex, before_CNF: Complex, missing_NF: Complex, total_NF: Complex) -> None:
-    """Find how much further each frequency must be turned than in the frame before; and in all frames up to there."""
-    channels, frames, bins = here_CNF.shape
-    missing_NF[0] = ONE
-    total_NF[0] = ONE
-    for n in range(1, frames):
-        missing_F, earlier_F, total_F = missing_NF[n], total_NF[n - 1], total_NF[n]
-        missing_F[:] = 0
-        for channel in range(channels):
-            here_F, before_F = here_CNF[channel, n - 1], before_CNF[channel, n]
-            for f in range(bins):
-                missing_F[f] += here_F[f] * np.conj(before_F[f])
-        for f in range(bins):
-            z = missing_F[f]
-            square = z.real * z.real + z.imag * z.imag
-            one = z * (f32(1) / np.sqrt(square)) if square >= LEAST else ONE
-            missing_F[f] = one
-            total_F[f] = earlier_F[f] * one
+def _multiply(x_F: Complex, y_F: Complex, into_F: Complex) -> None:
+    x, y, into = x_F.view(f32), y_F.view(f32), into_F.view(f32)
+    for f in range(len(x_F)):
+        a, b, c, d = x[2 * f], x[2 * f + 1], y[2 * f], y[2 * f + 1]
+        into[2 * f], into[2 * f + 1] = a * c - b * d, a * d + b * c
+
+
+@loop
+def _divide(x_F: Complex, y_F: Complex, into_F: Complex) -> None:
+    """Divide by numbers of size 1."""
+    x, y, into = x_F.view(f32), y_F.view(f32), into_F.view(f32)
+    for f in range(len(x_F)):
+        a, b, c, d = x[2 * f], x[2 * f + 1], y[2 * f], y[2 * f + 1]
+        into[2 * f], into[2 * f + 1] = a * c + b * d, b * c - a * d
+
+
+@loop
+def _find_missing(here_CNF: Complex, before_CNF: Complex, n: int) -> None:
+    """Find how much further each frequency must be turned than in the frame before, in place of the first channel."""
+    missing_F = before_CNF[0, n]
+    if n == 0:
+        missing_F[:] = ONE
+        return
+    _divide(here_CNF[0, n - 1], missing_F, missing_F)
+    missing = missing_F.view(f32)
+    for channel in range(1, len(here_CNF)):
+        here, before = here_CNF[channel, n - 1].view(f32), before_CNF[channel, n].view(f32)
+        for f in range(len(missing_F)):
+            a, b, c, d = here[2 * f], here[2 * f + 1], before[2 * f], before[2 * f + 1]
+            missing[2 * f] += a * c + b * d
+            missing[2 * f + 1] += b * c - a * d
+    for f in range(len(missing_F)):
+        re, im = missing[2 * f], missing[2 * f + 1]
+        square = re * re + im * im
+        is_heard = square >= f32(LEAST)
+        by = f32(1) / np.sqrt(square if is_heard else f32(1))
+        missing[2 * f] = re * by if is_heard else f32(1)
+        missing[2 * f + 1] = im * by if is_heard else f32(0)
 
 
 @loop_as_written
-def _find_power(here_CNF: Complex, power_NF: Floats) -> None:
-    """Find the power of each frequency of each frame, of all channels together."""
-    channels, frames, bins = here_CNF.shape
-    power_NF[:] = 0
+def _find_power(here_CNF: Complex, n: int, power_E: Floats) -> None:
+    """Find the power of each frequency of a frame, of all channels together; around them stays none."""
+    channels, _, bins = here_CNF.shape
+    power_F = power_E[LOCK_BINS : LOCK_BINS + bins]
+    power_F[:] = 0
     for channel in range(channels):
-        for n in range(frames):
-            here_F, power_F = here_CNF[channel, n], power_NF[n]
-            for f in range(bins):
-                power_F[f] += here_F[f].real * here_F[f].real + here_F[f].imag * here_F[f].imag
+        here = here_CNF[channel, n].view(f32)
+        for f in range(bins):
+            power_F[f] += here[2 * f] * here[2 * f] + here[2 * f + 1] * here[2 * f + 1]
 
 
 @loop
-def _add_neighbours(x_F: Floats, y_F: Floats) -> None:
+def _add_neighbours(x_E: Floats, y_F: Floats) -> None:
     """Add to each frequency's value those of two on either side, in the order of the torch definition."""
-    bins = len(x_F)
-    for f in range(bins):
-        a = x_F[f - 2] if f >= 2 else f32(0)
-        b = x_F[f - 1] if f >= 1 else f32(0)
-        d = x_F[f + 1] if f + 1 < bins else f32(0)
-        e = x_F[f + 2] if f + 2 < bins else f32(0)
-        y_F[f] = ((a + b) + (x_F[f] + d)) + e
+    for f in range(len(y_F)):
+        y_F[f] = ((x_E[f] + x_E[f + 1]) + (x_E[f + 2] + x_E[f + 3])) + x_E[f + 4]
 
 
 @loop
-def _find_peaks(power_F: Floats, marked_E: NDArray[np.int32], place_3F: Integers) -> None:
+def _find_delays(late: int, delay_F: Complex) -> None:
+    """Find the turns that delay a frame by so many fractions of a sample."""
+    bins, delay = len(delay_F), delay_F.view(f32)
+    step, turn, whole = np.exp(-1j * math.pi * late / ((bins - 1) << LATE_BITS)), np.complex128(1), np.complex128(1)
+    first_F = np.empty(BINS_TOGETHER, dtype=np.complex64)
+    first = first_F.view(f32)
+    for f in range(BINS_TOGETHER):
+        first_F[f] = turn
+        turn *= step
+    for start in range(0, bins, BINS_TOGETHER):
+        a, b, some = f32(whole.real), f32(whole.imag), delay[2 * start :]
+        for f in range(min(BINS_TOGETHER, bins - start)):
+            c, d = first[2 * f], first[2 * f + 1]
+            some[2 * f], some[2 * f + 1] = a * c - b * d, a * d + b * c
+        whole *= turn
+
+
+@loop
+def _find_peaks(power_E: Floats, marked_E: NDArray[np.int32], place_3F: NDArray[np.uint32]) -> None:
     """Find for each frequency the peak that it belongs to, up to eight away: the last of three places."""
-    bins = len(power_F)
     uphill_F, farther_F, peak_F = place_3F[0], place_3F[1], place_3F[2]
-    bits_F = power_F.view(i32)
-    marked_E[:LOCK_BINS] = -1
-    marked_E[LOCK_BINS + bins :] = -1
+    bins, bits_E, place = len(peak_F), power_E.view(i32), i32(PLACE)
     for f in range(bins):
-        marked_E[LOCK_BINS + f] = (bits_F[f] & ~PLACE) | (f & PLACE)
+        marked_E[LOCK_BINS + f] = (bits_E[LOCK_BINS + f] & ~place) | (i32(f) & place)
     for f in range(bins):
         loudest = max(max(max(marked_E[f], marked_E[f + 1]), max(marked_E[f + 2], marked_E[f + 3])), marked_E[f + 4])
-        uphill = f - LOCK_BINS + ((loudest - (f - LOCK_BINS)) & PLACE)
-        uphill_F[f] = min(max(uphill, 0), bins - 1)  # of what is not a number anything may be said
+        lowest = i32(f - LOCK_BINS)
+        uphill = lowest + ((loudest - lowest) & place)
+        uphill_F[f] = min(max(uphill, i32(0)), i32(bins - 1))  # of what is not a number anything may be said
     for f in range(bins):
         farther_F[f] = uphill_F[uphill_F[f]]
     for f in range(bins):
         peak_F[f] = farther_F[farther_F[f]]
+
+
+@loop_of_sums
+def _find_attack_times(
+    x_RCT: Floats, centre_RN: Integers, block: int, time_RN: Integers, first: int, last: int
+) -> None:
+    """Find the time of the attack nearest to each of these samples."""
+    _, channels, samples = x_RCT.shape
+    blocks = -(-samples // block)
+    power_K, rise_K = np.empty(blocks, dtype=f32), np.empty(blocks, dtype=f32)
+    earlier_K, later_K = np.empty(blocks, dtype=np.int64), np.empty(blocks, dtype=np.int64)
+    for row in range(first, last):
+        power_K[:] = 0
+        for channel in range(channels):
+            x_T = x_RCT[row, channel]
+            power_K[0] += x_T[0] * x_T[0]
+            for k in range(blocks):
+                power = f32(0)
+                for t in range(max(1, k * block), min((k + 1) * block, samples)):
+                    power += (x_T[t] - x_T[t - 1]) * (x_T[t] - x_T[t - 1])
+                power_K[k] += power
+        for k in range(blocks):
+            past = power_K[max(0, k - PAST) : k].sum() / f32(PAST)
+            rise_K[k] = power_K[k] - past if power_K[k] > f32(ATTACK_RISE) * past + f32(QUIET) else f32(0)
+        found = -FAR
+        for k in range(blocks):
+            if rise_K[k] > 0 and rise_K[k] == rise_K[max(0, k - APART) : k + APART + 1].max():
+                found = k
+            earlier_K[k] = found
+        found = FAR
+        for k in range(blocks - 1, -1, -1):
+            if earlier_K[k] == k:
+                found = k
+            later_K[k] = found
+        for n in range(centre_RN.shape[1]):
+            centre = centre_RN[row, n]
+            at = min(centre // block, blocks - 1)
+            earlier, later = earlier_K[at] * block + block // 2, later_K[at] * block + block // 2
+            time_RN[row, n] = earlier if centre - earlier < later - centre else later

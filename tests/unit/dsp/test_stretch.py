@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.stretch import _find_power, frame_size, phase_vocoder, running_sum, stretch
+from audioaug.dsp.stretch import _attack_times, _find_power, frame_size, phase_vocoder, running_sum, stretch
 from audioaug.verify import material
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -164,9 +164,24 @@ def test_phase_vocoder_is_librosas(rate: float) -> None:
 def test_power_is_the_same_to_the_last_digit():
     """... for which of two neighbours is louder must not depend on the way."""
     here_CNF = torch.randn(2, 5, 700, dtype=torch.complex64)
-    power_NF = np.empty((5, 700), np.float32)
-    _find_power(here_CNF.numpy(), power_NF)
-    assert np.array_equal(power_NF, (here_CNF.real.square() + here_CNF.imag.square()).sum(0))
+    power_NE = np.zeros((5, 704), np.float32)
+    for n in range(5):
+        _find_power(here_CNF.numpy(), n, power_NE[n])
+    assert np.array_equal(power_NE[:, 2:-2], (here_CNF.real.square() + here_CNF.imag.square()).sum(0))
+
+
+@pytest.mark.parametrize("samples", [1, 59, 60, 61, 5000])
+def test_attacks_are_found_at_the_same_times_by_a_loop(samples: int) -> None:
+    generator = torch.Generator().manual_seed(samples)
+    x_RCT = 0.01 * torch.randn(4, 2, samples, generator=generator)
+    for click in (700, 715, 2000, 4999):
+        x_RCT[:2, 1, click : click + 3] += 1.0
+    x_RCT[3] = 0.0
+    centre_RN = torch.arange(0, samples + 400, 97).expand(4, -1)
+    found_RN, expected_RN = _attack_times(x_RCT, centre_RN, 60), _attack_times.definition(x_RCT, centre_RN, 60)
+    assert torch.equal(found_RN, expected_RN)
+    assert samples < 5000 or {690, 2010} < set(found_RN[0].tolist())
+    assert (found_RN[3] - centre_RN[3]).abs().min() > 2**30
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64, 101])
