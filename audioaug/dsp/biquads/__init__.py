@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from audioaug.dsp.fft import fast_length
 
@@ -35,6 +35,8 @@ SLOW = 4
 """How many times as long as the median of a batch the slow rows ring."""
 OWN_NUMBERS, NUMBERS = 5, 7
 """Of a section, and with the two of what it still plays from where it is cut on."""
+NOTHING: tuple[ArrayLike, ...] = 1.0, 1.0, [[[1.0]], [[2.0]], [[1.0]]], [[[1.0]], [[2.0]], [[1.0]]]
+"""The numbers of a section that changes nothing."""
 CHERNOFF = (1.0 - 1e-9, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 
 
@@ -69,8 +71,7 @@ class Sections:
         """Return them with those that change nothing in some places."""
         if not none_SR.any():
             return self
-        other = vars(nothing(*none_SR.shape)).values()
-        return Sections(*(np.where(none_SR, *both) for both in zip(other, vars(self).values())))
+        return Sections(*(np.where(none_SR, *both) for both in zip(NOTHING, vars(self).values())))
 
     def amplified(self, factor_R: FloatArray) -> "Sections":
         """Return them with another gain."""
@@ -123,8 +124,8 @@ def _power_of_z(exponent: int, a1: FloatArray, a2: FloatArray) -> tuple[FloatArr
 
 def nothing(count: int, rows: int) -> Sections:
     """Return that many sections that change nothing, for that many rows."""
-    one_SR, same_3SR = np.ones((count, rows)), np.tile([[[1.0]], [[2.0]], [[1.0]]], (count, rows))
-    return Sections(one_SR, one_SR.copy(), same_3SR, same_3SR.copy())
+    tan, gain, numerator_3, denominator_3 = (np.tile(number, (count, rows)) for number in NOTHING)
+    return Sections(tan, gain, numerator_3, denominator_3)
 
 
 def sections(kind: Kind, centre_hz: FloatArray, gain_db: FloatArray, q: FloatArray, sample_rate: int) -> Sections:
