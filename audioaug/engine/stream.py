@@ -18,7 +18,7 @@ from audioaug.core.chain import integer
 from audioaug.engine.locks import lock_of_process
 
 AHEAD = 8
-"""Calls that are drawn for together: a hundred examples cost as much as one."""
+"""Calls that are drawn for together, which takes little longer than for one."""
 
 _NUMBERS = itertools.count()
 
