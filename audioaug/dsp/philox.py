@@ -8,6 +8,7 @@ Shapes: B examples, L places (a position in the chain and a lane each), N counte
 """
 
 import functools
+import sys
 import warnings
 from typing import TypeAlias
 
@@ -31,6 +32,10 @@ _ABOVE, _BELOW, _LEFT = u64(5), u64(6), u64(26)
 """How 27 bits of a word and 26 of another become 53, which a double holds."""
 
 
+MANY = 256
+"""As many numbers as this import numba, which takes 0.3 s, once."""
+
+
 def philox(counter_4N: ArrayLike, key: Key) -> Words:
     """Encrypt N counters: four words of 32 bits of each in, four out, held in uint64; (4, N)."""
     a, b, c, d = np.asarray(counter_4N, dtype=np.uint64)
@@ -51,20 +56,19 @@ def _round_keys(key: Key) -> Words:
 def uniforms(number_B: Words, position_L: Words, lane_L: Words, key: Key) -> Doubles:
     """Return numbers in [0, 1), (L, B), that follow from each example's number of 64 bits and each place.
 
-    By a compiled loop, if that gives what the definition does.
+    By a compiled loop, if that gives what the definition does. A few are not worth importing numba for.
     """
-    fill = _fill if loops_are_usable() and _loop_is_right() else _fill_by_definition
     u_LB = np.empty((len(position_L), len(number_B)))
+    is_worth_it = u_LB.size >= MANY or "numba" in sys.modules
+    fill = _fill if is_worth_it and loops_are_usable() and _loop_is_right() else _fill_by_definition
     fill(number_B, position_L, lane_L, _round_keys(key), u_LB)
     return u_LB
 
 
 def _fill_by_definition(number_B: Words, position_L: Words, lane_L: Words, keys: Words, u_LB: Doubles) -> None:
-    low_high_B = number_B & _MASK, number_B >> _HALF
-    for place, (position, lane) in enumerate(zip(position_L, lane_L)):
-        counter_4B = np.broadcast_arrays(*low_high_B, position, lane)
-        high_B, low_B, _, _ = philox(counter_4B, (int(keys[0, 0]), int(keys[0, 1])))
-        u_LB[place] = (high_B >> _ABOVE << _LEFT | low_B >> _BELOW) * 2.0**-53
+    counter = np.broadcast_arrays(number_B & _MASK, number_B >> _HALF, position_L[:, None], lane_L[:, None])
+    high_LB, low_LB, _, _ = philox(np.stack(counter), (int(keys[0, 0]), int(keys[0, 1])))
+    u_LB[:] = (high_LB >> _ABOVE << _LEFT | low_LB >> _BELOW) * 2.0**-53
 
 
 @loop_as_written

@@ -61,7 +61,7 @@ FAR = 1 << 40
 """A block so far off that no frame is near it."""
 
 BINS_TOGETHER = 32
-"""A loop finds the delays of so many frequencies as those of the first, times one turn each."""
+"""A loop finds the delays of this many frequencies as those of the first, times one turn each."""
 
 LEAST = float(np.finfo(np.float32).tiny)
 """A square below this has lost digits, and GPUs take its root as 0: such a frequency, of silence, is not turned."""
@@ -436,7 +436,7 @@ def _add_neighbours(x_E: Floats, y_F: Floats) -> None:
 
 @loop
 def _find_delays(late: int, delay_F: Complex) -> None:
-    """Find the turns that delay a frame by so many fractions of a sample."""
+    """Find the turns that delay a frame by a number of fractions of a sample."""
     bins, delay = len(delay_F), delay_F.view(f32)
     step, turn, whole = np.exp(-1j * math.pi * late / ((bins - 1) << LATE_BITS)), np.complex128(1), np.complex128(1)
     first_F = np.empty(BINS_TOGETHER, dtype=np.complex64)
