@@ -28,7 +28,7 @@ def uniforms(seed: int, epoch: int, keys: ArrayLike, positions: ArrayLike, lanes
 
     The seed and the epoch are the key of the cipher, the rest is its counter, so no two places share a number.
     """
-    number_B = np.asarray(keys, dtype=np.int64).view(np.uint64)
+    number_B = np.ascontiguousarray(keys, dtype=np.int64).view(np.uint64)
     position_L, lane_L = np.asarray(positions, dtype=np.uint64), np.asarray(lanes, dtype=np.uint64)
     return philox.uniforms(number_B, position_L, lane_L, _key(int(seed), int(epoch))).T  # columns in one piece each
 

@@ -31,7 +31,6 @@ _ROUNDS = 10
 _ABOVE, _BELOW, _LEFT = u64(5), u64(6), u64(26)
 """How 27 bits of a word and 26 of another become 53, which a double holds."""
 
-
 MANY = 256
 """As many numbers as this import numba, which takes 0.3 s, once."""
 
