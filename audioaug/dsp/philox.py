@@ -66,7 +66,8 @@ def uniforms(number_B: Words, position_L: Words, lane_L: Words, key: Key) -> Dou
 
 def _fill_by_definition(number_B: Words, position_L: Words, lane_L: Words, keys: Words, u_LB: Doubles) -> None:
     counter = np.broadcast_arrays(number_B & _MASK, number_B >> _HALF, position_L[:, None], lane_L[:, None])
-    high_LB, low_LB, _, _ = philox(np.stack(counter), (int(keys[0, 0]), int(keys[0, 1])))
+    low_key, high_key = keys[0].tolist()  # the first round's words are the key itself
+    high_LB, low_LB, _, _ = philox(np.stack(counter), (low_key, high_key))
     u_LB[:] = (high_LB >> _ABOVE << _LEFT | low_LB >> _BELOW) * 2.0**-53
 
 

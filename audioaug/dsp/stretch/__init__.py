@@ -359,11 +359,10 @@ def _turn_spectra(
                 for between in range(anchor + 1, n + 1):
                     _multiply(delay_F, missing_NF[between], delay_F)
                 for between in range(n + 1, anchor + 1):
-                    _divide(delay_F, missing_NF[between], delay_F)
-                least = OLD_SHARE * around_NF[anchor]
+                    _multiply_by_conjugates(delay_F, missing_NF[between], delay_F)
                 for f in range(bins):
                     power = around_NF[old, f] if old >= 0 else f32(0)
-                    if power < least[f]:
+                    if power < OLD_SHARE * around_NF[anchor, f]:
                         turn_F[f] = delay_F[f]
             for channel in range(channels):
                 here_F, heard = here_CNF[channel, n], heard_R[row]
@@ -383,8 +382,8 @@ def _multiply(x_F: Complex, y_F: Complex, into_F: Complex) -> None:
 
 
 @loop
-def _divide(x_F: Complex, y_F: Complex, into_F: Complex) -> None:
-    """Divide by numbers of size 1."""
+def _multiply_by_conjugates(x_F: Complex, y_F: Complex, into_F: Complex) -> None:
+    """Multiply x by the conjugates of y, which divides by numbers of size 1."""
     x, y, into = x_F.view(f32), y_F.view(f32), into_F.view(f32)
     for f in range(len(x_F)):
         a, b, c, d = x[2 * f], x[2 * f + 1], y[2 * f], y[2 * f + 1]
@@ -398,14 +397,12 @@ def _find_missing(here_CNF: Complex, before_CNF: Complex, n: int) -> None:
     if n == 0:
         missing_F[:] = ONE
         return
-    _divide(here_CNF[0, n - 1], missing_F, missing_F)
+    for channel in range(len(here_CNF)):
+        before_F = before_CNF[channel, n]
+        _multiply_by_conjugates(here_CNF[channel, n - 1], before_F, before_F)
+        if channel:
+            missing_F += before_F
     missing = missing_F.view(f32)
-    for channel in range(1, len(here_CNF)):
-        here, before = here_CNF[channel, n - 1].view(f32), before_CNF[channel, n].view(f32)
-        for f in range(len(missing_F)):
-            a, b, c, d = here[2 * f], here[2 * f + 1], before[2 * f], before[2 * f + 1]
-            missing[2 * f] += a * c + b * d
-            missing[2 * f + 1] += b * c - a * d
     for f in range(len(missing_F)):
         re, im = missing[2 * f], missing[2 * f + 1]
         square = re * re + im * im

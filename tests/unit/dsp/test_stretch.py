@@ -174,13 +174,8 @@ def test_power_is_the_same_to_the_last_digit():
 def test_attacks_are_found_at_the_same_times_by_a_loop(samples: int) -> None:
     generator = torch.Generator().manual_seed(samples)
     x_RCT = 0.01 * torch.randn(4, 2, samples, generator=generator)
-    for click, size in (
-        (700, 1.0),
-        (940, 3.0),
-        (2000, 1.0),
-        (4999, 1.0),
-    ):  # the first is four blocks before a larger one
-        x_RCT[:2, 1, click : click + 3] += size
+    for click in (700, 940, 2000, 4999):
+        x_RCT[:2, 1, click : click + 3] += 3.0 if click == 940 else 1.0  # four blocks after a smaller one
     x_RCT[3] = 0.0
     centre_RN = torch.arange(0, samples + 400, 97).expand(4, -1)
     found_RN, expected_RN = _attack_times(x_RCT, centre_RN, 60), _attack_times.definition(x_RCT, centre_RN, 60)
