@@ -9,15 +9,13 @@ Shapes: B examples, L places (a position in the chain and a lane each), N counte
 
 import functools
 import sys
-import warnings
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from audioaug.dsp.dispatch import loops_are_usable
 from audioaug.dsp.loops import Doubles, loop_as_written
-from audioaug.errors import AudioaugWarning, first_line
+from audioaug.dsp.on_host import FillsArrays
 
 u64 = np.uint64
 Words: TypeAlias = NDArray[np.uint64]
@@ -58,13 +56,12 @@ def uniforms(number_B: Words, position_L: Words, lane_L: Words, key: Key) -> Dou
     By a compiled loop, if that gives what the definition does. A few are not worth importing numba for.
     """
     u_LB = np.empty((len(position_L), len(number_B)))
-    is_worth_it = u_LB.size >= MANY or "numba" in sys.modules
-    fill = _fill if is_worth_it and loops_are_usable() and _loop_is_right() else _fill_by_definition
+    fill = _fill if u_LB.size >= MANY or "numba" in sys.modules else _fill.definition
     fill(number_B, position_L, lane_L, _round_keys(key), u_LB)
     return u_LB
 
 
-def _fill_by_definition(number_B: Words, position_L: Words, lane_L: Words, keys: Words, u_LB: Doubles) -> None:
+def _uniforms(number_B: Words, position_L: Words, lane_L: Words, keys: Words, u_LB: Doubles) -> None:
     counter = np.broadcast_arrays(number_B & _MASK, number_B >> _HALF, position_L[:, None], lane_L[:, None])
     low_key, high_key = keys[0].tolist()  # the first round's words are the key itself
     high_LB, low_LB, _, _ = philox(np.stack(counter), (low_key, high_key))
@@ -72,7 +69,7 @@ def _fill_by_definition(number_B: Words, position_L: Words, lane_L: Words, keys:
 
 
 @loop_as_written
-def _fill(number_B: Words, position_L: Words, lane_L: Words, keys: Words, u_LB: Doubles) -> None:
+def _uniforms_by_loop(number_B: Words, position_L: Words, lane_L: Words, keys: Words, u_LB: Doubles) -> None:
     for place in range(len(position_L)):
         for row in range(len(number_B)):
             a, b, c, d = number_B[row] & _MASK, number_B[row] >> _HALF, position_L[place], lane_L[place]
@@ -83,22 +80,10 @@ def _fill(number_B: Words, position_L: Words, lane_L: Words, keys: Words, u_LB: 
             u_LB[place, row] = np.float64(a >> _ABOVE << _LEFT | b >> _BELOW) * 2.0**-53
 
 
-@functools.cache
-def _loop_is_right() -> bool:
-    """Return whether the compiled loop gives what the definition does, for a few numbers; warn if it does not."""
+def _some_places() -> tuple[Words, Words, Words, Words, Doubles]:
     number_B = np.arange(67, dtype=np.uint64) * u64(0x9E3779B97F4A7C15)
-    position_L, lane_L, keys = np.arange(3, dtype=np.uint64), np.arange(5, 8, dtype=np.uint64), _round_keys((1, 2))
-    expected_LB, found_LB = np.empty((3, 67)), np.zeros((3, 67))
-    _fill_by_definition(number_B, position_L, lane_L, keys, expected_LB)
-    try:
-        _fill(number_B, position_L, lane_L, keys, found_LB)
-        reason = "" if np.array_equal(found_LB, expected_LB) else "gives other numbers"
-    except Exception as error:
-        reason = f"raises {type(error).__name__} ({first_line(error)})"
-    if reason:
-        warnings.warn(
-            f"dsp.philox is switched off: its compiled form {reason}. NumPy draws in its place, the same numbers.",
-            AudioaugWarning,
-            stacklevel=2,
-        )
-    return not reason
+    position_L, lane_L = np.arange(3, dtype=np.uint64), np.arange(5, 8, dtype=np.uint64)
+    return number_B, position_L, lane_L, _round_keys((1, 2)), np.empty((3, 67))
+
+
+_fill = FillsArrays(_uniforms, _uniforms_by_loop, _some_places)

@@ -1,6 +1,6 @@
 """AddBackgroundNoise: an excerpt of a random recording, mixed in at a random level.
 
-Shapes: B examples, C channels (1), T samples, S samples of the bank; R rows, a channel of an example each.
+Shapes: B examples, C channels (1), T samples, S samples of the bank.
 """
 
 from collections.abc import Iterable
@@ -33,13 +33,9 @@ from audioaug.core import (
     UniformInt,
 )
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.levels import added_at, db_to_ratio, gain_to, level, norm_of_segments, rms
-from audioaug.dsp.loops import Floats, Integers, loop, run_rows
+from audioaug.dsp.levels import add_excerpts_by_loop, added_at, db_to_ratio, gain_to, level, rms
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
-
-BLOCK = 1024
-"""Samples that stay in the cache while a loop works on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +131,7 @@ class AddBackgroundNoise(Op):
         }
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        level_B = params["ratio"]
-        if self.noise_rms == "relative":
-            level_B = level(x_BCT, batch.lengths_B) * level_B
-        return _with_noise(x_BCT, self, level_B, params, batch)
+        return _with_noise(x_BCT, self, params, batch)
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
@@ -172,48 +165,20 @@ class AddBackgroundNoise(Op):
 
 
 @primitive
-def _with_noise(
-    x_BCT: torch.Tensor, op: AddBackgroundNoise, level_B: torch.Tensor, params: Params, batch: DeviceBatchInfo
-) -> torch.Tensor:
-    """Add the excerpts at these levels."""
+def _with_noise(x_BCT: torch.Tensor, op: AddBackgroundNoise, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+    """Add the excerpts at their levels."""
+    level_B = params["ratio"]
+    if op.noise_rms == "relative":
+        level_B = level(x_BCT, batch.lengths_B) * level_B
     noise_BT, rms_B = op._noise(x_BCT, params, batch)
     return added_at(x_BCT, noise_BT[:, None], level_B, rms_B)
 
 
 @_with_noise.loop()
 def _with_noise_by_loop(
-    x_BCT: torch.Tensor, op: AddBackgroundNoise, level_B: torch.Tensor, params: Params, batch: DeviceBatchInfo
+    x_B1T: torch.Tensor, op: AddBackgroundNoise, params: Params, batch: DeviceBatchInfo
 ) -> torch.Tensor:
-    bank = bank_of(params, as_paths(op.sounds_path), batch.sample_rate).on(x_BCT.device, x_BCT.shape[-1])
-    where = (bank, params["place"], params["span"])
-    gain_B = gain_to(level_B, norm_of_segments(*where) / params["span"].sqrt())
-    return run_rows(_add_excerpts, x_BCT, *where, gain_B, out=batch.out(x_BCT))
-
-
-@loop
-def _add_excerpts(
-    x_RT: Floats,
-    bank_S: Floats,
-    place_B: Integers,
-    span_B: Integers,
-    gain_B: Floats,
-    channels: int,
-    y_RT: Floats,
-    first: int,
-    last: int,
-) -> None:
-    """Add an excerpt, with a gain, to each row, ``channels`` of them an example. The result may be where x is."""
-    some = np.empty(BLOCK, dtype=np.float32)
-    for row in range(first, last):
-        example, begin = row // channels, 0
-        place, span, gain = place_B[example], span_B[example], gain_B[example]
-        while begin < x_RT.shape[1]:
-            since = begin % span
-            count = min(BLOCK, span - since, x_RT.shape[1] - begin)
-            x_T, y_T = x_RT[row, begin : begin + count], y_RT[row, begin : begin + count]
-            noise_T = bank_S[place + since : place + since + count]
-            for t in range(count):
-                some[t] = x_T[t] + gain * noise_T[t]
-            for t in range(count):
-                y_T[t] = some[t]
-            begin += count
+    bank = bank_of(params, as_paths(op.sounds_path), batch.sample_rate).on(x_B1T.device, x_B1T.shape[-1])
+    length_B = batch.lengths_B if op.noise_rms == "relative" else None
+    where = (bank, params["place"], params["span"], params["ratio"], length_B)
+    return add_excerpts_by_loop(x_B1T, *where, batch.out(x_B1T))

@@ -26,7 +26,8 @@ from audioaug.core import (
     Uniform,
     arguments,
 )
-from audioaug.dsp.levels import added, db_to_ratio, rms, with_others
+from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.levels import add_partners_by_loop, added, db_to_ratio, rms
 from audioaug.ops._torch_reference import TorchReference
 
 SILENCE = 1e-8
@@ -96,16 +97,28 @@ class Mix(Op):
         return reference.on_batch(pair_2CT, parameters, sample_rate)[0].numpy()
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-        partner_B, length_B1 = params["partner"], batch.lengths_B[:, None]
-        level_BC = rms(x_BCT, length_B1)
-        wanted_BC = level_BC * params["ratio"][:, None]
-        if batch.padded_to is None:
-            return with_others(x_BCT, partner_B, wanted_BC / (level_BC.index_select(0, partner_B) + SILENCE))
-        partner_BCT = batch.masked(x_BCT.index_select(0, partner_B))  # its level is that of as much as is heard
-        return added(x_BCT, partner_BCT, wanted_BC / (rms(partner_BCT, length_B1) + SILENCE))
+        return _mixed(x_BCT, params, batch)
 
     def torch_audiomentations(self) -> TorchAudiomentationsOp:
         return TorchAudiomentationsOp(
             "Mix",
             lambda x_BCT, params, batch: {"snr_in_db": params["snr_in_db"], "sample_idx": params["partner"]},
         )
+
+
+@primitive
+def _mixed(x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+    """Add the partners at their levels, which are those of as much as is heard."""
+    length_B1, partner_BCT = batch.lengths_B[:, None], x_BCT.index_select(0, params["partner"])
+    level_BC = rms(x_BCT, length_B1)
+    if batch.padded_to is None:
+        partner_level_BC = level_BC.index_select(0, params["partner"])
+    else:
+        partner_BCT = batch.masked(partner_BCT)
+        partner_level_BC = rms(partner_BCT, length_B1)
+    return added(x_BCT, partner_BCT, level_BC * params["ratio"][:, None] / (partner_level_BC + SILENCE))
+
+
+@_mixed.loop()
+def _mixed_by_loop(x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
+    return add_partners_by_loop(x_BCT, params["partner"], params["ratio"], batch.lengths_B, SILENCE)

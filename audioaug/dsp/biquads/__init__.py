@@ -26,10 +26,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from audioaug.dsp.fft import fast_length
+from audioaug.dsp.loops import loop_as_written
+from audioaug.dsp.on_host import FillsArrays
 
 Kind = Literal["low_shelf", "high_shelf", "peaking"]
 FloatArray = NDArray[np.float64]
 TAIL_ERROR = 1e-7
+LOG_ERROR = math.log(TAIL_ERROR)
 SHORTEST_TAIL = 2**8
 SLOW = 4
 """How many times as long as the median of a batch the slow rows ring."""
@@ -63,7 +66,7 @@ class Sections:
             getattr(found, name)[..., rows] = values
         return found
 
-    def some(self, kept_S: NDArray[np.bool_], rows: NDArray[np.int64]) -> "Sections":
+    def some(self, kept_S: NDArray[np.bool_], rows: NDArray[np.bool_] | slice) -> "Sections":
         """Return some of the sections for some of the rows."""
         return Sections(*(values[..., kept_S, :][..., rows] for values in vars(self).values()))
 
@@ -95,7 +98,7 @@ class Sections:
         larger = d1 + np.sqrt(under_root.clip(0.0))  # of two real ones, -2 times what the other is divided by
         of_real = np.maximum(*(np.abs((1 - p) / (1 + p)) for p in (2 * d0 * t / larger, larger * t / (2 * d2))))
         slowest = np.where(under_root < 0, of_pair, of_real)
-        return np.asarray(math.log(TAIL_ERROR) / np.log(slowest.clip(1e-9, 1 - 1e-12)))
+        return np.asarray(LOG_ERROR / np.log(slowest.clip(1e-9, 1 - 1e-12)))
 
     def numbers_KSR(self) -> FloatArray:
         """Return g, k, low, band and high of H = (low + band p + high p^2) / (1 + k p + p^2), p = j tan(w/2) / g."""
@@ -170,22 +173,93 @@ def plan(parts: Sequence[Sections], longest: int) -> list[Cascade]:
     Rows that ring far longer than most are a cascade of their own, so that these need not be filtered as if they did.
     """
     whole, sections = fast_length(max(1, longest)), Sections.of_all(parts)
-    rings_SR, numbers_KSR = sections.rings_SR(), sections.numbers_KSR()
-    rings_R = cascade_rings_R(rings_SR)
-    slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[len(rings_R) // 2]))
+    count, rows = sections.tan_SR.shape
+    numbers_RSK, rings_SR, rings_R = np.zeros((rows, count, NUMBERS)), np.empty((count, rows)), np.empty(rows)
+    _describe(*vars(sections).values(), numbers_RSK, rings_SR, rings_R)
+    slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[rows // 2]))
     found = list[Cascade]()
-    for rows in (np.flatnonzero(~slow_R), np.flatnonzero(slow_R)):
-        if len(rows):
-            cut_S, tail = _cuts_and_tail(rings_SR[:, rows], rings_R[rows], whole)
-            numbers_RSK = np.zeros((len(rows), len(cut_S), NUMBERS))
-            numbers_RSK[..., :OWN_NUMBERS] = numbers_KSR[..., rows].T
-            missing_R = np.zeros(len(rows))
-            if cut_S.any():
-                numbers_RSK[:, cut_S, OWN_NUMBERS:] = sections.some(cut_S, rows).cut_2SR(whole).T
-                missing_R = _missing_R(numbers_RSK)
-            cuts = tuple(np.where(cut_S, whole, 0).tolist())
-            found.append(Cascade(rows, numbers_RSK.reshape(-1), missing_R, cuts, tail))
+    for some in (~slow_R, slow_R) if slow_R.any() else (slice(None),):
+        cut_S, tail = _cuts_and_tail(rings_SR[:, some], rings_R[some], whole)
+        own_RSK = numbers_RSK[some]
+        missing_R = np.zeros(len(own_RSK))
+        if cut_S.any():
+            own_RSK[:, cut_S, OWN_NUMBERS:] = sections.some(cut_S, some).cut_2SR(whole).T
+            missing_R = _missing_R(own_RSK)
+        cuts = tuple(np.where(cut_S, whole, 0).tolist())
+        found.append(Cascade(np.arange(rows)[some], own_RSK.reshape(-1), missing_R, cuts, tail))
     return found
+
+
+def _describe_all(
+    tan_SR: FloatArray,
+    gain_SR: FloatArray,
+    numerator_3SR: FloatArray,
+    denominator_3SR: FloatArray,
+    numbers_RSK: FloatArray,
+    rings_SR: FloatArray,
+    rings_R: FloatArray,
+) -> None:
+    """Fill in the own numbers of sections, how long each rings, and how long the cascade of each row does."""
+    sections = Sections(tan_SR, gain_SR, numerator_3SR, denominator_3SR)
+    numbers_RSK[..., :OWN_NUMBERS] = sections.numbers_KSR().T
+    rings_SR[:] = sections.rings_SR()
+    rings_R[:] = cascade_rings_R(rings_SR)
+
+
+@loop_as_written
+def _describe_by_loop(
+    tan_SR: FloatArray,
+    gain_SR: FloatArray,
+    numerator_3SR: FloatArray,
+    denominator_3SR: FloatArray,
+    numbers_RSK: FloatArray,
+    rings_SR: FloatArray,
+    rings_R: FloatArray,
+) -> None:
+    for row in range(len(rings_R)):
+        for s in range(len(tan_SR)):
+            t, gain, numbers_K = tan_SR[s, row], gain_SR[s, row], numbers_RSK[row, s]
+            n0, n1, n2 = numerator_3SR[0, s, row], numerator_3SR[1, s, row], numerator_3SR[2, s, row]
+            d0, d1, d2 = denominator_3SR[0, s, row], denominator_3SR[1, s, row], denominator_3SR[2, s, row]
+            root = math.sqrt(d0 * d2)
+            numbers_K[0], numbers_K[1] = t * math.sqrt(d0 / d2), d1 / root
+            numbers_K[2], numbers_K[3], numbers_K[4] = gain * n0 / d0, gain * n1 / root, gain * n2 / d2
+            rings_SR[s, row] = LOG_ERROR / math.log(min(max(_slowest_pole(t, d0, d1, d2), 1e-9), 1 - 1e-12))
+        rings_R[row] = _cascade_rings(rings_SR[:, row])
+
+
+@loop_as_written
+def _slowest_pole(t: float, d0: float, d1: float, d2: float) -> float:
+    under_root = d1**2 - 4 * d0 * d2
+    if under_root < 0:  # two conjugate poles
+        middle, outer = d1 * t, d0 * t**2 + d2
+        return math.sqrt(abs(outer - middle) / (outer + middle))
+    larger = d1 + math.sqrt(under_root)
+    p, q = 2 * d0 * t / larger, larger * t / (2 * d2)
+    return max(abs((1 - p) / (1 + p)), abs((1 - q) / (1 + q)))
+
+
+@loop_as_written
+def _cascade_rings(rings_S: FloatArray) -> float:
+    slowest, bound = rings_S.argmax(), math.inf
+    for share in CHERNOFF:
+        left = 1.0
+        for s in range(len(rings_S)):
+            if s != slowest:
+                left *= 1 - share * rings_S[s] / rings_S[slowest]
+        bound = min(bound, (1 + math.log(left) / LOG_ERROR) / share)
+    return rings_S[slowest] * bound
+
+
+def _some_sections() -> tuple[FloatArray, ...]:
+    """Return arguments: two sections for each of three rows, with real and with conjugate poles."""
+    tan_SR, gain_SR = np.asarray([[0.01, 0.5, 30.0], [0.3, 0.3, 2.0]]), np.asarray([[1.0, 2.0, 0.5], [1.0, 1.0, 3.0]])
+    middle_SR = np.asarray([[0.2, 2.0, 5.0], [1.4, 0.5, 2.5]])
+    above_3SR, below_3SR = np.stack([gain_SR, middle_SR, tan_SR]), np.stack([tan_SR + 1, middle_SR, gain_SR])
+    return tan_SR, gain_SR, above_3SR, below_3SR, np.zeros((3, 2, NUMBERS)), np.empty((2, 3)), np.empty(3)
+
+
+_describe = FillsArrays(_describe_all, _describe_by_loop, _some_sections, filled=3, rtol=1e-9)
 
 
 def _missing_R(numbers_RSK: FloatArray) -> FloatArray:
@@ -213,7 +287,7 @@ def cascade_rings_R(rings_SR: FloatArray) -> FloatArray:
     share_SR = np.sort(rings_SR / slowest_R, axis=0)[:-1]
     s_G = np.asarray(CHERNOFF)
     left_GR = (1 - s_G[:, None, None] * share_SR).prod(axis=1)
-    bound_GR = (1 + np.log(left_GR) / math.log(TAIL_ERROR)) / s_G[:, None]
+    bound_GR = (1 + np.log(left_GR) / LOG_ERROR) / s_G[:, None]
     return np.asarray(slowest_R * bound_GR.min(axis=0))
 
 

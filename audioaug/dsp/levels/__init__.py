@@ -19,7 +19,11 @@ SILENCE = 1e-9
 LEAST = float(np.finfo(np.float32).tiny)
 """A peak below this counts as this: silence stays silent."""
 
-NORM_BLOCK = 1024
+NORM_BLOCK, FEW = 1024, 256
+"""Squares that are added up in float32: by torch operations, and by a loop."""
+
+BLOCK = 1024
+"""Samples that stay in the cache while a loop works on them."""
 
 GAIN_BLOCK = 64
 """A loop finds the gains of this many samples as those of the first, times one power each."""
@@ -138,26 +142,28 @@ def norm(x_RN: torch.Tensor) -> torch.Tensor:
 
 @norm.loop()
 def _norm_by_loop(x_RN: torch.Tensor) -> torch.Tensor:
-    samples, rows = x_RN.shape[-1], x_RN.shape[:-1]
-    place_R = torch.arange(rows.numel()) * samples
-    return norm_of_segments(x_RN.flatten(), place_R, torch.full_like(place_R, samples)).view(rows)
+    rows = x_RN.shape[:-1]
+    sum_R = torch.empty(rows.numel(), dtype=torch.float64)
+    run(_add_squares, len(sum_R), x_RN.flatten(0, -2), sum_R)
+    return sum_R.sqrt_().float().view(rows)
 
 
-def norm_of_segments(x_S: torch.Tensor, place_N: torch.Tensor, count_N: torch.Tensor) -> torch.Tensor:
-    """Return the root of the sum of squares of each segment of samples, by a loop: for use in a primitive's loop."""
-    sum_N = torch.empty(len(place_N), dtype=torch.float64)
-    run(_add_squares, len(place_N), x_S, place_N, count_N, sum_N)
-    return sum_N.sqrt_().float()
+@loop
+def _add_squares(x_RN: Floats, sum_R: Doubles, first: int, last: int) -> None:
+    for row in range(first, last):
+        sum_R[row] = _squares(x_RN[row])
 
 
 @loop_of_sums
-def _add_squares(x_S: Floats, place_N: Integers, count_N: Integers, sum_N: Doubles, first: int, last: int) -> None:
-    """Find the sum of the squares of each segment: from ``place`` on, ``count`` samples."""
-    for n in range(first, last):
-        segment, total = x_S[place_N[n] : place_N[n] + count_N[n]], 0.0
-        for t in range(len(segment)):
-            total += np.float64(segment[t]) * np.float64(segment[t])
-        sum_N[n] = total
+def _squares(x_N: Floats) -> float:
+    """Return the sum of squares. Few enough are added up in float32 to keep their digits: it takes more at a time."""
+    total = 0.0
+    for begin in range(0, len(x_N), FEW):
+        some_N, part = x_N[begin : min(begin + FEW, len(x_N))], np.float32(0.0)
+        for n in range(len(some_N)):
+            part += some_N[n] * some_N[n]
+        total += np.float64(part)
+    return total
 
 
 def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
@@ -192,27 +198,100 @@ def _added_at_by_kernel(
     return kernel.added_at(x_BCT, other_BCT, level_B, own_B, SILENCE)
 
 
-@primitive
-def with_others(x_BCT: torch.Tensor, other_B: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
-    """Return ``x + gain * x[other]``, with a gain for each channel."""
-    return added(x_BCT, x_BCT.index_select(0, other_B), gain_BC)
+def add_partners_by_loop(
+    x_BCT: torch.Tensor, partner_B: torch.Tensor, ratio_B: torch.Tensor, length_B: torch.Tensor, least: float
+) -> torch.Tensor:
+    """Return each example plus another one, at ``ratio`` of its own level in each channel. For a primitive's loop.
 
-
-@with_others.loop()
-def _with_others_by_loop(x_BCT: torch.Tensor, other_B: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
-    return run_rows(_add_others, x_BCT, other_B, gain_BC)
+    Levels are those of as much as the example is long, and as much is added; to the partner's ``least`` is added.
+    """
+    return run_rows(_add_partners, x_BCT, partner_B, ratio_B, length_B, least)
 
 
 @loop
-def _add_others(
-    x_RT: Floats, other_B: Integers, gain_BC: Floats, channels: int, y_RT: Floats, first: int, last: int
+def _add_partners(
+    x_RT: Floats,
+    partner_B: Integers,
+    ratio_B: Floats,
+    length_B: Integers,
+    least: float,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
 ) -> None:
     for row in range(first, last):
         example, channel = row // channels, row % channels
-        x_T, other_T, y_T = x_RT[row], x_RT[other_B[example] * channels + channel], y_RT[row]
-        gain = gain_BC[example, channel]
-        for t in range(len(x_T)):
+        length = length_B[example]
+        x_T, y_T = x_RT[row, :length], y_RT[row, :length]
+        other_T = x_RT[partner_B[example] * channels + channel, :length]
+        gain = np.float32(ratio_B[example] * _rms(x_T, length) / (_rms(other_T, length) + least))
+        for t in range(length):
             y_T[t] = x_T[t] + gain * other_T[t]
+        y_RT[row, length:] = x_RT[row, length:]
+
+
+@loop
+def _rms(x_N: Floats, count: int) -> float:
+    return math.sqrt(_squares(x_N) / max(count, 1))
+
+
+def add_excerpts_by_loop(
+    x_B1T: torch.Tensor,
+    bank_S: torch.Tensor,
+    place_B: torch.Tensor,
+    span_B: torch.Tensor,
+    level_B: torch.Tensor,
+    length_B: torch.Tensor | None,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return rows plus excerpts of a bank, repeated where they are shorter. For a primitive's loop.
+
+    Args:
+        x_B1T: the rows.
+        bank_S: what excerpts are from.
+        place_B: where each begins.
+        span_B: how long it is.
+        level_B: what it is brought to, unless it is silent: an RMS, or with ``length_B`` how many times the row's.
+        length_B: of the clips.
+        out: where the result goes, which may be where x is.
+    """
+    is_relative = length_B is not None
+    where = (bank_S, place_B, span_B, level_B, span_B if length_B is None else length_B, is_relative)
+    return run_rows(_add_excerpts, x_B1T, *where, out=out)
+
+
+@loop
+def _add_excerpts(
+    x_RT: Floats,
+    bank_S: Floats,
+    place_R: Integers,
+    span_R: Integers,
+    level_R: Floats,
+    length_R: Integers,
+    is_relative: bool,
+    channels: int,
+    y_RT: Floats,
+    first: int,
+    last: int,
+) -> None:
+    some = np.empty(BLOCK, dtype=np.float32)  # a loop over x and y would not be vectorized where these may overlap
+    for row in range(first, last):
+        span, level = span_R[row], level_R[row]
+        noise_S = bank_S[place_R[row] : place_R[row] + span]
+        if is_relative:
+            level *= _rms(x_RT[row], length_R[row])
+        own = _rms(noise_S, span)
+        gain, begin = np.float32(level / own if own >= SILENCE else 0.0), 0
+        while begin < x_RT.shape[1]:
+            since = begin % span
+            count = min(BLOCK, span - since, x_RT.shape[1] - begin)
+            x_T, y_T, noise_T = x_RT[row, begin : begin + count], y_RT[row, begin : begin + count], noise_S[since:]
+            for t in range(count):
+                some[t] = x_T[t] + gain * noise_T[t]
+            for t in range(count):
+                y_T[t] = some[t]
+            begin += count
 
 
 @primitive

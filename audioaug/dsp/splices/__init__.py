@@ -119,9 +119,7 @@ def _cut(place_P: Integers, end_P: Integers, pieces: int, at: int) -> tuple[int,
 
 
 @loop
-def _join(
-    x_T: Floats, fades_F: Floats, place_P: Integers, end_P: Integers, first: int, last: int, y_T: Floats
-) -> None:
+def _join(x_T: Floats, fades_F: Floats, place_P: Integers, end_P: Integers, first: int, last: int, y_T: Floats) -> None:
     """Copy some of the pieces, one after the other, to where y begins."""
     begin = end_P[first - 1] if first else 0
     at = 0

@@ -3,7 +3,6 @@
 import itertools
 import json
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,10 +15,9 @@ from hypothesis import strategies as st
 from audioaug import ops
 from audioaug.core import Chain, Draws
 from audioaug.core.draws import legacy_generator, legacy_integer, torch_words, uniforms
-from audioaug.dsp import philox as philox_module
+from audioaug.dsp import philox
 from audioaug.dsp.dispatch import backend
-from audioaug.dsp.philox import _loop_is_right, philox
-from audioaug.errors import AudioaugWarning, DataError
+from audioaug.errors import DataError
 
 KNOWN_ANSWERS = [  # (counter, key, answer) of philox4x32-10, from Random123's kat_vectors
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
@@ -47,7 +45,7 @@ def philox_by_the_book(counter: list[int], key: list[int]) -> list[int]:
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN_ANSWERS)
 def test_philox_gives_the_published_answers(counter, key, answer):
     columns = [[word, word] for word in words(counter)]
-    result = philox(columns, tuple(words(key)))
+    result = philox.philox(columns, tuple(words(key)))
     assert [part.tolist() for part in result] == [[word, word] for word in words(answer)]
     assert philox_by_the_book(words(counter), words(key)) == words(answer)
 
@@ -71,44 +69,14 @@ def test_a_number_is_the_one_at_its_address(seed, epoch, index, position, lane):
 ADDRESSES = (np.arange(-50, 50) * 2**55 + 7, [0, 3, 3, 2**32 - 1], [0, 0, 1, 2**32 - 1])
 
 
-@pytest.fixture
-def loop_is_unproven() -> Iterator[None]:
-    _loop_is_right.cache_clear()
-    yield
-    _loop_is_right.cache_clear()
-
-
-@pytest.mark.usefixtures("loop_is_unproven")
 def test_numpy_and_the_compiled_loop_draw_the_same(monkeypatch):
     numbers = uniforms(3, 4, *ADDRESSES)
-    monkeypatch.setattr(philox_module, "_fill_by_definition", None)  # so that the loop has to do it
+    monkeypatch.setattr(philox._fill, "definition", None)  # so that the loop has to do it
     assert np.array_equal(uniforms(3, 4, *ADDRESSES), numbers)
     monkeypatch.undo()
-    monkeypatch.setattr(philox_module, "_fill", None)
+    monkeypatch.setattr(philox._fill, "loop", None)
     with backend("torch"):
         assert np.array_equal(uniforms(3, 4, *ADDRESSES), numbers)
-
-
-def _raises(*_: object) -> None:
-    raise RuntimeError("no LLVM here")
-
-
-def _fills_halves(*arguments: np.ndarray) -> None:
-    arguments[-1][:] = 0.5
-
-
-@pytest.mark.parametrize(
-    ("loop", "reason"), [(_raises, "raises RuntimeError .no LLVM here."), (_fills_halves, "gives other numbers")]
-)
-@pytest.mark.usefixtures("loop_is_unproven")
-def test_a_loop_that_fails_is_replaced_with_one_warning(monkeypatch, loop, reason: str) -> None:
-    numbers = uniforms(3, 4, *ADDRESSES)
-    _loop_is_right.cache_clear()
-    monkeypatch.setattr(philox_module, "_fill", loop)
-    with pytest.warns(AudioaugWarning, match=f"dsp.philox is switched off: its compiled form {reason}") as warned:
-        assert np.array_equal(uniforms(3, 4, *ADDRESSES), numbers)
-        assert np.array_equal(uniforms(3, 4, *ADDRESSES), numbers)
-    assert len(warned) == 1
 
 
 def test_uniforms_are_uniform_in_zero_to_one():
