@@ -13,6 +13,7 @@ A pole of the prototype and its conjugate make one section of a one-sided filter
 Shapes: R rows, C channels, T samples.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
@@ -76,27 +77,39 @@ def warped(edge_hz: NDArray[np.float64], sample_rate: int) -> NDArray[np.float64
 
 def cascade(kind: Kind, order_R: NDArray[np.int64], low_R: FloatArray, high_R: FloatArray) -> Sections:
     """Return the sections of these filters; in rows of lower order than others some sections change nothing."""
-    before_P1 = 2 * np.arange((int(order_R.max()) + 1) // 2)[:, None]  # poles that earlier sections have
-    angle_PR, left_PR = np.pi * (before_P1 + 1) / (2 * order_R), order_R - before_P1
     if kind in ("lowpass", "highpass"):
-        return _one_sided(kind, angle_PR, left_PR, low_R)
-    return _two_sided(kind, angle_PR, left_PR, low_R, high_R)
+        return _one_sided(kind, order_R, low_R)
+    return _two_sided(kind, order_R, low_R, high_R)
 
 
-def _one_sided(kind: Kind, angle_PR: FloatArray, left_PR: NDArray[np.int64], tan_R: FloatArray) -> Sections:
-    """Return a section for each pole of the prototype and its conjugate.
+def _poles(order_R: NDArray[np.int64]) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Return the angles of the prototypes' poles, one of each pair, and how many poles earlier ones have left."""
+    before_P1 = 2 * np.arange((int(order_R.max()) + 1) // 2)[:, None]
+    return np.pi * (before_P1 + 1) / (2 * order_R), order_R - before_P1
+
+
+def _one_sided(kind: Kind, order_R: NDArray[np.int64], tan_R: FloatArray) -> Sections:
+    """Return a section for each pole of the prototype and its conjugate: looked up, since only ``tan`` varies."""
+    every, row_R = _one_sided_of_every_order(kind, int(order_R.max())), order_R - 1
+    tan_SR = np.where(every.tan_SR[:, row_R] == 1.0, 1.0, tan_R)
+    return Sections(tan_SR, np.ones(tan_SR.shape), every.numerator_3SR[..., row_R], every.denominator_3SR[..., row_R])
+
+
+@functools.lru_cache(maxsize=64)
+def _one_sided_of_every_order(kind: Kind, highest: int) -> Sections:
+    """Return the sections of order 1, 2 and so on. Where ``tan`` is 1, and not 0, they change nothing.
 
     The last pole of an odd order is alone, -1: both sides of its section are multiplied by 1 + p.
     """
+    angle_PR, left_PR = _poles(np.arange(1, highest + 1))
     one, zero, alone = np.ones(left_PR.shape), np.zeros(left_PR.shape), (left_PR == 1).astype(np.float64)
     numerator = (one, alone, zero) if kind == "lowpass" else (zero, alone, one)
-    return _sections(left_PR < 1, tan_R * one, one, numerator, (one, 2 * np.sin(angle_PR), one))
+    return _sections(left_PR < 1, zero, one, numerator, (one, 2 * np.sin(angle_PR), one))
 
 
-def _two_sided(
-    kind: Kind, angle_PR: FloatArray, left_PR: NDArray[np.int64], low_R: FloatArray, high_R: FloatArray
-) -> Sections:
+def _two_sided(kind: Kind, order_R: NDArray[np.int64], low_R: FloatArray, high_R: FloatArray) -> Sections:
     """Return two sections for each pole of the prototype and its conjugate; one if the pole is alone, -1."""
+    angle_PR, left_PR = _poles(order_R)
     width_R, square_R, left_P1R = high_R - low_R, low_R * high_R, left_PR[:, None]
     half_PR = width_R * (1j * np.cos(angle_PR) - np.sin(angle_PR)) / 2
     root_PR = np.sqrt(half_PR**2 - square_R)
