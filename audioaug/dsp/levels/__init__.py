@@ -1,6 +1,6 @@
 """Levels: gains, peaks, order statistics and decibels of rows.
 
-Shapes: R rows, N values, B examples, C channels, T samples, D digits, K samples of a block.
+Shapes: R rows, N values, B examples, C channels, T samples, K samples of a block.
 """
 
 import math
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.levels.ranks import find_at_rank
 from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_as_written, loop_of_sums, run, run_rows
 
 SILENCE = 1e-9
@@ -445,7 +446,7 @@ def _at_rank_by_loop(
     x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
 ) -> torch.Tensor:
     found_R = torch.empty_like(fraction_R)
-    run(_find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
+    run(find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
     return found_R
 
 
@@ -500,46 +501,3 @@ def _normalize_rows(x_RN: Floats, only_too_loud: bool, channels: int, y_RN: Floa
         else:
             for n in range(len(x_N)):
                 y_N[n] = x_N[n] / divisor
-
-
-u32 = np.uint32
-DIGITS = ((21, 0x7FF), (10, 0x7FF), (0, 0x3FF))
-"""From the most significant one on: where each begins, and its bits."""
-MOST_DIGITS = 0x800
-SIGN, ALL = u32(0x80000000), u32(0xFFFFFFFF)
-
-
-@loop_as_written
-def _find_at_rank(x_RN: Floats, rank_R: Integers, fraction_R: Floats, y_R: Floats, first: int, last: int) -> None:
-    """Sort numbers by their bits, digit after digit, and keep those that matter."""
-    kept_N, count_D = np.empty(x_RN.shape[1], dtype=np.uint32), np.empty(MOST_DIGITS, dtype=np.int64)
-    for row in range(first, last):
-        bits_N, rank, kept, above = x_RN[row].view(np.uint32), rank_R[row], x_RN.shape[1], ALL
-        for n in range(kept):
-            bits = bits_N[n]
-            kept_N[n] = bits ^ (ALL if bits & SIGN else SIGN)  # in the order of the values
-        for shift, mask in DIGITS:
-            count_D[:] = 0
-            for n in range(kept):
-                count_D[(kept_N[n] >> u32(shift)) & u32(mask)] += 1
-            digit = 0
-            while rank >= count_D[digit]:
-                rank -= count_D[digit]
-                digit += 1
-            those, kept = kept, 0
-            for n in range(those):
-                value = kept_N[n]
-                own = np.int64((value >> u32(shift)) & u32(mask))
-                above = min(above, value if own > digit else ALL)
-                kept_N[kept] = value
-                kept += own == digit
-        low = _value(kept_N[0])
-        high = low if rank + 1 < kept or above == ALL else _value(above)
-        y_R[row] = low if fraction_R[row] == 0 else low + (high - low) * fraction_R[row]
-
-
-@loop_as_written
-def _value(ordered: np.uint32) -> np.float32:
-    bits = np.empty(1, dtype=np.uint32)
-    bits[0] = ordered ^ (SIGN if ordered & SIGN else ALL)
-    return bits.view(np.float32)[0]

@@ -1,0 +1,76 @@
+"""Order statistics by the loop: what sorting gives, whatever the values are."""
+
+import numpy as np
+import pytest
+import torch
+
+from audioaug.dsp.levels import at_rank, ranked
+from audioaug.dsp.levels.ranks import MOST_TURNS, SAMPLE, _narrow
+
+LENGTHS = (1, 2, SAMPLE, SAMPLE + 1, 3000, 70_000)
+TINY = 1e-42
+"""Less than the smallest normal number."""
+LEAST = 2e-45
+"""One step of denormal numbers."""
+
+
+def quantised(random: np.random.Generator, n: int) -> np.ndarray:
+    return np.round(random.laplace(size=n) * 3) / 32768
+
+
+VALUES = {
+    "noise": lambda random, n: random.normal(size=n),
+    "rare peaks": lambda random, n: random.normal(size=n) ** 9,
+    "silence": lambda random, n: np.zeros(n),
+    "half of it silence": lambda random, n: random.normal(size=n) * (random.random(n) < 0.5),
+    "both zeros": lambda random, n: np.where(random.random(n) < 0.5, 0.0, -0.0),
+    "few levels": quantised,
+    "a tone": lambda random, n: np.sin(np.arange(n) * 2 * np.pi / 250),
+    "a square wave": lambda random, n: np.sign(np.sin(np.arange(n) * 2 * np.pi / 250 + 0.1)),
+    "denormal": lambda random, n: random.integers(-20, 20, n) * TINY,
+    "infinite ends": lambda random, n: np.where(random.random(n) < 0.2, np.inf, random.normal(size=n) ** 9 * 1e30),
+}
+
+
+@pytest.fixture(params=[False, True], ids=["", "denormal numbers are 0"])
+def flushed(request: pytest.FixtureRequest):
+    torch.set_flush_denormal(request.param)
+    yield request.param
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_it_is_what_sorting_gives(name, flushed):
+    random, atol = np.random.default_rng(4), 30 * TINY if flushed else LEAST
+    for count in LENGTHS:
+        x_RN = np.stack([VALUES[name](random, count) for _ in range(9)]).astype(np.float32)
+        share_R = np.asarray([0.0, 1.0, 0.5, 0.01, 0.99, *random.random(4)])
+        where = ranked(share_R, np.full(9, count))
+        where["fraction"][5:] = 0.0
+        low_R, high_R = (np.sort(x_RN)[range(9), np.minimum(where["rank"] + n, count - 1)] for n in (0, 1))
+        with np.errstate(invalid="ignore"):
+            between_R = low_R + (high_R - low_R) * where["fraction"]
+        expected_R = np.where((where["fraction"] == 0) | (low_R == high_R), low_R, between_R)
+        rank_R, fraction_R = torch.from_numpy(where["rank"]), torch.from_numpy(where["fraction"]).float()
+        found_R = at_rank(torch.from_numpy(x_RN), rank_R, fraction_R, where["lowest"], where["highest"]).numpy()
+        with np.errstate(invalid="ignore"):
+            close_R = abs(found_R - expected_R) <= 1e-6 * np.maximum(abs(low_R), abs(high_R)) + atol
+        assert ((found_R == expected_R) | close_R).all()
+
+
+def test_few_values_are_left_to_be_sorted():
+    x_N, sample_S = np.random.default_rng(5).normal(size=2**16).astype(np.float32), np.empty(SAMPLE, np.float32)
+    left = []
+    for rank in range(0, 2**16, 2**10):
+        low, high, below, upto = _narrow(x_N, rank, sample_S)
+        inside = (x_N >= low) & (x_N <= high)
+        assert inside.sum() == upto - below and (x_N < low).sum() == below and below <= rank < upto
+        left.append(inside.sum())
+    assert np.mean(left) < 1000 and MOST_TURNS > 8
+
+
+def test_rows_with_nan_end():
+    x_RN = torch.full((2, 5000), torch.nan)
+    x_RN[1, ::2] = torch.linspace(-1, 1, 2500)
+    rank_R, fraction_R = torch.tensor([2500, 4999]), torch.tensor([0.5, 0.0])
+    assert torch.isnan(at_rank(x_RN, rank_R, fraction_R, 2500, 4999)).all()
