@@ -41,7 +41,7 @@ def find_at_rank(x_RN: Floats, rank_R: Integers, fraction_R: Floats, y_R: Floats
     for row in range(first, last):
         low, high = _select(x_RN[row], rank_R[row], kept_N, sample_S)
         if fraction_R[row] > 0 and not high < INF:
-            high = _next(x_RN[row], low, rank_R[row])
+            high = _next(x_RN[row], low)
         y_R[row] = low if fraction_R[row] == 0 or low == high else low + (high - low) * fraction_R[row]
 
 
@@ -133,12 +133,10 @@ def _keep(x_N: Floats, low: f32, high: f32, kept_N: Floats) -> int:
 
 
 @loop_as_written
-def _next(x_N: Floats, low: f32, rank: int) -> f32:
-    """Return the value at the rank after that of ``low``."""
-    upto, higher = 0, INF
+def _next(x_N: Floats, low: f32) -> f32:
+    """Return the lowest value above ``low``."""
+    higher = INF
     for n in range(len(x_N)):
-        if x_N[n] <= low:
-            upto += 1
-        elif x_N[n] < higher:
+        if low < x_N[n] < higher:
             higher = x_N[n]
-    return low if upto > rank + 1 else higher
+    return higher
