@@ -22,7 +22,7 @@ WARPS = 8
 
 
 def attacks(x_RCT: torch.Tensor, block: int, past: int, apart: int, rise: float, quiet: float) -> torch.Tensor:
-    """Return which blocks hold an attack, as ``stretch._attacks`` does, as 0 or 1."""
+    """Return which blocks hold an attack, as ``attacks._attacks`` does, as 0 or 1."""
     rows, channels, samples = x_RCT.shape
     count = triton.cdiv(samples, block)
     power_RK, attack_RK = x_RCT.new_empty(rows, count), x_RCT.new_empty(rows, count, dtype=torch.int32)

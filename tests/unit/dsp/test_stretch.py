@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.stretch import _attack_times, _find_power, frame_size, phase_vocoder, running_sum, stretch
+from audioaug.dsp.stretch import _find_power, frame_size, phase_vocoder, running_sum, stretch
+from audioaug.dsp.stretch.attacks import attack_times
 from audioaug.verify import material
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -178,7 +179,7 @@ def test_attacks_are_found_at_the_same_times_by_a_loop(samples: int) -> None:
         x_RCT[:2, 1, click : click + 3] += 3.0 if click == 940 else 1.0  # four blocks after a smaller one
     x_RCT[3] = 0.0
     centre_RN = torch.arange(0, samples + 400, 97).expand(4, -1)
-    found_RN, expected_RN = _attack_times(x_RCT, centre_RN, 60), _attack_times.definition(x_RCT, centre_RN, 60)
+    found_RN, expected_RN = attack_times(x_RCT, centre_RN, 60), attack_times.definition(x_RCT, centre_RN, 60)
     assert torch.equal(found_RN, expected_RN)
     assert samples < 5000 or set(found_RN[0].tolist()) == {30, 930, 2010, 5010}
     assert (found_RN[3] - centre_RN[3]).abs().min() > 2**30
