@@ -91,8 +91,10 @@ def _poles(order_R: NDArray[np.int64]) -> tuple[FloatArray, NDArray[np.int64]]:
 def _one_sided(kind: Kind, order_R: NDArray[np.int64], tan_R: FloatArray) -> Sections:
     """Return a section for each pole of the prototype and its conjugate: looked up, since only ``tan`` varies."""
     every, row_R = _one_sided_of_every_order(kind, int(order_R.max())), order_R - 1
-    tan_SR = np.where(every.tan_SR[:, row_R] == 1.0, 1.0, tan_R)
-    return Sections(tan_SR, np.ones(tan_SR.shape), every.numerator_3SR[..., row_R], every.denominator_3SR[..., row_R])
+    tan_SR, numerator_3SR, denominator_3SR = (
+        np.take(values, row_R, axis=-1) for values in (every.tan_SR, every.numerator_3SR, every.denominator_3SR)
+    )
+    return Sections(np.where(tan_SR == 1.0, 1.0, tan_R), np.ones(tan_SR.shape), numerator_3SR, denominator_3SR)
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,14 +8,13 @@ Shapes: B examples, L places (a position in the chain and a lane each), N counte
 """
 
 import functools
-import sys
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from audioaug.dsp.host_function import HostFunction
 from audioaug.dsp.loops import Doubles, loop_as_written
-from audioaug.dsp.on_host import FillsArrays
 
 u64 = np.uint64
 Words: TypeAlias = NDArray[np.uint64]
@@ -28,9 +27,6 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
 _ABOVE, _BELOW, _LEFT = u64(5), u64(6), u64(26)
 """How 27 bits of a word and 26 of another become 53, which a double holds."""
-
-MANY = 256
-"""As many numbers as this import numba, which takes 0.3 s, once."""
 
 
 def philox(counter_4N: ArrayLike, key: Key) -> Words:
@@ -56,8 +52,7 @@ def uniforms(number_B: Words, position_L: Words, lane_L: Words, key: Key) -> Dou
     By a compiled loop, if that gives what the definition does. A few are not worth importing numba for.
     """
     u_LB = np.empty((len(position_L), len(number_B)))
-    fill = _fill if u_LB.size >= MANY or "numba" in sys.modules else _fill.definition
-    fill(number_B, position_L, lane_L, _round_keys(key), u_LB)
+    _fill(number_B, position_L, lane_L, _round_keys(key), u_LB)
     return u_LB
 
 
@@ -86,4 +81,4 @@ def _some_places() -> tuple[Words, Words, Words, Words, Doubles]:
     return number_B, position_L, lane_L, _round_keys((1, 2)), np.empty((3, 67))
 
 
-_fill = FillsArrays(_uniforms, _uniforms_by_loop, _some_places)
+_fill = HostFunction(_uniforms, _uniforms_by_loop, _some_places)

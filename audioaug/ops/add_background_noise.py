@@ -174,11 +174,10 @@ def _with_noise(x_BCT: torch.Tensor, op: AddBackgroundNoise, params: Params, bat
     return added_at(x_BCT, noise_BT[:, None], level_B, rms_B)
 
 
-@_with_noise.loop()
+@_with_noise.loop(when=lambda x_BCT, *_: x_BCT.shape[1] == 1)
 def _with_noise_by_loop(
     x_B1T: torch.Tensor, op: AddBackgroundNoise, params: Params, batch: DeviceBatchInfo
 ) -> torch.Tensor:
     bank = bank_of(params, as_paths(op.sounds_path), batch.sample_rate).on(x_B1T.device, x_B1T.shape[-1])
-    length_B = batch.lengths_B if op.noise_rms == "relative" else None
-    where = (bank, params["place"], params["span"], params["ratio"], length_B)
-    return add_excerpts_by_loop(x_B1T, *where, batch.out(x_B1T))
+    excerpts, is_relative = (bank, params["place"], params["span"]), op.noise_rms == "relative"
+    return add_excerpts_by_loop(x_B1T, *excerpts, params["ratio"], batch.lengths_B, is_relative, batch.out(x_B1T))

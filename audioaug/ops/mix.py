@@ -108,7 +108,7 @@ class Mix(Op):
 
 @primitive
 def _mixed(x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
-    """Add the partners at their levels, which are those of as much as is heard."""
+    """Add each example's partner at the level that was drawn; levels leave padding out."""
     length_B1, partner_BCT = batch.lengths_B[:, None], x_BCT.index_select(0, params["partner"])
     level_BC = rms(x_BCT, length_B1)
     if batch.padded_to is None:

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from audioaug.dsp.fft import fast_length
+from audioaug.dsp.host_function import HostFunction
 from audioaug.dsp.loops import loop_as_written
-from audioaug.dsp.on_host import FillsArrays
 
 Kind = Literal["low_shelf", "high_shelf", "peaking"]
 FloatArray = NDArray[np.float64]
@@ -174,8 +174,8 @@ def plan(parts: Sequence[Sections], longest: int) -> list[Cascade]:
     """
     whole, sections = fast_length(max(1, longest)), Sections.of_all(parts)
     count, rows = sections.tan_SR.shape
-    numbers_RSK, rings_SR, rings_R = np.zeros((rows, count, NUMBERS)), np.empty((count, rows)), np.empty(rows)
-    _describe(*vars(sections).values(), numbers_RSK, rings_SR, rings_R)
+    numbers_RSK, rings_SR, rings_R = np.empty((rows, count, NUMBERS)), np.empty((count, rows)), np.empty(rows)
+    _fill(*vars(sections).values(), numbers_RSK, rings_SR, rings_R)
     slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[rows // 2]))
     found = list[Cascade]()
     for some in (~slow_R, slow_R) if slow_R.any() else (slice(None),):
@@ -190,7 +190,7 @@ def plan(parts: Sequence[Sections], longest: int) -> list[Cascade]:
     return found
 
 
-def _describe_all(
+def _numbers_and_rings(
     tan_SR: FloatArray,
     gain_SR: FloatArray,
     numerator_3SR: FloatArray,
@@ -199,15 +199,15 @@ def _describe_all(
     rings_SR: FloatArray,
     rings_R: FloatArray,
 ) -> None:
-    """Fill in the own numbers of sections, how long each rings, and how long the cascade of each row does."""
+    """Fill in the numbers of sections that are not cut, how long each rings, and how long each row's cascade does."""
     sections = Sections(tan_SR, gain_SR, numerator_3SR, denominator_3SR)
-    numbers_RSK[..., :OWN_NUMBERS] = sections.numbers_KSR().T
+    numbers_RSK[..., :OWN_NUMBERS], numbers_RSK[..., OWN_NUMBERS:] = sections.numbers_KSR().T, 0.0
     rings_SR[:] = sections.rings_SR()
     rings_R[:] = cascade_rings_R(rings_SR)
 
 
 @loop_as_written
-def _describe_by_loop(
+def _numbers_and_rings_by_loop(
     tan_SR: FloatArray,
     gain_SR: FloatArray,
     numerator_3SR: FloatArray,
@@ -224,6 +224,7 @@ def _describe_by_loop(
             root = math.sqrt(d0 * d2)
             numbers_K[0], numbers_K[1] = t * math.sqrt(d0 / d2), d1 / root
             numbers_K[2], numbers_K[3], numbers_K[4] = gain * n0 / d0, gain * n1 / root, gain * n2 / d2
+            numbers_K[OWN_NUMBERS:] = 0.0
             rings_SR[s, row] = LOG_ERROR / math.log(min(max(_slowest_pole(t, d0, d1, d2), 1e-9), 1 - 1e-12))
         rings_R[row] = _cascade_rings(rings_SR[:, row])
 
@@ -256,10 +257,10 @@ def _some_sections() -> tuple[FloatArray, ...]:
     tan_SR, gain_SR = np.asarray([[0.01, 0.5, 30.0], [0.3, 0.3, 2.0]]), np.asarray([[1.0, 2.0, 0.5], [1.0, 1.0, 3.0]])
     middle_SR = np.asarray([[0.2, 2.0, 5.0], [1.4, 0.5, 2.5]])
     above_3SR, below_3SR = np.stack([gain_SR, middle_SR, tan_SR]), np.stack([tan_SR + 1, middle_SR, gain_SR])
-    return tan_SR, gain_SR, above_3SR, below_3SR, np.zeros((3, 2, NUMBERS)), np.empty((2, 3)), np.empty(3)
+    return tan_SR, gain_SR, above_3SR, below_3SR, np.empty((3, 2, NUMBERS)), np.empty((2, 3)), np.empty(3)
 
 
-_describe = FillsArrays(_describe_all, _describe_by_loop, _some_sections, filled=3, rtol=1e-9)
+_fill = HostFunction(_numbers_and_rings, _numbers_and_rings_by_loop, _some_sections, filled=3, rtol=1e-9)
 
 
 def _missing_R(numbers_RSK: FloatArray) -> FloatArray:

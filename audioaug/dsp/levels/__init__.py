@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.levels.ranks import find_at_rank
+from audioaug.dsp.levels.percentile import find_at_rank
 from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_as_written, loop_of_sums, run, run_rows
 
 SILENCE = 1e-9
@@ -20,8 +20,9 @@ SILENCE = 1e-9
 LEAST = float(np.finfo(np.float32).tiny)
 """A peak below this counts as this: silence stays silent."""
 
-NORM_BLOCK, FEW = 1024, 256
-"""Squares that are added up in float32: by torch operations, and by a loop."""
+NORM_BLOCK = 1024
+
+SQUARES_BLOCK = 256
 
 BLOCK = 1024
 """Samples that stay in the cache while a loop works on them."""
@@ -145,7 +146,7 @@ def norm(x_RN: torch.Tensor) -> torch.Tensor:
 def _norm_by_loop(x_RN: torch.Tensor) -> torch.Tensor:
     rows = x_RN.shape[:-1]
     sum_R = torch.empty(rows.numel(), dtype=torch.float64)
-    run(_add_squares, len(sum_R), x_RN.flatten(0, -2), sum_R)
+    run(_add_squares, len(sum_R), x_RN.reshape(len(sum_R), x_RN.shape[-1]), sum_R)
     return sum_R.sqrt_().float().view(rows)
 
 
@@ -157,10 +158,10 @@ def _add_squares(x_RN: Floats, sum_R: Doubles, first: int, last: int) -> None:
 
 @loop_of_sums
 def _squares(x_N: Floats) -> float:
-    """Return the sum of squares. Few enough are added up in float32 to keep their digits: it takes more at a time."""
+    """Return the sum of squares: of blocks in float32, which is done for more at a time, and of these in float64."""
     total = 0.0
-    for begin in range(0, len(x_N), FEW):
-        some_N, part = x_N[begin : min(begin + FEW, len(x_N))], np.float32(0.0)
+    for begin in range(0, len(x_N), SQUARES_BLOCK):
+        some_N, part = x_N[begin : min(begin + SQUARES_BLOCK, len(x_N))], np.float32(0.0)
         for n in range(len(some_N)):
             part += some_N[n] * some_N[n]
         total += np.float64(part)
@@ -200,13 +201,13 @@ def _added_at_by_kernel(
 
 
 def add_partners_by_loop(
-    x_BCT: torch.Tensor, partner_B: torch.Tensor, ratio_B: torch.Tensor, length_B: torch.Tensor, least: float
+    x_BCT: torch.Tensor, partner_B: torch.Tensor, ratio_B: torch.Tensor, length_B: torch.Tensor, epsilon: float
 ) -> torch.Tensor:
     """Return each example plus another one, at ``ratio`` of its own level in each channel. For a primitive's loop.
 
-    Levels are those of as much as the example is long, and as much is added; to the partner's ``least`` is added.
+    Only the first ``length`` samples count and are mixed. ``epsilon`` is added to the partner's level.
     """
-    return run_rows(_add_partners, x_BCT, partner_B, ratio_B, length_B, least)
+    return run_rows(_add_partners, x_BCT, partner_B, ratio_B, length_B, epsilon)
 
 
 @loop
@@ -215,7 +216,7 @@ def _add_partners(
     partner_B: Integers,
     ratio_B: Floats,
     length_B: Integers,
-    least: float,
+    epsilon: float,
     channels: int,
     y_RT: Floats,
     first: int,
@@ -226,7 +227,7 @@ def _add_partners(
         length = length_B[example]
         x_T, y_T = x_RT[row, :length], y_RT[row, :length]
         other_T = x_RT[partner_B[example] * channels + channel, :length]
-        gain = np.float32(ratio_B[example] * _rms(x_T, length) / (_rms(other_T, length) + least))
+        gain = np.float32(ratio_B[example] * _rms(x_T, length) / (_rms(other_T, length) + epsilon))
         for t in range(length):
             y_T[t] = x_T[t] + gain * other_T[t]
         y_RT[row, length:] = x_RT[row, length:]
@@ -243,7 +244,8 @@ def add_excerpts_by_loop(
     place_B: torch.Tensor,
     span_B: torch.Tensor,
     level_B: torch.Tensor,
-    length_B: torch.Tensor | None,
+    length_B: torch.Tensor,
+    is_relative: bool,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return rows plus excerpts of a bank, repeated where they are shorter. For a primitive's loop.
@@ -253,13 +255,12 @@ def add_excerpts_by_loop(
         bank_S: what excerpts are from.
         place_B: where each begins.
         span_B: how long it is.
-        level_B: what it is brought to, unless it is silent: an RMS, or with ``length_B`` how many times the row's.
+        level_B: the RMS that it is brought to, unless it is silent; if ``is_relative``, a factor of the row's.
         length_B: of the clips.
+        is_relative: see ``level_B``.
         out: where the result goes, which may be where x is.
     """
-    is_relative = length_B is not None
-    where = (bank_S, place_B, span_B, level_B, span_B if length_B is None else length_B, is_relative)
-    return run_rows(_add_excerpts, x_B1T, *where, out=out)
+    return run_rows(_add_excerpts, x_B1T, bank_S, place_B, span_B, level_B, length_B, is_relative, out=out)
 
 
 @loop
@@ -420,7 +421,7 @@ def at_rank(
 
     Args:
         x_RN: the values, in any order.
-        rank_R: from 0, the smallest value.
+        rank_R: from 0, the smallest value. Rows with NaN have an undefined result.
         fraction_R: 0 to 1.
         lowest: no rank is lower.
         highest: no rank is higher, up to N - 1.

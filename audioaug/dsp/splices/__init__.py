@@ -1,6 +1,7 @@
 """Splices: segments of rows folded to half their length, the second half faded in over the first.
 
-Shapes: B examples, C channels, T samples, N splices, W samples of a fade; R rows, a channel of an example each.
+Shapes: B examples, C channels, T samples, N splices, W samples of a fade; R rows, a channel of an
+example each; K spans of a row.
 """
 
 import numpy as np
@@ -12,6 +13,9 @@ from audioaug.dsp.windows import BLOCK, read, without, write
 
 MOST_SPLICES = 64
 """With more, the kernel would need more memory for their fades than the batch itself."""
+
+SILENCE = -(2**62)
+"""Where a span of silence starts. Cutting it leaves that negative."""
 
 
 @primitive
@@ -56,85 +60,92 @@ def _splice_rows(
 ) -> None:
     """Fold segments of rows to half their width, one after the other; ``channels`` rows an example.
 
-    What follows a segment is not moved each time: a row is a list of pieces, put together when all are known.
+    What follows a segment is not moved each time: a row becomes a list of spans, which are copied once in the end.
     """
-    most_pieces = 3 * half_BN.shape[1] + 1
-    place_P, end_P = np.empty(most_pieces, np.int64), np.empty(most_pieces, np.int64)
+    most = 2 * half_BN.shape[1] + 2
+    source_K, end_K = np.empty(most, np.int64), np.empty(most, np.int64)
     for row in range(first, last):
         x_T, start_N, half_N = x_RT[row], start_BN[row // channels], half_BN[row // channels]
         fades_F = np.empty(half_N.sum(), np.float32)
-        place_P[0], end_P[0], pieces, used = 0, len(x_T), 1, 0
+        source_K[0], end_K[0], spans, filled = 0, len(x_T), 1, 0
         for start, half in zip(start_N, half_N):
             if half:
-                pieces = _fold(x_T, fades_F, used, place_P, end_P, pieces, start, half)
-                used += half
-        _join(x_T, fades_F, place_P, end_P, 0, pieces, y_RT[row])
-        y_RT[row, end_P[pieces - 1] :] = 0.0
+                spans = _fold(x_T, fades_F, filled, source_K, end_K, spans, start, half)
+                filled += half
+        _copy_spans(x_T, fades_F, source_K, end_K, 0, spans, y_RT[row])
+        y_RT[row, end_K[spans - 1] :] = 0.0
 
 
 @loop
 def _fold(
-    x_T: Floats, fades_F: Floats, used: int, place_P: Integers, end_P: Integers, pieces: int, start: int, half: int
+    x_T: Floats, fades_F: Floats, filled: int, source_K: Integers, end_K: Integers, spans: int, start: int, half: int
 ) -> int:
-    """Fold a segment: one new piece takes the place of its pieces. Return how many there are then.
+    """Fold a segment: one span takes the place of all spans in it. Return how many there are then.
 
     Args:
-        x_T: what pieces are from: the row.
-        fades_F: and all fades, one after the other, as if they followed the row.
-        used: how much of these is filled.
-        place_P: where each piece is there.
-        end_P: where it ends in what the splices before have left.
-        pieces: how many there are; at most two more are made.
-        start: of the segment.
-        half: of its length.
+        x_T: the row.
+        fades_F: the crossfades of all segments, one after the other.
+        filled: how many samples of them are known.
+        source_K: where each span starts in the row or, from T on, in the crossfades; ``SILENCE`` if in neither.
+        end_K: where each span ends in what the segments before have left.
+        spans: how many there are; at most two more are made.
+        start: where the segment starts.
+        half: half of its length.
     """
-    first, pieces = _cut(place_P, end_P, pieces, start)
-    middle, pieces = _cut(place_P, end_P, pieces, start + half)
-    last, pieces = _cut(place_P, end_P, pieces, start + 2 * half)
-    fade_F, after_F = fades_F[used : used + half], np.empty(half, np.float32)
-    _join(x_T, fades_F, place_P, end_P, first, middle, fade_F)
-    _join(x_T, fades_F, place_P, end_P, middle, last, after_F)
+    first, spans = _split(source_K, end_K, spans, start)
+    middle, spans = _split(source_K, end_K, spans, start + half)
+    last, spans = _split(source_K, end_K, spans, start + 2 * half)
+    fade_F, after_F = fades_F[filled : filled + half], np.empty(half, np.float32)
+    _copy_spans(x_T, fades_F, source_K, end_K, first, middle, fade_F)
+    _copy_spans(x_T, fades_F, source_K, end_K, middle, last, after_F)
     _crossfade(fade_F, after_F)
-    place_P[first], end_P[first] = len(x_T) + used, start + half
-    for piece in range(last, pieces):
-        to = piece - last + first + 1
-        place_P[to], end_P[to] = place_P[piece], end_P[piece] - half
-    return pieces - last + first + 1
+    source_K[first], end_K[first] = len(x_T) + filled, start + half
+    for span in range(last, spans):
+        to = span - last + first + 1
+        source_K[to], end_K[to] = source_K[span], end_K[span] - half
+    return spans - last + first + 1
 
 
 @loop
-def _cut(place_P: Integers, end_P: Integers, pieces: int, at: int) -> tuple[int, int]:
-    """Let a piece begin there; return which one, and how many there are then."""
-    piece = begin = 0
-    while piece < pieces and end_P[piece] <= at:
-        begin = end_P[piece]
-        piece += 1
+def _split(source_K: Integers, end_K: Integers, spans: int, at: int) -> tuple[int, int]:
+    """Let a span start at a sample; return which one, and how many there are then. After the row is silence."""
+    span = begin = 0
+    while span < spans and end_K[span] <= at:
+        begin = end_K[span]
+        span += 1
     if begin == at:
-        return piece, pieces
-    for to in range(pieces, piece, -1):
-        place_P[to], end_P[to] = place_P[to - 1], end_P[to - 1]
-    end_P[piece] = at
-    place_P[piece + 1] += at - begin
-    return piece + 1, pieces + 1
+        return span, spans
+    if span == spans:
+        source_K[span], end_K[span] = SILENCE, at
+        return spans + 1, spans + 1
+    for to in range(spans, span, -1):
+        source_K[to], end_K[to] = source_K[to - 1], end_K[to - 1]
+    end_K[span] = at
+    source_K[span + 1] += at - begin
+    return span + 1, spans + 1
 
 
 @loop
-def _join(x_T: Floats, fades_F: Floats, place_P: Integers, end_P: Integers, first: int, last: int, y_T: Floats) -> None:
-    """Copy some of the pieces, one after the other, to where y begins."""
-    begin = end_P[first - 1] if first else 0
+def _copy_spans(
+    x_T: Floats, fades_F: Floats, source_K: Integers, end_K: Integers, first: int, last: int, y_T: Floats
+) -> None:
+    """Copy some of the spans, one after the other, to where y starts; as much as it has room for."""
+    begin = end_K[first - 1] if first else 0
     at = 0
-    for piece in range(first, last):
-        place, end = place_P[piece], end_P[piece] - begin
-        if place < len(x_T):
-            _copy(x_T[place:], y_T[at:end])
+    for span in range(first, last):
+        source, end = source_K[span], min(end_K[span] - begin, len(y_T))
+        if source < 0:
+            y_T[at:end] = 0.0
+        elif source < len(x_T):
+            _copy(x_T[source:], y_T[at:end])
         else:
-            _copy(fades_F[place - len(x_T) :], y_T[at:end])
+            _copy(fades_F[source - len(x_T) :], y_T[at:end])
         at = end
 
 
 @loop
 def _crossfade(y_T: Floats, after_T: Floats) -> None:
-    """Fade in the second over the first."""
+    """Crossfade from y to ``after``, in place."""
     # The fade is (1 - cos(t w)) / 2. Two cosines in a row give the next: cos((t + 1) w) = 2 cos(w) cos(t w) - ...
     step = np.pi / len(y_T)
     before, now, turn = np.cos(step), 1.0, 2 * np.cos(step)

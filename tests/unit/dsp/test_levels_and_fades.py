@@ -6,6 +6,7 @@ import torch
 
 from audioaug.dsp.fades import crossfade, fade_around, silence_segment
 from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, normalize, peak, ranked, rms, rms_without_silence
+from audioaug.dsp.splices import splice
 
 
 def test_decibels():
@@ -19,6 +20,19 @@ def test_the_norm_of_many_samples_is_as_exact_as_that_of_few(samples):
     x = np.stack([np.full(samples, 0.1), np.random.default_rng(0).standard_normal(samples)]).astype(np.float32)
     expected = np.linalg.norm(x.astype(np.float64), axis=1)
     assert norm(torch.from_numpy(x)).numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_norm_of_one_row():
+    assert norm(torch.tensor([3.0, 4.0])).item() == 5.0
+
+
+def test_splices_of_the_loop_are_those_of_the_definition():
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(4, 2, 5000, generator=generator)
+    start = torch.tensor([[100, 120, 90, 0], [4000, 3900, 10, 4900], [0, 0, 0, 0], [700, 300, 4990, 2000]])
+    half = torch.tensor([[300, 200, 1500, 10], [900, 700, 0, 40], [700, 600, 500, 1024], [0, 0, 500, 0]])
+    found, wanted = splice(x, start, half, 1536), splice.definition(x, start, half, 1536)
+    assert (found - wanted).abs().max() < 1e-5
 
 
 def test_the_level_is_the_mean_over_channels_and_the_peak_the_highest_of_all():

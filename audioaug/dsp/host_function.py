@@ -1,9 +1,10 @@
-"""On the host: functions that fill NumPy arrays, and loops that do the same, which numba compiles.
+"""Host function: one that fills NumPy arrays on the host, and a loop that does the same, which numba compiles.
 
 NumPy takes a microsecond or more for each of its functions, however few the numbers of a batch are.
 """
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +14,16 @@ import numpy as np
 from audioaug.dsp.dispatch import loops_are_usable
 from audioaug.errors import AudioaugWarning, first_line
 
+MANY = 256
+"""As many numbers as this are worth importing numba for, which takes 0.3 s, once."""
 
-class FillsArrays:
+
+class HostFunction:
     """A function whose last arguments are arrays that it fills: by its loop, once that gives what NumPy does.
 
     Args:
         definition: the function, in NumPy.
-        loop: what does the same.
+        loop: the same function as a loop.
         example: makes arguments to compare them with, once in each process.
         filled: how many of the arguments are filled.
         rtol: how far the numbers may be apart.
@@ -38,14 +42,17 @@ class FillsArrays:
 
     def __call__(self, *args: Any) -> None:
         """Fill the last arrays."""
-        function = self.loop if loops_are_usable() and self._loop_is_right else self.definition
-        function(*args)
+        is_worth_it = "numba" in sys.modules or args[-1].size >= MANY
+        by_loop = is_worth_it and loops_are_usable() and self._loop_agrees
+        (self.loop if by_loop else self.definition)(*args)
 
     @functools.cached_property
-    def _loop_is_right(self) -> bool:
+    def _loop_agrees(self) -> bool:
         """Whether the loop gives what the definition does; warn if it does not."""
         expected, found = self._example(), self._example()
         self.definition(*expected)
+        for array in found[-self._filled :]:
+            array.fill(np.nan)
         try:
             self.loop(*found)
             pairs = zip(found[-self._filled :], expected[-self._filled :])
@@ -58,6 +65,6 @@ class FillsArrays:
             warnings.warn(
                 f"{name} is switched off: its compiled form {reason}. NumPy does the same in its place.",
                 AudioaugWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return not reason

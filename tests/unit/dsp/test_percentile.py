@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from audioaug.dsp.levels import at_rank, ranked
-from audioaug.dsp.levels.ranks import SAMPLE, STEP, _narrow
+from audioaug.dsp.levels.percentile import SAMPLE, STEP, _narrow
 
 ROWS = 11
 LENGTHS = (1, 2, SAMPLE, SAMPLE + 1, 3000, 70_000)
@@ -41,7 +41,7 @@ def flushed(request: pytest.FixtureRequest):
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_it_is_what_sorting_gives(name, flushed):
+def test_at_rank_equals_sorting(name, flushed):
     random, atol = np.random.default_rng(4), 30 * TINY if flushed else LEAST
     for count in LENGTHS:
         x_RN = np.stack([VALUES[name](random, count) for _ in range(ROWS)]).astype(np.float32)
@@ -67,18 +67,22 @@ def test_a_sample_of_only_zeros(flushed):
     assert np.array_equal(found_R.numpy(), np.sort(x_N))
 
 
-def test_few_values_are_left_to_be_sorted():
+@pytest.mark.parametrize("others", [None, np.inf, 0.0], ids=["noise", "padded", "half of it silence"])
+def test_few_values_are_left_to_be_sorted(others):
     x_N, sample_S = np.random.default_rng(5).normal(size=2**16).astype(np.float32), np.empty(SAMPLE, np.float32)
+    if others is not None:
+        x_N = abs(x_N)
+        x_N[::2] = others
     left = []
-    for rank in range(0, 2**16, 2**10):
-        low, high, below, upto = _narrow(x_N, rank, sample_S)
+    for rank in [*range(0, 2**16, 2**10), *(2**15 + np.arange(-100, 101, 20))]:
+        low, high, below, up_to = _narrow(x_N, rank, sample_S)
         inside = (x_N >= low) & (x_N <= high)
-        assert inside.sum() == upto - below and (x_N < low).sum() == below and below <= rank < upto
-        left.append(inside.sum())
-    assert np.mean(left) < 1000
+        assert inside.sum() == up_to - below and (x_N < low).sum() == below and below <= rank < up_to
+        left.append(inside.sum() if low < high else 1)
+    assert np.mean(left) < 1000 and max(left) < 2**14
 
 
-def test_rows_with_nan_end():
+def test_selection_ends_with_nan():
     x_RN = torch.full((2, 5000), torch.nan)
     x_RN[1, ::2] = torch.linspace(-1, 1, 2500)
     rank_R, fraction_R = torch.tensor([2500, 4999]), torch.tensor([0.5, 0.0])
