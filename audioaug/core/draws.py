@@ -8,7 +8,6 @@ Shapes: B examples (rows), L columns.
 
 import operator
 import random
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,31 +71,6 @@ def legacy_integer(key: float, count: int) -> int:
 def seed_words(key: float) -> list[int]:
     """Return a key of 52 bits as the two words that numpy takes for a seed."""
     return [int(key) & 0xFFFFFFFF, int(key) >> 32]
-
-
-def torch_words(key_R: FloatArray, count: int) -> NDArray[np.int64]:
-    """Return the 32-bit words that torch's generator on the CPU yields from each seed, (R, count).
-
-    ``torch.randint`` takes one of them, modulo how many numbers there are (two from 2**28 on). Both it and numpy's have
-    the state of MT19937 for a seed, of which torch takes 32 bits; numpy's is set far sooner.
-    """
-    seed, draw_words = _twister.seed, _twister.draw_words
-    words_RN = np.empty((len(key_R), count), dtype=np.int64)
-    for row, seed_32 in enumerate((key_R.astype(np.int64) & 0xFFFFFFFF).tolist()):
-        seed(seed_32)
-        words_RN[row] = draw_words(count)
-    return words_RN
-
-
-class _Twister(threading.local):
-    """One MT19937 for each thread, since making one takes as long as seeding it 60 times."""
-
-    def __init__(self) -> None:
-        source = np.random.MT19937(0)
-        self.seed, self.draw_words = np.random.RandomState(source).seed, source.random_raw
-
-
-_twister = _Twister()
 
 
 @contextmanager

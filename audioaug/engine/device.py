@@ -61,6 +61,7 @@ class DeviceChain(torch.nn.Module):
         by_library = engine == "torch-audiomentations"
         self.prepare = Preparer(chain, start, stop, fused=not by_library, constant_rows=engine in GRAPH_BACKENDS)
         ops = [node.op for node in self.prepare.leaves]
+        self._gets_features = chain.has_features(start)
         self._makes_features = any(isinstance(op, Feature) for op in ops)
         self._library = TorchAudiomentationsEngine(ops, chain.sample_rate) if by_library else None
         self._graphs = GraphCache(GRAPH_BACKENDS[engine]) if engine in GRAPH_BACKENDS else None
@@ -121,7 +122,7 @@ class DeviceChain(torch.nn.Module):
         epoch: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the batch, augmented in training mode, and its lengths; features of it, if that is the last op."""
-        if self.chain.has_features(self.start):
+        if self._gets_features:
             return x, _copied(lengths_of(lengths, len(x), x.shape[-1], "frames"), x.device)
         x_BCT = as_batch(x)
         if not (self.training or self._makes_features):
@@ -129,9 +130,9 @@ class DeviceChain(torch.nn.Module):
         if not self.training:
             draws = self.chain.draw_nothing(len(x))
         elif draws is None and key is not None:
-            draws = self.chain.draw(numbers_of(key, len(x)), epoch, self.seed)
+            draws = self.chain.draw(numbers_of(key, x.shape[0]), epoch, self.seed)
         elif draws is None:
-            draws = self.stream.draw(len(x))
+            draws = self.stream.draw(x.shape[0])
         prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
         return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
 
@@ -206,7 +207,8 @@ class DeviceChain(torch.nn.Module):
                 moves = elsewhere and any(member.op.name in elsewhere for member in members)
                 run = self._run_step_on_cpu if moves else self._run_step
                 length_B = run(step, rows, length_B, buffers, prepared.sample_rate)
-        return rows.whole().to(x_BCT.dtype), length_B
+        y_BCT = rows.whole()
+        return (y_BCT if y_BCT.dtype == x_BCT.dtype else y_BCT.to(x_BCT.dtype)), length_B
 
     def _run_step(
         self, step: Step, batch: Rows, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
@@ -224,8 +226,7 @@ class DeviceChain(torch.nn.Module):
             params = node.op.measure(before_RCT, params, info)
         batched = node.op.batched if self._library is None else self._library.get(step.op, node.op.batched)
         y_RCT = batched(before_RCT, params, info)
-        if isinstance(node.op, Feature):
-            assert step.width is not None
+        if step.width is not None and isinstance(node.op, Feature):
             batch.put(None, y_RCT[..., : step.width])
             return params["length_out"]
         if step.width is not None:

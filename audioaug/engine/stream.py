@@ -109,6 +109,11 @@ class DrawStream:
 def _rank() -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return str(torch.distributed.get_rank())
+    return _rank_in_environment()
+
+
+@functools.cache
+def _rank_in_environment() -> str:
     return os.environ.get("RANK", "0")
 
 

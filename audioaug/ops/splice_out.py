@@ -29,8 +29,8 @@ from audioaug.core import (
     TorchAudiomentationsOp,
     arguments,
 )
-from audioaug.core.draws import torch_words
 from audioaug.dsp.splices import splice
+from audioaug.dsp.twister import torch_words
 from audioaug.dsp.windows import BLOCK
 from audioaug.ops._torch_reference import TorchReference
 

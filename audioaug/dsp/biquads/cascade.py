@@ -20,7 +20,7 @@ import torch
 from audioaug.dsp.biquads import NUMBERS, Cascade
 from audioaug.dsp.dispatch import chunks, implementation_for, primitive
 from audioaug.dsp.fft import apply_response, block_length
-from audioaug.dsp.loops import Doubles, Floats, Integers, loop, run_rows
+from audioaug.dsp.loops import Doubles, Floats, Integers, loop, run_rows, wide_vectors
 
 RESPONSE_WEIGHT = 0.3
 """What a section's response costs, in FFTs of the same length and back (measured)."""
@@ -231,20 +231,57 @@ def _deinterleave(tile: Doubles, y_RT: Floats, row_L: Integers, time: int, count
 
 @loop
 def _filter(tile: Doubles, numbers: Doubles, sections: int) -> None:
-    """Run a tile through all sections, in the transposed direct form II."""
-    for place in range(sections):
-        own = numbers[place * COEFFICIENTS * LANES : (place + 1) * COEFFICIENTS * LANES]
-        for time in range(0, TILE, STEPS):
-            some = tile[time * LANES : (time + STEPS) * LANES]
-            for lane in range(LANES):
-                b0, b1, b2 = own[lane], own[LANES + lane], own[2 * LANES + lane]
-                a1, a2 = own[3 * LANES + lane], own[4 * LANES + lane]
-                state_1, state_2 = own[5 * LANES + lane], own[6 * LANES + lane]
-                for step in range(STEPS):
-                    x = some[step * LANES + lane]
-                    y = b0 * x + state_1
-                    state_1 = b1 * x + state_2 - a1 * y
-                    state_2 = b2 * x - a2 * y
-                    some[step * LANES + lane] = y
-                own[5 * LANES + lane] = 0.0 if abs(state_1) < TINY else state_1
-                own[6 * LANES + lane] = 0.0 if abs(state_2) < TINY else state_2
+    """Run a tile through all sections, two at a time, so that one need not wait for the other."""
+    numbers_of_one = COEFFICIENTS * LANES
+    for place in range(0, sections - 1, 2):
+        _filter_by_two(tile, numbers[place * numbers_of_one : (place + 2) * numbers_of_one])
+    if sections % 2:
+        _filter_by_one(tile, numbers[(sections - 1) * numbers_of_one :])
+
+
+@loop
+def _filter_by_one(tile: Doubles, own: Doubles) -> None:
+    """Run a tile through a section, in the transposed direct form II."""
+    wide_vectors()
+    for time in range(0, TILE, STEPS):
+        some = tile[time * LANES : (time + STEPS) * LANES]
+        for lane in range(LANES):
+            b0, b1, b2 = own[lane], own[LANES + lane], own[2 * LANES + lane]
+            a1, a2 = own[3 * LANES + lane], own[4 * LANES + lane]
+            state_1, state_2 = own[5 * LANES + lane], own[6 * LANES + lane]
+            for step in range(STEPS):
+                x = some[step * LANES + lane]
+                y = b0 * x + state_1
+                state_1 = b1 * x + state_2 - a1 * y
+                state_2 = b2 * x - a2 * y
+                some[step * LANES + lane] = y
+            own[5 * LANES + lane] = 0.0 if abs(state_1) < TINY else state_1
+            own[6 * LANES + lane] = 0.0 if abs(state_2) < TINY else state_2
+
+
+@loop
+def _filter_by_two(tile: Doubles, own: Doubles) -> None:
+    """Run a tile through a section and the next one."""
+    wide_vectors()
+    for time in range(0, TILE, STEPS):
+        some = tile[time * LANES : (time + STEPS) * LANES]
+        for lane in range(LANES):
+            b0, b1, b2 = own[lane], own[LANES + lane], own[2 * LANES + lane]
+            a1, a2 = own[3 * LANES + lane], own[4 * LANES + lane]
+            state_1, state_2 = own[5 * LANES + lane], own[6 * LANES + lane]
+            d0, d1, d2 = own[7 * LANES + lane], own[8 * LANES + lane], own[9 * LANES + lane]
+            c1, c2 = own[10 * LANES + lane], own[11 * LANES + lane]
+            state_3, state_4 = own[12 * LANES + lane], own[13 * LANES + lane]
+            for step in range(STEPS):
+                x = some[step * LANES + lane]
+                y = b0 * x + state_1
+                state_1 = b1 * x + state_2 - a1 * y
+                state_2 = b2 * x - a2 * y
+                z = d0 * y + state_3
+                state_3 = d1 * y + state_4 - c1 * z
+                state_4 = d2 * y - c2 * z
+                some[step * LANES + lane] = z
+            own[5 * LANES + lane] = 0.0 if abs(state_1) < TINY else state_1
+            own[6 * LANES + lane] = 0.0 if abs(state_2) < TINY else state_2
+            own[12 * LANES + lane] = 0.0 if abs(state_3) < TINY else state_3
+            own[13 * LANES + lane] = 0.0 if abs(state_4) < TINY else state_4

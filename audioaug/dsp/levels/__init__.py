@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.levels.percentile import find_at_rank
-from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_as_written, loop_of_sums, run, run_rows
+from audioaug.dsp.loops import (
+    Doubles,
+    Floats,
+    Integers,
+    loop,
+    loop_as_written,
+    loop_of_sums,
+    run,
+    run_rows,
+    wide_vectors,
+)
 
 SILENCE = 1e-9
 """Audio of a lower level than this counts as silent."""
@@ -108,6 +118,7 @@ def _change_gain_rows(
     last: int,
 ) -> None:
     """Change the gain of rows, ``channels`` of them an example. The result may be where x is."""
+    wide_vectors()
     power_K = np.empty(GAIN_BLOCK)
     for row in range(first, last):
         b, x_T, y_T = row // channels, x_RT[row], y_RT[row]

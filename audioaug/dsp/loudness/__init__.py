@@ -15,7 +15,7 @@ import torch
 
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.fft import apply_response, block_length
-from audioaug.dsp.loops import Doubles, Floats, loop, run
+from audioaug.dsp.loops import Doubles, Floats, loop, run, wide_vectors
 
 Section = tuple[float, float, float, float, float]
 """b0, b1, b2, a1 and a2."""
@@ -166,24 +166,50 @@ def _mean(value_BK: torch.Tensor, chosen_BK: torch.Tensor) -> torch.Tensor:
     return torch.where(chosen_BK, value_BK, 0.0).sum(dim=1) / chosen_BK.sum(dim=1).clamp(min=1)
 
 
+# The loop: sixteen rows side by side, in the lanes of registers, since a recursion waits for itself.
+
+LANES = 16
+TILE = 32
+"""Samples of each row that are interleaved at a time."""
+
+
 @loop
 def _add_weighted_squares(
     x_RT: Floats, sections: tuple[Section, Section], sum_RN: Doubles, first: int, last: int
 ) -> None:
     """Add up the squares of each row's steps after two sections. N divides T."""
-    (b0, b1, b2, a1, a2), (d0, d1, d2, c1, c2) = sections
-    step = x_RT.shape[1] // sum_RN.shape[1]
-    for row in range(first, last):
-        p1, p2, q1, q2 = 0.0, 0.0, 0.0, 0.0
+    step, tile = x_RT.shape[1] // sum_RN.shape[1], np.empty(TILE * LANES)
+    state_4L, sum_L = np.empty(4 * LANES), np.empty(LANES)
+    for some in range(first, last, LANES):
+        lanes = min(LANES, last - some)
+        tile[:] = 0.0  # of lanes without a row
+        state_4L[:] = 0.0
         for n in range(sum_RN.shape[1]):
-            x_T, total = x_RT[row, n * step : (n + 1) * step], 0.0
-            for t in range(step):
-                x = np.float64(x_T[t])
-                y = b0 * x + p1
-                p1, p2 = b1 * x + p2 - a1 * y, b2 * x - a2 * y
-                z = d0 * y + q1
-                q1, q2 = d1 * y + q2 - c1 * z, d2 * y - c2 * z
-                total += z * z
-            p1, p2 = 0.0 if abs(p1) < TINY else p1, 0.0 if abs(p2) < TINY else p2
-            q1, q2 = 0.0 if abs(q1) < TINY else q1, 0.0 if abs(q2) < TINY else q2
-            sum_RN[row, n] = total
+            sum_L[:] = 0.0
+            for time in range(n * step, (n + 1) * step, TILE):
+                count = min(TILE, (n + 1) * step - time)
+                for lane in range(lanes):
+                    x_T = x_RT[some + lane, time : time + count]
+                    for t in range(count):
+                        tile[t * LANES + lane] = x_T[t]
+                _add_squares_of_tile(tile[: count * LANES], sections, state_4L, sum_L)
+            for place in range(len(state_4L)):
+                state_4L[place] = 0.0 if abs(state_4L[place]) < TINY else state_4L[place]
+            for lane in range(lanes):
+                sum_RN[some + lane, n] = sum_L[lane]
+
+
+@loop
+def _add_squares_of_tile(tile: Doubles, sections: tuple[Section, Section], state_4L: Doubles, sum_L: Doubles) -> None:
+    wide_vectors()
+    (b0, b1, b2, a1, a2), (d0, d1, d2, c1, c2) = sections
+    for start in range(0, len(tile), LANES):
+        for lane in range(LANES):
+            x = tile[start + lane]
+            y = b0 * x + state_4L[lane]
+            state_4L[lane] = b1 * x + state_4L[LANES + lane] - a1 * y
+            state_4L[LANES + lane] = b2 * x - a2 * y
+            z = d0 * y + state_4L[2 * LANES + lane]
+            state_4L[2 * LANES + lane] = d1 * y + state_4L[3 * LANES + lane] - c1 * z
+            state_4L[3 * LANES + lane] = d2 * y - c2 * z
+            sum_L[lane] += z * z

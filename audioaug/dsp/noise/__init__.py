@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.levels import added
-from audioaug.dsp.loops import Floats, loop, run, run_rows
+from audioaug.dsp.loops import Floats, loop, run, run_rows, wide_vectors
 
 f32, i32, u32 = np.float32, np.int32, np.uint32
 Keys: TypeAlias = NDArray[np.int32]
@@ -227,6 +227,7 @@ def _add_noise(
 
 @loop
 def _fill(y_T: Floats, first_pair: int, key: Any, other_key: Any) -> None:
+    wide_vectors()
     for pair in range(len(y_T) // 2):
         y_T[2 * pair], y_T[2 * pair + 1] = _pair(u32(first_pair + pair), key, other_key)
 

@@ -2,19 +2,16 @@
 
 import itertools
 import json
-import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audioaug import ops
 from audioaug.core import Chain, Draws
-from audioaug.core.draws import legacy_generator, legacy_integer, torch_words, uniforms
+from audioaug.core.draws import legacy_generator, legacy_integer, uniforms
 from audioaug.dsp import philox
 from audioaug.dsp.dispatch import backend
 from audioaug.errors import DataError
@@ -216,26 +213,7 @@ def test_weights_reach_the_draw():
 KEYS = np.asarray([0.0, 5.0, 2.0**40 + 77, 2.0**52 - 1])
 
 
-def test_torchs_words_are_those_that_it_draws_from() -> None:
-    for key, words_N in zip(KEYS, torch_words(KEYS, 3)):
-        generator = torch.Generator().manual_seed(int(key))
-        for word, below in zip(words_N, (1, 1000, 2**28 - 1), strict=True):
-            assert word % below == int(torch.randint(below, (1,), generator=generator))
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 2**15, 2**15 + 1, 2**31 + 1, 2**32 - 1])
 def test_legacy_integer_is_what_the_legacy_generator_draws_first(count: int) -> None:
     for key in [*KEYS, 2.0**32 - 1, 2.0**32, *range(2**51, 2**51 + 20)]:
         assert legacy_integer(key, count) == legacy_generator(key).randint(0, count, dtype=np.int64)
-
-
-def test_torchs_words_are_the_same_in_threads_side_by_side() -> None:
-    keys, interval = np.arange(200.0), sys.getswitchinterval()
-    expected = torch_words(keys, 3)
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            results = list(pool.map(lambda _: torch_words(keys, 3), range(40)))
-    finally:
-        sys.setswitchinterval(interval)
-    assert all(np.array_equal(words_RN, expected) for words_RN in results)
