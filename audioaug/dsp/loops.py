@@ -8,7 +8,6 @@ it is in changes: what it calls, and the numbers that it reads, have to be in th
 
 import ctypes
 import functools
-import itertools
 import multiprocessing
 import warnings
 from collections.abc import Callable
@@ -174,13 +173,13 @@ def run(loop: Callable[..., None], rows: int, *arguments: Any, most_threads: int
     if threads < 2:
         call(*arrays, 0, rows)
         return
-    bounds = [rows * part // threads for part in range(threads + 1)]
-    parts, wrong = itertools.pairwise(bounds), list[BaseException]()
+    wrong: list[BaseException] = []
+    parts = iter(range(threads))
 
     def work(_: None = None) -> None:
         try:
             for part in parts:
-                call(*arrays, *part)
+                call(*arrays, rows * part // threads, rows * (part + 1) // threads)
         except BaseException as error:  # which would be lost in another thread
             wrong.append(error)
 

@@ -70,7 +70,8 @@ class RowsApart:
 
     def __init__(self, x_BCT: torch.Tensor, kept: torch.Tensor) -> None:
         self._y_BCT: torch.Tensor | None = x_BCT
-        self._rows_CT, self._kept, self._width = list[torch.Tensor](), kept, x_BCT.shape[-1]
+        self._rows_CT: list[torch.Tensor] = []
+        self._kept, self._width = kept, x_BCT.shape[-1]
 
     def whole(self) -> torch.Tensor:
         """Copy the rows into one tensor, if they are not in one."""

@@ -177,7 +177,7 @@ def plan(parts: Sequence[Sections], longest: int) -> list[Cascade]:
     numbers_RSK, rings_SR, rings_R = np.empty((rows, count, NUMBERS)), np.empty((count, rows)), np.empty(rows)
     _fill(*vars(sections).values(), numbers_RSK, rings_SR, rings_R)
     slow_R = rings_R > SLOW * max(SHORTEST_TAIL, float(np.sort(rings_R)[rows // 2]))
-    found = list[Cascade]()
+    found: list[Cascade] = []
     for some in (~slow_R, slow_R) if slow_R.any() else (slice(None),):
         cut_S, tail = _cuts_and_tail(rings_SR[:, some], rings_R[some], whole)
         own_RSK = numbers_RSK[some]

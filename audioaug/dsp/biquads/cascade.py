@@ -139,7 +139,7 @@ def _response(numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[tor
 # sample to sample. So the rows of a tile are interleaved; each section does a few samples of all lanes at a time.
 
 LANES = 16
-TILE = 32
+TILE = 64
 """Samples of each row."""
 STEPS = 8
 """Samples after which a section's state is stored."""

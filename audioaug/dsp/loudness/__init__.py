@@ -169,7 +169,7 @@ def _mean(value_BK: torch.Tensor, chosen_BK: torch.Tensor) -> torch.Tensor:
 # The loop: sixteen rows side by side, in the lanes of registers, since a recursion waits for itself.
 
 LANES = 16
-TILE = 32
+TILE = 64
 """Samples of each row that are interleaved at a time."""
 
 

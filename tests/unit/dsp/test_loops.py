@@ -5,12 +5,13 @@ import multiprocessing
 import numpy as np
 import pytest
 import torch
+from llvmlite import ir
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from audioaug import Chain, build_device
+from audioaug import Chain, build_device, internals
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.dsp import loops
-from audioaug.dsp.biquads.cascade import _filter_rows
+from audioaug.dsp.biquads.cascade import COEFFICIENTS, LANES, TILE, _filter_by_one, _filter_rows
 from audioaug.dsp.noise import gaussian
 from audioaug.verify.material import variants
 from tests.unit.dsp.both_ways import LENGTHS, largest_difference
@@ -41,6 +42,37 @@ def test_gradients_and_tracers_find_operations(monkeypatch):
     assert not ran
     module.augment(x, prepared)
     assert ran == [_filter_rows]
+
+
+# Vectors
+
+
+class _Context:
+    get_dummy_value = staticmethod(lambda: None)
+
+
+@pytest.mark.parametrize("features", [{}, {"avx512f": True}, {"avx512f": True, "avx512vbmi2": True}], ids=len)
+@pytest.mark.parametrize("has_attributes", [True, False])
+def test_vectors_are_wide_where_that_slows_nothing_down(features, has_attributes, monkeypatch):
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: features)
+    if not has_attributes:
+        monkeypatch.setattr("audioaug.internals.WIDE_VECTORS", "what llvmlite writes another way")
+    internals._vectors_can_be_wide.cache_clear()
+    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), ()), "function")
+    try:
+        loops._prefer_wide_vectors(_Context, ir.IRBuilder(function.append_basic_block()), None, ())
+    finally:
+        internals._vectors_can_be_wide.cache_clear()
+    assert ("prefer-vector-width" in str(function)) == (has_attributes and len(features) == 2)
+
+
+def test_a_loop_with_wide_vectors_is_a_plain_function_too():
+    results = []
+    for run in (_filter_by_one.function, _filter_by_one):
+        tile, own = np.linspace(-1.0, 1.0, TILE * LANES), np.linspace(0.1, 0.5, COEFFICIENTS * LANES)
+        run(tile, own)
+        results.append(tile)
+    np.testing.assert_allclose(*results, rtol=1e-9)
 
 
 # Threads and processes
