@@ -66,9 +66,9 @@ def _numba() -> Any:
 
 
 def wide_vectors() -> None:
-    """In a loop: let it use vectors of 512 bits where a processor is as fast with them. By default LLVM takes 256.
+    """In a loop: let it use vectors of 512 bits where the processor does not slow down with them; LLVM takes 256.
 
-    It helps loops that compute much with few bytes.
+    That helps loops that compute much from few bytes.
     """
 
 
@@ -76,8 +76,9 @@ def _prefer_wide_vectors(context: Any, builder: Any, signature: Any, arguments: 
     """Compile ``wide_vectors``: Intel's processors before Ice Lake slow down with wide vectors."""
     from llvmlite.binding import get_host_cpu_features
 
-    if get_host_cpu_features().get("avx512vbmi2"):
-        prefer_wide_vectors(builder.function)
+    with suppress(RuntimeError):  # where LLVM does not know the processor
+        if get_host_cpu_features().get("avx512vbmi2"):
+            prefer_wide_vectors(builder.function)
     return context.get_dummy_value()
 
 

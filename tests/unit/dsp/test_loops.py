@@ -66,6 +66,14 @@ def test_vectors_are_wide_where_that_slows_nothing_down(features, has_attributes
     assert ("prefer-vector-width" in str(function)) == (has_attributes and len(features) == 2)
 
 
+def test_a_processor_that_llvm_does_not_know_gets_its_usual_vectors(monkeypatch):
+    def refuse():
+        raise RuntimeError("no features here")
+
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", refuse)
+    loops._prefer_wide_vectors(_Context, None, None, ())
+
+
 def test_a_loop_with_wide_vectors_is_a_plain_function_too():
     results = []
     for run in (_filter_by_one.function, _filter_by_one):
