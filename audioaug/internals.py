@@ -333,8 +333,8 @@ INTERNALS: tuple[Internal, ...] = (
     ),
     Internal(
         "llvmlite.ir.Function.attributes",
-        "compiles some loops with vectors of 512 bits (Intel, from Ice Lake on)",
-        "these loops take 1.1 times as long",
+        "compiles some loops with vectors of 512 bits where the processor does not slow down with them",
+        "these loops are 1.1x slower",
         lambda _: _numba_has_wide_vectors(),
     ),
     Internal(

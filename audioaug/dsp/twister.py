@@ -54,7 +54,7 @@ _twister = _Twister()
 
 @loop_as_written
 def _words_by_loop(seed_R: Words, words_RN: Integers) -> None:
-    """Make as many of the 624 words that a seed makes as are needed, of all seeds at a time, in lanes of registers."""
+    """Compute all rows together, in the lanes of registers; of the seed's 624 words only those that are needed."""
     rows, count = words_RN.shape
     state_NR = np.empty((SIZE + count, rows), dtype=np.uint32)
     for row in range(rows):

@@ -130,9 +130,9 @@ class DeviceChain(torch.nn.Module):
         if not self.training:
             draws = self.chain.draw_nothing(len(x))
         elif draws is None and key is not None:
-            draws = self.chain.draw(numbers_of(key, x.shape[0]), epoch, self.seed)
+            draws = self.chain.draw(numbers_of(key, len(x)), epoch, self.seed)
         elif draws is None:
-            draws = self.stream.draw(x.shape[0])
+            draws = self.stream.draw(len(x))
         prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
         return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
 
@@ -226,7 +226,8 @@ class DeviceChain(torch.nn.Module):
             params = node.op.measure(before_RCT, params, info)
         batched = node.op.batched if self._library is None else self._library.get(step.op, node.op.batched)
         y_RCT = batched(before_RCT, params, info)
-        if step.width is not None and isinstance(node.op, Feature):
+        if isinstance(node.op, Feature):
+            assert step.width is not None
             batch.put(None, y_RCT[..., : step.width])
             return params["length_out"]
         if step.width is not None:

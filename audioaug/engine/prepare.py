@@ -28,10 +28,11 @@ COUNTED_EXAMPLES = 4096
 MOST = 2**63 - 1
 """More samples than any clip has: the shortest of no clips."""
 
-FILL = np.zeros(2)
-
 DEVIATIONS = 2.0
 """By how many standard deviations a step has more rows than on average: enough for 98 of 100 batches."""
+
+FILL = np.zeros(2)
+"""Follows the float numbers: one or two zeros, to make their count even, and not 0, of which torch has no view."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,13 @@ class _Work:
     """What becomes known while a batch is prepared: its steps, their numbers, and how long the clips are by then.
 
     Numbers are packed into two flat buffers: float32 for real ones, int64 for whole ones. ``lengths`` are upper bounds
-    once ``measured`` is true (an op has found the lengths on the device).
+    once ``measured`` is true (an op has found the lengths on the device). ``is_full``: every clip fills the batch.
     """
 
-    def __init__(self, sample_rate: int, channels: int, lengths: NDArray[np.int64], width: int, full: bool) -> None:
+    def __init__(self, sample_rate: int, channels: int, lengths: NDArray[np.int64], width: int, is_full: bool) -> None:
         self.sample_rate, self.channels = sample_rate, channels
         self.lengths, self.width, self.measured = lengths, width, False
-        self.shortest, self.longest = (width, width) if full else _extremes(lengths)
+        self.shortest, self.longest = (width, width) if is_full else _extremes(lengths)
         self.steps: list[Step] = []
         self.parts: dict[Buffer, list[NDArray[Any]]] = {"floats": [], "ints": []}
         self.sizes: dict[Buffer, int] = {"floats": 0, "ints": 0}
@@ -114,7 +115,7 @@ class _Work:
 
     def not_empty(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of the rows that have samples, as far as is known here."""
-        return rows if self.shortest else rows[self.lengths[rows] > 0]
+        return rows[self.lengths[rows] > 0]
 
     def add(self, values: NDArray[Any], buffer: Buffer) -> Span:
         start = self.sizes[buffer]
@@ -156,8 +157,9 @@ class _Work:
 
     def numbers(self) -> torch.Tensor:
         """Return all of them as ``Prepared`` keeps them."""
-        fill = FILL[self.sizes["floats"] % 2 :]  # to an even number, and never nothing, of which torch has no view
-        floats = np.concatenate([*self.parts["floats"], fill], dtype=np.float32, casting="unsafe")
+        floats = np.concatenate(
+            [*self.parts["floats"], FILL[self.sizes["floats"] % 2 :]], dtype=np.float32, casting="unsafe"
+        )
         numbers = np.concatenate([*self.parts["ints"], floats.view(np.int64)], dtype=np.int64, casting="unsafe")
         return torch.from_numpy(numbers)
 
@@ -212,7 +214,7 @@ class Preparer:
             raise DataError(f"There are draws for {len(draws)} examples, but the batch has {batch}.")
         rows, full_lengths = _rows_and_lengths(batch, samples)
         host_lengths = full_lengths if lengths is None else lengths_of(lengths, batch, samples)
-        work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples, lengths is None)
+        work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples, is_full=lengths is None)
         where, padded = work.add(host_lengths, "ints"), work.shortest < samples
         for part in self.parts:
             for each, touched in part.steps(draws, rows):

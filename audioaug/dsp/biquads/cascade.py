@@ -231,7 +231,7 @@ def _deinterleave(tile: Doubles, y_RT: Floats, row_L: Integers, time: int, count
 
 @loop
 def _filter(tile: Doubles, numbers: Doubles, sections: int) -> None:
-    """Run a tile through all sections, two at a time, so that one need not wait for the other."""
+    """Run a tile through all sections, two at a time: both are computed while each waits for itself."""
     numbers_of_one = COEFFICIENTS * LANES
     for place in range(0, sections - 1, 2):
         _filter_by_two(tile, numbers[place * numbers_of_one : (place + 2) * numbers_of_one])

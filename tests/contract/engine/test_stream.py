@@ -180,6 +180,13 @@ def test_a_state_gives_the_same_in_a_new_process_and_each_rank_its_own(seeded):
     assert same == expected != other
 
 
+def test_a_rank_that_is_set_after_the_first_draw_counts(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    first = gains(DrawStream(CHAIN, 7))
+    monkeypatch.setenv("RANK", "1")
+    assert gains(DrawStream(CHAIN, 7)) != first
+
+
 def send(stream, queue):
     queue.put(gains(stream))
 
