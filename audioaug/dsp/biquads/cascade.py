@@ -241,22 +241,16 @@ def _filter(tile: Doubles, numbers: Doubles, sections: int) -> None:
 
 @loop
 def _filter_by_one(tile: Doubles, own: Doubles) -> None:
-    """Run a tile through a section, in the transposed direct form II."""
+    """Run a tile through a section."""
     wide_vectors()
     for time in range(0, TILE, STEPS):
         some = tile[time * LANES : (time + STEPS) * LANES]
         for lane in range(LANES):
-            b0, b1, b2 = own[lane], own[LANES + lane], own[2 * LANES + lane]
-            a1, a2 = own[3 * LANES + lane], own[4 * LANES + lane]
+            by = own[lane], own[LANES + lane], own[2 * LANES + lane], own[3 * LANES + lane], own[4 * LANES + lane]
             state_1, state_2 = own[5 * LANES + lane], own[6 * LANES + lane]
             for step in range(STEPS):
-                x = some[step * LANES + lane]
-                y = b0 * x + state_1
-                state_1 = b1 * x + state_2 - a1 * y
-                state_2 = b2 * x - a2 * y
-                some[step * LANES + lane] = y
-            own[5 * LANES + lane] = 0.0 if abs(state_1) < TINY else state_1
-            own[6 * LANES + lane] = 0.0 if abs(state_2) < TINY else state_2
+                some[step * LANES + lane], state_1, state_2 = _step(some[step * LANES + lane], by, state_1, state_2)
+            own[5 * LANES + lane], own[6 * LANES + lane] = _settled(state_1), _settled(state_2)
 
 
 @loop
@@ -266,22 +260,33 @@ def _filter_by_two(tile: Doubles, own: Doubles) -> None:
     for time in range(0, TILE, STEPS):
         some = tile[time * LANES : (time + STEPS) * LANES]
         for lane in range(LANES):
-            b0, b1, b2 = own[lane], own[LANES + lane], own[2 * LANES + lane]
-            a1, a2 = own[3 * LANES + lane], own[4 * LANES + lane]
+            by = own[lane], own[LANES + lane], own[2 * LANES + lane], own[3 * LANES + lane], own[4 * LANES + lane]
             state_1, state_2 = own[5 * LANES + lane], own[6 * LANES + lane]
-            d0, d1, d2 = own[7 * LANES + lane], own[8 * LANES + lane], own[9 * LANES + lane]
-            c1, c2 = own[10 * LANES + lane], own[11 * LANES + lane]
+            then_by = (
+                own[7 * LANES + lane],
+                own[8 * LANES + lane],
+                own[9 * LANES + lane],
+                own[10 * LANES + lane],
+                own[11 * LANES + lane],
+            )
             state_3, state_4 = own[12 * LANES + lane], own[13 * LANES + lane]
             for step in range(STEPS):
-                x = some[step * LANES + lane]
-                y = b0 * x + state_1
-                state_1 = b1 * x + state_2 - a1 * y
-                state_2 = b2 * x - a2 * y
-                z = d0 * y + state_3
-                state_3 = d1 * y + state_4 - c1 * z
-                state_4 = d2 * y - c2 * z
-                some[step * LANES + lane] = z
-            own[5 * LANES + lane] = 0.0 if abs(state_1) < TINY else state_1
-            own[6 * LANES + lane] = 0.0 if abs(state_2) < TINY else state_2
-            own[12 * LANES + lane] = 0.0 if abs(state_3) < TINY else state_3
-            own[13 * LANES + lane] = 0.0 if abs(state_4) < TINY else state_4
+                y, state_1, state_2 = _step(some[step * LANES + lane], by, state_1, state_2)
+                some[step * LANES + lane], state_3, state_4 = _step(y, then_by, state_3, state_4)
+            own[5 * LANES + lane], own[6 * LANES + lane] = _settled(state_1), _settled(state_2)
+            own[12 * LANES + lane], own[13 * LANES + lane] = _settled(state_3), _settled(state_4)
+
+
+@loop
+def _step(
+    x: float, by: tuple[float, float, float, float, float], state_1: float, state_2: float
+) -> tuple[float, float, float]:
+    """Return what a section makes of a sample, and its state afterwards: the transposed direct form II."""
+    b0, b1, b2, a1, a2 = by
+    y = b0 * x + state_1
+    return y, b1 * x + state_2 - a1 * y, b2 * x - a2 * y
+
+
+@loop
+def _settled(state: float) -> float:
+    return 0.0 if abs(state) < TINY else state
