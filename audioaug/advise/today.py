@@ -76,7 +76,8 @@ def measure_today(
     # Where loading is slow, a batch on the device has to do instead of one that a worker would send.
     message = None if bench.few_steps else next(open_loader(job, replace(candidate, num_workers=0)).worker_batches())
     batch = bench.batches[0] if message is None else message.batch
-    sent = [*tensors(batch), *([] if message is None or message.prepared is None else [message.prepared.numbers])]
+    prepared = None if message is None else message.prepared
+    sent = [*tensors(batch), *([] if prepared is None else [prepared.numbers.pack()])]
     counts = replace(counts, needs=needs_of(job, sent, counts.host.start_method))
     signals = replace(
         signals,

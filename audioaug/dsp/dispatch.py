@@ -21,6 +21,7 @@ import functools
 import importlib
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar
@@ -196,9 +197,14 @@ def loops_are_usable() -> bool:
     return _backend != "torch" and is_installed("numba")
 
 
+def is_compiling() -> bool:
+    """Return whether ``torch.compile`` or ``torch.export`` is tracing; they start with this import."""
+    return "torch._dynamo" in sys.modules and torch.compiler.is_compiling()
+
+
 def needs_torch_ops(x: torch.Tensor) -> bool:
     """Return whether only torch operations may be used on x: for its gradient, or because operations are traced."""
-    traced = torch.compiler.is_compiling() or operations_are_watched()
+    traced = is_compiling() or operations_are_watched()
     return traced or (x.requires_grad and torch.is_grad_enabled())
 
 

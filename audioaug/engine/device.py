@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Feature, Key, Node, Params
-from audioaug.core.params import Span
+from audioaug.core.params import View
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
 from audioaug.engine.checks import as_batch, lengths_of, numbers_of
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
@@ -104,7 +104,7 @@ class DeviceChain(torch.nn.Module):
         if not self.training and not return_lengths and not self._makes_features:
             return x
         arguments = x, sample_rate, lengths, draws, key, epoch
-        if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+        if "torch._dynamo" in sys.modules:  # tracing starts with this import
             from audioaug.engine.uncompiled import uncompiled
 
             y, length_B = uncompiled(self._augmented, *arguments)
@@ -133,7 +133,8 @@ class DeviceChain(torch.nn.Module):
             draws = self.chain.draw(numbers_of(key, len(x)), epoch, self.seed)
         elif draws is None:
             draws = self.stream.draw(len(x))
-        prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths)
+        pack = not x.is_cpu or self._graphs is not None
+        prepared = self.prepare(draws, tuple(x_BCT.shape), sample_rate, lengths, pack)
         return self.augment(x, prepared.pin_memory() if x.is_cuda else prepared)
 
     def augment(
@@ -154,14 +155,14 @@ class DeviceChain(torch.nn.Module):
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
         self._prove(x_BCT, prepared.sample_rate)
-        numbers = prepared.numbers.to(x_BCT.device, non_blocking=True)
         if self._graphs is not None:
-            graph = self._graphs.find(partial(self._work, prepared), x_BCT, numbers, prepared)
+            packed = prepared.numbers.pack().to(x_BCT.device, non_blocking=True)
+            graph = self._graphs.find(partial(self._work, prepared), x_BCT, packed, prepared)
             if graph is not None:
                 with torch.inference_mode(False), torch.no_grad():
-                    y_BCT = graph(x_BCT, numbers)
-                return y_BCT, _view(prepared.buffers(numbers), prepared.lengths)
-        return self._run(prepared, x_BCT, numbers, may_overwrite)
+                    y_BCT = graph(x_BCT, packed)
+                return y_BCT, prepared.numbers.views_of(packed)(prepared.lengths)
+        return self._run(prepared, x_BCT, prepared.numbers.on(x_BCT.device), may_overwrite)
 
     def prove_on(self, device: torch.device, channels: int = 1) -> None:
         """Compile and prove on a device what runs there, which would otherwise delay the first batch."""
@@ -187,16 +188,16 @@ class DeviceChain(torch.nn.Module):
         """Return whether there is a graph for batches of this layout."""
         return self._graphs is not None and self._graphs.has(as_batch(x), prepared)
 
-    def _work(self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        return self._run(prepared, x_BCT, numbers)[0]
+    def _work(self, prepared: Prepared, x_BCT: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+        return self._run(prepared, x_BCT, prepared.numbers.views_of(packed))[0]
 
     def _run(
-        self, prepared: Prepared, x_BCT: torch.Tensor, numbers: torch.Tensor, may_overwrite: bool = False
+        self, prepared: Prepared, x_BCT: torch.Tensor, numbers: View, may_overwrite: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        buffers, kept = prepared.buffers(numbers), x_BCT.new_empty(0) if may_overwrite else x_BCT
+        kept = x_BCT.new_empty(0) if may_overwrite else x_BCT
         with _without_autocast(x_BCT.device.type):
             y_BCT = x_BCT.float()
-            length_B = _view(buffers, prepared.lengths)
+            length_B = numbers(prepared.lengths)
             if prepared.padded:
                 y_BCT = silenced(y_BCT, length_B, kept)
             rows = rows_of(y_BCT, kept)
@@ -206,22 +207,20 @@ class DeviceChain(torch.nn.Module):
                 self.prepare.mark_running(members)
                 moves = elsewhere and any(member.op.name in elsewhere for member in members)
                 run = self._run_step_on_cpu if moves else self._run_step
-                length_B = run(step, rows, length_B, buffers, prepared.sample_rate)
+                length_B = run(step, rows, length_B, numbers, prepared.sample_rate)
         y_BCT = rows.whole()
         return (y_BCT if y_BCT.dtype == x_BCT.dtype else y_BCT.to(x_BCT.dtype)), length_B
 
-    def _run_step(
-        self, step: Step, batch: Rows, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
-    ) -> torch.Tensor:
+    def _run_step(self, step: Step, batch: Rows, length_B: torch.Tensor, numbers: View, rate: int) -> torch.Tensor:
         """Let an op change its rows of the batch, or make features of them all; return the new lengths."""
         node = self.prepare.leaves[step.op]
-        rows = None if step.rows is None else _view(buffers, step.rows)
+        rows = None if step.rows is None else numbers(step.rows)
         before_RCT, free = batch.take(rows)
         length_R = length_B
         if rows is not None:
-            length_R = length_B.index_select(0, rows) if step.lengths is None else _view(buffers, step.lengths)
+            length_R = length_B.index_select(0, rows) if step.lengths is None else numbers(step.lengths)
         info = DeviceBatchInfo(rate, length_R, before_RCT.shape[-1] if step.padded else None, free)
-        params = _params(node, step, partial(_view, buffers))
+        params = _params(node, step, numbers)
         if node.capabilities.length_depends_on_audio:
             params = node.op.measure(before_RCT, params, info)
         batched = node.op.batched if self._library is None else self._library.get(step.op, node.op.batched)
@@ -242,13 +241,12 @@ class DeviceChain(torch.nn.Module):
         return length_B
 
     def _run_step_on_cpu(
-        self, step: Step, batch: Rows, length_B: torch.Tensor, buffers: dict[str, torch.Tensor], rate: int
+        self, step: Step, batch: Rows, length_B: torch.Tensor, numbers: View, rate: int
     ) -> torch.Tensor:
         """Run a step that the batch's device cannot run."""
-        device, host = batch.whole().device, {name: buffer.cpu() for name, buffer in buffers.items()}
-        x_BCT = batch.whole().cpu()
+        device, x_BCT = batch.whole().device, batch.whole().cpu()
         on_cpu = rows_of(x_BCT, x_BCT)
-        length_B = self._run_step(step, on_cpu, length_B.cpu(), host, rate)
+        length_B = self._run_step(step, on_cpu, length_B.cpu(), lambda span: numbers(span).cpu(), rate)
         batch.put(None, on_cpu.whole().to(device))
         return length_B.to(device)
 
@@ -287,7 +285,7 @@ def run_once(chain: Chain, x_BCT: torch.Tensor) -> torch.Tensor:
     for lengths in (None, [samples * (examples - n) // examples for n in range(examples)]):
         prepared = module.prepare(draws, tuple(x_BCT.shape), lengths=lengths)
         with torch.no_grad():
-            results.append(module._run(prepared, x_BCT, prepared.numbers.to(x_BCT.device))[0])
+            results.append(module._run(prepared, x_BCT, prepared.numbers.on(x_BCT.device))[0])
     return torch.cat([fit(y_BCT, max(each.shape[-1] for each in results)) for y_BCT in results])
 
 
@@ -342,7 +340,7 @@ def _copied(length_B: NDArray[np.int64], device: torch.device) -> torch.Tensor:
     return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found.to(device)
 
 
-def _params(node: Node, step: Step, view: Callable[[Span], torch.Tensor]) -> Params:
+def _params(node: Node, step: Step, view: View) -> Params:
     types = node.param_types
     return {name: types[name].unpack(packed, view) for name, packed in step.params}
 
@@ -351,8 +349,3 @@ def _new_lengths(node: Node, params: Params) -> torch.Tensor:
     name = next(name for name, kind in node.param_types.items() if kind in (LENGTHS, MEASURED_LENGTHS))
     lengths: torch.Tensor = params[name]
     return lengths
-
-
-def _view(buffers: dict[str, torch.Tensor], span: Span) -> torch.Tensor:
-    buffer, start, stop = span
-    return buffers[buffer][start:stop]

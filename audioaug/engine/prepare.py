@@ -17,22 +17,22 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import LENGTHS, BatchInfo, Chain, Draws, Feature, Node, Params
-from audioaug.core.params import Buffer, Span
+from audioaug.core.params import Span
 from audioaug.engine.checks import check_channels, lengths_of, rate_of
 from audioaug.engine.fuse import grouped
+from audioaug.engine.numbers import Numbers
 from audioaug.errors import DataError
 
 COUNTED_EXAMPLES = 4096
 """Examples that are drawn to find out how often an op is applied."""
+
+HOST = torch.device("cpu")
 
 MOST = 2**63 - 1
 """More samples than any clip has: the shortest of no clips."""
 
 DEVIATIONS = 2.0
 """By how many standard deviations a step has more rows than on average: enough for 98 of 100 batches."""
-
-FILL = np.zeros(2)
-"""Follows the float numbers: one or two zeros, to make their count even, and not 0, of which torch has no view."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the device needs to know of one batch: steps, and all their numbers in one tensor, so one copy.
+    """What the device needs to know of one batch: steps, and all their numbers.
 
-    ``numbers`` are int64: first the ``whole`` ones, then float32, two in each. ``lengths`` is where the clips' lengths
-    lie. ``padded``: some clip does not fill the batch. ``ragged``: clips may differ in length afterwards.
+    ``lengths`` is where the clips' lengths lie. ``padded``: some clip does not fill the batch. ``ragged``: clips may
+    differ in length afterwards.
     """
 
     steps: tuple[Step, ...]
-    numbers: torch.Tensor
-    whole: int
+    numbers: Numbers
     sample_rate: int
     lengths: Span
     padded: bool
@@ -77,28 +76,24 @@ class Prepared:
 
     def length_of(self, row: int) -> int:
         """Return how many samples a clip has before the first step."""
-        return int(self.numbers[self.lengths[1] + row])
-
-    def buffers(self, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return views of the numbers, wherever they have been copied to, by the names of spans."""
-        return {"ints": numbers[: self.whole], "floats": numbers[self.whole :].view(torch.float32)}
+        return int(self.numbers.on(HOST)(self.lengths)[row])
 
     @property
     def layout(self) -> tuple[Any, ...]:
         """All that is not in the tensor: batches of one shape with the same layout need the same kernels."""
         steps = tuple((step.op, step.rows, step.lengths, step.params, step.padded, step.width) for step in self.steps)
-        return self.sample_rate, self.padded, len(self.numbers), self.whole, steps
+        return self.sample_rate, self.padded, *self.numbers.sizes, steps
 
     def pin_memory(self) -> "Prepared":
         """Return a copy in page-locked memory (called by torch's DataLoader)."""
-        return replace(self, numbers=self.numbers.pin_memory())
+        return replace(self, numbers=self.numbers.pinned())
 
 
 class _Work:
     """What becomes known while a batch is prepared: its steps, their numbers, and how long the clips are by then.
 
-    Numbers are packed into two flat buffers: float32 for real ones, int64 for whole ones. ``lengths`` are upper bounds
-    once ``measured`` is true (an op has found the lengths on the device). ``is_full``: every clip fills the batch.
+    ``lengths`` are upper bounds once ``measured`` is true (an op has found the lengths on the device). ``is_full``:
+    every clip fills the batch.
     """
 
     def __init__(self, sample_rate: int, channels: int, lengths: NDArray[np.int64], width: int, is_full: bool) -> None:
@@ -106,8 +101,8 @@ class _Work:
         self.lengths, self.width, self.measured = lengths, width, False
         self.shortest, self.longest = (width, width) if is_full else _extremes(lengths)
         self.steps: list[Step] = []
-        self.parts: dict[Buffer, list[NDArray[Any]]] = {"floats": [], "ints": []}
-        self.sizes: dict[Buffer, int] = {"floats": 0, "ints": 0}
+        self.numbers = Numbers()
+        self.add = self.numbers.add
 
     def padded(self, rows: NDArray[np.int64]) -> bool:
         """Return whether any of these clips does not, or may not, fill the batch."""
@@ -116,12 +111,6 @@ class _Work:
     def not_empty(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of the rows that have samples, as far as is known here."""
         return rows[self.lengths[rows] > 0]
-
-    def add(self, values: NDArray[Any], buffer: Buffer) -> Span:
-        start = self.sizes[buffer]
-        self.parts[buffer].append(values)
-        self.sizes[buffer] += len(values)
-        return buffer, start, self.sizes[buffer]
 
     def resize(self, node: Node, rows: NDArray[np.int64], params: Params) -> int | None:
         """Note what an op makes of the lengths; return the width of the batch afterwards if it may change any."""
@@ -154,14 +143,6 @@ class _Work:
             padded=padded,
             width=self.resize(node, rows, params),
         )
-
-    def numbers(self) -> torch.Tensor:
-        """Return all of them as ``Prepared`` keeps them."""
-        floats = np.concatenate(
-            [*self.parts["floats"], FILL[self.sizes["floats"] % 2 :]], dtype=np.float32, casting="unsafe"
-        )
-        numbers = np.concatenate([*self.parts["ints"], floats.view(np.int64)], dtype=np.int64, casting="unsafe")
-        return torch.from_numpy(numbers)
 
 
 def _extremes(lengths: NDArray[np.int64]) -> tuple[int, int]:
@@ -206,8 +187,12 @@ class Preparer:
         shape: tuple[int, ...],
         sample_rate: int | None = None,
         lengths: torch.Tensor | Sequence[int] | None = None,
+        pack: bool = True,
     ) -> Prepared:
-        """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments."""
+        """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments.
+
+        ``pack`` the numbers at once: not if only this process needs them, on a CPU.
+        """
         self.mark_running(())
         batch, channels, samples = shape
         if len(draws) != batch:
@@ -222,10 +207,11 @@ class Preparer:
                     touched = work.not_empty(touched)
                 if len(touched):
                     work.steps.append(self._step(each, touched, draws, work))
+        if pack:
+            work.numbers.pack()
         return Prepared(
             tuple(work.steps),
-            work.numbers(),
-            work.sizes["ints"],
+            work.numbers,
             work.sample_rate,
             where,
             padded,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from audioaug.dsp.dispatch import implementation_for
+from audioaug.dsp.dispatch import implementation_for, is_compiling
 from audioaug.dsp.windows import silence_past_ends
 
 
@@ -121,6 +121,6 @@ def silenced(y_RCT: torch.Tensor, length_R: torch.Tensor, x_RCT: torch.Tensor) -
 
 def is_overwritable(y: torch.Tensor, x: torch.Tensor) -> bool:
     """Return whether what became of x may be written over: it is not x itself, and no gradient is found from it."""
-    if torch.compiler.is_compiling() or y.requires_grad:
+    if y is x or y.requires_grad or is_compiling():
         return False
     return y.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()

@@ -84,8 +84,8 @@ def waits(chain, lengths=None):
     assert prepared.steps, "nothing is applied to these examples"
     with FakeTensorMode(allow_non_fake_inputs=True):
         work = functools.partial(module.augment, torch.empty(shape, device="cuda"), prepared)
-        if _seen(work, prepared.numbers):  # banks are copied the first time
-            return _seen(work, prepared.numbers)
+        if _seen(work, prepared.numbers.pack()):  # banks are copied the first time
+            return _seen(work, prepared.numbers.pack())
     return []
 
 
