@@ -1,4 +1,4 @@
-"""Numbers: all parameters of one batch: packed into one tensor, which is copied to the device at once.
+"""Numbers: all parameters of one batch: packed into one tensor, for one copy to the device.
 
 On a CPU they may stay the arrays that they are: to pack them, and to make views, takes NumPy and torch some 50 us.
 """

@@ -191,7 +191,7 @@ class Preparer:
     ) -> Prepared:
         """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments.
 
-        ``pack`` the numbers at once: not if only this process needs them, on a CPU.
+        ``pack``: into one tensor, unless only this process needs them, on a CPU.
         """
         self.mark_running(())
         batch, channels, samples = shape
