@@ -131,7 +131,7 @@ class Draws:
 
     def rows(self, rows: "slice | Sequence[int] | NDArray[np.int64]") -> "Draws":
         """Return the draws of some examples only."""
-        return Draws(self.columns, self.table[rows if isinstance(rows, (slice, np.ndarray)) else list(rows)])
+        return Draws(self.columns, self.table[rows if isinstance(rows, slice | np.ndarray) else list(rows)])
 
     def __iter__(self) -> "Iterator[Draws]":
         """Iterate over the examples one by one, each as draws of a batch of one."""

@@ -1,7 +1,7 @@
 """Params: the types of the parameters that ops hand from the host to the device.
 
 An op declares the type of every parameter that its ``resolve`` and ``measure`` return (``Op.param_types``). Arrays are
-packed by type into two buffers, so that one copy brings all parameters of a batch to the device.
+packed by type into two buffers, unless they stay on this CPU: one copy brings all parameters of a batch to the device.
 """
 
 from abc import ABC, abstractmethod
@@ -68,7 +68,7 @@ class ArrayType(ParamType):
         return pack(value, self.buffer)
 
     def unpack(self, packed: Span, view: View) -> torch.Tensor:
-        """Return a view of the buffer."""
+        """Return its tensor."""
         return view(packed)
 
 

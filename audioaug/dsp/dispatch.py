@@ -198,7 +198,7 @@ def loops_are_usable() -> bool:
 
 
 def is_compiling() -> bool:
-    """Return whether ``torch.compile`` or ``torch.export`` is tracing; they start with this import."""
+    """Return whether ``torch.compile`` or ``torch.export`` is tracing; both import ``torch._dynamo`` first."""
     return "torch._dynamo" in sys.modules and torch.compiler.is_compiling()
 
 

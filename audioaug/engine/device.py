@@ -104,7 +104,7 @@ class DeviceChain(torch.nn.Module):
         if not self.training and not return_lengths and not self._makes_features:
             return x
         arguments = x, sample_rate, lengths, draws, key, epoch
-        if "torch._dynamo" in sys.modules:  # tracing starts with this import
+        if "torch._dynamo" in sys.modules:  # torch.compile imports it
             from audioaug.engine.uncompiled import uncompiled
 
             y, length_B = uncompiled(self._augmented, *arguments)
@@ -155,14 +155,15 @@ class DeviceChain(torch.nn.Module):
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
         self._prove(x_BCT, prepared.sample_rate)
-        if self._graphs is not None:
-            packed = prepared.numbers.pack().to(x_BCT.device, non_blocking=True)
-            graph = self._graphs.find(partial(self._work, prepared), x_BCT, packed, prepared)
-            if graph is not None:
-                with torch.inference_mode(False), torch.no_grad():
-                    y_BCT = graph(x_BCT, packed)
-                return y_BCT, prepared.numbers.views_of(packed)(prepared.lengths)
-        return self._run(prepared, x_BCT, prepared.numbers.on(x_BCT.device), may_overwrite)
+        if self._graphs is None:
+            return self._run(prepared, x_BCT, prepared.numbers.on(x_BCT.device), may_overwrite)
+        packed = prepared.numbers.pack().to(x_BCT.device, non_blocking=True)
+        numbers = prepared.numbers.views_of(packed)
+        graph = self._graphs.find(partial(self._work, prepared), x_BCT, packed, prepared)
+        if graph is None:
+            return self._run(prepared, x_BCT, numbers, may_overwrite)
+        with torch.inference_mode(False), torch.no_grad():
+            return graph(x_BCT, packed), numbers(prepared.lengths)
 
     def prove_on(self, device: torch.device, channels: int = 1) -> None:
         """Compile and prove on a device what runs there, which would otherwise delay the first batch."""
@@ -206,8 +207,10 @@ class DeviceChain(torch.nn.Module):
                 members = self.prepare.leaves[step.op].members
                 self.prepare.mark_running(members)
                 moves = elsewhere and any(member.op.name in elsewhere for member in members)
-                run = self._run_step_on_cpu if moves else self._run_step
-                length_B = run(step, rows, length_B, numbers, prepared.sample_rate)
+                if moves:
+                    length_B = self._run_step_on_cpu(step, rows, length_B, prepared)
+                else:
+                    length_B = self._run_step(step, rows, length_B, numbers, prepared.sample_rate)
         y_BCT = rows.whole()
         return (y_BCT if y_BCT.dtype == x_BCT.dtype else y_BCT.to(x_BCT.dtype)), length_B
 
@@ -240,13 +243,11 @@ class DeviceChain(torch.nn.Module):
         batch.put(rows, y_RCT)
         return length_B
 
-    def _run_step_on_cpu(
-        self, step: Step, batch: Rows, length_B: torch.Tensor, numbers: View, rate: int
-    ) -> torch.Tensor:
+    def _run_step_on_cpu(self, step: Step, batch: Rows, length_B: torch.Tensor, prepared: Prepared) -> torch.Tensor:
         """Run a step that the batch's device cannot run."""
         device, x_BCT = batch.whole().device, batch.whole().cpu()
-        on_cpu = rows_of(x_BCT, x_BCT)
-        length_B = self._run_step(step, on_cpu, length_B.cpu(), lambda span: numbers(span).cpu(), rate)
+        on_cpu, numbers = rows_of(x_BCT, x_BCT), prepared.numbers.on(x_BCT.device)
+        length_B = self._run_step(step, on_cpu, length_B.cpu(), numbers, prepared.sample_rate)
         batch.put(None, on_cpu.whole().to(device))
         return length_B.to(device)
 

@@ -1,6 +1,6 @@
-"""Numbers: all parameters of one batch: packed into one tensor, for one copy to the device.
+"""Numbers: all parameters of one batch, in one tensor for one copy to the device or, on a CPU, as separate arrays.
 
-On a CPU they may stay the arrays that they are: to pack them, and to make views, takes NumPy and torch some 50 us.
+Packing the few arrays of an op into one tensor, and making views of it, takes NumPy and torch about 50 us.
 """
 
 from typing import Any
@@ -26,7 +26,8 @@ class Numbers:
         self._packed: torch.Tensor | None = None
 
     def add(self, values: NDArray[Any], buffer: Buffer) -> Span:
-        """Add an array, of integers or of floats; return where it lies."""
+        """Add an array, of integers or of floats; return where it lies. Once they are packed, none can be added."""
+        assert self._packed is None
         start = self._sizes[buffer]
         self._sizes[buffer] = stop = start + len(values)
         span = buffer, start, stop
@@ -46,27 +47,30 @@ class Numbers:
                 parts[buffer].append(values)
             fill = FILL[self._sizes["floats"] % 2 :]
             floats = np.concatenate([*parts["floats"], fill], dtype=np.float32, casting="unsafe")
-            whole = [*parts["ints"], floats.view(np.int64)]
-            self._packed = torch.from_numpy(np.concatenate(whole, dtype=np.int64, casting="unsafe"))
+            both = [*parts["ints"], floats.view(np.int64)]
+            self._packed = torch.from_numpy(np.concatenate(both, dtype=np.int64, casting="unsafe"))
+            self._arrays = {}  # what `on` has returned keeps those that it needs
         return self._packed
 
     def views_of(self, packed: torch.Tensor) -> View:
-        """Return what gives the tensor of each span: a view of the packed numbers, wherever these were copied to."""
-        whole = self._sizes["ints"]
-        buffers = {"ints": packed[:whole], "floats": packed[whole:].view(torch.float32)}
+        """Return a function from spans to views of the packed numbers, wherever these were copied to."""
+        ints = self._sizes["ints"]
+        buffers = {"ints": packed[:ints], "floats": packed[ints:].view(torch.float32)}
         return lambda span: buffers[span[0]][span[1] : span[2]]
 
     def on(self, device: torch.device) -> View:
-        """Return what gives the tensor of each span on a device."""
+        """Return a function from spans to tensors on a device."""
+        arrays = self._arrays
         if self._packed is None and device.type == "cpu":
-            return lambda span: torch.from_numpy(self._arrays[span].astype(TYPES[span[0]]))
+            return lambda span: torch.from_numpy(arrays[span].astype(TYPES[span[0]]))
         return self.views_of(self.pack().to(device, non_blocking=True))
 
     def pinned(self) -> "Numbers":
         """Return them packed in page-locked memory."""
-        found = Numbers()
-        found._sizes, found._packed = self._sizes, self.pack().pin_memory()
-        return found
+        pinned = Numbers()
+        pinned._sizes, pinned._packed = self._sizes, self.pack().pin_memory()
+        return pinned
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_sizes": self._sizes, "_arrays": {}, "_packed": self.pack()}
+        self.pack()
+        return vars(self)

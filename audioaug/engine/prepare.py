@@ -1,7 +1,7 @@
 """Preparing a batch, on the host: everything random or shape-dependent is decided here, before the device is asked.
 
-``Preparer`` turns draws into steps (an op, the rows it touches, its parameters for these rows) and packs all their
-numbers into one small tensor. It can be pickled, so that DataLoader workers do this beside their other work.
+``Preparer`` turns draws into steps (an op, the rows it touches, its parameters for these rows) and collects all their
+numbers. It can be pickled, so that DataLoader workers do this beside their other work.
 
 Shapes: B examples, R rows that an op gets, C channels, T samples.
 """
@@ -80,7 +80,7 @@ class Prepared:
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """All that is not in the tensor: batches of one shape with the same layout need the same kernels."""
+        """All but the numbers themselves: batches of one shape with the same layout need the same kernels."""
         steps = tuple((step.op, step.rows, step.lengths, step.params, step.padded, step.width) for step in self.steps)
         return self.sample_rate, self.padded, *self.numbers.sizes, steps
 
@@ -191,7 +191,7 @@ class Preparer:
     ) -> Prepared:
         """Decide what to do with a batch of that shape (B, C, T). See ``DeviceChain.forward`` for the arguments.
 
-        ``pack``: into one tensor, unless only this process needs them, on a CPU.
+        ``pack``: put the numbers into one tensor, which is not needed where this process runs the steps on a CPU.
         """
         self.mark_running(())
         batch, channels, samples = shape

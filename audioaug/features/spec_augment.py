@@ -193,7 +193,7 @@ class SpecAugment(torch.nn.Module):
         if not self.training:
             return x
         arguments = x, lengths, draws, key, epoch
-        if "torch._dynamo" in sys.modules:  # tracing starts with this import
+        if "torch._dynamo" in sys.modules:  # torch.compile imports it
             from audioaug.engine.uncompiled import uncompiled
 
             y: torch.Tensor = uncompiled(self._augmented, *arguments)

@@ -65,13 +65,15 @@ class Copies(TorchDispatchMode):
 
     def __init__(self, numbers):
         super().__init__()
-        self.numbers, self.seen = numbers, []
+        self.numbers, self.seen, self.copied = numbers, [], 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
         tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
         between = {each.device.type for each in tensors if each.ndim or name in COPIES}
-        if len(between) > 1 and not (args[0] is self.numbers and kwargs.get("non_blocking")):
+        if len(between) > 1 and args[0] is self.numbers and kwargs.get("non_blocking"):
+            self.copied += 1
+        elif len(between) > 1:
             self.seen.append(name)
         return result
 
@@ -99,6 +101,16 @@ def _seen(work, numbers):
 def test_no_op_exchanges_anything_with_the_device(name, lengths):
     for op in ops_of(name):
         assert waits(Chain([op], RATE), lengths) == [], op
+
+
+@pytest.mark.parametrize("engine", ["batched", "torch_compile"])
+def test_numbers_are_copied_once(engine):
+    """Also by an engine that keeps graphs, while it has none for such a batch."""
+    module = build_device(Chain([ops.Gain(p=0.5)], RATE), engine=engine)
+    prepared = module.prepare(module.chain.draw(EXAMPLES), (len(EXAMPLES), 1, SAMPLES))
+    with FakeTensorMode(allow_non_fake_inputs=True), Copies(prepared.numbers.pack()) as copies:
+        module.augment(torch.empty(len(EXAMPLES), 1, SAMPLES, device="cuda"), prepared)
+    assert copies.copied == 1 and not copies.seen
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)

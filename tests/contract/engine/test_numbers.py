@@ -1,6 +1,7 @@
 """The numbers of a batch are the same tensors, whether they are packed or not, and wherever they were packed."""
 
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -54,3 +55,15 @@ def test_what_is_added_is_not_changed_through_its_tensor(added):
     for span in given:
         numbers.on(CPU)(span).zero_()
     assert all(map(np.array_equal, before, given.values()))
+
+
+def test_packing_frees_the_arrays_but_not_those_in_use():
+    numbers, values = Numbers(), np.arange(5)
+    freed = weakref.ref(values)
+    span = numbers.add(values, "ints")
+    del values
+    view = numbers.on(CPU)
+    numbers.pack()
+    assert view(span).tolist() == [0, 1, 2, 3, 4]
+    del view
+    assert freed() is None
