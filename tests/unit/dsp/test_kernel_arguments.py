@@ -205,7 +205,8 @@ def test_images_of_rooms_reach_into_any_block(bands, interpreted):
     reflected = torch.tensor([[1.0, 0.5, 0.25], [1.0, 0.7, 0.0], [1.0, 0.0, 0.0]])  # of orders of their own
     decay = -0.01 * torch.arange(bands, dtype=torch.float32)
     rooms = offset, reflected, torch.from_numpy(images(2)), decay, torch.from_numpy(_taps())
-    found = same(add_echoes, *rooms, 46.647, 2200, tolerance=2e-5)
+    # Float32 keeps a distance of 1,000 samples to 6e-5 of one: processors round its root differently, by one such step.
+    found = same(add_echoes, *rooms, 46.647, 2200, tolerance=2e-4)
     assert interpreted == ["_add"] and found[..., 512:].any() and not found[..., 1100:].any()
 
 
