@@ -34,11 +34,6 @@ class Numbers:
         self._arrays[span] = values
         return span
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """How many integers and floats there are."""
-        return self._sizes["ints"], self._sizes["floats"]
-
     def pack(self) -> torch.Tensor:
         """Return all of them on the host, in one int64 tensor: first the integers, then the floats, two in each."""
         if self._packed is None:

@@ -82,7 +82,7 @@ class Prepared:
     def layout(self) -> tuple[Any, ...]:
         """All but the numbers themselves: batches of one shape with the same layout need the same kernels."""
         steps = tuple((step.op, step.rows, step.lengths, step.params, step.padded, step.width) for step in self.steps)
-        return self.sample_rate, self.padded, *self.numbers.sizes, steps
+        return self.sample_rate, self.padded, steps
 
     def pin_memory(self) -> "Prepared":
         """Return a copy in page-locked memory (called by torch's DataLoader)."""
