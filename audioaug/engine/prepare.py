@@ -102,7 +102,6 @@ class _Work:
         self.shortest, self.longest = (width, width) if is_full else _extremes(lengths)
         self.steps: list[Step] = []
         self.numbers = Numbers()
-        self.add = self.numbers.add
 
     def padded(self, rows: NDArray[np.int64]) -> bool:
         """Return whether any of these clips does not, or may not, fill the batch."""
@@ -130,12 +129,12 @@ class _Work:
         padded, is_all = self.padded(rows), examples == len(self.lengths)
         return Step(
             op=place,
-            rows=None if is_all else self.add(rows, "ints"),
-            lengths=None if is_all or self.measured else self.add(self.lengths[rows], "ints"),
+            rows=None if is_all else self.numbers.add(rows, "ints"),
+            lengths=None if is_all or self.measured else self.numbers.add(self.lengths[rows], "ints"),
             examples=examples,
             params=tuple(
                 [
-                    (name, kind.pack(params[name], self.add))
+                    (name, kind.pack(params[name], self.numbers.add))
                     for name, kind in node.param_types.items()
                     if kind.on_device and name in params
                 ]
@@ -200,7 +199,7 @@ class Preparer:
         rows, full_lengths = _rows_and_lengths(batch, samples)
         host_lengths = full_lengths if lengths is None else lengths_of(lengths, batch, samples)
         work = _Work(rate_of(self.chain, sample_rate), channels, host_lengths, samples, is_full=lengths is None)
-        where, padded = work.add(host_lengths, "ints"), work.shortest < samples
+        where, padded = work.numbers.add(host_lengths, "ints"), work.shortest < samples
         for part in self.parts:
             for each, touched in part.steps(draws, rows):
                 if not work.shortest and not isinstance(each.op, Feature):  # no other op changes an empty clip
