@@ -173,10 +173,11 @@ def _add_sounds(
             if square > 0:
                 reference = _sum_of_squares(x_T[begin : begin + count]) if is_relative else np.float64(count)
                 gain = f32(level_S[s] * math.sqrt(reference / square))
+                into_N, most_N = y_T[begin : begin + count], most_T[begin : begin + count]
                 for n in range(count):
-                    y_T[begin + n] += gain * some_N[n]
+                    into_N[n] += gain * some_N[n]
                 for n in range(count if gain_db else 0):
-                    most_T[begin + n] = max(most_T[begin + n], fade_N[n])
+                    most_N[n] = max(most_N[n], fade_N[n])
         if gain_db:
             for t in range(len(x_T)):
                 y_T[t] += x_T[t] * f32(math.exp(most_T[t] * gain_db * (math.log(10) / 20)))

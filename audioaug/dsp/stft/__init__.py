@@ -238,10 +238,10 @@ def _read(x_T: Floats, start: int, window_W: Floats, y_W: Floats) -> None:
     """Read a frame; around the row is silence."""
     begin = min(max(-start, 0), len(window_W))
     end = max(min(len(x_T) - start, len(window_W)), begin)
-    inside = x_T[start + begin : start + end]
+    inside, window, into = x_T[start + begin : start + end], window_W[begin:end], y_W[begin:end]
     y_W[:begin] = 0.0
-    for w in range(begin, end):
-        y_W[w] = inside[w - begin] * window_W[w]
+    for w in range(len(into)):
+        into[w] = inside[w] * window[w]
     y_W[end:] = 0.0
 
 
@@ -250,10 +250,11 @@ def _add(frame_W: Floats, start: int, window_W: Floats, y_T: Floats, weight_T: F
     """Add what of a frame is inside of the row, and to the weights its window's squares."""
     begin, end = max(-start, 0), min(len(y_T) - start, len(window_W))
     if begin < end:
-        into_W, weight_W = y_T[start + begin : start + end], weight_T[start + begin : start + end]
-        for w in range(begin, end):
-            into_W[w - begin] += frame_W[w] * window_W[w]
-            weight_W[w - begin] += window_W[w] * window_W[w]
+        into, weight = y_T[start + begin : start + end], weight_T[start + begin : start + end]
+        frame, window = frame_W[begin:end], window_W[begin:end]
+        for w in range(len(into)):
+            into[w] += frame[w] * window[w]
+            weight[w] += window[w] * window[w]
 
 
 @loop

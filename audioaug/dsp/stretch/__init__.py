@@ -315,20 +315,21 @@ def _turn_spectra(
             if near_RN[row, n]:
                 _find_delays(late_RN[row, n], delay_F)
                 for between in range(anchor + 1, n + 1):
-                    _multiply(delay_F, missing_NF[between], delay_F)
+                    _multiply_in_place(delay_F, missing_NF[between])
                 for between in range(n + 1, anchor + 1):
-                    _multiply_by_conjugates(delay_F, missing_NF[between], delay_F)
+                    _divide_in_place(delay_F, missing_NF[between])
                 for f in range(bins):
                     power = around_NF[old, f] if old >= 0 else f32(0)
                     if power < OLD_SHARE * around_NF[anchor, f]:
                         turn_F[f] = delay_F[f]
             for channel in range(channels):
                 here_F, heard = here_CNF[channel, n], heard_R[row]
-                _multiply(here_F[:heard], turn_F, here_F[:heard])
+                _multiply_in_place(here_F[:heard], turn_F)
                 here_F[heard:] = 0
 
 
 # Real and imaginary parts lie side by side: of such floats, unlike complex numbers, eight are done in one instruction.
+# So they are where no array lies in another one: what is done in place has one array less.
 
 
 @loop
@@ -340,12 +341,29 @@ def _multiply(x_F: Complex, y_F: Complex, into_F: Complex) -> None:
 
 
 @loop
-def _multiply_by_conjugates(x_F: Complex, y_F: Complex, into_F: Complex) -> None:
-    """Multiply x by the conjugates of y, which divides by numbers of size 1."""
-    x, y, into = x_F.view(f32), y_F.view(f32), into_F.view(f32)
+def _multiply_in_place(x_F: Complex, y_F: Complex) -> None:
+    x, y = x_F.view(f32), y_F.view(f32)
     for f in range(len(x_F)):
         a, b, c, d = x[2 * f], x[2 * f + 1], y[2 * f], y[2 * f + 1]
-        into[2 * f], into[2 * f + 1] = a * c + b * d, b * c - a * d
+        x[2 * f], x[2 * f + 1] = a * c - b * d, a * d + b * c
+
+
+@loop
+def _divide_in_place(x_F: Complex, y_F: Complex) -> None:
+    """Divide x by y, numbers of size 1: multiply it by their conjugates."""
+    x, y = x_F.view(f32), y_F.view(f32)
+    for f in range(len(x_F)):
+        a, b, c, d = x[2 * f], x[2 * f + 1], y[2 * f], y[2 * f + 1]
+        x[2 * f], x[2 * f + 1] = a * c + b * d, b * c - a * d
+
+
+@loop
+def _multiply_conjugates_in_place(x_F: Complex, y_F: Complex) -> None:
+    """Multiply the conjugates of x by y."""
+    x, y = x_F.view(f32), y_F.view(f32)
+    for f in range(len(x_F)):
+        a, b, c, d = x[2 * f], x[2 * f + 1], y[2 * f], y[2 * f + 1]
+        x[2 * f], x[2 * f + 1] = a * c + b * d, a * d - b * c
 
 
 @loop
@@ -357,7 +375,7 @@ def _find_missing(here_CNF: Complex, before_CNF: Complex, n: int) -> None:
         return
     for channel in range(len(here_CNF)):
         before_F = before_CNF[channel, n]
-        _multiply_by_conjugates(here_CNF[channel, n - 1], before_F, before_F)
+        _multiply_conjugates_in_place(before_F, here_CNF[channel, n - 1])
         if channel:
             missing_F += before_F
     missing = missing_F.view(f32)
@@ -411,14 +429,15 @@ def _find_delays(late: int, delay_F: Complex) -> None:
 def _find_peaks(power_E: Floats, marked_E: NDArray[np.int32], place_3F: NDArray[np.uint32]) -> None:
     """Find for each frequency the peak that it belongs to, up to eight away: the last of three places."""
     uphill_F, farther_F, peak_F = place_3F[0], place_3F[1], place_3F[2]
-    bins, bits_E, place = len(peak_F), power_E.view(i32), i32(PLACE)
+    bins, place, level, last = len(peak_F), i32(PLACE), i32(~PLACE), i32(len(peak_F) - 1)
+    bits_F, marked_F = power_E.view(i32)[LOCK_BINS : LOCK_BINS + bins], marked_E[LOCK_BINS : LOCK_BINS + bins]
     for f in range(bins):
-        marked_E[LOCK_BINS + f] = (bits_E[LOCK_BINS + f] & ~place) | (i32(f) & place)
+        marked_F[f] = i32(bits_F[f] & level) | i32(i32(f) & place)
     for f in range(bins):
         loudest = max(max(max(marked_E[f], marked_E[f + 1]), max(marked_E[f + 2], marked_E[f + 3])), marked_E[f + 4])
         lowest = i32(f - LOCK_BINS)
-        uphill = lowest + ((loudest - lowest) & place)
-        uphill_F[f] = min(max(uphill, i32(0)), i32(bins - 1))  # of what is not a number anything may be said
+        uphill = i32(lowest + i32(i32(loudest - lowest) & place))
+        uphill_F[f] = u32(min(max(uphill, i32(0)), last))  # of what is not a number anything may be said
     for f in range(bins):
         farther_F[f] = uphill_F[uphill_F[f]]
     for f in range(bins):
