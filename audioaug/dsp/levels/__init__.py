@@ -457,8 +457,14 @@ def at_rank(
 def _at_rank_by_loop(
     x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
 ) -> torch.Tensor:
+    return _found_at_rank(x_RN, rank_R, fraction_R, is_absolute=False)
+
+
+def _found_at_rank(
+    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, is_absolute: bool
+) -> torch.Tensor:
     found_R = torch.empty_like(fraction_R)
-    run(find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, found_R)
+    run(find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, is_absolute, found_R)
     return found_R
 
 
@@ -477,6 +483,13 @@ def absolute_at_rank(
 ) -> torch.Tensor:
     """Return what ``at_rank`` does for the absolute values."""
     return at_rank(x_RN.abs(), rank_R, fraction_R, lowest, highest)
+
+
+@absolute_at_rank.loop()
+def _absolute_at_rank_by_loop(
+    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+) -> torch.Tensor:
+    return _found_at_rank(x_RN, rank_R, fraction_R, is_absolute=True)
 
 
 @absolute_at_rank.kernel()

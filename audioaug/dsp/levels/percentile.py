@@ -35,13 +35,21 @@ u64: TypeAlias = np.uint64
 
 
 @loop_as_written
-def find_at_rank(x_RN: Floats, rank_R: Integers, fraction_R: Floats, y_R: Floats, first: int, last: int) -> None:
-    """Find the value at ``rank + fraction`` of each row. It is undefined for rows with NaN."""
+def find_at_rank(
+    x_RN: Floats, rank_R: Integers, fraction_R: Floats, is_absolute: bool, y_R: Floats, first: int, last: int
+) -> None:
+    """Find the value at ``rank + fraction`` of each row, or of its absolute values; undefined for rows with NaN."""
     kept_N, sample_S = np.empty(x_RN.shape[1], np.float32), np.empty(SAMPLE, np.float32)
+    absolute_N = np.empty_like(kept_N)
     for row in range(first, last):
-        value, after = _select(x_RN[row], rank_R[row], kept_N, sample_S)
+        x_N = x_RN[row]
+        if is_absolute:
+            for n in range(len(x_N)):
+                absolute_N[n] = abs(x_N[n])
+            x_N = absolute_N
+        value, after = _select(x_N, rank_R[row], kept_N, sample_S)
         if fraction_R[row] > 0 and not after < INF:
-            after = _next(x_RN[row], value)
+            after = _next(x_N, value)
         y_R[row] = value if fraction_R[row] == 0 or value == after else value + (after - value) * fraction_R[row]
 
 

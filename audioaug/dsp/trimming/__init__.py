@@ -3,10 +3,12 @@
 Shapes: B examples, C channels, T samples, F frames, one centred on each hop.
 """
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.loops import Floats, Integers, loop, loop_of_sums, run
 
 HOP = 512
 FRAME_HOPS = 4
@@ -36,6 +38,13 @@ def loud_span(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> tup
     return start_B, end_B - torch.minimum(start_B, end_B)
 
 
+@loud_span.loop()
+def _loud_span_by_loop(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> tuple[torch.Tensor, torch.Tensor]:
+    start_B, count_B = length_B.new_empty(2, len(length_B))
+    run(_find_loud_spans, len(x_BCT), x_BCT, length_B, 10 ** (-top_db / 10), start_B, count_B)
+    return start_B, count_B
+
+
 @loud_span.kernel()
 def _loud_span_by_kernel(
     x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float
@@ -56,3 +65,35 @@ def _loud_frames(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> 
     power_BF = torch.where(real_BF, power_BCF.amax(dim=1), -1.0)
     loudest_B1 = power_BF.amax(dim=1, keepdim=True).clamp(min=SMALLEST_POWER)
     return real_BF & (10 * (power_BF.clamp(min=SMALLEST_POWER) / loudest_B1).log10() > -top_db)
+
+
+@loop
+def _find_loud_spans(
+    x_BCT: Floats, length_B: Integers, quietest: float, start_B: Integers, count_B: Integers, first: int, last: int
+) -> None:
+    """Find the spans of examples; ``quietest`` is the power of a frame that is not loud, as a share of the loudest."""
+    hops, before = x_BCT.shape[2] // HOP + 1, FRAME_HOPS // 2
+    energy_F, power_F = np.zeros(before + hops + FRAME_HOPS, np.float32), np.empty(hops, np.float32)
+    for row in range(first, last):
+        frames, loudest = length_B[row] // HOP + 1, np.float32(0)
+        power_F[:] = SMALLEST_POWER
+        for channel in range(x_BCT.shape[1]):
+            for hop in range(hops):
+                energy_F[before + hop] = _squares(x_BCT[row, channel, hop * HOP : (hop + 1) * HOP])
+            for frame in range(frames):
+                power = energy_F[frame : frame + FRAME_HOPS].sum() / np.float32(FRAME_HOPS * HOP)
+                power_F[frame] = np.maximum(power_F[frame], power)
+                loudest = np.maximum(loudest, power_F[frame])
+        begin, end = 0, 0
+        for frame in range(frames):
+            if power_F[frame] > quietest * loudest:
+                begin, end = begin if end else frame * HOP, min((frame + 1) * HOP, length_B[row])
+        start_B[row], count_B[row] = begin, max(end - begin, 0)
+
+
+@loop_of_sums
+def _squares(x_T: Floats) -> np.float32:
+    total = np.float32(0)
+    for t in range(len(x_T)):
+        total += x_T[t] * x_T[t]
+    return total
