@@ -47,7 +47,10 @@ class Loop(Generic[P, T]):
     @functools.cached_property
     def compiled(self) -> Any:
         """What numba makes of it."""
-        compiled = _numba().njit(nogil=True, fastmath=self.fastmath, error_model="numpy")(self.function)
+        numba = _numba()
+        while _lowered:
+            _teach(numba, *_lowered.pop())
+        compiled = numba.njit(nogil=True, fastmath=self.fastmath, error_model="numpy")(self.function)
         with suppress(RuntimeError):
             set_numba_cache(compiled, Cache(self.function))  # as enable_caching() does with numba's own
         return compiled
@@ -57,12 +60,37 @@ class Loop(Generic[P, T]):
 def _numba() -> Any:
     """Return numba, which is to take a loop that another one calls for what is compiled of it."""
     import numba
-    from numba.extending import lower_builtin, type_callable, typeof_impl
+    from numba.extending import typeof_impl
 
     typeof_impl.register(Loop)(lambda called, context: typeof_impl(called.compiled, context))
-    type_callable(wide_vectors)(lambda context: lambda: numba.types.none)
-    lower_builtin(wide_vectors)(_prefer_wide_vectors)  # type: ignore[no-untyped-call]
     return numba
+
+
+Lowering: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+
+_lowered: list[tuple[Callable[..., Any], str, Lowering]] = []
+"""What numba has not learnt yet: it is imported with the first loop that is compiled."""
+
+
+def lowers(function: Callable[..., Any], result: str) -> Callable[[Lowering], Lowering]:
+    """Declare what writes the LLVM instructions of a function where a loop calls it; ``result`` is its numba type.
+
+    It is called with numba's context, llvmlite's builder, the signature, and the arguments.
+    """
+
+    def declare(lower: Lowering) -> Lowering:
+        _lowered.append((function, result, lower))
+        return lower
+
+    return declare
+
+
+def _teach(numba: Any, function: Callable[..., Any], result: str, lower: Lowering) -> None:
+    from numba.extending import lower_builtin, type_callable
+
+    returned = functools.wraps(function)(lambda *_: getattr(numba.types, result))
+    type_callable(function)(lambda context: returned)
+    lower_builtin(function, numba.types.VarArg(numba.types.Any))(lower)  # type: ignore[no-untyped-call]
 
 
 def wide_vectors() -> None:
@@ -72,6 +100,7 @@ def wide_vectors() -> None:
     """
 
 
+@lowers(wide_vectors, "none")
 def _prefer_wide_vectors(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Compile ``wide_vectors``: Intel's processors before Ice Lake slow down with wide vectors."""
     from llvmlite.binding import get_host_cpu_features

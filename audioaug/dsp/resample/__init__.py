@@ -15,6 +15,7 @@ Shapes: R rows, C channels, T samples, F frequencies, K output samples.
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import map_chunks, primitive
 from audioaug.dsp.fft import PLANNED, fast_length, from_spectrum, has_mkl, irfft, mkl_plan, rfft, to_spectrum
-from audioaug.dsp.loops import Doubles, Floats, Integers, loop, loop_of_sums, run_rows
+from audioaug.dsp.loops import Doubles, Floats, Integers, loop, lowers, run_rows
 
 FloatArray = NDArray[np.float64]
 f32 = np.float32
@@ -300,19 +301,48 @@ def _interpolate_rows(
         y_K[heard:] = 0.0
 
 
-@loop_of_sums
+@loop
 def _read_at_steps(fine_N: Floats, time: int, step: int, table_SP: Floats, y_K: Floats) -> None:
     """Read a signal of twice the rate, whose first sample is ``BEFORE`` samples before time 0."""
     half = FRACTION_BITS - 1
     shift = half - TABLE_BITS
     for k in range(len(y_K)):
-        place, left = time >> half, time & ((1 << half) - 1)
-        some, entry = fine_N[place : place + TAPS], table_SP[left >> shift]
-        share, total = f32(left & ((1 << shift) - 1)) * f32(2.0**-shift), f32(0.0)
-        for tap in range(TAPS):
-            total += some[tap] * (entry[tap] + share * entry[TAPS + tap])
-        y_K[k] = total
+        left = time & ((1 << half) - 1)
+        share = f32(left & ((1 << shift) - 1)) * f32(2.0**-shift)
+        y_K[k] = _weighted_taps(fine_N, time >> half, table_SP, left >> shift, share)
         time += step
+
+
+def _weighted_taps(fine_N: Floats, place: int, table_SP: Floats, entry: int, share: f32) -> f32:
+    """Return the sum of the taps from ``place`` on, with weights ``share`` of the way to the table's next entry."""
+    weight_P = table_SP[entry, :TAPS] + share * table_SP[entry, TAPS:]
+    return f32((fine_N[place : place + TAPS] * weight_P).sum())
+
+
+@lowers(_weighted_taps, "float32")
+def _weigh_in_one_vector(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Compile ``_weighted_taps``: LLVM makes eight steps of a loop of eight, which takes 3 times as long."""
+    from llvmlite.ir import Constant, FloatType, IntType, Undefined, VectorType
+
+    _, place, _, entry, share = arguments
+    several, fused = VectorType(FloatType(), TAPS), {"flags": ("contract",)}
+
+    def taps(argument: int, start: Any) -> Any:
+        samples = context.make_array(signature.args[argument])(context, builder, arguments[argument]).data
+        found = builder.load(builder.bitcast(builder.gep(samples, [start]), several.as_pointer()))
+        found.align = 4
+        return found
+
+    def chosen(lanes: Any, *places: int) -> Any:
+        return builder.shuffle_vector(lanes, lanes, Constant(VectorType(IntType(32), len(places)), places))
+
+    start = builder.mul(entry, Constant(entry.type, 2 * TAPS))
+    one = builder.insert_element(Constant(several, Undefined), share, Constant(IntType(32), 0))
+    more = builder.fmul(chosen(one, *[0] * TAPS), taps(2, builder.add(start, Constant(entry.type, TAPS))), **fused)
+    lanes = builder.fmul(taps(0, place), builder.fadd(taps(2, start), more, **fused))
+    while (half := lanes.type.count // 2) > 0:
+        lanes = builder.fadd(chosen(lanes, *range(half)), chosen(lanes, *range(half, 2 * half)))
+    return builder.extract_element(lanes, Constant(IntType(32), 0))
 
 
 @_resampled.loop(when=has_mkl)
@@ -388,9 +418,10 @@ def _read(x_T: Floats, start: int, y_N: Floats) -> None:
     """Read a block; around the row is silence."""
     begin = min(max(-start, 0), len(y_N))
     end = max(min(len(x_T) - start, len(y_N)), begin)
+    inside, into = x_T[start + begin : start + end], y_N[begin:end]
     y_N[:begin] = 0.0
-    for place in range(begin, end):
-        y_N[place] = x_T[start + place]
+    for place in range(len(into)):
+        into[place] = inside[place]
     y_N[end:] = 0.0
 
 

@@ -13,6 +13,7 @@ from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.dsp import loops
 from audioaug.dsp.biquads.cascade import COEFFICIENTS, LANES, TILE, _filter_by_one, _filter_rows
 from audioaug.dsp.noise import gaussian
+from audioaug.dsp.resample import _read_at_steps, _table_of_taps
 from audioaug.verify.material import variants
 from tests.unit.dsp.both_ways import LENGTHS, largest_difference
 
@@ -81,6 +82,15 @@ def test_a_loop_with_wide_vectors_is_a_plain_function_too():
         run(tile, own)
         results.append(tile)
     np.testing.assert_allclose(*results, rtol=1e-9)
+
+
+def test_weighted_taps_are_what_the_plain_function_returns():
+    random, table_SP = np.random.default_rng(1), _table_of_taps().numpy()
+    fine_N, step = random.normal(size=500).astype(np.float32), int(0.7123 * 2**36)
+    found_K, wanted_K = np.empty((2, 300), np.float32)
+    _read_at_steps(fine_N, 0, step, table_SP, found_K)
+    _read_at_steps.function(fine_N, 0, step, table_SP, wanted_K)
+    np.testing.assert_allclose(found_K, wanted_K, atol=2e-6)
 
 
 # Threads and processes
