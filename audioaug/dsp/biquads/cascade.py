@@ -20,7 +20,7 @@ import torch
 from audioaug.dsp.biquads import NUMBERS, Cascade
 from audioaug.dsp.dispatch import chunks, implementation_for, primitive
 from audioaug.dsp.fft import apply_response, block_length
-from audioaug.dsp.loops import Doubles, Floats, Integers, loop, run_rows, wide_vectors
+from audioaug.dsp.loops import Doubles, Floats, loop, run_rows, wide_vectors
 
 RESPONSE_WEIGHT = 0.3
 """What a section's response costs, in FFTs of the same length and back (measured)."""
@@ -136,17 +136,22 @@ def _response(numbers_RSK: torch.Tensor, cuts: Sequence[int], axis: Sequence[tor
 
 
 # The loop, in float64: sixteen rows side by side, in the lanes of registers. A section alone waits for itself from
-# sample to sample. So the rows of a tile are interleaved; each section does a few samples of all lanes at a time.
+# sample to sample. So the rows of a tile are interleaved; each section does a few samples of all lanes at a time. In
+# the direct form I a sample waits for one product of the sample before, in the transposed form II for two.
 
 LANES = 16
 TILE = 64
-"""Samples of each row."""
+"""Samples of each row that are interleaved."""
+BLOCK = 4 * TILE
+"""Samples of each row that are read one after the other: fewer, of sixteen rows, come slowly from memory."""
+APART = 16
+"""Samples between rows of a block, or all would need the same places of the cache."""
 STEPS = 8
-"""Samples after which a section's state is stored."""
+"""Samples after which a section's last ones are stored."""
 TINY = 1e-200
-"""A state below it is 0: processors are slow with denormal numbers, as in the silence after a clip."""
-COEFFICIENTS = 7
-"""Of a section: b0, b1, b2, a1, a2 and its state of two, for all lanes each."""
+"""A sample below it is 0: processors are slow with denormal numbers, as in the silence after a clip."""
+OF_SECTION = 9
+"""Of a section: b0, b1, b2, a1, a2, its last two samples and the last two of its result, for all lanes each."""
 
 
 @loop
@@ -156,8 +161,9 @@ def _filter_rows(x_RT: Floats, numbers_RSK: Floats, channels: int, y_RT: Floats,
     Rows that no section filters, since another op than a filter applies to them, are only amplified.
     """
     samples, sections = x_RT.shape[1], numbers_RSK.shape[1]
-    tile, numbers = np.zeros(TILE * LANES), np.zeros(sections * COEFFICIENTS * LANES)
+    tile, numbers = np.zeros(TILE * LANES), np.zeros(sections * OF_SECTION * LANES)
     row_N, count, row_L = np.empty(last - first, np.int64), 0, np.empty(LANES, np.int64)
+    block_LN = np.zeros((LANES, BLOCK + APART), np.float32)
     for row in range(first, last):
         gain = _gain(numbers_RSK[row // channels])
         if math.isnan(gain):
@@ -171,15 +177,16 @@ def _filter_rows(x_RT: Floats, numbers_RSK: Floats, channels: int, y_RT: Floats,
             row = row_N[min(some + lane, count - 1)]  # lanes that are left do the same as the last one
             row_L[lane] = row
             _start(numbers_RSK[row // channels], np.float64(x_RT[row, 0]), numbers[lane:])
-        for time in range(0, samples, TILE):
-            if time + TILE <= samples:  # as below, but the compiler knows how many
-                _interleave(x_RT, tile, row_L, time, TILE)
+        for time in range(0, samples, BLOCK):
+            end = min(time + BLOCK, samples)
+            for lane in range(LANES):
+                _copy(x_RT[row_L[lane], time:end], block_LN[lane, : end - time])
+            for begin in range(0, end - time, TILE):
+                _interleave(block_LN, begin, tile)
                 _filter(tile, numbers, sections)
-                _deinterleave(tile, y_RT, row_L, time, TILE)
-            else:
-                _interleave(x_RT, tile, row_L, time, samples - time)
-                _filter(tile, numbers, sections)
-                _deinterleave(tile, y_RT, row_L, time, samples - time)
+                _deinterleave(tile, block_LN, begin)
+            for lane in range(LANES):
+                _copy(block_LN[lane, : end - time], y_RT[row_L[lane], time:end])
 
 
 @loop
@@ -194,7 +201,7 @@ def _gain(numbers_SK: Floats) -> np.float32:
 
 @loop
 def _start(numbers_SK: Floats, before: float, into: Doubles) -> None:
-    """Write a cascade's coefficients, and the states that an endless input of ``before`` leads to, into its lane."""
+    """Write a cascade's numbers into its lane, after an endless input of ``before``."""
     for place in range(len(numbers_SK)):
         # (low + band p + high p^2) / (1 + k p + p^2), with p = (z - 1) / (z + 1) / g
         g, k = np.float64(numbers_SK[place, 0]), np.float64(numbers_SK[place, 1])
@@ -207,36 +214,39 @@ def _start(numbers_SK: Floats, before: float, into: Doubles) -> None:
         )
         a1, a2 = 2 * (g * g - 1) / a0, (1 + g * (g - k)) / a0
         after = low * before
-        own = into[place * COEFFICIENTS * LANES :]
+        own = into[place * OF_SECTION * LANES :]
         own[0], own[LANES], own[2 * LANES], own[3 * LANES], own[4 * LANES] = b0, b1, b2, a1, a2
-        own[5 * LANES], own[6 * LANES] = after - b0 * before, b2 * before - a2 * after
+        own[5 * LANES], own[6 * LANES], own[7 * LANES], own[8 * LANES] = before, before, after, after
         before = after
 
 
 @loop
-def _interleave(x_RT: Floats, tile: Doubles, row_L: Integers, time: int, count: int) -> None:
+def _copy(x_N: Floats, y_N: Floats) -> None:
+    for n in range(len(y_N)):
+        y_N[n] = x_N[n]
+
+
+@loop
+def _interleave(block_LN: Floats, begin: int, tile: Doubles) -> None:
     for lane in range(LANES):
-        x_T = x_RT[row_L[lane], time : time + count]
-        for step in range(count):
+        x_T = block_LN[lane, begin : begin + TILE]
+        for step in range(TILE):
             tile[step * LANES + lane] = x_T[step]
 
 
 @loop
-def _deinterleave(tile: Doubles, y_RT: Floats, row_L: Integers, time: int, count: int) -> None:
+def _deinterleave(tile: Doubles, block_LN: Floats, begin: int) -> None:
     for lane in range(LANES):
-        y_T = y_RT[row_L[lane], time : time + count]
-        for step in range(count):
+        y_T = block_LN[lane, begin : begin + TILE]
+        for step in range(TILE):
             y_T[step] = tile[step * LANES + lane]
 
 
 @loop
 def _filter(tile: Doubles, numbers: Doubles, sections: int) -> None:
-    """Run a tile through all sections, two at a time: both are computed while each waits for itself."""
-    numbers_of_one = COEFFICIENTS * LANES
-    for place in range(0, sections - 1, 2):
-        _filter_by_two(tile, numbers[place * numbers_of_one : (place + 2) * numbers_of_one])
-    if sections % 2:
-        _filter_by_one(tile, numbers[(sections - 1) * numbers_of_one :])
+    """Run a tile through all sections."""
+    for place in range(sections):
+        _filter_by_one(tile, numbers[place * OF_SECTION * LANES :])
 
 
 @loop
@@ -246,47 +256,19 @@ def _filter_by_one(tile: Doubles, own: Doubles) -> None:
     for time in range(0, TILE, STEPS):
         some = tile[time * LANES : (time + STEPS) * LANES]
         for lane in range(LANES):
-            by = own[lane], own[LANES + lane], own[2 * LANES + lane], own[3 * LANES + lane], own[4 * LANES + lane]
-            state_1, state_2 = own[5 * LANES + lane], own[6 * LANES + lane]
+            b0, b1, b2 = own[lane], own[LANES + lane], own[2 * LANES + lane]
+            a1, a2 = own[3 * LANES + lane], own[4 * LANES + lane]
+            x_1, x_2 = own[5 * LANES + lane], own[6 * LANES + lane]
+            y_1, y_2 = own[7 * LANES + lane], own[8 * LANES + lane]
             for step in range(STEPS):
-                some[step * LANES + lane], state_1, state_2 = _step(some[step * LANES + lane], by, state_1, state_2)
-            own[5 * LANES + lane], own[6 * LANES + lane] = _settled(state_1), _settled(state_2)
+                x = some[step * LANES + lane]
+                y = b0 * x + b1 * x_1 + b2 * x_2 - a2 * y_2 - a1 * y_1
+                x_1, x_2, y_1, y_2 = x, x_1, y, y_1
+                some[step * LANES + lane] = y
+            own[5 * LANES + lane], own[6 * LANES + lane] = x_1, x_2
+            own[7 * LANES + lane], own[8 * LANES + lane] = _settled(y_1), _settled(y_2)
 
 
 @loop
-def _filter_by_two(tile: Doubles, own: Doubles) -> None:
-    """Run a tile through a section and the next one."""
-    wide_vectors()
-    for time in range(0, TILE, STEPS):
-        some = tile[time * LANES : (time + STEPS) * LANES]
-        for lane in range(LANES):
-            by = own[lane], own[LANES + lane], own[2 * LANES + lane], own[3 * LANES + lane], own[4 * LANES + lane]
-            state_1, state_2 = own[5 * LANES + lane], own[6 * LANES + lane]
-            then_by = (
-                own[7 * LANES + lane],
-                own[8 * LANES + lane],
-                own[9 * LANES + lane],
-                own[10 * LANES + lane],
-                own[11 * LANES + lane],
-            )
-            state_3, state_4 = own[12 * LANES + lane], own[13 * LANES + lane]
-            for step in range(STEPS):
-                y, state_1, state_2 = _step(some[step * LANES + lane], by, state_1, state_2)
-                some[step * LANES + lane], state_3, state_4 = _step(y, then_by, state_3, state_4)
-            own[5 * LANES + lane], own[6 * LANES + lane] = _settled(state_1), _settled(state_2)
-            own[12 * LANES + lane], own[13 * LANES + lane] = _settled(state_3), _settled(state_4)
-
-
-@loop
-def _step(
-    x: float, by: tuple[float, float, float, float, float], state_1: float, state_2: float
-) -> tuple[float, float, float]:
-    """Return what a section makes of a sample, and its state afterwards: the transposed direct form II."""
-    b0, b1, b2, a1, a2 = by
-    y = b0 * x + state_1
-    return y, b1 * x + state_2 - a1 * y, b2 * x - a2 * y
-
-
-@loop
-def _settled(state: float) -> float:
-    return 0.0 if abs(state) < TINY else state
+def _settled(sample: float) -> float:
+    return 0.0 if abs(sample) < TINY else sample

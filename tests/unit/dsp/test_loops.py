@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from audioaug import Chain, build_device, internals
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.dsp import loops
-from audioaug.dsp.biquads.cascade import COEFFICIENTS, LANES, TILE, _filter_by_one, _filter_rows
+from audioaug.dsp.biquads.cascade import LANES, OF_SECTION, TILE, _filter_by_one, _filter_rows
 from audioaug.dsp.noise import gaussian
 from audioaug.dsp.resample import _read_at_steps, _table_of_taps
 from audioaug.verify.material import variants
@@ -78,7 +78,7 @@ def test_a_processor_that_llvm_does_not_know_gets_its_usual_vectors(monkeypatch)
 def test_a_loop_with_wide_vectors_is_a_plain_function_too():
     results = []
     for run in (_filter_by_one.function, _filter_by_one):
-        tile, own = np.linspace(-1.0, 1.0, TILE * LANES), np.linspace(0.1, 0.5, COEFFICIENTS * LANES)
+        tile, own = np.linspace(-1.0, 1.0, TILE * LANES), np.linspace(0.1, 0.5, OF_SECTION * LANES)
         run(tile, own)
         results.append(tile)
     np.testing.assert_allclose(*results, rtol=1e-9)
