@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.levels import at_rank, ranked
+from audioaug.dsp.levels import absolute_at_rank, at_rank, ranked
 from audioaug.dsp.levels.percentile import SAMPLE, STEP, _narrow
 
 ROWS = 11
@@ -65,6 +65,14 @@ def test_a_sample_of_only_zeros(flushed):
     rank_R, fraction_R = torch.arange(len(x_N)), torch.zeros(len(x_N))
     found_R = at_rank(torch.from_numpy(x_N).expand(len(x_N), -1), rank_R, fraction_R, 0, len(x_N) - 1)
     assert np.array_equal(found_R.numpy(), np.sort(x_N))
+
+
+def test_absolute_values(flushed):
+    x_N = np.random.default_rng(7).normal(size=3000).astype(np.float32)
+    rank_R, fraction_R = torch.arange(0, 3000, 7), torch.linspace(0.0, 0.9, 429)
+    found_R = absolute_at_rank(torch.from_numpy(x_N).expand(429, -1), rank_R, fraction_R, 0, 2999)
+    wanted_R = at_rank(torch.from_numpy(abs(x_N)).expand(429, -1), rank_R, fraction_R, 0, 2999)
+    assert torch.equal(found_R, wanted_R)
 
 
 @pytest.mark.parametrize("others", [None, np.inf, 0.0], ids=["noise", "padded", "half of it silence"])
