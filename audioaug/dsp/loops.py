@@ -9,6 +9,7 @@ it is in changes: what it calls, and the numbers that it reads, have to be in th
 import ctypes
 import functools
 import multiprocessing
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -47,17 +48,23 @@ class Loop(Generic[P, T]):
     @functools.cached_property
     def compiled(self) -> Any:
         """What numba makes of it."""
-        numba = _numba()
-        while _lowered:
-            _teach(numba, *_lowered.pop())
-        compiled = numba.njit(nogil=True, fastmath=self.fastmath, error_model="numpy")(self.function)
+        compiled = _numba().njit(nogil=True, fastmath=self.fastmath, error_model="numpy")(self.function)
         with suppress(RuntimeError):
             set_numba_cache(compiled, Cache(self.function))  # as enable_caching() does with numba's own
         return compiled
 
 
-@functools.cache
 def _numba() -> Any:
+    """Return numba, which knows all that is declared with ``lowers``."""
+    numba = _numba_with_loops()
+    with _teaching:  # several threads may compile at a time
+        while _lowered:
+            _teach(numba, *_lowered.pop())
+    return numba
+
+
+@functools.cache
+def _numba_with_loops() -> Any:
     """Return numba, which is to take a loop that another one calls for what is compiled of it."""
     import numba
     from numba.extending import typeof_impl
@@ -70,6 +77,8 @@ Lowering: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 
 _lowered: list[tuple[Callable[..., Any], str, Lowering]] = []
 """What numba has not learnt yet: it is imported with the first loop that is compiled."""
+
+_teaching = threading.Lock()
 
 
 def lowers(function: Callable[..., Any], result: str) -> Callable[[Lowering], Lowering]:
