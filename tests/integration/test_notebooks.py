@@ -25,7 +25,9 @@ PICTURES = {QUICKSTART: 1, CPU_OR_GPU: 3, TOGETHER: 3, GPU_PAYS: 1, HEAR: 1, BRI
 PLAYERS = {QUICKSTART: 3, CPU_OR_GPU: 3, TOGETHER: 0, GPU_PAYS: 0, HEAR: 46, BRING: 0}
 LARGEST_BYTES = 1_500_000
 VERDICTS = {"yes", "no", "in part", "not tested"}
-ADVICE = "^(Use|Leave it as it is|The machine was too busy to tell|Too few steps to tell)"
+ADVICE = "^(Use|Leave it as it is|The machine was too busy to tell|Too few steps to tell|A step takes)"
+"""How each verdict begins; the last one where a step is too long for the budget, which is small here."""
+
 PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|work|tmp|Users|usr|opt)/\w+")
 
 pytestmark = pytest.mark.timeout(1200)  # a notebook may take minutes where others use the cores too
