@@ -55,11 +55,12 @@ class Loop(Generic[P, T]):
 
 
 def _numba() -> Any:
-    """Return numba, which knows all that is declared with ``lowers``."""
+    """Return numba, with all that is declared with ``lowers`` registered."""
     numba = _numba_with_loops()
-    with _teaching:  # several threads may compile at a time
-        while _lowered:
-            _teach(numba, *_lowered.pop())
+    with _registering:  # several threads may compile at a time
+        while _pending:
+            _register(numba, *_pending[-1])
+            _pending.pop()
     return numba
 
 
@@ -75,29 +76,35 @@ def _numba_with_loops() -> Any:
 
 Lowering: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 
-_lowered: list[tuple[Callable[..., Any], str, Lowering]] = []
-"""What numba has not learnt yet: it is imported with the first loop that is compiled."""
+_pending: list[tuple[Callable[..., Any], str, Lowering]] = []
+"""What is not registered yet: numba is imported with the first loop that is compiled."""
 
-_teaching = threading.Lock()
+_registering = threading.Lock()
 
 
 def lowers(function: Callable[..., Any], result: str) -> Callable[[Lowering], Lowering]:
-    """Declare what writes the LLVM instructions of a function where a loop calls it; ``result`` is its numba type.
+    """Declare a numba lowering of a function that loops call: it writes the LLVM instructions of each call.
 
-    It is called with numba's context, llvmlite's builder, the signature, and the arguments.
+    It is called with numba's context, llvmlite's builder, the signature, and the arguments. ``result`` names the numba
+    type that the function returns. Arrays must be contiguous, of float32: for others numba reports a ``TypingError``.
     """
 
     def declare(lower: Lowering) -> Lowering:
-        _lowered.append((function, result, lower))
+        _pending.append((function, result, lower))
         return lower
 
     return declare
 
 
-def _teach(numba: Any, function: Callable[..., Any], result: str, lower: Lowering) -> None:
+def _register(numba: Any, function: Callable[..., Any], result: str, lower: Lowering) -> None:
     from numba.extending import lower_builtin, type_callable
 
-    returned = functools.wraps(function)(lambda *_: getattr(numba.types, result))
+    @functools.wraps(function)
+    def returned(*arguments: Any) -> Any:
+        arrays = [each for each in arguments if isinstance(each, numba.types.Array)]
+        fits = all(each.layout == "C" and each.dtype == numba.types.float32 for each in arrays)
+        return getattr(numba.types, result) if fits else None
+
     type_callable(function)(lambda context: returned)
     lower_builtin(function, numba.types.VarArg(numba.types.Any))(lower)  # type: ignore[no-untyped-call]
 

@@ -143,15 +143,15 @@ LANES = 16
 TILE = 64
 """Samples of each row that are interleaved."""
 BLOCK = 4 * TILE
-"""Samples of each row that are read one after the other: fewer, of sixteen rows, come slowly from memory."""
-APART = 16
-"""Samples between rows of a block, or all would need the same places of the cache."""
+"""Samples of each row that are read together: shorter reads from sixteen rows are slow."""
+ROW_PADDING = 16
+"""Unused samples after each row of a block: without them all rows would need the same sets of the cache."""
 STEPS = 8
-"""Samples after which a section's last ones are stored."""
+"""Samples between stores of a section's state."""
 TINY = 1e-200
 """A sample below it is 0: processors are slow with denormal numbers, as in the silence after a clip."""
-OF_SECTION = 9
-"""Of a section: b0, b1, b2, a1, a2, its last two samples and the last two of its result, for all lanes each."""
+SECTION_VALUES = 9
+"""Of each section and lane: b0, b1, b2, a1, a2, and the state x[t - 1], x[t - 2], y[t - 1], y[t - 2]."""
 
 
 @loop
@@ -161,9 +161,9 @@ def _filter_rows(x_RT: Floats, numbers_RSK: Floats, channels: int, y_RT: Floats,
     Rows that no section filters, since another op than a filter applies to them, are only amplified.
     """
     samples, sections = x_RT.shape[1], numbers_RSK.shape[1]
-    tile, numbers = np.zeros(TILE * LANES), np.zeros(sections * OF_SECTION * LANES)
+    tile, section_values = np.zeros(TILE * LANES), np.zeros(sections * SECTION_VALUES * LANES)
     row_N, count, row_L = np.empty(last - first, np.int64), 0, np.empty(LANES, np.int64)
-    block_LN = np.zeros((LANES, BLOCK + APART), np.float32)
+    block_LN = np.zeros((LANES, BLOCK + ROW_PADDING), np.float32)
     for row in range(first, last):
         gain = _gain(numbers_RSK[row // channels])
         if math.isnan(gain):
@@ -176,14 +176,15 @@ def _filter_rows(x_RT: Floats, numbers_RSK: Floats, channels: int, y_RT: Floats,
         for lane in range(LANES):
             row = row_N[min(some + lane, count - 1)]  # lanes that are left do the same as the last one
             row_L[lane] = row
-            _start(numbers_RSK[row // channels], np.float64(x_RT[row, 0]), numbers[lane:])
+            _start(numbers_RSK[row // channels], np.float64(x_RT[row, 0]), section_values[lane:])
         for time in range(0, samples, BLOCK):
             end = min(time + BLOCK, samples)
             for lane in range(LANES):
                 _copy(x_RT[row_L[lane], time:end], block_LN[lane, : end - time])
             for begin in range(0, end - time, TILE):
                 _interleave(block_LN, begin, tile)
-                _filter(tile, numbers, sections)
+                for place in range(sections):
+                    _filter(tile, section_values[place * SECTION_VALUES * LANES :])
                 _deinterleave(tile, block_LN, begin)
             for lane in range(LANES):
                 _copy(block_LN[lane, : end - time], y_RT[row_L[lane], time:end])
@@ -201,7 +202,7 @@ def _gain(numbers_SK: Floats) -> np.float32:
 
 @loop
 def _start(numbers_SK: Floats, before: float, into: Doubles) -> None:
-    """Write a cascade's numbers into its lane, after an endless input of ``before``."""
+    """Write the coefficients of a cascade and its steady state for the constant input ``before`` into its lane."""
     for place in range(len(numbers_SK)):
         # (low + band p + high p^2) / (1 + k p + p^2), with p = (z - 1) / (z + 1) / g
         g, k = np.float64(numbers_SK[place, 0]), np.float64(numbers_SK[place, 1])
@@ -214,7 +215,7 @@ def _start(numbers_SK: Floats, before: float, into: Doubles) -> None:
         )
         a1, a2 = 2 * (g * g - 1) / a0, (1 + g * (g - k)) / a0
         after = low * before
-        own = into[place * OF_SECTION * LANES :]
+        own = into[place * SECTION_VALUES * LANES :]
         own[0], own[LANES], own[2 * LANES], own[3 * LANES], own[4 * LANES] = b0, b1, b2, a1, a2
         own[5 * LANES], own[6 * LANES], own[7 * LANES], own[8 * LANES] = before, before, after, after
         before = after
@@ -243,14 +244,7 @@ def _deinterleave(tile: Doubles, block_LN: Floats, begin: int) -> None:
 
 
 @loop
-def _filter(tile: Doubles, numbers: Doubles, sections: int) -> None:
-    """Run a tile through all sections."""
-    for place in range(sections):
-        _filter_by_one(tile, numbers[place * OF_SECTION * LANES :])
-
-
-@loop
-def _filter_by_one(tile: Doubles, own: Doubles) -> None:
+def _filter(tile: Doubles, own: Doubles) -> None:
     """Run a tile through a section."""
     wide_vectors()
     for time in range(0, TILE, STEPS):

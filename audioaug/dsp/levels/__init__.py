@@ -457,10 +457,10 @@ def at_rank(
 def _at_rank_by_loop(
     x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
 ) -> torch.Tensor:
-    return _found_at_rank(x_RN, rank_R, fraction_R, is_absolute=False)
+    return _select_at_rank(x_RN, rank_R, fraction_R, is_absolute=False)
 
 
-def _found_at_rank(
+def _select_at_rank(
     x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, is_absolute: bool
 ) -> torch.Tensor:
     found_R = torch.empty_like(fraction_R)
@@ -489,7 +489,7 @@ def absolute_at_rank(
 def _absolute_at_rank_by_loop(
     x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
 ) -> torch.Tensor:
-    return _found_at_rank(x_RN, rank_R, fraction_R, is_absolute=True)
+    return _select_at_rank(x_RN, rank_R, fraction_R, is_absolute=True)
 
 
 @absolute_at_rank.kernel()

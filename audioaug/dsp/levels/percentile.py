@@ -40,7 +40,7 @@ def find_at_rank(
 ) -> None:
     """Find the value at ``rank + fraction`` of each row, or of its absolute values; undefined for rows with NaN."""
     kept_N, sample_S = np.empty(x_RN.shape[1], np.float32), np.empty(SAMPLE, np.float32)
-    absolute_N = np.empty_like(kept_N)
+    absolute_N = np.empty(x_RN.shape[1] if is_absolute else 0, np.float32)
     for row in range(first, last):
         x_N = x_RN[row]
         if is_absolute:

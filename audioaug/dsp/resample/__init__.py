@@ -321,27 +321,28 @@ def _weighted_taps(fine_N: Floats, place: int, table_SP: Floats, entry: int, sha
 
 @lowers(_weighted_taps, "float32")
 def _weigh_in_one_vector(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Compile ``_weighted_taps``: LLVM makes eight steps of a loop of eight, which takes 3 times as long."""
+    """Compile ``_weighted_taps``: LLVM does not vectorize a loop over eight taps, which makes it 3 times as slow."""
     from llvmlite.ir import Constant, FloatType, IntType, Undefined, VectorType
 
     _, place, _, entry, share = arguments
-    several, fused = VectorType(FloatType(), TAPS), {"flags": ("contract",)}
+    vector, fused = VectorType(FloatType(), TAPS), {"flags": ("contract",)}
 
-    def taps(argument: int, start: Any) -> Any:
+    def load(argument: int, start: Any) -> Any:
         samples = context.make_array(signature.args[argument])(context, builder, arguments[argument]).data
-        found = builder.load(builder.bitcast(builder.gep(samples, [start]), several.as_pointer()))
-        found.align = 4
-        return found
+        loaded = builder.load(builder.bitcast(builder.gep(samples, [start]), vector.as_pointer()))
+        loaded.align = 4
+        return loaded
 
-    def chosen(lanes: Any, *places: int) -> Any:
+    def shuffled(lanes: Any, *places: int) -> Any:
         return builder.shuffle_vector(lanes, lanes, Constant(VectorType(IntType(32), len(places)), places))
 
     start = builder.mul(entry, Constant(entry.type, 2 * TAPS))
-    one = builder.insert_element(Constant(several, Undefined), share, Constant(IntType(32), 0))
-    more = builder.fmul(chosen(one, *[0] * TAPS), taps(2, builder.add(start, Constant(entry.type, TAPS))), **fused)
-    lanes = builder.fmul(taps(0, place), builder.fadd(taps(2, start), more, **fused))
+    first_lane = builder.insert_element(Constant(vector, Undefined), share, Constant(IntType(32), 0))
+    growth = load(2, builder.add(start, Constant(entry.type, TAPS)))
+    weights = builder.fadd(load(2, start), builder.fmul(shuffled(first_lane, *[0] * TAPS), growth, **fused), **fused)
+    lanes = builder.fmul(load(0, place), weights)
     while (half := lanes.type.count // 2) > 0:
-        lanes = builder.fadd(chosen(lanes, *range(half)), chosen(lanes, *range(half, 2 * half)))
+        lanes = builder.fadd(shuffled(lanes, *range(half)), shuffled(lanes, *range(half, 2 * half)))
     return builder.extract_element(lanes, Constant(IntType(32), 0))
 
 

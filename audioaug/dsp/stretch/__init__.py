@@ -328,8 +328,8 @@ def _turn_spectra(
                 here_F[heard:] = 0
 
 
-# Real and imaginary parts lie side by side: of such floats, unlike complex numbers, eight are done in one instruction.
-# So they are where no array lies in another one: what is done in place has one array less.
+# Real and imaginary parts lie side by side: loops over such floats are vectorized, over complex numbers they are not.
+# Nor are they where two arrays may overlap, so functions that work in place have two arguments instead of three.
 
 
 @loop
@@ -429,10 +429,10 @@ def _find_delays(late: int, delay_F: Complex) -> None:
 def _find_peaks(power_E: Floats, marked_E: NDArray[np.int32], place_3F: NDArray[np.uint32]) -> None:
     """Find for each frequency the peak that it belongs to, up to eight away: the last of three places."""
     uphill_F, farther_F, peak_F = place_3F[0], place_3F[1], place_3F[2]
-    bins, place, level, last = len(peak_F), i32(PLACE), i32(~PLACE), i32(len(peak_F) - 1)
+    bins, place, value, last = len(peak_F), i32(PLACE), i32(~PLACE), i32(len(peak_F) - 1)
     bits_F, marked_F = power_E.view(i32)[LOCK_BINS : LOCK_BINS + bins], marked_E[LOCK_BINS : LOCK_BINS + bins]
     for f in range(bins):
-        marked_F[f] = i32(bits_F[f] & level) | i32(i32(f) & place)
+        marked_F[f] = i32(bits_F[f] & value) | i32(i32(f) & place)
     for f in range(bins):
         loudest = max(max(max(marked_E[f], marked_E[f + 1]), max(marked_E[f + 2], marked_E[f + 3])), marked_E[f + 4])
         lowest = i32(f - LOCK_BINS)

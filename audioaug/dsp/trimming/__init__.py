@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.loops import Floats, Integers, loop, loop_of_sums, run
+from audioaug.dsp.loops import Floats, loop, loop_of_sums, run
 
 HOP = 512
 FRAME_HOPS = 4
@@ -29,20 +29,14 @@ def loud_span(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> tup
 
     Reference: ``librosa.effects.trim``.
     """
-    loud_BF = _loud_frames(x_BCT, length_B, top_db)
-    frame_F = torch.arange(loud_BF.shape[1], device=x_BCT.device)
-    last_B = torch.where(loud_BF, frame_F, -1).amax(dim=1)
-    first_B = torch.where(loud_BF, frame_F, last_B[:, None]).amin(dim=1)
-    end_B = torch.minimum((last_B + 1) * HOP, length_B)
-    start_B = first_B.clamp(min=0) * HOP
-    return start_B, end_B - torch.minimum(start_B, end_B)
+    return _span_of_loud_frames(_frame_power(x_BCT), length_B, top_db)
 
 
 @loud_span.loop()
 def _loud_span_by_loop(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> tuple[torch.Tensor, torch.Tensor]:
-    start_B, count_B = length_B.new_empty(2, len(length_B))
-    run(_find_loud_spans, len(x_BCT), x_BCT, length_B, 10 ** (-top_db / 10), start_B, count_B)
-    return start_B, count_B
+    power_BF = x_BCT.new_empty(len(x_BCT), x_BCT.shape[-1] // HOP + 1)
+    run(_find_frame_power, len(x_BCT), x_BCT, power_BF)
+    return _span_of_loud_frames(power_BF, length_B, top_db)
 
 
 @loud_span.kernel()
@@ -54,41 +48,45 @@ def _loud_span_by_kernel(
     return kernel.loud_span(x_BCT, length_B, top_db, HOP, FRAME_HOPS, SMALLEST_POWER)
 
 
-def _loud_frames(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> torch.Tensor:
-    """Return (B, F): whether any channel of a frame, which is centred on its place, is loud enough."""
+def _frame_power(x_BCT: torch.Tensor) -> torch.Tensor:
+    """Return (B, F): the power of each frame, which is centred on its place, in the loudest channel."""
     hops = x_BCT.shape[-1] // HOP + 1  # as many frames as hops, the unfinished one included
     missing = hops * HOP - x_BCT.shape[-1]
     energy_BCF = F.pad(x_BCT, (0, missing)).square().unflatten(-1, (hops, HOP)).sum(dim=-1)
     around_BCF = F.pad(energy_BCF, (FRAME_HOPS // 2, FRAME_HOPS // 2 - 1)).unfold(-1, FRAME_HOPS, 1)
-    power_BCF = around_BCF.sum(dim=-1) / (FRAME_HOPS * HOP)
-    real_BF = torch.arange(hops, device=x_BCT.device) <= length_B[:, None] // HOP
-    power_BF = torch.where(real_BF, power_BCF.amax(dim=1), -1.0)
-    loudest_B1 = power_BF.amax(dim=1, keepdim=True).clamp(min=SMALLEST_POWER)
-    return real_BF & (10 * (power_BF.clamp(min=SMALLEST_POWER) / loudest_B1).log10() > -top_db)
+    return around_BCF.sum(dim=-1).amax(dim=1) / (FRAME_HOPS * HOP)
+
+
+def _span_of_loud_frames(
+    power_BF: torch.Tensor, length_B: torch.Tensor, top_db: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return where the first loud frame of each example begins, and the samples from there to the end of the last."""
+    frame_F = torch.arange(power_BF.shape[1], device=power_BF.device)
+    real_BF = frame_F <= length_B[:, None] // HOP
+    power_BF = torch.where(real_BF, power_BF.clamp(min=SMALLEST_POWER), SMALLEST_POWER)
+    loudest_B1 = power_BF.amax(dim=1, keepdim=True)
+    loud_BF = real_BF & (10 * (power_BF / loudest_B1).log10() > -top_db)
+    last_B = torch.where(loud_BF, frame_F, -1).amax(dim=1)
+    first_B = torch.where(loud_BF, frame_F, last_B[:, None]).amin(dim=1)
+    end_B = torch.minimum((last_B + 1) * HOP, length_B)
+    start_B = first_B.clamp(min=0) * HOP
+    return start_B, end_B - torch.minimum(start_B, end_B)
 
 
 @loop
-def _find_loud_spans(
-    x_BCT: Floats, length_B: Integers, quietest: float, start_B: Integers, count_B: Integers, first: int, last: int
-) -> None:
-    """Find the spans of examples; ``quietest`` is the power of a frame that is not loud, as a share of the loudest."""
-    hops, before = x_BCT.shape[2] // HOP + 1, FRAME_HOPS // 2
-    energy_F, power_F = np.zeros(before + hops + FRAME_HOPS, np.float32), np.empty(hops, np.float32)
+def _find_frame_power(x_BCT: Floats, power_BF: Floats, first: int, last: int) -> None:
+    """Find the power of the frames of examples."""
+    hops, before = power_BF.shape[1], FRAME_HOPS // 2
+    energy_F = np.zeros(before + hops + FRAME_HOPS, np.float32)
     for row in range(first, last):
-        frames, loudest = length_B[row] // HOP + 1, np.float32(0)
-        power_F[:] = SMALLEST_POWER
+        power_F = power_BF[row]
+        power_F[:] = 0
         for channel in range(x_BCT.shape[1]):
             for hop in range(hops):
                 energy_F[before + hop] = _squares(x_BCT[row, channel, hop * HOP : (hop + 1) * HOP])
-            for frame in range(frames):
+            for frame in range(hops):
                 power = energy_F[frame : frame + FRAME_HOPS].sum() / np.float32(FRAME_HOPS * HOP)
                 power_F[frame] = np.maximum(power_F[frame], power)
-                loudest = np.maximum(loudest, power_F[frame])
-        begin, end = 0, 0
-        for frame in range(frames):
-            if power_F[frame] > quietest * loudest:
-                begin, end = begin if end else frame * HOP, min((frame + 1) * HOP, length_B[row])
-        start_B[row], count_B[row] = begin, max(end - begin, 0)
 
 
 @loop_of_sums

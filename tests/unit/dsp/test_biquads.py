@@ -8,7 +8,7 @@ import scipy.signal
 import torch
 
 from audioaug.dsp import biquads
-from audioaug.dsp.biquads.cascade import LANES, OF_SECTION, TILE, _filter, _filter_rows, run
+from audioaug.dsp.biquads.cascade import LANES, SECTION_VALUES, TILE, _filter, _filter_rows, run
 from audioaug.dsp.loops import run_rows
 
 RATE = 16000
@@ -213,11 +213,11 @@ def test_rows_that_no_section_filters_are_only_amplified(in_place):
 
 
 def test_filters_come_to_rest_in_silence():
-    numbers_NL = np.zeros((OF_SECTION, LANES))
-    numbers_NL[0], numbers_NL[3:5], numbers_NL[7:] = 1.0, [[-1.9], [0.95]], [[1e-199], [-1e-199]]
+    values_NL = np.zeros((SECTION_VALUES, LANES))
+    values_NL[0], values_NL[3:5], values_NL[7:] = 1.0, [[-1.9], [0.95]], [[1e-199], [-1e-199]]
     for _ in range(20):
-        _filter(np.zeros(TILE * LANES), numbers_NL.ravel(), 1)
-    assert not numbers_NL[5:].any()
+        _filter(np.zeros(TILE * LANES), values_NL.ravel())
+    assert not values_NL[5:].any()
 
 
 def test_a_row_that_is_not_a_number_spoils_no_other():

@@ -18,13 +18,17 @@ def test_examples_of_any_level_by_any_amount(samples, channels):
     wanted = by_torch(lambda: distorted(x, threshold_B, length_B, None))
     found = distorted(x, threshold_B, length_B, None)
     torch.testing.assert_close(found, wanted, rtol=2e-6, atol=0.0)
-    scattered = x.clone().mT.contiguous().mT
+    scattered = torch.stack([x, x], dim=-1)[..., 0]
     assert torch.equal(distorted(scattered, threshold_B, length_B, scattered), found)
+    other = torch.full_like(x, 9.0)
+    assert distorted(x, threshold_B, length_B, other) is other
+    assert torch.equal(other, found)
     assert distorted(x, threshold_B, length_B, x) is x
     assert torch.equal(x, found)
 
 
-def test_what_is_no_number_stays_so_and_infinity_is_bent_to_one():
-    x = torch.tensor([[[0.0, torch.nan, torch.inf, -torch.inf]]])
-    found = distorted(x, torch.tensor([1.0]), torch.tensor([4]), None)
-    torch.testing.assert_close(found, torch.tensor([[[0.0, torch.nan, 1.0, -1.0]]]), equal_nan=True)
+@pytest.mark.parametrize("special", [[torch.nan, 0.5, 0.0], [torch.nan, torch.inf, -torch.inf], [0.5, torch.inf, 0.0]])
+def test_nan_and_infinity_as_in_torch(special):
+    numbers = torch.tensor([[special]]), torch.tensor([1.0]), torch.tensor([3]), None
+    wanted = by_torch(lambda: distorted(*numbers))
+    torch.testing.assert_close(distorted(*numbers), wanted, rtol=2e-6, atol=0.0, equal_nan=True)

@@ -1,17 +1,19 @@
 """Loops do what their torch definitions do in each op, are compiled once, and run in threads and processes."""
 
 import multiprocessing
+import threading
 
 import numpy as np
 import pytest
 import torch
 from llvmlite import ir
+from numba.core.errors import TypingError
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from audioaug import Chain, build_device, internals
 from audioaug.core import REGISTRY, why_not_on_device
 from audioaug.dsp import loops
-from audioaug.dsp.biquads.cascade import LANES, OF_SECTION, TILE, _filter_by_one, _filter_rows
+from audioaug.dsp.biquads.cascade import LANES, SECTION_VALUES, TILE, _filter, _filter_rows
 from audioaug.dsp.noise import gaussian
 from audioaug.dsp.resample import _read_at_steps, _table_of_taps
 from audioaug.verify.material import variants
@@ -77,8 +79,8 @@ def test_a_processor_that_llvm_does_not_know_gets_its_usual_vectors(monkeypatch)
 
 def test_a_loop_with_wide_vectors_is_a_plain_function_too():
     results = []
-    for run in (_filter_by_one.function, _filter_by_one):
-        tile, own = np.linspace(-1.0, 1.0, TILE * LANES), np.linspace(0.1, 0.5, OF_SECTION * LANES)
+    for run in (_filter.function, _filter):
+        tile, own = np.linspace(-1.0, 1.0, TILE * LANES), np.linspace(0.1, 0.5, SECTION_VALUES * LANES)
         run(tile, own)
         results.append(tile)
     np.testing.assert_allclose(*results, rtol=1e-9)
@@ -91,6 +93,48 @@ def test_weighted_taps_are_what_the_plain_function_returns():
     _read_at_steps(fine_N, 0, step, table_SP, found_K)
     _read_at_steps.function(fine_N, 0, step, table_SP, wanted_K)
     np.testing.assert_allclose(found_K, wanted_K, atol=2e-6)
+
+
+@pytest.mark.parametrize("unsuited", [lambda table_SP: table_SP.astype(np.float64), np.asfortranarray])
+def test_weighted_taps_refuse_what_they_would_misread(unsuited):
+    table_SP = unsuited(_table_of_taps().numpy())
+    with pytest.raises(TypingError):
+        _read_at_steps(np.ones(500, np.float32), 0, 2**36, table_SP, np.empty(300, np.float32))
+
+
+def test_a_thread_waits_until_another_one_has_registered_all(monkeypatch):
+    entered, may_go_on, registered = threading.Event(), threading.Event(), []
+
+    def register(numba, *declared):
+        entered.set()
+        may_go_on.wait(60)
+        registered.append(declared)
+
+    monkeypatch.setattr(loops, "_register", register)
+    monkeypatch.setattr(loops, "_pending", [("one",), ("another",)])
+    seen = []
+    first = threading.Thread(target=loops._numba)
+    second = threading.Thread(target=lambda: seen.append((loops._numba(), len(registered))))
+    first.start()
+    entered.wait(60)
+    second.start()
+    second.join(0.1)
+    assert not seen
+    may_go_on.set()
+    first.join()
+    second.join()
+    assert seen[0][1] == 2
+
+
+def test_what_could_not_be_registered_is_tried_again(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loops, "_register", interrupted)
+    monkeypatch.setattr(loops, "_pending", [("one",)])
+    with pytest.raises(KeyboardInterrupt):
+        loops._numba()
+    assert loops._pending == [("one",)]
 
 
 # Threads and processes

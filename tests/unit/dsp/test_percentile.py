@@ -75,6 +75,12 @@ def test_absolute_values(flushed):
     assert torch.equal(found_R, wanted_R)
 
 
+def test_the_next_of_many_equal_absolute_values():
+    x_RN = torch.ones(1, 3000)
+    x_RN[:, ::2] = -2.0
+    assert absolute_at_rank(x_RN, torch.tensor([1499]), torch.tensor([0.5]), 1499, 1499).item() == 1.5
+
+
 @pytest.mark.parametrize("others", [None, np.inf, 0.0], ids=["noise", "padded", "half of it silence"])
 def test_few_values_are_left_to_be_sorted(others):
     x_N, sample_S = np.random.default_rng(5).normal(size=2**16).astype(np.float32), np.empty(SAMPLE, np.float32)

@@ -29,6 +29,13 @@ def test_any_examples(samples, channels, top_db):
     same(x, length_B, top_db)
 
 
+@pytest.mark.parametrize("top_db", [20, 40, 60])
+def test_frames_exactly_that_far_below_the_loudest(top_db):
+    x = torch.arange(1.0, 33.0)[:, None, None].repeat(1, 1, 40 * HOP)  # whole numbers: their squares add up exactly
+    x[..., 16 * HOP : 24 * HOP] *= 10 ** (top_db // 20)
+    same(x, torch.full((32,), 40 * HOP), top_db)
+
+
 def test_a_loud_channel_is_enough():
     x = torch.full((1, 2, 20 * HOP), SILENT)
     x[0, 1, 8 * HOP : 10 * HOP] = LOUD
