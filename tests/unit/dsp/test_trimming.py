@@ -36,9 +36,10 @@ def test_frames_exactly_that_far_below_the_loudest(top_db):
     same(x, torch.full((32,), 40 * HOP), top_db)
 
 
-def test_a_loud_channel_is_enough():
+@pytest.mark.parametrize("channel", [0, 1])
+def test_a_loud_channel_is_enough(channel):
     x = torch.full((1, 2, 20 * HOP), SILENT)
-    x[0, 1, 8 * HOP : 10 * HOP] = LOUD
+    x[0, channel, 8 * HOP : 10 * HOP] = LOUD
     first, last = 8 - FRAME_HOPS // 2 + 1, 9 + FRAME_HOPS // 2
     assert same(x, torch.tensor([20 * HOP])) == [[first * HOP], [(last - first + 1) * HOP]]
 
