@@ -10,6 +10,7 @@ import torch
 
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.fft import (
+    COMPLEX,
     apply_response,
     block_length,
     from_spectrum,
@@ -85,11 +86,13 @@ def _convolve_by_blocks(
 ) -> torch.Tensor:
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     n = cached_length(samples, tail)
-    plan, response_NCF = mkl_plan(n), taps_NCL.new_empty(*taps_NCL.shape[:2], n // 2 + 1, dtype=torch.complex64)
-    run(_find_responses, taps_NCL[..., 0].numel(), taps_NCL.flatten(0, 1), plan, n, response_NCF.flatten(0, 1))
+    plans, step = (mkl_plan(n), mkl_plan(n, COMPLEX)), n - tail
+    bins = n if samples > step else n // 2 + 1
+    response_NCF = taps_NCL.new_empty(*taps_NCL.shape[:2], bins, dtype=torch.complex64)
+    run(_find_responses, taps_NCL[..., 0].numel(), taps_NCL.flatten(0, 1), plans[0], n, response_NCF.flatten(0, 1))
     which_R = torch.arange(len(x_RCT)) if which_R is None else which_R
     samples_out = samples + tail - start if samples_out is None else samples_out
-    return run_rows(_filter_blocks, x_RCT, response_NCF, which_R, plan, n - tail, start, samples_out=samples_out)
+    return run_rows(_filter_blocks, x_RCT, response_NCF, which_R, *plans, n, step, start, samples_out=samples_out)
 
 
 def cached_length(samples: int, tail: int) -> int:
@@ -122,16 +125,23 @@ def _add_taps(x_RT: Floats, taps_BN: Floats, start: int, channels: int, y_RT: Fl
                 y_T[t] = some[t]
 
 
+# Two blocks of a row have the same response, which is that of real taps. So one complex FFT does for both: one block is
+# the real parts, the other one the imaginary parts. That takes 0.7 to 0.9 times as long as an FFT of real numbers each.
+
+
 @loop
 def _find_responses(taps_RL: Floats, plan: int, n: int, y_RF: Complex, first: int, last: int) -> None:
-    """Write the spectra of rows of at most n taps, divided by n."""
+    """Write the spectra of rows of at most n taps, divided by n: of n // 2 + 1 bins, or of all n."""
     for row in range(first, last):
-        some = y_RF[row].view(np.float32)
+        y_F = y_RF[row]
+        some = y_F.view(np.float32)
         for tap in range(taps_RL.shape[1]):
             some[tap] = taps_RL[row, tap] * np.float32(1 / n)
         some[taps_RL.shape[1] :] = 0.0
         if to_spectrum(plan, some.ctypes.data):
             raise RuntimeError("MKL refuses an FFT.")
+        for f in range(n // 2 + 1, len(y_F)):
+            y_F[f] = y_F[n - f].conjugate()
 
 
 @loop
@@ -140,6 +150,8 @@ def _filter_blocks(
     response_NCF: Complex,
     which_B: Integers,
     plan: int,
+    pair_plan: int,
+    n: int,
     step: int,
     start: int,
     channels: int,
@@ -151,22 +163,57 @@ def _filter_blocks(
 
     A response rings on for at most n - ``step`` samples after a block of ``step`` samples.
     """
-    block_F = np.empty(response_NCF.shape[2], dtype=np.complex64)
-    some = block_F.view(np.float32)
+    pair, real, imaginary = np.empty(2 * n, np.float32), np.empty(n + 2, np.float32), np.empty(n, np.float32)
     for row in range(first, last):
         response_F = response_NCF[which_B[row // channels], min(row % channels, response_NCF.shape[1] - 1)]
         y_T = y_RT[row]
+        x_T = x_RT[row, : start + len(y_T)]
         y_T[:] = 0.0
-        for begin in range(0, min(x_RT.shape[1], start + len(y_T)), step):
-            x_T = x_RT[row, begin : begin + step]
-            for t in range(len(x_T)):
-                some[t] = x_T[t]
-            some[len(x_T) :] = 0.0
-            wrong = to_spectrum(plan, some.ctypes.data)
-            for f in range(len(block_F)):
-                block_F[f] *= response_F[f]
-            if wrong or from_spectrum(plan, some.ctypes.data):
-                raise RuntimeError("MKL refuses an FFT.")
-            into_T, found = y_T[max(begin - start, 0) :], some[max(start - begin, 0) : len(some) - 2]
-            for t in range(min(len(into_T), len(found))):
-                into_T[t] += found[t]
+        for begin in range(0, len(x_T), 2 * step):
+            one_T, other_T = x_T[begin : begin + step], x_T[begin + step : begin + 2 * step]
+            if len(other_T):
+                _pack(one_T, other_T, pair)
+                _filter(pair_plan, pair, response_F)
+                _unpack(pair, real, imaginary)
+                _add(imaginary, begin + step - start, y_T)
+            else:
+                for t in range(len(one_T)):
+                    real[t] = one_T[t]
+                real[len(one_T) :] = 0.0
+                _filter(plan, real, response_F[: n // 2 + 1])
+            _add(real[:n], begin - start, y_T)
+
+
+@loop
+def _pack(one_T: Floats, other_T: Floats, pair: Floats) -> None:
+    """Write two blocks as real and imaginary parts; the second one may be shorter, and after both is silence."""
+    for t in range(len(other_T)):
+        pair[2 * t], pair[2 * t + 1] = one_T[t], other_T[t]
+    for t in range(len(other_T), len(one_T)):
+        pair[2 * t], pair[2 * t + 1] = one_T[t], np.float32(0)
+    pair[2 * len(one_T) :] = 0.0
+
+
+@loop
+def _unpack(pair: Floats, real: Floats, imaginary: Floats) -> None:
+    for t in range(len(imaginary)):
+        real[t], imaginary[t] = pair[2 * t], pair[2 * t + 1]
+
+
+@loop
+def _filter(plan: int, block: Floats, response_F: Complex) -> None:
+    """Multiply the spectrum of a block by a response, in place."""
+    wrong, response = to_spectrum(plan, block.ctypes.data), response_F.view(np.float32)
+    for f in range(len(response_F)):
+        a, b, c, d = block[2 * f], block[2 * f + 1], response[2 * f], response[2 * f + 1]
+        block[2 * f], block[2 * f + 1] = a * c - b * d, a * d + b * c
+    if wrong or from_spectrum(plan, block.ctypes.data):
+        raise RuntimeError("MKL refuses an FFT.")
+
+
+@loop
+def _add(found_T: Floats, place: int, y_T: Floats) -> None:
+    """Add what was found to a row from ``place`` on, which may lie before it."""
+    inside, into = found_T[max(-place, 0) :], y_T[max(place, 0) :]
+    for t in range(min(len(inside), len(into))):
+        into[t] += inside[t]

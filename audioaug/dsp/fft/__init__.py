@@ -18,7 +18,8 @@ import torch
 from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.loops import Loop
 
-SINGLE_PRECISION_REAL = 33
+COMPLEX, REAL = 32, 33
+"""What an FFT is of."""
 COMPLEX_STORAGE, THREAD_LIMIT = (10, 39), (27, 1)
 """Settings of a plan and their values: spectra as complex numbers; the calling thread does all by itself."""
 FORWARD, BACKWARD = "DftiComputeForward", "DftiComputeBackward"
@@ -259,19 +260,19 @@ def has_mkl(*_: object, **__: object) -> bool:
 
 
 @functools.cache
-def mkl_plan(n: int) -> int:
+def mkl_plan(n: int, domain: int = REAL) -> int:
     """Return the address of a plan for ``to_spectrum`` and ``from_spectrum``; it lasts as long as the process.
 
-    In place, these make n // 2 + 1 complex64 of n float32 at their start, and of these n times what was there. Any
-    number of threads may use it at the same time.
+    In place, these make n // 2 + 1 complex64 of n float32 at their start, and of these n times what was there; or n
+    complex64 of as many, if the domain is ``COMPLEX``. Any number of threads may use it at the same time.
 
     Raises:
         RuntimeError: the library refuses.
     """
     dfti, address = mkl(), ctypes.c_void_p()
     assert dfti is not None
-    wrong = dfti.DftiCreateDescriptor_s_1d(ctypes.byref(address), SINGLE_PRECISION_REAL, ctypes.c_long(n))
-    for setting, value in (COMPLEX_STORAGE, THREAD_LIMIT):
+    wrong = dfti.DftiCreateDescriptor_s_1d(ctypes.byref(address), domain, ctypes.c_long(n))
+    for setting, value in (THREAD_LIMIT, COMPLEX_STORAGE)[: 1 if domain == COMPLEX else 2]:
         wrong = wrong or dfti.DftiSetValue(address, setting, ctypes.c_long(value))
     wrong = wrong or dfti.DftiCommitDescriptor(address)
     if wrong:
