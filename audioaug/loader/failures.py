@@ -3,6 +3,7 @@
 import errno
 import multiprocessing.connection
 import re
+import shutil
 import signal
 import time
 import traceback
@@ -28,7 +29,7 @@ from audioaug.errors import (
     printable_lines,
 )
 from audioaug.internals import calling_frame, end_workers, report_worker_deaths, worker_processes
-from audioaug.loader.pickling import MORE_SHARED_MEMORY, SHARED_MEMORY, shared_memory_error
+from audioaug.loader.buffers import SHARED_MEMORY
 from audioaug.measure.host import most_open_files
 from audioaug.process import call_after_workers, continue_at_exit, explain_worker_deaths
 
@@ -238,6 +239,9 @@ def user_stacklevel() -> int:
 
 # A worker dies
 
+MORE_SHARED_MEMORY = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
+LESS_MEMORY = "Use fewer workers, smaller batches or a smaller prefetch_factor, or raise the limit (ulimit -v)."
+
 CAUSES: dict[int, str] = {
     signal.SIGKILL: "Most likely the system was out of memory (see dmesg): use fewer workers, smaller batches or a "
     "smaller prefetch_factor.",
@@ -290,13 +294,34 @@ def worker_errors(iterator: Any) -> Iterator[None]:
             death = worker_death(iterator, patience=2.0 if isinstance(error, ConnectionError | EOFError) else 0.0)
         except WorkerError as raised_by_handler:  # torch was notified of the death in this moment
             death = raised_by_handler
-        explained = death or shared_memory_error(error) or _open_files_error(error) or _early_end(error)
+        explained = death or shared_memory_error(error) or open_files_error(error) or _early_end(error)
         if explained is None:
             raise
         raise explained from None
 
 
-def _open_files_error(error: Exception) -> WorkerError | None:
+def shared_memory_error(error: Exception) -> WorkerError | None:
+    """Return a clear error if a batch does not fit in shared memory, or in the memory of this process; else ``None``.
+
+    The file that torch could not fill or map, and leaves behind, is removed.
+    """
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    is_full = is_full or "unable to allocate shared memory" in str(error)
+    lacks_memory = re.search(r"unable to mmap \d+ bytes from file", str(error))
+    if not is_full and not lacks_memory:
+        return None
+    if file := re.search(r"<(/torch_\w+)>", str(error)):
+        SHARED_MEMORY.joinpath(file[1][1:]).unlink(missing_ok=True)
+    if lacks_memory:
+        return WorkerError("Too little memory is left for a batch that a worker sends.", LESS_MEMORY)
+    room = ""
+    if SHARED_MEMORY.exists():
+        usage = shutil.disk_usage(SHARED_MEMORY)
+        room = f" ({usage.free / 2**20:.1f} of {usage.total / 2**20:.1f} MiB are free)"
+    return WorkerError(f"Shared memory, {SHARED_MEMORY}, is full: a batch does not fit{room}.", MORE_SHARED_MEMORY)
+
+
+def open_files_error(error: Exception) -> WorkerError | None:
     """Return a clear error if torch or multiprocessing cannot open a pipe or a batch; ``None`` for any other."""
     text, innermost = str(error), (_modules_of(error) or [""])[-1]
     in_libraries = innermost.startswith(("torch.", "multiprocessing."))

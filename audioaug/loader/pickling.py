@@ -5,15 +5,12 @@ traceback: the batch is lost, and torch waits for it forever. So a ``WorkerBatch
 that the training process is to raise.
 
 torch moves every tensor to shared memory; the training process has to ask the worker for each one, and waits while the
-worker computes. A small tensor is cheaper as part of the pickled bytes.
+worker computes. A small tensor is cheaper as part of the pickled bytes, and a large one in a buffer (``buffers.py``).
 """
 
 import contextlib
-import errno
 import io
 import pickle
-import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
@@ -25,20 +22,14 @@ import torch
 
 from audioaug.core import Key
 from audioaug.engine import Prepared
-from audioaug.errors import AudioaugError, DataError, WorkerError, first_line
+from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.internals import named_dimensions
+from audioaug.loader.buffers import sent
 from audioaug.loader.examples import Field
-
-SHARED_MEMORY = Path("/dev/shm")
-"""Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
+from audioaug.loader.failures import open_files_error, shared_memory_error
 
 SMALL = 16 * 1024
 """Bytes up to which a tensor is pickled by value: a pipe holds several of them."""
-
-MORE_SHARED_MEMORY = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
-
-
-LESS_MEMORY = "Use fewer workers, smaller batches or a smaller prefetch_factor, or raise the limit (ulimit -v)."
 
 
 class WorkerBatch(NamedTuple):
@@ -71,19 +62,20 @@ def pickle_content(content: Any) -> bytes:
     try:
         _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(content)
     except Exception as error:  # whatever the user's objects raise while they are pickled
-        return pickle.dumps(shared_memory_error(error) or _unpicklable_batch(error))
+        return pickle.dumps(shared_memory_error(error) or open_files_error(error) or _unpicklable_batch(error))
     return buffer.getvalue()
 
 
 class _Pickler(ForkingPickler):
-    """Pickles as torch's queues do, except for small tensors."""
+    """Pickles as torch's queues do, except for small and large tensors."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how a small tensor is pickled; leave everything else to the reducers that torch registers."""
+        """Return how such a tensor is pickled; leave everything else to the reducers that torch registers."""
         if type(value) is torch.Tensor and not named_dimensions(value):
             with contextlib.suppress(TypeError, RuntimeError):  # numpy lacks the type or layout, or there is a gradient
                 if value.nbytes <= SMALL:
                     return torch.from_numpy, (value.numpy(),)
+                return sent(value) or NotImplemented
         return NotImplemented
 
 
@@ -92,27 +84,6 @@ def _unpicklable_batch(error: Exception) -> DataError:
         f"A worker cannot send a batch: {type(error).__name__} ({first_line(error)}).",
         "Return picklable objects from the dataset and collate_fn, or use num_workers=0.",
     )
-
-
-def shared_memory_error(error: Exception) -> WorkerError | None:
-    """Return a clear error if a batch does not fit in shared memory, or in the memory of this process; else ``None``.
-
-    The file that torch could not fill or map, and leaves behind, is removed.
-    """
-    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    is_full = is_full or "unable to allocate shared memory" in str(error)
-    lacks_memory = re.search(r"unable to mmap \d+ bytes from file", str(error))
-    if not is_full and not lacks_memory:
-        return None
-    if file := re.search(r"<(/torch_\w+)>", str(error)):
-        SHARED_MEMORY.joinpath(file[1][1:]).unlink(missing_ok=True)
-    if lacks_memory:
-        return WorkerError("Too little memory is left for a batch that a worker sends.", LESS_MEMORY)
-    room = ""
-    if SHARED_MEMORY.exists():
-        usage = shutil.disk_usage(SHARED_MEMORY)
-        room = f" ({usage.free / 2**20:.1f} of {usage.total / 2**20:.1f} MiB are free)"
-    return WorkerError(f"Shared memory, {SHARED_MEMORY}, is full: a batch does not fit{room}.", MORE_SHARED_MEMORY)
 
 
 def why_not_picklable(objects: Mapping[str, Any]) -> str:

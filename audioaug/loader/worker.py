@@ -32,8 +32,15 @@ from audioaug.loader.examples import (
     with_lengths,
     with_wave,
 )
-from audioaug.loader.failures import OnError, batch_op_errors, is_unreadable, op_errors, torchcodec_error
-from audioaug.loader.pickling import WorkerBatch, shared_memory_error
+from audioaug.loader.failures import (
+    OnError,
+    batch_op_errors,
+    is_unreadable,
+    op_errors,
+    shared_memory_error,
+    torchcodec_error,
+)
+from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.targets import LabelTransforms
 
 EpochIndex: TypeAlias = tuple[int, int]
@@ -303,13 +310,10 @@ class Collate:
         if self.collate_fn is not None:
             return self.collate_fn(examples)
         waves = padded(waves, self.silence)
-        collated: dict[Field, Any] = self.labels.collate(examples, self.pad) if self.labels else {}
-        if self.batched_ops is None:
-            examples = [with_wave(example, wave, key) for example, wave in zip(examples, waves, strict=True)]
-        elif key is None:
+        if key is None:
             return torch.stack(waves)
-        else:  # torch's default would stack it in shared memory, where the result of the ops is not
-            collated[key] = torch.stack(waves)
+        collated: dict[Field, Any] = self.labels.collate(examples, self.pad) if self.labels else {}
+        collated[key] = torch.stack(waves)  # torch's default would stack them in new shared memory
         for field in collated:  # torch's default cannot collate ragged ones
             examples = [with_item(example, field, 0) for example in examples]
         batch = default_collate(examples)
