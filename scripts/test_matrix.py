@@ -34,6 +34,7 @@ SHORT = (
     "tests/integration/test_doctor.py",
     "tests/integration/reviews",
     "tests/contract/engine/test_graph_cache.py",
+    "tests/integration/loader/test_buffers.py",
     "tests/integration/loader/test_loader.py",
     "tests/integration/loader/test_pickling.py",
     "tests/integration/loader/test_prefetch_function.py",

@@ -1,11 +1,11 @@
-"""Buffers: shared memory in which a worker sends batch after batch, each once the one before has been dropped.
+"""Buffers: shared memory in which a worker sends batches, used again once the training process has dropped a batch.
 
-torch allocates shared memory for every tensor that is sent. The kernel clears it and maps it page by page, which takes
-25 times as long as to copy the samples, and most of the time of a worker whose ops are fast. So a worker keeps a few
-buffers. Whether one is in use is noted in the buffer itself: by the worker when it sends it, and by the training
-process when the last tensor that refers to it is gone.
+torch allocates shared memory for every tensor that is sent. The kernel clears and maps it page by page, which takes 25
+times as long as copying the samples: most of the time of a worker whose ops are fast. So each worker keeps a few
+buffers. The last byte of a buffer says whether it is in use: the worker sets it when it sends the buffer, and the
+training process clears it when the last tensor that refers to the buffer is gone.
 
-Reference: the other way is that of ``torch.multiprocessing.reductions``, on which the first way is built.
+Reference: ``torch.multiprocessing.reductions``, which sends the buffer itself.
 """
 
 import os
@@ -27,36 +27,38 @@ SHARED_MEMORY = Path("/dev/shm")
 SMALLEST = 2**20
 """Bytes from which a tensor is sent in a buffer."""
 MOST = 8
-"""Buffers of a worker. torch itself sends what finds none that is free."""
+"""Buffers that a worker keeps at most. While all are in use, torch sends tensors its own way."""
 SPARE = 0.5
-"""Share of the whole shared memory that a new buffer leaves free: what is kept may be missing elsewhere."""
+"""Share of all shared memory that must be free after a new buffer: other programs cannot use what is kept."""
 
 FREE, IN_USE = 0, 1
 
 
 class Buffers:
-    """The buffers of this process: bytes, the last of which says whether the others are in use."""
+    """The buffers of this process, each a tensor of bytes."""
 
     def __init__(self) -> None:
         self._kept: list[torch.Tensor] = []
 
     def take(self, size: int) -> torch.Tensor | None:
-        """Return a buffer for so many bytes, which is in use now; ``None`` if there is none, nor room for one."""
-        free = sorted((each for each in self._kept if each.numpy()[-1] == FREE), key=len)
-        fitting = [each for each in free if size < len(each) <= 2 * size]
-        taken = fitting[0] if fitting else self._new(size, [each for each in free if len(each) <= size])
+        """Return a buffer for ``size`` bytes, marked as in use; ``None`` if none is free and no other may be kept."""
+        fitting = [each for each in self._kept if _is_free(each) and size < len(each) <= 2 * size]
+        taken = min(fitting, key=len) if fitting else self._new(size)
         if taken is not None:
             taken.numpy()[-1] = IN_USE
         return taken
 
-    def _new(self, size: int, too_small: list[torch.Tensor]) -> torch.Tensor | None:
+    def _new(self, size: int) -> torch.Tensor | None:
         """Allocate a buffer, in the place of those that are free and too small."""
-        self._kept = [each for each in self._kept if not any(each is small for small in too_small)]
-        too_small.clear()
+        self._kept = [each for each in self._kept if len(each) > size or not _is_free(each)]
         if len(self._kept) >= MOST or not _has_room(size):
             return None
         self._kept.append(torch.zeros(size + 1, dtype=torch.uint8).share_memory_())
         return self._kept[-1]
+
+
+def _is_free(buffer: torch.Tensor) -> bool:
+    return bool(buffer.numpy()[-1] == FREE)
 
 
 def _has_room(size: int) -> bool:
