@@ -24,7 +24,7 @@ from audioaug.core import (
     Params,
     UniformInt,
 )
-from audioaug.dsp.levels import RANKED, at_rank, ranked
+from audioaug.dsp.levels.percentile import RANKED, at_rank, ranked
 
 RANK_TYPES = dict(zip(RANKED, (INTS, FLOATS, STATIC, STATIC)))
 

@@ -25,7 +25,7 @@ from audioaug.core import (
     Uniform,
 )
 from audioaug.dsp.distortion import distorted
-from audioaug.dsp.levels import RANKED, absolute_at_rank, ranked
+from audioaug.dsp.levels.percentile import RANKED, absolute_at_rank, ranked
 
 
 @dataclass(frozen=True, kw_only=True)

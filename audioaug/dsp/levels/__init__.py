@@ -1,17 +1,16 @@
-"""Levels: gains, peaks, order statistics and decibels of rows.
+"""Levels: gains, peaks and decibels of rows.
 
 Shapes: R rows, N values, B examples, C channels, T samples, K samples of a block.
 """
 
 import math
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from audioaug.dsp.dispatch import primitive
-from audioaug.dsp.levels.percentile import find_at_rank
 from audioaug.dsp.loops import (
     Doubles,
     Floats,
@@ -40,13 +39,7 @@ BLOCK = 1024
 GAIN_BLOCK = 64
 """A loop finds the gains of this many samples as those of the first, times one power each."""
 
-RANGES = 8
-"""Of ranks, in a row: the bounds of those that are asked for are bounds of these."""
-
 Decibels = TypeVar("Decibels", torch.Tensor, NDArray[np.float64])
-
-RANKED = ("rank", "fraction", "lowest", "highest")
-"""Arguments of ``at_rank`` and ``absolute_at_rank``."""
 
 
 def db_to_ratio(decibels: Decibels) -> Decibels:
@@ -407,98 +400,6 @@ def rms_without_silence(x_RN: torch.Tensor, count_R: torch.Tensor, window: int) 
     heard_RW = power_RW > power_RW.amax(dim=-1, keepdim=True) / 25**2
     power_R = torch.where(heard_RW, power_RW, 0.0).sum(dim=-1) / heard_RW.sum(dim=-1).clamp(min=1)
     return torch.where(heard_RW.any(dim=-1), power_R.masked_fill(power_R == 0, 1.0).sqrt(), rms(x_RN, count_R))
-
-
-def ranked(share_R: NDArray[np.float64], count_R: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the arguments of ``at_rank`` for these shares of the way up, 0 to 1, of rows of ``count`` values.
-
-    There are few bounds, since shapes follow from them.
-    """
-    last_R = np.maximum(count_R - 1, 0)
-    rank_R = share_R * last_R
-    last = int(last_R.max())
-    step = max(1, (last + 1) // RANGES)
-    lowest, highest = int(rank_R.min()) // step * step, min(last, -(-int(rank_R.max()) // step) * step)
-    return {"rank": rank_R.astype(np.int64), "fraction": rank_R % 1, "lowest": lowest, "highest": highest}
-
-
-@primitive
-def at_rank(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    """Return the value at rank ``rank + fraction`` of each row, between neighbours linearly, as numpy's percentile.
-
-    Where the fraction is 0 the next value is not looked at; it may be infinite.
-
-    Args:
-        x_RN: the values, in any order.
-        rank_R: from 0, the smallest value. Rows with NaN have an undefined result.
-        fraction_R: 0 to 1.
-        lowest: no rank is lower.
-        highest: no rank is higher, up to N - 1.
-    """
-    # One row's rank after the other is the same rank of all, the highest, once each has enough below its values.
-    # Selecting is 4x faster than sorting.
-    count = x_RN.shape[1]
-    below_RN = torch.arange(highest - lowest, device=x_RN.device) < (highest - rank_R)[:, None]
-    around_RN = torch.where(below_RN, -torch.inf, torch.inf).to(x_RN.dtype)
-    all_RN = torch.cat([x_RN, around_RN], dim=1)
-    if torch.are_deterministic_algorithms_enabled():  # which on CUDA forbid kthvalue
-        low_R = all_RN.sort(dim=1).values[:, highest]
-    else:
-        low_R = all_RN.kthvalue(highest + 1, dim=1).values
-    above_RN = x_RN > low_R[:, None]
-    next_R = torch.where(above_RN, x_RN, torch.inf).amin(dim=1)
-    high_R = torch.where(count - above_RN.sum(dim=1) > rank_R + 1, low_R, next_R)
-    return torch.where(fraction_R > 0, low_R + (high_R - low_R) * fraction_R, low_R)
-
-
-@at_rank.loop()
-def _at_rank_by_loop(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    return _select_at_rank(x_RN, rank_R, fraction_R, is_absolute=False)
-
-
-def _select_at_rank(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, is_absolute: bool
-) -> torch.Tensor:
-    found_R = torch.empty_like(fraction_R)
-    run(find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, is_absolute, found_R)
-    return found_R
-
-
-@at_rank.kernel()
-def _at_rank_by_kernel(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    from audioaug.dsp.levels import kernel
-
-    return kernel.at_rank(x_RN, rank_R, fraction_R, absolute=False)
-
-
-@primitive
-def absolute_at_rank(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    """Return what ``at_rank`` does for the absolute values."""
-    return at_rank(x_RN.abs(), rank_R, fraction_R, lowest, highest)
-
-
-@absolute_at_rank.loop()
-def _absolute_at_rank_by_loop(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    return _select_at_rank(x_RN, rank_R, fraction_R, is_absolute=True)
-
-
-@absolute_at_rank.kernel()
-def _absolute_at_rank_by_kernel(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    from audioaug.dsp.levels import kernel
-
-    return kernel.at_rank(x_RN, rank_R, fraction_R, absolute=True)
 
 
 @loop

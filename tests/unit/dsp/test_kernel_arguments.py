@@ -11,7 +11,8 @@ from audioaug.dsp.companding import companded
 from audioaug.dsp.distortion import distorted
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
-from audioaug.dsp.levels import absolute_at_rank, added_at, at_rank, change_gain, normalize, peak, ranked, scaled
+from audioaug.dsp.levels import added_at, change_gain, normalize, peak, scaled
+from audioaug.dsp.levels.percentile import absolute_at_rank, at_rank, ranked
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels, _gain_of_steps
 from audioaug.dsp.noise import colour

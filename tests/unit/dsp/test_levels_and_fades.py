@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from audioaug.dsp.fades import crossfade, fade_around, silence_segment
-from audioaug.dsp.levels import at_rank, db_to_ratio, level, norm, normalize, peak, ranked, rms, rms_without_silence
+from audioaug.dsp.levels import db_to_ratio, level, norm, normalize, peak, rms, rms_without_silence
+from audioaug.dsp.levels.percentile import at_rank, ranked
 from audioaug.dsp.splices import splice
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.levels import absolute_at_rank, at_rank, ranked
-from audioaug.dsp.levels.percentile import SAMPLE, STEP, _narrow
+from audioaug.dsp.levels.percentile import SAMPLE, STEP, _narrow, absolute_at_rank, at_rank, ranked
 
 ROWS = 11
 LENGTHS = (1, 2, SAMPLE, SAMPLE + 1, 3000, 70_000)
