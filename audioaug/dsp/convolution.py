@@ -86,13 +86,14 @@ def _convolve_by_blocks(
 ) -> torch.Tensor:
     samples, tail = x_RCT.shape[-1], taps_NCL.shape[-1] - 1
     n = cached_length(samples, tail)
-    plans, step = (mkl_plan(n), mkl_plan(n, COMPLEX)), n - tail
-    bins = n if samples > step else n // 2 + 1
+    plan, step = mkl_plan(n), n - tail
+    pair_plan, bins = (mkl_plan(n, COMPLEX), n) if samples > step else (0, n // 2 + 1)
     response_NCF = taps_NCL.new_empty(*taps_NCL.shape[:2], bins, dtype=torch.complex64)
-    run(_find_responses, taps_NCL[..., 0].numel(), taps_NCL.flatten(0, 1), plans[0], n, response_NCF.flatten(0, 1))
+    run(_find_responses, taps_NCL[..., 0].numel(), taps_NCL.flatten(0, 1), plan, n, response_NCF.flatten(0, 1))
     which_R = torch.arange(len(x_RCT)) if which_R is None else which_R
     samples_out = samples + tail - start if samples_out is None else samples_out
-    return run_rows(_filter_blocks, x_RCT, response_NCF, which_R, *plans, n, step, start, samples_out=samples_out)
+    numbers = response_NCF, which_R, plan, pair_plan, n, step, start
+    return run_rows(_filter_blocks, x_RCT, *numbers, samples_out=samples_out)
 
 
 def cached_length(samples: int, tail: int) -> int:
@@ -125,8 +126,9 @@ def _add_taps(x_RT: Floats, taps_BN: Floats, start: int, channels: int, y_RT: Fl
                 y_T[t] = some[t]
 
 
-# Two blocks of a row have the same response, which is that of real taps. So one complex FFT does for both: one block is
-# the real parts, the other one the imaginary parts. That takes 0.7 to 0.9 times as long as an FFT of real numbers each.
+# Two blocks of a row have the same response, which is that of real taps. So one complex FFT filters both: one block is
+# the real parts, the other one the imaginary parts. That is 1.1 to 1.4x faster than an FFT of real numbers for each.
+# Rounding errors are 1e-7 of the louder block's peak.
 
 
 @loop
@@ -212,8 +214,8 @@ def _filter(plan: int, block: Floats, response_F: Complex) -> None:
 
 
 @loop
-def _add(found_T: Floats, place: int, y_T: Floats) -> None:
-    """Add what was found to a row from ``place`` on, which may lie before it."""
-    inside, into = found_T[max(-place, 0) :], y_T[max(place, 0) :]
+def _add(block_T: Floats, place: int, y_T: Floats) -> None:
+    """Add a filtered block to a row from ``place`` on, which may be negative."""
+    inside, into = block_T[max(-place, 0) :], y_T[max(place, 0) :]
     for t in range(min(len(inside), len(into))):
         into[t] += inside[t]

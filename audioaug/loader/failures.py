@@ -12,6 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -29,7 +30,6 @@ from audioaug.errors import (
     printable_lines,
 )
 from audioaug.internals import calling_frame, end_workers, report_worker_deaths, worker_processes
-from audioaug.loader.buffers import SHARED_MEMORY
 from audioaug.measure.host import most_open_files
 from audioaug.process import call_after_workers, continue_at_exit, explain_worker_deaths
 
@@ -238,6 +238,9 @@ def user_stacklevel() -> int:
 
 
 # A worker dies
+
+SHARED_MEMORY = Path("/dev/shm")
+"""Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
 
 MORE_SHARED_MEMORY = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
 LESS_MEMORY = "Use fewer workers, smaller batches or a smaller prefetch_factor, or raise the limit (ulimit -v)."

@@ -24,7 +24,7 @@ from audioaug.core import Key
 from audioaug.engine import Prepared
 from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.internals import named_dimensions
-from audioaug.loader.buffers import sent
+from audioaug.loader.buffers import FREE, reduce_to_buffer, set_state
 from audioaug.loader.examples import Field
 from audioaug.loader.failures import open_files_error, shared_memory_error
 
@@ -59,15 +59,22 @@ def unpickle_batch(content: bytes) -> WorkerBatch | AudioaugError:
 def pickle_content(content: Any) -> bytes:
     """Pickle what a worker sends; if that fails, pickle the error that the training process is to raise."""
     buffer = io.BytesIO()
+    pickler = _Pickler(buffer, pickle.HIGHEST_PROTOCOL)
     try:
-        _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(content)
+        pickler.dump(content)
     except Exception as error:  # whatever the user's objects raise while they are pickled
+        for taken in pickler.taken:
+            set_state(taken, FREE)
         return pickle.dumps(shared_memory_error(error) or open_files_error(error) or _unpicklable_batch(error))
     return buffer.getvalue()
 
 
 class _Pickler(ForkingPickler):
-    """Pickles as torch's queues do, except for small and large tensors."""
+    """Pickles as torch's queues do, except for small and large tensors. ``taken``: the buffers of the latter."""
+
+    def __init__(self, file: io.BytesIO, protocol: int) -> None:
+        super().__init__(file, protocol)
+        self.taken: list[torch.Tensor] = []
 
     def reducer_override(self, value: Any) -> Any:
         """Return how such a tensor is pickled; leave everything else to the reducers that torch registers."""
@@ -75,7 +82,9 @@ class _Pickler(ForkingPickler):
             with contextlib.suppress(TypeError, RuntimeError):  # numpy lacks the type or layout, or there is a gradient
                 if value.nbytes <= SMALL:
                     return torch.from_numpy, (value.numpy(),)
-                return sent(value) or NotImplemented
+                if reduced := reduce_to_buffer(value):
+                    self.taken.append(reduced[1][0])
+                    return reduced
         return NotImplemented
 
 

@@ -19,7 +19,7 @@ from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.loops import Loop
 
 COMPLEX, REAL = 32, 33
-"""What an FFT is of."""
+"""MKL's domains of an FFT: complex or real numbers."""
 COMPLEX_STORAGE, THREAD_LIMIT = (10, 39), (27, 1)
 """Settings of a plan and their values: spectra as complex numbers; the calling thread does all by itself."""
 FORWARD, BACKWARD = "DftiComputeForward", "DftiComputeBackward"
@@ -263,8 +263,9 @@ def has_mkl(*_: object, **__: object) -> bool:
 def mkl_plan(n: int, domain: int = REAL) -> int:
     """Return the address of a plan for ``to_spectrum`` and ``from_spectrum``; it lasts as long as the process.
 
-    In place, these make n // 2 + 1 complex64 of n float32 at their start, and of these n times what was there; or n
-    complex64 of as many, if the domain is ``COMPLEX``. Any number of threads may use it at the same time.
+    In place, these turn n float32 into n // 2 + 1 complex64 and back, or n complex64 into as many if the domain is
+    ``COMPLEX``. The inverse is not normalized: its result is n times the input. Any number of threads may use a plan at
+    the same time.
 
     Raises:
         RuntimeError: the library refuses.
@@ -272,7 +273,7 @@ def mkl_plan(n: int, domain: int = REAL) -> int:
     dfti, address = mkl(), ctypes.c_void_p()
     assert dfti is not None
     wrong = dfti.DftiCreateDescriptor_s_1d(ctypes.byref(address), domain, ctypes.c_long(n))
-    for setting, value in (THREAD_LIMIT, COMPLEX_STORAGE)[: 1 if domain == COMPLEX else 2]:
+    for setting, value in [THREAD_LIMIT] + ([COMPLEX_STORAGE] if domain == REAL else []):
         wrong = wrong or dfti.DftiSetValue(address, setting, ctypes.c_long(value))
     wrong = wrong or dfti.DftiCommitDescriptor(address)
     if wrong:

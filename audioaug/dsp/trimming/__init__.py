@@ -35,7 +35,7 @@ def loud_span(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> tup
 @loud_span.loop()
 def _loud_span_by_loop(x_BCT: torch.Tensor, length_B: torch.Tensor, top_db: float) -> tuple[torch.Tensor, torch.Tensor]:
     power_BF = x_BCT.new_empty(len(x_BCT), x_BCT.shape[-1] // HOP + 1)
-    run(_find_frame_power, len(x_BCT), x_BCT, power_BF)
+    run(_compute_frame_power, len(x_BCT), x_BCT, power_BF)
     return _span_of_loud_frames(power_BF, length_B, top_db)
 
 
@@ -74,8 +74,8 @@ def _span_of_loud_frames(
 
 
 @loop
-def _find_frame_power(x_BCT: Floats, power_BF: Floats, first: int, last: int) -> None:
-    """Find the power of the frames of examples."""
+def _compute_frame_power(x_BCT: Floats, power_BF: Floats, first: int, last: int) -> None:
+    """Compute the power of the frames of examples."""
     hops, before = power_BF.shape[1], FRAME_HOPS // 2
     energy_F = np.zeros(before + hops + FRAME_HOPS, np.float32)
     for row in range(first, last):

@@ -11,12 +11,24 @@ import torch
 
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.loader import buffers
-from audioaug.loader.buffers import FREE, IN_USE, MOST, SMALLEST, Buffers, received, sent
+from audioaug.loader.buffers import (
+    FREE,
+    IN_USE,
+    LOST,
+    MAX_BUFFERS,
+    MAX_EXCESS,
+    MIN_BYTES,
+    Buffers,
+    rebuild_from_buffer,
+    reduce_to_buffer,
+    set_state,
+)
+from audioaug.loader.pickling import pickle_content
 from tests.integration.loader.material import RATE
 
 CHAIN = Chain([ops.PolarityInversion(p=1.0)], RATE)
-SAMPLES = SMALLEST // 4
-COUNT = 5 * MOST
+SAMPLES = MIN_BYTES // 4
+COUNT = 3 * MAX_BUFFERS
 
 
 def numbered(lengths: list[int], **arguments: Any) -> Loader:
@@ -28,7 +40,7 @@ def numbered(lengths: list[int], **arguments: Any) -> Loader:
 
 def with_count(examples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Collate, and add how many buffers the worker has."""
-    return {"audio": torch.stack(examples), "buffers": torch.tensor(len(buffers._buffers._kept))}
+    return {"audio": torch.stack(examples), "buffers": torch.tensor(len(buffers._buffers))}
 
 
 @pytest.mark.parametrize("part", [slice(None), (0, slice(5, 9))], ids=["whole", "in part"])
@@ -45,13 +57,13 @@ def test_memory_of_batches_that_were_dropped_is_used_again(keep):
         assert bool((batch["audio"] == -number).all())
         kept = [*kept, batch["audio"]][-keep:]
         count = int(batch["buffers"])
-    assert 0 < count <= keep + 5 < MOST  # others wait to be taken, or are just sent or received
+    assert 0 < count <= keep + 5 < MAX_BUFFERS  # others wait to be taken, or are just sent or received
 
 
 def test_no_more_buffers_than_allowed_and_torch_sends_the_rest():
     kept = list(numbered([SAMPLES] * COUNT, collate_fn=with_count))
-    assert int(kept[-1]["buffers"]) == MOST
-    assert [batch["audio"].is_shared() for batch in kept].count(False) == MOST
+    assert int(kept[-1]["buffers"]) == MAX_BUFFERS
+    assert [batch["audio"].is_shared() for batch in kept].count(False) == MAX_BUFFERS
 
 
 def test_batches_of_other_lengths():
@@ -66,22 +78,65 @@ def test_a_received_tensor_may_be_written_to():
     assert bool((batch == 1.0).all())
 
 
+def in_use() -> torch.Tensor:
+    return torch.full((MIN_BYTES + 1,), IN_USE, dtype=torch.uint8).share_memory_()
+
+
+HOLDERS = {
+    "a view": lambda tensor: tensor[3:4],
+    "an array": lambda tensor: tensor.numpy(),
+    "its storage": lambda tensor: tensor.untyped_storage(),
+    "a detached tensor": lambda tensor: tensor.detach(),
+    "DLPack": lambda tensor: torch.from_dlpack(tensor),
+    "a graph": lambda tensor: (torch.ones(SAMPLES, requires_grad=True) * tensor).sum(),
+    "a cycle": lambda tensor: (cycle := [tensor]).append(cycle) or cycle,
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_a_buffer_is_in_use_while_anything_refers_to_it(name):
+    buffer = in_use()
+    holder = HOLDERS[name](rebuild_from_buffer(buffer, np.dtype(np.float32), (SAMPLES,)))
+    assert buffer[-1] == IN_USE
+    del holder
+    gc.collect()
+    assert buffer[-1] == FREE
+
+
 def _drop(held: list[torch.Tensor]) -> None:
     held.clear()
     gc.collect()
 
 
 def test_a_fork_that_drops_its_copy_frees_nothing():
-    buffer = torch.full((SMALLEST + 1,), IN_USE, dtype=torch.uint8).share_memory_()
-    held = [received(buffer, np.dtype(np.float32), (SAMPLES,))]
+    buffer = in_use()
+    held = [rebuild_from_buffer(buffer, np.dtype(np.float32), (SAMPLES,))]
     child = multiprocessing.get_context("fork").Process(target=_drop, args=(held,))
     child.start()
     child.join()
     assert child.exitcode == 0 and buffer[-1] == IN_USE
-    view = held.pop()[3:4]
-    assert buffer[-1] == IN_USE
-    del view
-    assert buffer[-1] == FREE
+    held.clear()
+    assert buffer[-1] == LOST
+
+
+def _read(batch: torch.Tensor, may_read: Any, found: Any) -> None:
+    samples = batch.numpy()
+    may_read.wait(60)
+    found.put((float(samples.min()), float(samples.max())))
+
+
+def test_what_a_fork_has_is_not_overwritten():
+    context = multiprocessing.get_context("fork")
+    batches, may_read, found = iter(numbered([SAMPLES] * COUNT)), context.Event(), context.SimpleQueue()
+    held = [next(batches)]
+    child = context.Process(target=_read, args=(held[0], may_read, found))
+    child.start()
+    held.clear()
+    for _ in range(COUNT // 2):
+        next(batches)
+    may_read.set()
+    assert found.get() == (0.0, 0.0)
+    child.join()
 
 
 # What is sent in a buffer
@@ -95,32 +150,32 @@ def in_worker(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
 def test_tensors_are_sent_as_they_are(dtype, in_worker):
-    value = torch.randn(3, 5, SMALLEST).gt(0).to(dtype)
-    function, arguments = sent(value)
+    value = torch.randn(3, 5, MIN_BYTES // 8).gt(0).to(dtype)
+    function, arguments = reduce_to_buffer(value)
     found = function(*arguments)
     assert found.dtype == dtype and torch.equal(found, value)
 
 
 OTHERS = {
-    "small": torch.zeros(SMALLEST - 1, dtype=torch.uint8),
+    "small": torch.zeros(MIN_BYTES - 1, dtype=torch.uint8),
     "transposed": torch.zeros(1024, 1024).T,
-    "shared already": torch.zeros(SMALLEST).share_memory_(),
-    "without memory": torch.zeros(SMALLEST, device="meta"),
+    "shared already": torch.zeros(MIN_BYTES).share_memory_(),
+    "without memory": torch.zeros(MIN_BYTES, device="meta"),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_torch_sends_other_tensors(name, in_worker):
-    assert sent(OTHERS[name]) is None
+    assert reduce_to_buffer(OTHERS[name]) is None
 
 
 def test_only_workers_have_buffers():
-    assert sent(torch.zeros(SMALLEST)) is None
+    assert reduce_to_buffer(torch.zeros(MIN_BYTES)) is None
 
 
 def test_another_way_to_share_memory_is_left_to_torch(in_worker, monkeypatch):
     monkeypatch.setattr(buffers, "get_sharing_strategy", lambda: "file_system")
-    assert sent(torch.zeros(SMALLEST)) is None
+    assert reduce_to_buffer(torch.zeros(MIN_BYTES)) is None
 
 
 # Which buffer
@@ -130,26 +185,50 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def test_a_new_buffer_leaves_half_of_the_shared_memory_free(monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(100 * SMALLEST, 48 * SMALLEST, 52 * SMALLEST))
-    assert Buffers().take(2 * SMALLEST) is not None
-    assert Buffers().take(3 * SMALLEST) is None
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(100 * MIN_BYTES, 48 * MIN_BYTES, 52 * MIN_BYTES))
+    assert Buffers().take(2 * MIN_BYTES) is not None
+    assert Buffers().take(3 * MIN_BYTES) is None
 
 
 def test_the_smallest_free_buffer_that_is_large_enough():
     ours = Buffers()
-    large, small = ours.take(3 * SMALLEST), ours.take(2 * SMALLEST)
-    large.numpy()[-1] = small.numpy()[-1] = FREE
-    assert ours.take(2 * SMALLEST) is small
-    assert ours.take(2 * SMALLEST) is large
-    large.numpy()[-1] = FREE
-    assert len(ours.take(SMALLEST)) == SMALLEST + 1  # the free one is more than twice as large
+    large, small = ours.take(3 * MIN_BYTES), ours.take(2 * MIN_BYTES)
+    set_state(large, FREE)
+    set_state(small, FREE)
+    assert ours.take(2 * MIN_BYTES) is small
+    assert ours.take(2 * MIN_BYTES) is large
 
 
-def test_free_buffers_that_are_too_small_give_way():
+@pytest.mark.parametrize("size", [MIN_BYTES, 3 * MAX_EXCESS * MIN_BYTES], ids=["too large", "too small"])
+@pytest.mark.parametrize("state", [FREE, LOST])
+def test_buffers_that_do_not_fit_give_way(size, state):
     ours = Buffers()
-    taken = [ours.take(SMALLEST) for _ in range(MOST)]
-    assert ours.take(2 * SMALLEST) is None
+    taken = [ours.take((MAX_EXCESS + 1) * MIN_BYTES) for _ in range(MAX_BUFFERS)]
+    assert ours.take(size) is None
     for buffer in taken[:3]:
-        buffer.numpy()[-1] = FREE
-    assert len(ours.take(2 * SMALLEST)) == 2 * SMALLEST + 1
-    assert len(ours._kept) == MOST - 2
+        set_state(buffer, state)
+    assert len(ours.take(size)) == size + 1
+    assert len(ours) == MAX_BUFFERS - 2
+
+
+def test_without_memory_torch_sends_it_and_nothing_is_left(in_worker, monkeypatch):
+    left = buffers.SHARED_MEMORY / "torch_0_test_buffers"
+    left.touch()
+
+    def fail(tensor):
+        raise RuntimeError(f"unable to mmap 9 bytes from file </{left.name}>: Cannot allocate memory (12)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", fail)
+    assert reduce_to_buffer(torch.zeros(MIN_BYTES)) is None
+    assert not left.exists()
+
+
+class Unpicklable:
+    def __reduce__(self):
+        raise ValueError("no")
+
+
+def test_what_could_not_be_pickled_leaves_its_buffers_free(in_worker):
+    for _ in range(3):
+        pickle_content((torch.zeros(MIN_BYTES), Unpicklable()))
+    assert len(buffers._buffers) == 1

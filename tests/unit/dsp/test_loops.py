@@ -123,7 +123,7 @@ def test_a_thread_waits_until_another_one_has_registered_all(monkeypatch):
     may_go_on.set()
     first.join()
     second.join()
-    assert seen[0][1] == 2
+    assert seen[0][1] == 2 and registered == [("another",), ("one",)]
 
 
 def test_what_could_not_be_registered_is_tried_again(monkeypatch):
