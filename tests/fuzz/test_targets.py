@@ -72,6 +72,7 @@ def test_whatever_is_read_is_used_or_refused(name: str) -> None:
 )
 def test_the_guard_sees_code_that_runs(code: str, event: str) -> None:
     done = subprocess.run([sys.executable, "-c", GUARDED + code], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    Path("/dev/shm/audioaug-planted").unlink(missing_ok=True)
     assert (done.returncode == 70) is bool(event), done.stderr
     assert event in done.stderr
 

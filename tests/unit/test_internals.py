@@ -1,6 +1,7 @@
 """Private parts of libraries: one module has them all, the installed versions have them, and none is required."""
 
 import ast
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,8 @@ from audioaug.loader import failures
 PACKAGE = Path(audioaug.__file__).parent
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
 """Public methods of named tuples, and `os._exit`."""
+NOT_IN_TRITON_3_0 = {"triton.runtime.cache.triton_key", "triton.compiler.CompiledKernel.run"}
+"""Triton 3.0 is that of torch 2.4."""
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +30,23 @@ def running():
     internals.end_workers(iterator)
 
 
+def not_yet():
+    """Return the names of the parts that the installed versions do not have yet."""
+    try:
+        return NOT_IN_TRITON_3_0 if version("triton").startswith("3.0.") else set()
+    except PackageNotFoundError:
+        return set()
+
+
 @pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: internal.name)
 def test_installed_versions_have_each_private_part(internal, running):
-    assert internal.exists(running), internal.fallback
+    assert internal.exists(running) != (internal.name in not_yet()), internal.fallback
 
 
 def test_missing_private_parts_are_listed(monkeypatch, running):
-    assert internals.missing_internals(running) == ()
-    missing = [internal.name.rpartition(".")[2] for internal in internals.missing_internals(object())]
-    assert missing == ["_shutdown_workers", "_task_info"]
+    assert {internal.name for internal in internals.missing_internals(running)} == not_yet()
+    missing = {internal.name for internal in internals.missing_internals(object())} - not_yet()
+    assert {name.rpartition(".")[2] for name in missing} == {"_shutdown_workers", "_task_info"}
 
 
 def private_names(file: Path) -> set[str]:
