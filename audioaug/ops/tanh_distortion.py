@@ -25,7 +25,7 @@ from audioaug.core import (
     Uniform,
 )
 from audioaug.dsp.distortion import distorted
-from audioaug.dsp.levels.percentile import RANKED, absolute_at_rank, ranked
+from audioaug.dsp.levels.percentile import RANKED, at_rank, ranked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,5 +63,6 @@ class TanhDistortion(Op):
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         x_BN = batch.masked(x_BCT, value=torch.inf).flatten(1)
-        threshold_B = absolute_at_rank(x_BN, *(params[key] for key in RANKED))
+        rank_B, fraction_B, lowest, highest = (params[key] for key in RANKED)
+        threshold_B = at_rank(x_BN, rank_B, fraction_B, lowest, highest, absolute=True)
         return distorted(x_BCT, threshold_B, batch.lengths_B, batch.out(x_BCT))

@@ -66,7 +66,7 @@ def divide_by_peak(
 
 
 def at_rank(x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, absolute: bool) -> torch.Tensor:
-    """Return what ``percentile.at_rank`` does, or ``percentile.absolute_at_rank``."""
+    """Return what ``percentile.at_rank`` does."""
     y_R, kept = x_RN.new_empty(len(x_RN)), 0x7FFFFFFF if absolute else -1
     numbers = x_RN.contiguous(), rank_R.contiguous(), fraction_R.contiguous(), x_RN.shape[1], kept
     dispatch.launch(_at_rank, (len(x_RN),), y_R, *numbers, BLOCK=SORTED, num_warps=8)

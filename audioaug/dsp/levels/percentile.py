@@ -19,7 +19,7 @@ from audioaug.dsp.loops import Floats, Integers, loop_as_written, loop_of_sums, 
 RANGES = 8
 """The ranks of a row are divided into this many ranges: ``lowest`` and ``highest`` are bounds of these."""
 RANKED = ("rank", "fraction", "lowest", "highest")
-"""Arguments of ``at_rank`` and ``absolute_at_rank``."""
+"""Arguments of ``at_rank``."""
 
 SAMPLE = 256
 DEVIATIONS = 2.5
@@ -57,7 +57,12 @@ def ranked(share_R: NDArray[np.float64], count_R: NDArray[np.int64]) -> dict[str
 
 @primitive
 def at_rank(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+    x_RN: torch.Tensor,
+    rank_R: torch.Tensor,
+    fraction_R: torch.Tensor,
+    lowest: int,
+    highest: int,
+    absolute: bool = False,
 ) -> torch.Tensor:
     """Return the value at rank ``rank + fraction`` of each row, between neighbours linearly, as numpy's percentile.
 
@@ -69,9 +74,11 @@ def at_rank(
         fraction_R: 0 to 1.
         lowest: no rank is lower.
         highest: no rank is higher, up to N - 1.
+        absolute: take the absolute values.
     """
     # One row's rank after the other is the same rank of all, the highest, once each has enough below its values.
     # Selecting is 4x faster than sorting.
+    x_RN = x_RN.abs() if absolute else x_RN
     count = x_RN.shape[1]
     below_RN = torch.arange(highest - lowest, device=x_RN.device) < (highest - rank_R)[:, None]
     around_RN = torch.where(below_RN, -torch.inf, torch.inf).to(x_RN.dtype)
@@ -88,50 +95,30 @@ def at_rank(
 
 @at_rank.loop()
 def _at_rank_by_loop(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    return _select_at_rank(x_RN, rank_R, fraction_R, is_absolute=False)
-
-
-def _select_at_rank(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, is_absolute: bool
+    x_RN: torch.Tensor,
+    rank_R: torch.Tensor,
+    fraction_R: torch.Tensor,
+    lowest: int,
+    highest: int,
+    absolute: bool = False,
 ) -> torch.Tensor:
     found_R = torch.empty_like(fraction_R)
-    run(_find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, is_absolute, found_R)
+    run(_find_at_rank, len(x_RN), x_RN, rank_R, fraction_R, absolute, found_R)
     return found_R
 
 
 @at_rank.kernel()
 def _at_rank_by_kernel(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
+    x_RN: torch.Tensor,
+    rank_R: torch.Tensor,
+    fraction_R: torch.Tensor,
+    lowest: int,
+    highest: int,
+    absolute: bool = False,
 ) -> torch.Tensor:
     from audioaug.dsp.levels import kernel
 
-    return kernel.at_rank(x_RN, rank_R, fraction_R, absolute=False)
-
-
-@primitive
-def absolute_at_rank(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    """Return what ``at_rank`` does for the absolute values."""
-    return at_rank(x_RN.abs(), rank_R, fraction_R, lowest, highest)
-
-
-@absolute_at_rank.loop()
-def _absolute_at_rank_by_loop(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    return _select_at_rank(x_RN, rank_R, fraction_R, is_absolute=True)
-
-
-@absolute_at_rank.kernel()
-def _absolute_at_rank_by_kernel(
-    x_RN: torch.Tensor, rank_R: torch.Tensor, fraction_R: torch.Tensor, lowest: int, highest: int
-) -> torch.Tensor:
-    from audioaug.dsp.levels import kernel
-
-    return kernel.at_rank(x_RN, rank_R, fraction_R, absolute=True)
+    return kernel.at_rank(x_RN, rank_R, fraction_R, absolute)
 
 
 @loop_as_written

@@ -12,7 +12,7 @@ from audioaug.dsp.distortion import distorted
 from audioaug.dsp.fades import crossfaded_segments
 from audioaug.dsp.fft import apply_response, irfft, planned_rows, rfft, with_room
 from audioaug.dsp.levels import added_at, change_gain, normalize, peak, scaled
-from audioaug.dsp.levels.percentile import absolute_at_rank, at_rank, ranked
+from audioaug.dsp.levels.percentile import at_rank, ranked
 from audioaug.dsp.limiter import limit
 from audioaug.dsp.loudness import _energy_of_channels, _gain_of_steps
 from audioaug.dsp.noise import colour
@@ -94,7 +94,7 @@ def test_samples_are_quantized_to_the_same_bits(interpreted):
 def test_absolute_values_at_ranks(interpreted):
     x, rank, fraction = noise(3, 5000), torch.tensor([0, 2000, 4999]), torch.tensor([0.0, 0.7, 0.0])
     x[1] = x[1].round(decimals=1)
-    same(absolute_at_rank, x, rank, fraction, 0, 4999, tolerance=0)
+    same(at_rank, x, rank, fraction, 0, 4999, True, tolerance=0)
     assert interpreted == ["_at_rank"]
 
 

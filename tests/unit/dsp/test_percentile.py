@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from audioaug.dsp.levels.percentile import SAMPLE, STEP, _narrow, absolute_at_rank, at_rank, ranked
+from audioaug.dsp.levels.percentile import SAMPLE, STEP, _narrow, at_rank, ranked
 
 ROWS = 11
 LENGTHS = (1, 2, SAMPLE, SAMPLE + 1, 3000, 70_000)
@@ -69,7 +69,7 @@ def test_a_sample_of_only_zeros(flushed):
 def test_absolute_values(flushed):
     x_N = np.random.default_rng(7).normal(size=3000).astype(np.float32)
     rank_R, fraction_R = torch.arange(0, 3000, 7), torch.linspace(0.0, 0.9, 429)
-    found_R = absolute_at_rank(torch.from_numpy(x_N).expand(429, -1), rank_R, fraction_R, 0, 2999)
+    found_R = at_rank(torch.from_numpy(x_N).expand(429, -1), rank_R, fraction_R, 0, 2999, absolute=True)
     wanted_R = at_rank(torch.from_numpy(abs(x_N)).expand(429, -1), rank_R, fraction_R, 0, 2999)
     assert torch.equal(found_R, wanted_R)
 
@@ -77,7 +77,7 @@ def test_absolute_values(flushed):
 def test_the_next_of_many_equal_absolute_values():
     x_RN = torch.ones(1, 3000)
     x_RN[:, ::2] = -2.0
-    assert absolute_at_rank(x_RN, torch.tensor([1499]), torch.tensor([0.5]), 1499, 1499).item() == 1.5
+    assert at_rank(x_RN, torch.tensor([1499]), torch.tensor([0.5]), 1499, 1499, absolute=True).item() == 1.5
 
 
 @pytest.mark.parametrize("others", [None, np.inf, 0.0], ids=["noise", "padded", "half of it silence"])
