@@ -1,5 +1,6 @@
 """Failures: an op that raises, an example that cannot be read or a worker that dies becomes one clear error."""
 
+import copy
 import errno
 import multiprocessing.connection
 import re
@@ -12,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -342,6 +344,36 @@ def _early_end(error: Exception) -> WorkerError | None:
     """Return an error for a worker that torch misses although it ended with exit code 0, as after ``os._exit(0)``."""
     found = EXITED.match(str(error))
     return found and WorkerError(f"A worker (pid {found[1]}) ended before its work was done.", UNKNOWN_CAUSE)
+
+
+class PipeEvent:
+    """An event that processes share, without a lock: it is set when there is something in a pipe.
+
+    torch asks workers to end by a ``multiprocessing.Event``, and each looks at it for every batch. If one is killed
+    while it does, the lock of that event stays held, and torch waits forever.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = multiprocessing.Pipe(duplex=False)
+
+    def set(self) -> None:
+        """Set the event."""
+        self._writer.send_bytes(b"set")  # nothing receives it
+
+    def is_set(self) -> bool:
+        """Return whether the event is set."""
+        return self._reader.poll()
+
+
+def worker_context(start_method: str | None) -> BaseContext:
+    """Return the context for a DataLoader whose workers may be killed at any time.
+
+    Args:
+        start_method: of ``Plan``; ``None`` is Python's default.
+    """
+    context = copy.copy(multiprocessing.get_context(start_method))
+    context.Event = PipeEvent  # type: ignore[assignment, method-assign]
+    return context
 
 
 def has_dead_worker(iterator: Any) -> bool:

@@ -24,6 +24,7 @@ from audioaug.loader.failures import (
     expect_deaths,
     has_dead_worker,
     watch_workers,
+    worker_context,
     worker_death,
     worker_errors,
 )
@@ -125,7 +126,6 @@ class Pipeline:
             prefetch_factor=plan.prefetch_factor if workers else None,
             persistent_workers=plan.persistent_workers and workers > 0,
             pin_memory=self.config.device.type == "cuda" and plan.pin_memory is not False,
-            multiprocessing_context=plan.start_method if workers else None,
             worker_init_fn=start_worker,
             generator=self._generator,
         )
@@ -146,6 +146,7 @@ class Pipeline:
                 held.enter_context(hold_collection())
             if self.data_loader.num_workers:
                 expect_deaths()
+                self.data_loader.multiprocessing_context = worker_context(self.plan.start_method)
             iterator = iter(self.data_loader)
             if self.data_loader.num_workers:
                 watch_workers(iterator)

@@ -218,6 +218,26 @@ def test_killed_worker_leaves_no_temporary_folder(tmp_path, monkeypatch):
     assert [str(folder) for folder in tmp_path.glob("pymp-*")] == [config["tempdir"]]  # which is removed at exit
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_worker_killed_while_it_looks_whether_it_should_end(persistent, tmp_path):
+    def die() -> None:  # as in `done_event.is_set()`: that of multiprocessing.Event holds a lock
+        frame = sys._getframe()
+        while "done_event" not in frame.f_locals:
+            assert frame.f_back is not None
+            frame = frame.f_back
+        if (lock := getattr(frame.f_locals["done_event"], "_cond", None)) is not None:
+            lock.acquire()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with nothing_left():
+        loader = loader_of(Deadly(die, tmp_path / "x"), persistent_workers=persistent)
+        with pytest.raises(WorkerError, match="was killed by SIGKILL"):
+            list(loader)
+        (tmp_path / "x").unlink()
+        assert len(list(loader)) == 20
+        del loader
+
+
 def kill_while_training(pause: float) -> int:
     """Kill a worker some time into training; return how many batches arrived before the error."""
     others = set(psutil.Process().children())
