@@ -11,7 +11,9 @@ Two more dependencies are public elsewhere but not promised by torch, and are gu
 
 import contextlib
 import functools
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -93,6 +95,54 @@ def report_worker_deaths() -> None:
 def end_workers(iterator: Any) -> None:
     """End the workers of a DataLoader's iterator now, if torch can; otherwise they end with the iterator."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
+
+
+def receive_whole_messages(queue: Any) -> Any:
+    """Let this process receive from a ``multiprocessing.Queue`` what has arrived as a whole; return the queue.
+
+    A worker that is killed while it sends leaves half a message, for the rest of which ``get`` would wait forever.
+    """
+    if sys.platform != "win32" and _has(queue, "_reader", "_poll", "_recv_bytes"):
+        messages = _WholeMessages(queue._reader)
+        queue._poll, queue._recv_bytes = messages.poll, messages.take  # processes that inherit it reset both
+    return queue
+
+
+class _WholeMessages:
+    """Receives what ``multiprocessing.connection.Connection`` sends: the size of a message, in four bytes, and the message.
+
+    For 2 GiB and more these are -1, and eight bytes with the size follow.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._start()
+
+    def _start(self) -> None:
+        self._received, self._head, self._expected = bytearray(), 4, 4
+
+    def poll(self, timeout: float = 0.0) -> bool:
+        """Return whether a message has arrived within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while len(self._received) < self._expected:
+            if not self._reader.poll(max(0.0, deadline - time.monotonic())):
+                return False
+            part = os.read(self._reader.fileno(), min(self._expected - len(self._received), 2**20))
+            if not part:
+                raise EOFError
+            self._received += part
+            if len(self._received) == self._expected == self._head:
+                size = int.from_bytes(self._received[-8 if self._head == 12 else -4 :], "big", signed=True)
+                self._head, self._expected = (12, 12) if size < 0 else (self._head, self._head + size)
+        return True
+
+    def take(self) -> memoryview:
+        """Return the next message, once it has arrived."""
+        while not self.poll(1.0):
+            pass
+        message = memoryview(self._received)[self._head :]
+        self._start()
+        return message
 
 
 def is_failed_start(unraisable: Any) -> bool:
@@ -279,6 +329,15 @@ INTERNALS: tuple[Internal, ...] = (
         "names a worker that was killed, and ends workers with their Loader",
         "torch's own error is raised, and workers end when Python exits",
         lambda iterator: _has(iterator, "_workers", "_shutdown_workers"),
+    ),
+    Internal(
+        "multiprocessing.queues.Queue._reader, ._poll, ._recv_bytes",
+        "notes that a worker was killed while it sent a batch",
+        "after such a kill, the training process can wait forever",
+        lambda iterator: (
+            sys.platform == "win32"
+            or _has(getattr(iterator, "_worker_result_queue", None), "_reader", "_poll", "_recv_bytes")
+        ),
     ),
     Internal(
         "torch.utils.data._utils.signal_handling._set_SIGCHLD_handler",

@@ -235,7 +235,7 @@ def start_worker(worker_id: int) -> None:
     threadpool_limits(1)
     torch.set_num_threads(1)
     keep_freed_memory()
-    _end_with_parent()  # last: torch begins to watch the parent right afterwards
+    _end_with_parent()
 
 
 @contextlib.contextmanager
@@ -271,18 +271,18 @@ def hold_collection() -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """End this worker if the training process has ended: from here on torch looks only whether the parent changes."""
-    import psutil
+    """End this worker when the training process ends.
 
+    torch's own workers stay if they were started by a fork server, or if what they send does not fit into a pipe.
+    """
     parent = multiprocessing.parent_process()
-    if parent is None or parent.pid is None or parent.pid == os.getppid():
-        return  # with a fork server, that is the parent
-    try:
-        has_ended = psutil.Process(parent.pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        has_ended = True
-    if has_ended:
-        os._exit(1)
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def leave_interrupts_to_rank_0() -> None:

@@ -31,7 +31,13 @@ from audioaug.errors import (
     first_line,
     printable_lines,
 )
-from audioaug.internals import calling_frame, end_workers, report_worker_deaths, worker_processes
+from audioaug.internals import (
+    calling_frame,
+    end_workers,
+    receive_whole_messages,
+    report_worker_deaths,
+    worker_processes,
+)
 from audioaug.measure.host import most_open_files
 from audioaug.process import call_after_workers, continue_at_exit, explain_worker_deaths
 
@@ -372,6 +378,8 @@ def worker_context(start_method: str | None) -> BaseContext:
         start_method: of ``Plan``; ``None`` is Python's default.
     """
     context = copy.copy(multiprocessing.get_context(start_method))
+    make_queue = context.Queue
+    context.Queue = lambda maxsize=0: receive_whole_messages(make_queue(maxsize))  # type: ignore[method-assign]
     context.Event = PipeEvent  # type: ignore[assignment, method-assign]
     return context
 

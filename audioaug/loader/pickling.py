@@ -78,6 +78,8 @@ class _Pickler(ForkingPickler):
 
     def reducer_override(self, value: Any) -> Any:
         """Return how such a tensor is pickled; leave everything else to the reducers that torch registers."""
+        if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):  # torch would leave that out
+            return torch.Tensor.contiguous, (value.resolve_conj().resolve_neg(),)
         if type(value) is torch.Tensor and not named_dimensions(value):
             with contextlib.suppress(TypeError, RuntimeError):  # numpy lacks the type or layout, or there is a gradient
                 if value.nbytes <= SMALL:

@@ -1,6 +1,10 @@
 """Private parts of libraries: one module has them all, the installed versions have them, and none is required."""
 
 import ast
+import multiprocessing
+import os
+import pickle
+import queue
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,7 +50,7 @@ def test_installed_versions_have_each_private_part(internal, running):
 def test_missing_private_parts_are_listed(monkeypatch, running):
     assert {internal.name for internal in internals.missing_internals(running)} == not_yet()
     missing = [each.name for each in internals.missing_internals(object()) if each.name not in not_yet()]
-    assert [name.rpartition(".")[2] for name in missing] == ["_shutdown_workers", "_task_info"]
+    assert [name.rpartition(".")[2] for name in missing] == ["_shutdown_workers", "_recv_bytes", "_task_info"]
 
 
 def private_names(file: Path) -> set[str]:
@@ -103,6 +107,32 @@ def test_loader_works_without_private_parts_of_data_loader(monkeypatch):
     chain, plan = Chain([ops.Gain(p=1.0)], sample_rate=16000), Plan(cut=1, num_workers=1)
     loader = Loader([torch.ones(9)] * 4, chain, plan, batch_size=2, device="cpu")
     assert len(list(loader)) == 2 and loader.ready is None and loader.workers == frozenset()
+
+
+@pytest.mark.parametrize("size", [1, 100, 20_000, 2_000_000])
+def test_messages_arrive_as_they_were_sent(size):
+    messages = internals.receive_whole_messages(multiprocessing.Queue())
+    sent = [bytes(size), b"last"]
+    for each in sent:
+        messages.put(each)
+    assert [messages.get(timeout=60) for _ in sent] == sent
+    messages.put("without a timeout")
+    assert messages.get() == "without a timeout"
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_half_a_message_has_not_arrived(is_long):
+    received = internals.receive_whole_messages(multiprocessing.Queue())
+    content = pickle.dumps("whole")
+    size = (-1).to_bytes(4, "big", signed=True) + len(content).to_bytes(8, "big")  # as that of 2 GiB and more
+    message = (size if is_long else len(content).to_bytes(4, "big")) + content
+    received._sem.acquire()
+    for part in (message[:3], message[3:7], message[7:-1]):
+        os.write(received._writer.fileno(), part)
+        with pytest.raises(queue.Empty):
+            received.get(timeout=0.01)
+    os.write(received._writer.fileno(), message[-1:])
+    assert received.get(timeout=0.01) == "whole"
 
 
 def test_other_iterators_have_no_workers():

@@ -238,6 +238,75 @@ def test_worker_killed_while_it_looks_whether_it_should_end(persistent, tmp_path
         del loader
 
 
+ODD = """
+import os, signal, sys, time
+import numpy as np
+import torch
+from multiprocessing.connection import Connection
+from audioaug import Chain, Loader, Plan, ops
+from audioaug.errors import WorkerError
+
+def half_a_message(self, buffer, write=os.write):
+    if len(buffer) > 5000:
+        write(self._handle, bytes(buffer[: len(buffer) // 2]))
+        os._exit(0) if sys.argv[2] == "exit" else os.kill(os.getpid(), signal.SIGKILL)
+    return send(self, buffer, write)
+
+send = Connection._send
+
+class Waves(list):
+    def __getitem__(self, index):
+        if index == 20 and sys.argv[2] != "orphans":
+            Connection._send = half_a_message
+        return torch.zeros(100)
+
+def collate(waves):
+    return {"audio": torch.stack(waves), "more": np.zeros(200_000, np.uint8)}  # more than a pipe holds
+
+if __name__ == "__main__":
+    plan = Plan(cut=1, num_workers=2, start_method=sys.argv[1])
+    chain, waves = Chain([ops.Gain(p=1.0)], 16000), Waves([0] * 64)
+    loader = Loader(waves, chain, plan, batch_size=2, device="cpu", collate_fn=collate)
+    try:
+        for step, _ in enumerate(loader):
+            if step == 1 and sys.argv[2] == "orphans":
+                print(*loader.workers, flush=True)
+                time.sleep(1)
+                os.kill(os.getpid(), signal.SIGKILL)
+    except WorkerError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "ending", "said"),
+    [
+        ("fork", "exit", "ended before its work was done"),  # torch's signal handler does not report that
+        ("forkserver", "kill", "was killed by SIGKILL"),  # there is no signal: it is not our child
+    ],
+)
+def test_worker_that_dies_in_the_middle_of_a_message(method, ending, said, tmp_path):
+    (tmp_path / "odd.py").write_text(ODD)
+    command = [sys.executable, str(tmp_path / "odd.py"), method, ending]
+    assert said in subprocess.check_output(command, text=True, timeout=PATIENCE, cwd=ROOT)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_end_if_the_training_process_is_killed(method, tmp_path):
+    (tmp_path / "odd.py").write_text(ODD)
+    command = [sys.executable, str(tmp_path / "odd.py"), method, "orphans"]
+    killed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=PATIENCE)
+    workers = [int(pid) for pid in killed.stdout.split()]
+    assert killed.returncode == -signal.SIGKILL and len(workers) == 2
+    assert not finally_none(lambda: [pid for pid in workers if is_running(pid)])
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def kill_while_training(pause: float) -> int:
     """Kill a worker some time into training; return how many batches arrived before the error."""
     others = set(psutil.Process().children())

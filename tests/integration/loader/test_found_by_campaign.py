@@ -328,6 +328,7 @@ def work():
     while os.getppid() == parent:
         time.sleep(0.01)
     start_worker(0)
+    time.sleep(10)
     open(sys.argv[1], "w").close()
 
 parent = os.getpid()

@@ -63,6 +63,13 @@ def test_other_tensors_use_shared_memory(name, batch):
     assert getattr(found, "requires_grad", False) == getattr(sent, "requires_grad", False)
 
 
+@pytest.mark.parametrize("count", [9, SMALL])
+def test_lazy_conjugates_and_negatives_arrive_resolved(count):
+    spectrum = torch.complex(torch.arange(count) * 1.0, torch.ones(count))
+    found = sent_with({"conjugate": spectrum.conj(), "negative": spectrum.conj().imag})
+    assert torch.equal(found["conjugate"], spectrum.conj()) and torch.equal(found["negative"], -torch.ones(count))
+
+
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:The PyTorch API of nested tensors")
 def test_sparse_and_nested_tensors_arrive_unchanged():
     found = sent_with({"sparse": torch.eye(2).to_sparse(), "nested": torch.nested.nested_tensor([torch.ones(2)])})
