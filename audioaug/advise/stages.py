@@ -110,7 +110,7 @@ def worker_works(job: TrainingJob, count: int = CLIPS) -> dict[str, Callable[[],
     fetcher = Fetcher(dict(examples), worker, "raise", bool(followers), job.lengths, job.audio_key)
     preparer = Preparer(chain, job.least_cut)
     collate = Collate(preparer, job.collate_fn, job.pad, None, followers, job.lengths)
-    fetched = fetcher.__getitems__([(0, number) for number, _ in examples])
+    fetched = fetcher.__getitems__([(0, number, 0) for number, _ in examples])
     works["collate"] = lambda: collate(fetched)
     return works
 

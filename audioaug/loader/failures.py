@@ -52,9 +52,11 @@ DEVICE_FAILED = ("CUDA error", "Triton Error [CUDA]", "cuFFT error")
 
 @contextmanager
 def op_errors(worker: WorkerChain, key: Key, epoch: int) -> Iterator[None]:
-    """Turn an exception of an op on one example into an ``OpError``; our own errors pass unchanged."""
+    """Turn an exception of an op on one example into an ``OpError``; our own error about its audio names it."""
     try:
         yield
+    except DataError as error:
+        raise of_example(key, error) from None
     except AudioaugError:
         raise
     except Exception as error:
@@ -63,6 +65,11 @@ def op_errors(worker: WorkerChain, key: Key, epoch: int) -> Iterator[None]:
             f"To reproduce it: audioaug.build_cpu(chain, {worker.cut}, seed={worker.seed})(samples, key={key!r}, "
             f"epoch={epoch}), with this example's samples.",
         ) from error
+
+
+def of_example(key: Key, error: DataError) -> DataError:
+    """Return an error that names the example it is about."""
+    return type(error)(f"Example {key!r}: {error.message}", error.next_step)
 
 
 @contextmanager
@@ -269,6 +276,10 @@ NO_FILE_LEFT = re.compile(
 )
 """What torch says in a worker and in the training process, and Python there, if a batch cannot be opened."""
 UNKNOWN_CAUSE = "Try num_workers=0, which may show why."
+UNCAUGHT = (
+    "Its error is printed above. If that is about bootstrapping: a worker that is not forked imports the script, so "
+    'put the training under `if __name__ == "__main__":`.'
+)
 
 _iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """Iterators of DataLoaders with workers, whose deaths are explained."""
@@ -305,7 +316,8 @@ def worker_errors(iterator: Any) -> Iterator[None]:
             death = worker_death(iterator, patience=2.0 if isinstance(error, ConnectionError | EOFError) else 0.0)
         except WorkerError as raised_by_handler:  # torch was notified of the death in this moment
             death = raised_by_handler
-        explained = death or shared_memory_error(error) or open_files_error(error) or _early_end(error)
+        explained = death or shared_memory_error(error) or open_files_error(error)
+        explained = explained or _early_end(error) or _broken_connection(error)
         if explained is None:
             raise
         raise explained from None
@@ -334,10 +346,8 @@ def shared_memory_error(error: Exception) -> WorkerError | None:
 
 def open_files_error(error: Exception) -> WorkerError | None:
     """Return a clear error if torch or multiprocessing cannot open a pipe or a batch; ``None`` for any other."""
-    text, innermost = str(error), (_modules_of(error) or [""])[-1]
-    in_libraries = innermost.startswith(("torch.", "multiprocessing."))
-    here = isinstance(error, OSError) and error.errno in TOO_MANY_FILES and in_libraries
-    if not here and not NO_FILE_LEFT.search(text):
+    here = isinstance(error, OSError) and error.errno in TOO_MANY_FILES and _is_of_libraries(error)
+    if not here and not NO_FILE_LEFT.search(str(error)):
         return None
     return WorkerError(
         "There are too many open files: a worker needs a few in the training process, and each tensor of a batch one; "
@@ -346,10 +356,26 @@ def open_files_error(error: Exception) -> WorkerError | None:
     )
 
 
+def _is_of_libraries(error: Exception) -> bool:
+    """Return whether an error was raised in torch or multiprocessing."""
+    return (_modules_of(error) or [""])[-1].startswith(("torch.", "multiprocessing."))
+
+
 def _early_end(error: Exception) -> WorkerError | None:
     """Return an error for a worker that torch misses although it ended with exit code 0, as after ``os._exit(0)``."""
     found = EXITED.match(str(error))
     return found and WorkerError(f"A worker (pid {found[1]}) ended before its work was done.", UNKNOWN_CAUSE)
+
+
+def _broken_connection(error: Exception) -> WorkerError | None:
+    """Return an error for a worker that closed the connection instead of sending a batch, and has not ended."""
+    if not isinstance(error, EOFError | ConnectionError) or not _is_of_libraries(error):
+        return None
+    return WorkerError(
+        "A worker could not hand over a batch.",
+        "Its error is printed above. Most likely the worker has too many open files: close those that the dataset "
+        "opens, or raise the limit (ulimit -n 65536).",
+    )
 
 
 class PipeEvent:
@@ -404,7 +430,8 @@ def worker_death(iterator: Any, patience: float = 0.0) -> WorkerError | None:
 
 def _death_error(pid: int, exit_code: int) -> WorkerError:
     if exit_code > 0:
-        return WorkerError(f"A worker (pid {pid}) ended with exit code {exit_code}.", UNKNOWN_CAUSE)
+        cause = UNCAUGHT if exit_code == 1 else UNKNOWN_CAUSE
+        return WorkerError(f"A worker (pid {pid}) ended with exit code {exit_code}.", cause)
     name = signal.Signals(-exit_code).name
     return WorkerError(f"A worker (pid {pid}) was killed by {name}.", CAUSES.get(-exit_code, UNKNOWN_CAUSE))
 

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import length_hint
 from typing import Any, Literal
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 from audioaug.core import Chain, Op, as_chain
+from audioaug.core.chain import integer
 from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
 from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, KeyOf
 from audioaug.loader.failures import OnError, SkippedExamples
 from audioaug.loader.pickling import WorkerBatch
-from audioaug.loader.pipeline import LoaderConfig, Pipeline, check_dataset, check_order
+from audioaug.loader.pipeline import LoaderConfig, Pipeline, check_dataset, check_order, check_rate
 from audioaug.loader.prefetch import as_device, run_ahead
 from audioaug.loader.processes import warn_of_identical_shares, with_threads
 from audioaug.loader.sampling import (
@@ -69,8 +71,10 @@ class Loader:
         sampler: as in torch's DataLoader; its ``set_epoch`` is called if it has one.
         batch_sampler: as in torch's DataLoader; ``BucketBatchSampler`` makes batches of clips of similar length.
         drop_last: as in torch's DataLoader.
-        collate_fn: makes a batch of examples, keeping the audio in its field. It runs after all ops that change clips'
-            lengths, so a plan must cut after them. A batch, or a part of one, may be of a custom type (transformers'
+        collate_fn: makes a batch of examples, keeping their order, and the audio in its field, padded with silence at
+            the end. It runs after all ops that change clips' lengths, so a plan must cut after them. Which others have
+            run by then depends on the plan: so crop or normalize audio in the dataset instead, or the audio depends on
+            the plan, too. A batch, or a part of one, may be of a custom type (transformers'
             ``BatchEncoding``, a class of your own, with the audio in its attribute ``audio`` or the one that
             ``audio_key`` names): its ``to(device)`` moves it, with ``non_blocking=True`` if it accepts that, and its
             ``pin_memory()`` pins it. Both return the batch.
@@ -91,7 +95,8 @@ class Loader:
             (``core.keys`` says how it is hashed). An example's audio then follows from seed, epoch and key alone, for
             any order, shard, worker and process, and after any retry. Examples of an epoch that share a key get the
             same draws: they are counted (``repeated``), with one warning. By default the key is the index in the
-            dataset, or that which ``Stream`` gives the examples of an iterable one.
+            dataset, or that which ``Stream`` gives the examples of an iterable one; of an example that the sampler
+            repeats in an epoch it is ``"7#2"`` the second time, and so on, so it gets other draws.
         augment: ``False`` for validation: the same loader without augmentation; features are made all the same.
         seed: of the training run.
         on_error: what happens when an example cannot be decoded. ``"raise"`` raises the exception; ``"skip"`` leaves
@@ -107,7 +112,8 @@ class Loader:
     Raises:
         ChainError: the augmentation is invalid, or its sample rate is missing or contradicts ``sample_rate``.
         PlanError: the plan does not match the chain, has an invalid cut, or does not let targets follow.
-        DataError: the dataset is empty, or its examples have no audio.
+        DataError: the dataset is empty, its examples have no audio, or it is an ``AudioFolder`` with another sample
+            rate.
         DeviceError: there is no such device.
         UsageError: options that exclude each other.
 
@@ -165,6 +171,7 @@ class Loader:
             plan = _without_augmentation(plan, chain) if isinstance(plan, Plan) else plan
             chain = chain.without_augmentation()
         check_dataset(dataset)
+        check_rate(dataset, chain.sample_rate)
         check_order(dataset, shuffle, sampler, batch_sampler)
         self._skipped = SkippedExamples(on_error)
         self._next = self._done = Position()
@@ -179,9 +186,8 @@ class Loader:
             if augment and sampler is None and batch_sampler is None:
                 warn_of_identical_shares(stacklevel=2)
             self.sampler = self._order(shuffle) if sampler is None else sampler
-            order = EpochSampler(
-                BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler, shuffle
-            )
+            batches = BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler
+            order = EpochSampler(batches, length_hint(dataset), shuffle)
         self.device, pad = as_device(device), pad or lengths is not None
         self._audio_key: Field | None = None  # found in the first batch
         self._config = config = LoaderConfig(
@@ -195,7 +201,7 @@ class Loader:
             pad=pad,
             lengths=lengths,
             targets=targets,
-            seed=seed,
+            seed=integer("seed", seed),
             on_error=on_error,
             audio_key=audio_key,
             key=key,

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
+from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain
 from audioaug.engine import DeviceChain, build_device, build_worker, check_plan
 from audioaug.errors import AudioaugError, DataError, UsageError, WorkerError
@@ -42,6 +43,7 @@ from audioaug.process import (
     start_worker,
 )
 from audioaug.records import Plan
+from audioaug.units import format_hz
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,6 +278,18 @@ def check_dataset(dataset: Any) -> None:
         raise DataError(f"Expected a dataset with __getitem__ and __len__, or with __iter__, got {kind}.")
     if not len(dataset):
         raise DataError("The dataset is empty.")
+
+
+def check_rate(dataset: Any, sample_rate: int) -> None:
+    """Raise ``DataError`` if an ``AudioFolder``, or the one that this is a part of, has another sample rate."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, AudioFolder) and dataset.sample_rate != sample_rate:
+        raise DataError(
+            f"The chain is for {format_hz(sample_rate)}, but the AudioFolder returns clips at "
+            f"{format_hz(dataset.sample_rate)}.",
+            "Give both the same sample rate: AudioFolder converts files to its own.",
+        )
 
 
 def check_order(dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:

@@ -5,6 +5,7 @@ state that a checkpoint keeps.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, cycle, islice
 from typing import Any, NamedTuple, NoReturn
@@ -89,21 +90,39 @@ class EpochSlice(NamedTuple):
     continues: bool = False
 
 
-class EpochSampler:
-    """Turns the lists of indices of a batch sampler into lists of (epoch, index).
+class Occurrences:
+    """Counts how often an epoch has had each example: a byte an example, and more for those that come again."""
 
-    With the epoch in each, workers that live through several epochs need not be notified. The batch sampler is
-    iterated over once an epoch, even if several slices of it are taken, by different DataLoaders.
+    def __init__(self, examples: int) -> None:
+        self._seen, self._again = bytearray(examples), Counter[int]()
+
+    def before(self, index: int) -> int:
+        """Return how often the example came before this time."""
+        is_known = 0 <= index < len(self._seen)
+        if is_known and not self._seen[index]:
+            self._seen[index] = 1
+            return 0
+        self._again[index] += 1
+        return self._again[index] - (not is_known)
+
+
+class EpochSampler:
+    """Turns the lists of indices of a batch sampler into lists of ``EpochIndex``.
+
+    With the epoch in each, workers that live through several epochs need not be notified. The batch sampler is iterated
+    over once an epoch, even if several slices of it are taken, by different DataLoaders.
 
     Args:
         batches: the batch sampler.
+        examples: of the dataset.
         shuffle: whether its sampler is the Loader's own, which yields the same order in the same epoch of every run.
     """
 
-    def __init__(self, batches: Iterable[Sequence[int]], shuffle: bool = False) -> None:
+    def __init__(self, batches: Iterable[Sequence[int]], examples: int, shuffle: bool = False) -> None:
         self.batches: Any = batches
+        self._examples = examples
         self._part = EpochSlice(Position())
-        self._order: Iterator[Sequence[int]] = iter(())
+        self._order: Iterator[list[EpochIndex]] = iter(())
         self._sampler: Any = getattr(batches, "sampler", None)
         self._order_name = _name_of_order(self._sampler, shuffle) if type(batches) is BatchSampler else None
 
@@ -115,12 +134,18 @@ class EpochSampler:
             for sampler in samplers:
                 if hasattr(sampler, "set_epoch"):  # DistributedSampler and the like
                     sampler.set_epoch(part.start.epoch)
-            self._order = self._rest(part.start) if part.start.offset else islice(self.batches, part.start.batch, None)
+            number = self._numbering(part.start.epoch)
+            self._order = islice(map(number, self.batches), part.start.batch, None)
+            if part.start.offset:
+                self._order = map(number, self._rest(part.start))
         return 0
 
+    def _numbering(self, epoch: int) -> Callable[[Sequence[int]], list[EpochIndex]]:
+        before = Occurrences(self._examples).before
+        return lambda indices: [(epoch, index, before(index)) for index in map(int, indices)]
+
     def __iter__(self) -> Iterator[list[EpochIndex]]:
-        epoch = self._part.start.epoch
-        return ([(epoch, int(index)) for index in indices] for indices in islice(self._order, self._part.limit))
+        return islice(self._order, self._part.limit)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -247,7 +272,7 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
                 return
             if len(batch) < (self.batch_size if self.drop_last else 1):
                 return
-            yield self.fetcher.fetch([(epoch, index) for index in batch], batch, list(batch))
+            yield self.fetcher.fetch([(epoch, index, 0) for index in batch], batch, list(batch))
 
     def _indices(self) -> Iterator[int]:
         worker = get_worker_info()

@@ -36,6 +36,7 @@ from audioaug.loader.failures import (
     OnError,
     batch_op_errors,
     is_unreadable,
+    of_example,
     op_errors,
     shared_memory_error,
     torchcodec_error,
@@ -43,8 +44,8 @@ from audioaug.loader.failures import (
 from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.targets import LabelTransforms
 
-EpochIndex: TypeAlias = tuple[int, int]
-"""What the DataLoader asks for: (epoch, index of an example)."""
+EpochIndex: TypeAlias = tuple[int, int, int]
+"""What the DataLoader asks for: (epoch, index of an example, how often the epoch has had this example before)."""
 
 REPLACEMENT = 2**31 + 1
 """The draw that selects which example replaces another: its position, past the end of any chain."""
@@ -105,7 +106,7 @@ class Fetcher:
         Our own errors are returned, not raised, since the DataLoader would bury their sentence in a traceback.
 
         Args:
-            wanted: (epoch, index) of each example.
+            wanted: what each example is.
             source: has each example under its index.
             replacements: the indices of examples that may replace another.
         """
@@ -118,12 +119,16 @@ class Fetcher:
 
     def _fetch(self, wanted: Sequence[EpochIndex], source: Any, replacements: Sequence[int]) -> Fetched:
         epoch, skipped = wanted[0][0], list[str]()
-        read = [self._read_or_replace(source, index, replacements, epoch, skipped) for _, index in wanted]
-        found = [(index, *each) for (_, index), each in zip(wanted, read) if each is not None]
-        keys = [index if self.key is None else own_key(example, self.key) for index, example, _ in found]
+        read = [self._read_or_replace(source, index, replacements, epoch, skipped) for _, index, _ in wanted]
+        found = [each for each in read if each is not None]
+        keys = [
+            _key_of_index(index, repeat) if self.key is None else own_key(each[0], self.key)
+            for (_, index, repeat), each in zip(wanted, read)
+            if each is not None
+        ]
         draws = self.worker.chain.draw(keys, epoch, self.worker.seed)
         examples, timelines = list[Any](), list[Timeline]()
-        for key, (_, example, wave), draw in zip(keys, found, draws):
+        for key, (example, wave), draw in zip(keys, found, draws):
             with op_errors(self.worker, key, epoch):  # what fails here is the chain's fault, not the example's
                 if self.tracks_time:
                     wave, timeline = self.worker.follow(wave, draws=draw, stop=self.worker.cut)
@@ -150,9 +155,13 @@ class Fetcher:
 
     def _read(self, source: Any, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = source[index]
-        self.audio_key = audio_field(example, self.audio_key)
-        wave = checked(samples_of(example, self.worker.chain.sample_rate, self.audio_key))
-        return example, wave if self.lengths is None else wave[..., : own_length(example, self.lengths, wave.shape[-1])]
+        try:
+            self.audio_key = audio_field(example, self.audio_key)
+            wave = checked(samples_of(example, self.worker.chain.sample_rate, self.audio_key))
+            end = None if self.lengths is None else own_length(example, self.lengths, wave.shape[-1])
+        except DataError as error:
+            raise of_example(index, error) from None
+        return example, wave[..., :end]
 
     def _replacement(
         self, source: Any, replacements: Sequence[int], epoch: int, index: int
@@ -231,7 +240,7 @@ class Collate:
         """Return the audio of a batch and where each clip ends in it.
 
         Raises:
-            DataError: ``collate_fn`` has moved, removed or cut the audio.
+            DataError: ``collate_fn`` has moved, removed or cut the audio, or has not padded it at its end.
         """
         try:
             audio = get_wave(batch, key)
@@ -248,6 +257,8 @@ class Collate:
                 f"{type(audio).__name__} {tuple(getattr(audio, 'shape', ()))}.",
             )
         ends = np.minimum(lengths, audio.shape[-1]).tolist()
+        if self.collate_fn is not None and (self.batched_ops is not None or self.preparer.parts):
+            _check_padding(audio, ends)
         if self.labels and ends != lengths:
             raise DataError(
                 f"collate_fn cut a clip of {max(lengths)} samples to {audio.shape[-1]}, which targets cannot follow.",
@@ -320,6 +331,22 @@ class Collate:
         for field, value in collated.items():
             batch = with_item(batch, field, value)
         return batch
+
+
+def _key_of_index(index: int, repeat: int) -> Key:
+    """Return the key of an example without one: its index, or another if an epoch has it again, with other draws."""
+    return f"{index}#{repeat + 1}" if repeat else index
+
+
+def _check_padding(audio: torch.Tensor, ends: list[int]) -> None:
+    """Raise ``DataError`` unless each row of a batch is silent after the end of its clip, as the next ops make it."""
+    for row, end in enumerate(ends):
+        if end < audio.shape[-1] and audio[row, ..., end:].any():
+            raise DataError(
+                f"collate_fn returned a batch with sound after the end of clip {row}, which has {end} samples: it "
+                "changes the order of the clips, or pads them by something else than silence at their end.",
+                "Let it keep the order, and pad at the end, or run all ops before it: Plan(cut=len(chain)).",
+            )
 
 
 def augment_batch(

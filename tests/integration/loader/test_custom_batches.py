@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_sequence
+from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from audioaug import Chain, Loader, Plan, ops, prefetch, split
@@ -76,6 +76,29 @@ def test_moving_does_not_change_the_original():
     assert moved.audio.device == META and moved.calls == [("meta", True)]
     assert original.audio.device == CPU and original.calls == []
     assert with_item(original, "audio", torch.zeros(3)).audio.shape == (3,) and original.audio.shape == (2,)
+
+
+def sorted_by_length(examples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    examples = sorted(examples, key=lambda example: -len(example[0]))
+    return pad_sequence([wave for wave, _ in examples], batch_first=True), torch.tensor([n for _, n in examples])
+
+
+def padded_at_the_start(examples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = max(len(wave) for wave, _ in examples)
+    waves = [torch.nn.functional.pad(wave, (longest - len(wave), 0)) for wave, _ in examples]
+    return torch.stack(waves), torch.tensor([n for _, n in examples])
+
+
+@pytest.mark.parametrize("collate_fn", [sorted_by_length, padded_at_the_start])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_sound_after_the_end_of_a_clip_is_refused_where_ops_would_silence_it(collate_fn, workers):
+    dataset = [(torch.ones(n), n) for n in (100, 400, 200, 300)]
+    for plan in (Plan(num_workers=workers), Plan(cut=1, num_workers=workers, worker_engine="batched")):
+        with pytest.raises(DataError, match=r"^collate_fn returned a batch with sound after the end of clip 0, which"):
+            list(Loader(dataset, CHAIN, plan, batch_size=4, device="cpu", collate_fn=collate_fn))
+    plan = Plan(cut=1, num_workers=workers)
+    [(wave, lengths)] = Loader(dataset, CHAIN, plan, batch_size=4, device="cpu", collate_fn=collate_fn)
+    assert (wave != 0).sum(dim=1).tolist() == lengths.tolist()
 
 
 def test_types_of_libraries_move_themselves():

@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -299,6 +300,35 @@ def test_workers_end_if_the_training_process_is_killed(method, tmp_path):
     workers = [int(pid) for pid in killed.stdout.split()]
     assert killed.returncode == -signal.SIGKILL and len(workers) == 2
     assert not finally_none(lambda: [pid for pid in workers if is_running(pid)])
+
+
+def test_worker_that_opens_too_many_files_is_one_sentence():
+    class Leaking:
+        def __init__(self) -> None:
+            self.files: list[Any] = []
+
+        def __len__(self) -> int:
+            return 4000
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if not self.files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            self.files.append(open(os.devnull))  # noqa: SIM115
+            return torch.zeros(9000)
+
+    with pytest.raises((WorkerError, OSError), match=r"(?i)too many open files"):
+        list(loader_of(Leaking()))
+
+
+def test_script_without_a_guard_is_told_where_to_put_the_training(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import torch\nfrom audioaug import Chain, Loader, Plan, ops\n"
+        "plan = Plan(cut=1, num_workers=1, start_method='spawn')\n"
+        "list(Loader([torch.ones(9)] * 4, Chain([ops.Gain()], 16000), plan, batch_size=2, device='cpu'))\n"
+    )
+    command = [sys.executable, str(tmp_path / "script.py")]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT).stderr
+    assert 'so put the training under `if __name__ == "__main__":`.' in said.splitlines()[-1]
 
 
 def is_running(pid: int) -> bool:

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from audioaug import AudioFolder, Chain, Loader, Plan, build_cpu, ops, prefetch, split
 from audioaug.errors import AudioaugWarning, DataError, OpError
-from audioaug.loader.sampling import Repeats
+from audioaug.loader.sampling import Occurrences, Repeats
 from tests.integration.loader.material import DEMO, RATE, Words, assert_same_audio, exact_chain
 
 CHAIN, SEED, EPOCH = exact_chain(), 4, 2
@@ -137,6 +137,36 @@ def test_a_manifest_names_its_clips(tmp_path):
 
 
 # Repeats
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan(num_workers=2), Plan(cut=1, num_workers=2)], ids=["0", "2", "clips"])
+def test_an_example_that_the_sampler_repeats_is_augmented_anew(plan):
+    gains = Chain([ops.Gain(p=1.0)], RATE)
+    order = [3, 3, 0, 3, 1, 0]
+    waves = torch.cat(list(Loader([torch.ones(4)] * 4, gains, plan, batch_size=2, sampler=order, device="cpu")))
+    keys = [3, "3#2", 0, "3#3", 1, "0#2"]
+    expected = np.stack([build_cpu(gains)(np.ones(4, np.float32), key=key) for key in keys])
+    np.testing.assert_allclose(waves, expected, rtol=1e-6)
+    assert len(set(waves[:, 0].tolist())) == len(order)
+
+
+def test_repeats_are_counted_from_the_beginning_of_an_epoch_when_it_is_resumed():
+    def loader() -> Loader:
+        chain = Chain([ops.Gain(p=1.0)], RATE)
+        return Loader([torch.ones(4)] * 4, chain, batch_size=2, sampler=[3, 3, 0, 3, 1, 0], device="cpu")
+
+    first, batches = loader(), iter(loader())
+    whole = [next(batches) for _ in range(3)]
+    for _ in zip(range(1), first):
+        pass
+    resumed = loader()
+    resumed.load_state_dict(first.state_dict())
+    assert all(torch.equal(one, other) for one, other in zip(resumed, whole[1:], strict=True))
+
+
+def test_occurrences_of_indices_that_the_length_does_not_show():
+    before = Occurrences(2).before
+    assert [before(index) for index in (1, 1, 5, -1, 5, 1, 0, -1)] == [0, 1, 0, 0, 1, 2, 0, 1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, default_collate
 
-from audioaug import Chain, Loader, Plan, build_cpu, ops
+from audioaug import AudioFolder, Chain, Loader, Plan, build_cpu, ops
 from audioaug.audio import bank
 from audioaug.engine.torch_audiomentations import why_unavailable
 from audioaug.errors import AudioaugWarning, ChainError, DataError, PlanError, UsageError
@@ -333,7 +333,7 @@ def test_len_and_drop_last():
 def test_draws_follow_the_example_with_any_sampler():
     waves = tones(10)
     expected = [(k + 1) * gain for k, gain in enumerate(expected_gains(GAIN, range(10)))]
-    picked = [7, 2, 2, 9]
+    picked = [7, 2, 3, 9]
     loader = loader_of(waves, sampler=picked, batch_size=3)
     assert len(loader) == 2
     assert torch.cat(list(loader))[:, 0].tolist() == pytest.approx([expected[k] for k in picked], rel=1e-5)
@@ -612,7 +612,7 @@ def test_invalid_dataset_is_refused(dataset, sentence):
 @pytest.mark.parametrize(
     ("example", "sentence"),
     [
-        (torch.ones(400, dtype=torch.int16), "A clip has shape (400,) and type int16, but must be floating point"),
+        (torch.ones(400, dtype=torch.int16), "A clip has type int16, but must be floating point"),
         (np.ones((1, 1, 400)), "A clip has shape (1, 1, 400) and type float64, but must be"),
         (np.ones((400, 2)), "A clip has shape (400, 2): channels come first"),
         ("clip.wav", "An example is a str: expected a wave, a tuple that starts with one"),
@@ -621,7 +621,7 @@ def test_invalid_dataset_is_refused(dataset, sentence):
             "Expected the audio of an example to be a wave, or to have 'array' and 'sampling_rate', got str.",
         ),
         ((3.5, 3), "A clip has shape () and type float64, but must be"),
-        (None, "An example is a NoneType"),
+        (None, "An example is None."),
         (
             {"wave": torch.arange(4), "y": 1},
             "An example is a dict with 'wave' (int64, (4,)), 'y' (int): no field can be audio",
@@ -649,6 +649,27 @@ def test_examples_without_audio_are_refused(example, sentence, on_error):
     with pytest.raises(DataError) as caught:
         list(loader_of([example] * 4, on_error=on_error))
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_errors_name_the_example(workers):
+    examples = [(torch.ones(400), 0), None, (torch.ones(400, 2), 1)]
+    plan = Plan(num_workers=workers)
+    with pytest.raises(DataError, match=r"^Example 1: An example is None\. Loader\(on_error='skip'\) leaves out"):
+        list(loader_of(examples, plan=plan))
+    with pytest.raises(DataError, match=r"^Example 2: A clip has shape \(400, 2\): channels come first"):
+        list(loader_of(examples, plan=plan, sampler=[0, 2]))
+    stereo = [torch.ones(400), torch.ones(2, 400)]
+    chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
+    with pytest.raises(DataError, match=r"^Example 1: AddBackgroundNoise takes mono audio only"):
+        list(Loader(stereo, chain, Plan(cut=1, num_workers=workers), batch_size=1, device="cpu"))
+
+
+def test_folder_with_another_sample_rate_is_refused():
+    folder = AudioFolder(DEMO / "speech", 8000, seconds=0.1)
+    for dataset in (folder, torch.utils.data.Subset(folder, [0])):
+        with pytest.raises(DataError, match=r"^The chain is for 16 kHz, but the AudioFolder returns clips at 8 kHz\."):
+            loader_of(dataset)
 
 
 @pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1), BATCHED[1]])
