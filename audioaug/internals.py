@@ -109,9 +109,9 @@ def receive_whole_messages(queue: Any) -> Any:
 
 
 class _WholeMessages:
-    """Receives what ``multiprocessing.connection.Connection`` sends: the size of a message, in four bytes, and the message.
+    """Receives what ``multiprocessing.connection.Connection`` sends: four bytes with a message's size, and the message.
 
-    For 2 GiB and more these are -1, and eight bytes with the size follow.
+    For 2 GiB and more they are -1, and eight bytes with the size follow.
     """
 
     def __init__(self, reader: Any) -> None:

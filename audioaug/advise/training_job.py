@@ -141,13 +141,18 @@ class TrainingJob:
                 f"{in_one_line(error, self.path)}",
                 f"The labels are strings, such as {labels[0]!r}: if the loss fails, convert them to integers."
                 if are_strings(labels)
-                else f"Batches are {self.axes}; define `loss` or `train_step` if the default does not fit.",
+                else f"Batches are {self._axes(wave)}.{self._own_loss()}",
             ) from None
 
-    @property
-    def axes(self) -> str:
-        """The axes of a batch from ``AudioFolder``, in words."""
-        return "(batch, channels, time)" if self.chain.feature is None else "(batch, channels, features, frames)"
+    def _axes(self, wave: torch.Tensor) -> str:
+        """Return the axes of a batch, in words."""
+        last = ("time",) if self.chain.feature is None else ("features", "frames")
+        return f"({', '.join(('batch', *('channels',) * (wave.ndim > 1 + len(last)), *last))})"
+
+    def _own_loss(self) -> str:
+        """Return that the user may define a loss, if the usual one is used."""
+        usual = self.own_step is None and isinstance(self.loss, UsualLoss)
+        return " Define `loss` or `train_step` if the default does not fit." if usual else ""
 
     def why_not_finite(self) -> str:
         """Return what is NaN or infinite after the last step: the loss or, if that is unknown, a parameter.

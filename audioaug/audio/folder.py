@@ -7,6 +7,7 @@ import math
 import os
 import typing
 from collections.abc import Iterator, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,8 +70,9 @@ class AudioFolder:
     ) -> None:
         if decoder not in (known := typing.get_args(Decoder)):
             raise UsageError(f"There is no decoder {decoder!r}.", did_you_mean(decoder, known))
-        if not sample_rate > 0 or (seconds is not None and not 1 <= seconds * sample_rate < math.inf):
-            raise DataError(f"Expected a positive length and sample rate, got {seconds} seconds at {sample_rate} Hz.")
+        known_rate = isinstance(sample_rate, Real) and sample_rate > 0
+        if not known_rate or (seconds is not None and not 1 <= seconds * sample_rate < math.inf):
+            raise DataError(f"Expected a positive length and sample rate, got {seconds} seconds at {sample_rate!r} Hz.")
         self.sample_rate, self.seconds, self.decoder = sample_rate, seconds, decoder
         path = os.path.abspath(source)
         entries = _read_folder(path, key) if os.path.isdir(path) else _read_manifest(path, key)

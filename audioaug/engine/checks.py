@@ -14,15 +14,19 @@ from audioaug.core import Chain, Key, Node, key_numbers
 from audioaug.core.chain import whole_hertz
 from audioaug.errors import DataError
 
+FLOATING = "Convert it: for 16-bit integers, divide it by 32768."
+
 
 def checked(samples: Any) -> NDArray[np.float32]:
     """Return a clip as float32, (T,) or (C, T); raise ``DataError`` if it is none."""
     samples = np.asarray(samples)
-    if samples.ndim not in (1, 2) or not np.issubdtype(samples.dtype, np.floating):
+    if samples.ndim not in (1, 2):
         raise DataError(
-            f"A clip has shape {samples.shape} and type {samples.dtype}, but must be floating point, (T,) or (C, T).",
-            "Convert it, for example with x.astype('float32') / 32768 for 16-bit integers.",
+            f"A clip has shape {samples.shape} and type {samples.dtype}, but must be (T,) or (C, T).",
+            "Name the field with the audio (audio_key)." if samples.ndim == 0 else "Remove the other dimensions.",
         )
+    if not np.issubdtype(samples.dtype, np.floating):
+        raise DataError(f"A clip has type {samples.dtype}, but must be floating point.", FLOATING)
     if samples.ndim == 2:
         _check_layout("clip", samples.shape, "(C, T)")
     return samples.astype(np.float32, copy=False)
@@ -35,10 +39,10 @@ def as_batch(x: Any) -> torch.Tensor:
             f"Expected a batch as a tensor of shape (B, T) or (B, C, T), got {type(x).__module__}.{type(x).__name__}.",
             "Convert it with torch.as_tensor(x).",
         )
-    if x.ndim not in (2, 3) or not x.is_floating_point():
-        raise DataError(
-            f"A batch has shape {tuple(x.shape)} and type {x.dtype}, but must be floating point, (B, T) or (B, C, T)."
-        )
+    if x.ndim not in (2, 3):
+        raise DataError(f"A batch has shape {tuple(x.shape)}, but must be (B, T) or (B, C, T).")
+    if not x.is_floating_point():
+        raise DataError(f"A batch has type {x.dtype}, but must be floating point.", FLOATING)
     if x.ndim == 2:
         return x[:, None]
     _check_layout("batch", tuple(x.shape), "(B, C, T)")

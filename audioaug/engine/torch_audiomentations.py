@@ -9,7 +9,7 @@ import torch
 
 from audioaug.core import DeviceBatchInfo, Op, Params
 from audioaug.errors import UsageError
-from audioaug.ops._torch_reference import transform_class
+from audioaug.ops._torch_reference import how_to_install, transform_class
 from audioaug.ops._torch_reference import why_unavailable as why_unavailable
 
 Batched = Callable[[torch.Tensor, Params, DeviceBatchInfo], torch.Tensor]
@@ -29,7 +29,7 @@ class TorchAudiomentationsEngine:
 
     def __init__(self, ops: Sequence[Op], sample_rate: int) -> None:
         if reason := why_unavailable():
-            raise UsageError(reason, "Install torch 2.11.0 with torchaudio 2.11.0, or use the batched engine.")
+            raise UsageError(reason, f"{how_to_install()} Or use the batched engine.")
         if not any(op.torch_audiomentations() for op in ops):
             raise UsageError("torch-audiomentations has no counterpart for any of these ops.", "Use engine='batched'.")
         self._batched = {place: _batched(op, sample_rate) for place, op in enumerate(ops) if op.torch_audiomentations()}

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.util
 import re
 import warnings
 from collections.abc import Mapping
@@ -27,12 +28,19 @@ def why_unavailable() -> str:
     return ""
 
 
+def how_to_install() -> str:
+    """Return what makes torch-audiomentations usable: the extra, or versions of torch and torchaudio that it needs."""
+    if importlib.util.find_spec("torch_audiomentations") is None:
+        return "Install audioaug[torch-audiomentations]."
+    return "Install torch 2.11.0 with torchaudio 2.11.0."
+
+
 def transform_class(name: str) -> Any:
     """Return torch-audiomentations' class of that name, exported or not; raise ``LibraryMissing`` if it is missing."""
     if reason := why_unavailable():
         raise LibraryMissing(
             f"{name} is a transform of torch-audiomentations, and {reason}",
-            "Install torch 2.11.0 with torchaudio 2.11.0.",
+            how_to_install(),
         )
     module = importlib.import_module("torch_audiomentations")
     if not hasattr(module, name):

@@ -327,5 +327,5 @@ def test_what_is_wrong_in_an_actor_is_said(ray):
     ds = ray.data.from_items(rows).map_batches(
         Augment, fn_constructor_kwargs={"chain": CHAIN}, batch_size=1, compute=ray.data.ActorPoolStrategy(size=1)
     )
-    with pytest.raises(Exception, match=r"A clip has shape \(4000,\) and type int64, but must be floating point"):
+    with pytest.raises(Exception, match=r"A clip has type int64, but must be floating point"):
         list(batches_of(ds, 3, targets=None))
