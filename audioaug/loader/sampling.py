@@ -134,10 +134,8 @@ class EpochSampler:
             for sampler in samplers:
                 if hasattr(sampler, "set_epoch"):  # DistributedSampler and the like
                     sampler.set_epoch(part.start.epoch)
-            number = self._numbering(part.start.epoch)
-            self._order = islice(map(number, self.batches), part.start.batch, None)
-            if part.start.offset:
-                self._order = map(number, self._rest(part.start))
+            batches, done = (self._rest(part.start), 0) if part.start.offset else (self.batches, part.start.batch)
+            self._order = islice(map(self._numbering(part.start.epoch), batches), done, None)
         return 0
 
     def _numbering(self, epoch: int) -> Callable[[Sequence[int]], list[EpochIndex]]:
