@@ -70,9 +70,10 @@ class AudioFolder:
     ) -> None:
         if decoder not in (known := typing.get_args(Decoder)):
             raise UsageError(f"There is no decoder {decoder!r}.", did_you_mean(decoder, known))
-        known_rate = isinstance(sample_rate, Real) and sample_rate > 0
-        if not known_rate or (seconds is not None and not 1 <= seconds * sample_rate < math.inf):
-            raise DataError(f"Expected a positive length and sample rate, got {seconds} seconds at {sample_rate!r} Hz.")
+        numbers = isinstance(sample_rate, Real) and isinstance(seconds, Real | None)
+        if not (numbers and sample_rate > 0 and (seconds is None or 1 <= seconds * sample_rate < math.inf)):
+            given = f"{seconds!r} seconds at {sample_rate!r} Hz"
+            raise DataError(f"Expected a positive length and sample rate, got {given}.")
         self.sample_rate, self.seconds, self.decoder = sample_rate, seconds, decoder
         path = os.path.abspath(source)
         entries = _read_folder(path, key) if os.path.isdir(path) else _read_manifest(path, key)

@@ -23,7 +23,9 @@ def checked(samples: Any) -> NDArray[np.float32]:
     if samples.ndim not in (1, 2):
         raise DataError(
             f"A clip has shape {samples.shape} and type {samples.dtype}, but must be (T,) or (C, T).",
-            "Name the field with the audio (audio_key)." if samples.ndim == 0 else "Remove the other dimensions.",
+            "Pass its samples; in a Loader, audio_key names their field."
+            if samples.ndim == 0
+            else "Remove the other dimensions.",
         )
     if not np.issubdtype(samples.dtype, np.floating):
         raise DataError(f"A clip has type {samples.dtype}, but must be floating point.", FLOATING)

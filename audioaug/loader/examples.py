@@ -66,8 +66,6 @@ def audio_field(example: Any, key: Field | None = None, what: str = "An example"
     Raises:
         DataError: there is no such key, no field that can be audio, or several.
     """
-    if example is None:
-        raise DataError(f"{what} is None.", "Loader(on_error='skip') leaves out what the dataset could not read.")
     if isinstance(key, str | int) and isinstance(example, Mapping) and key in example:
         return key  # the value is not read: that may decode it
     if key is not None:

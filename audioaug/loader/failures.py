@@ -52,11 +52,11 @@ DEVICE_FAILED = ("CUDA error", "Triton Error [CUDA]", "cuFFT error")
 
 @contextmanager
 def op_errors(worker: WorkerChain, key: Key, epoch: int) -> Iterator[None]:
-    """Turn an exception of an op on one example into an ``OpError``; our own error about its audio names it."""
+    """Turn an exception of an op on one example into an ``OpError``; a ``DataError`` gets the example's key."""
     try:
         yield
     except DataError as error:
-        raise of_example(key, error) from None
+        raise type(error)(f"Augmenting example {key!r}: {error.message}", error.next_step) from None
     except AudioaugError:
         raise
     except Exception as error:
@@ -65,11 +65,6 @@ def op_errors(worker: WorkerChain, key: Key, epoch: int) -> Iterator[None]:
             f"To reproduce it: audioaug.build_cpu(chain, {worker.cut}, seed={worker.seed})(samples, key={key!r}, "
             f"epoch={epoch}), with this example's samples.",
         ) from error
-
-
-def of_example(key: Key, error: DataError) -> DataError:
-    """Return an error that names the example it is about."""
-    return type(error)(f"Example {key!r}: {error.message}", error.next_step)
 
 
 @contextmanager
@@ -277,8 +272,8 @@ NO_FILE_LEFT = re.compile(
 """What torch says in a worker and in the training process, and Python there, if a batch cannot be opened."""
 UNKNOWN_CAUSE = "Try num_workers=0, which may show why."
 UNCAUGHT = (
-    "Its error is printed above. If that is about bootstrapping: a worker that is not forked imports the script, so "
-    'put the training under `if __name__ == "__main__":`.'
+    "An error that is printed above is the cause. If it is about bootstrapping: a worker that is not forked imports "
+    'the script, so put the training under `if __name__ == "__main__":`.'
 )
 
 _iterators: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -317,7 +312,7 @@ def worker_errors(iterator: Any) -> Iterator[None]:
         except WorkerError as raised_by_handler:  # torch was notified of the death in this moment
             death = raised_by_handler
         explained = death or shared_memory_error(error) or open_files_error(error)
-        explained = explained or _early_end(error) or _broken_connection(error)
+        explained = explained or _early_end(error) or _broken_connection(error, iterator)
         if explained is None:
             raise
         raise explained from None
@@ -346,7 +341,8 @@ def shared_memory_error(error: Exception) -> WorkerError | None:
 
 def open_files_error(error: Exception) -> WorkerError | None:
     """Return a clear error if torch or multiprocessing cannot open a pipe or a batch; ``None`` for any other."""
-    here = isinstance(error, OSError) and error.errno in TOO_MANY_FILES and _is_of_libraries(error)
+    in_libraries = _innermost_module(error).startswith(("torch.", "multiprocessing."))
+    here = isinstance(error, OSError) and error.errno in TOO_MANY_FILES and in_libraries
     if not here and not NO_FILE_LEFT.search(str(error)):
         return None
     return WorkerError(
@@ -356,9 +352,9 @@ def open_files_error(error: Exception) -> WorkerError | None:
     )
 
 
-def _is_of_libraries(error: Exception) -> bool:
-    """Return whether an error was raised in torch or multiprocessing."""
-    return (_modules_of(error) or [""])[-1].startswith(("torch.", "multiprocessing."))
+def _innermost_module(error: Exception) -> str:
+    """Return the name of the module that raised an error."""
+    return (_modules_of(error) or [""])[-1]
 
 
 def _early_end(error: Exception) -> WorkerError | None:
@@ -367,9 +363,17 @@ def _early_end(error: Exception) -> WorkerError | None:
     return found and WorkerError(f"A worker (pid {found[1]}) ended before its work was done.", UNKNOWN_CAUSE)
 
 
-def _broken_connection(error: Exception) -> WorkerError | None:
-    """Return an error for a worker that closed the connection instead of sending a batch, and has not ended."""
-    if not isinstance(error, EOFError | ConnectionError) or not _is_of_libraries(error):
+def _broken_connection(error: Exception, iterator: Any) -> WorkerError | None:
+    """Return an error for a connection that a worker closed: while it started, or instead of sending a batch.
+
+    Without an iterator, workers are being started.
+    """
+    in_connection = _innermost_module(error).startswith(("multiprocessing.", "torch.multiprocessing."))
+    if not isinstance(error, EOFError | ConnectionError) or not in_connection:
+        return None
+    if iterator is None:
+        return WorkerError("A worker ended while it was started.", UNCAUGHT)
+    if not worker_processes(iterator):
         return None
     return WorkerError(
         "A worker could not hand over a batch.",

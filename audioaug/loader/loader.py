@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import length_hint
 from typing import Any, Literal
 
 import torch
@@ -95,8 +94,8 @@ class Loader:
             (``core.keys`` says how it is hashed). An example's audio then follows from seed, epoch and key alone, for
             any order, shard, worker and process, and after any retry. Examples of an epoch that share a key get the
             same draws: they are counted (``repeated``), with one warning. By default the key is the index in the
-            dataset, or that which ``Stream`` gives the examples of an iterable one; of an example that the sampler
-            repeats in an epoch it is ``"7#2"`` the second time, and so on, so it gets other draws.
+            dataset, or that which ``Stream`` gives the examples of an iterable one. An example that the sampler repeats
+            in an epoch (of one process) has the key ``"7#2"`` the second time, and so on, and so different draws.
         augment: ``False`` for validation: the same loader without augmentation; features are made all the same.
         seed: of the training run.
         on_error: what happens when an example cannot be decoded. ``"raise"`` raises the exception; ``"skip"`` leaves
@@ -187,7 +186,7 @@ class Loader:
                 warn_of_identical_shares(stacklevel=2)
             self.sampler = self._order(shuffle) if sampler is None else sampler
             batches = BatchSampler(self.sampler, batch_size, drop_last) if batch_sampler is None else batch_sampler
-            order = EpochSampler(batches, length_hint(dataset), shuffle)
+            order = EpochSampler(batches, len(dataset), shuffle)
         self.device, pad = as_device(device), pad or lengths is not None
         self._audio_key: Field | None = None  # found in the first batch
         self._config = config = LoaderConfig(

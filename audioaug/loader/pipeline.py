@@ -146,9 +146,10 @@ class Pipeline:
             if kept is None:  # others are waited for, which Ctrl-C may end
                 held.enter_context(hold_interrupts())
                 held.enter_context(hold_collection())
+                if self.data_loader.num_workers:
+                    self.data_loader.multiprocessing_context = worker_context(self.plan.start_method)
             if self.data_loader.num_workers:
                 expect_deaths()
-                self.data_loader.multiprocessing_context = worker_context(self.plan.start_method)
             iterator = iter(self.data_loader)
             if self.data_loader.num_workers:
                 watch_workers(iterator)

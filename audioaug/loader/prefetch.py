@@ -246,9 +246,9 @@ def as_device(device: str | torch.device | None) -> torch.device:
     if chosen.type not in ("cpu", "cuda", "mps"):
         raise DeviceError(f"Audio cannot be augmented on {chosen}.", "Use auto, cpu, cuda, cuda:N or mps.")
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("This machine has no usable CUDA device.", "Use the device cpu; see audioaug doctor.")
+        raise DeviceError("This machine has no usable CUDA device.", "Use device cpu; see audioaug doctor.")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise DeviceError(f"There is no {chosen}: this machine has {torch.cuda.device_count()} CUDA device(s).")
     if chosen.type == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError("This machine has no MPS device.", "Use the device cpu.")
+        raise DeviceError("This machine has no MPS device.", "Use device cpu.")
     return chosen

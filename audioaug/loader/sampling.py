@@ -91,10 +91,15 @@ class EpochSlice(NamedTuple):
 
 
 class Occurrences:
-    """Counts how often an epoch has had each example: a byte an example, and more for those that come again."""
+    """Counts how often each example has occurred in an epoch: one byte an example, and an entry for each repeated one.
+
+    Examples past the first ``MOST_SEEN`` get an entry each: a dataset that computes its examples may be any length.
+    """
+
+    MOST_SEEN = 2**27
 
     def __init__(self, examples: int) -> None:
-        self._seen, self._again = bytearray(examples), Counter[int]()
+        self._seen, self._again = bytearray(min(examples, self.MOST_SEEN)), Counter[int]()
 
     def before(self, index: int) -> int:
         """Return how often the example came before this time."""
@@ -114,7 +119,7 @@ class EpochSampler:
 
     Args:
         batches: the batch sampler.
-        examples: of the dataset.
+        examples: number of examples in the dataset.
         shuffle: whether its sampler is the Loader's own, which yields the same order in the same epoch of every run.
     """
 

@@ -36,7 +36,6 @@ from audioaug.loader.failures import (
     OnError,
     batch_op_errors,
     is_unreadable,
-    of_example,
     op_errors,
     shared_memory_error,
     torchcodec_error,
@@ -106,7 +105,7 @@ class Fetcher:
         Our own errors are returned, not raised, since the DataLoader would bury their sentence in a traceback.
 
         Args:
-            wanted: what each example is.
+            wanted: epoch, index and number of earlier occurrences of each example.
             source: has each example under its index.
             replacements: the indices of examples that may replace another.
         """
@@ -155,12 +154,15 @@ class Fetcher:
 
     def _read(self, source: Any, index: int) -> tuple[Any, NDArray[np.float32]]:
         example = source[index]
+        name = f"Example {index}" if self.key is None else f"The example at index {index}"  # which has another key
+        if example is None:
+            raise DataError(f"{name} is None.", "on_error='skip' leaves it out." if self.on_error == "raise" else "")
+        self.audio_key = audio_field(example, self.audio_key, name)
         try:
-            self.audio_key = audio_field(example, self.audio_key)
             wave = checked(samples_of(example, self.worker.chain.sample_rate, self.audio_key))
             end = None if self.lengths is None else own_length(example, self.lengths, wave.shape[-1])
         except DataError as error:
-            raise of_example(index, error) from None
+            raise type(error)(f"{name}: {error.message}", error.next_step) from None
         return example, wave[..., :end]
 
     def _replacement(
@@ -344,7 +346,7 @@ def _check_padding(audio: torch.Tensor, ends: list[int]) -> None:
         if end < audio.shape[-1] and audio[row, ..., end:].any():
             raise DataError(
                 f"collate_fn returned a batch with sound after the end of clip {row}, which has {end} samples: it "
-                "changes the order of the clips, or pads them by something else than silence at their end.",
+                "changes the order of the clips, or pads them with something other than silence at their end.",
                 "Let it keep the order, and pad at the end, or run all ops before it: Plan(cut=len(chain)).",
             )
 

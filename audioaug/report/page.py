@@ -13,7 +13,7 @@ NO_VERDICT = "No recommendation: nothing was compared yet."
 
 def headline_parts(report: Report) -> tuple[Line, ...]:
     """Return the verdict, and whether the run is incomplete."""
-    incomplete = () if report.complete else (Line("incomplete: interrupted, or it failed", "warning"),)
+    incomplete = () if report.complete else (Line("incomplete: interrupted or failed", "warning"),)
     return Line(report.verdict or NO_VERDICT, "verdict"), *rank_lines(report), *incomplete
 
 

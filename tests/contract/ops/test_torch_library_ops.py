@@ -36,15 +36,18 @@ def test_missing_library_is_one_clear_error(name: str, monkeypatch: pytest.Monke
     op: Op = getattr(ops, name)(p=1.0)
     with pytest.raises(UsageError) as caught:
         op.reference()
-    said = f"{name} is a transform of torch-audiomentations, and it cannot be imported. "
-    assert str(caught.value) == said + _torch_reference.how_to_install()
+    said = f"{name} is a transform of torch-audiomentations, and it cannot be imported. Install "
+    assert str(caught.value).startswith(said)
     build_device(Chain([op], RATE))(torch.ones(2, 2, 9))  # which needs no reference
 
 
-@pytest.mark.parametrize(("spec", "extra"), [(None, True), (object(), False)])
-def test_the_extra_is_named_if_the_library_is_not_installed(spec, extra, monkeypatch):
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [(None, "Install audioaug[torch-audiomentations]."), (object(), "Install torch 2.11.0 with torchaudio 2.11.0.")],
+)
+def test_the_extra_is_named_if_the_library_is_not_installed(spec, said, monkeypatch):
     monkeypatch.setattr(_torch_reference.importlib.util, "find_spec", lambda name: spec)
-    assert ("audioaug[torch-audiomentations]" in _torch_reference.how_to_install()) is extra
+    assert _torch_reference.how_to_install() == said
 
 
 def test_library_transforms_are_not_taken_for_audiomentations() -> None:

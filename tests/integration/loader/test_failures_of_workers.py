@@ -4,7 +4,9 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import pickle
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -220,7 +222,7 @@ def test_killed_worker_leaves_no_temporary_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_worker_killed_while_it_looks_whether_it_should_end(persistent, tmp_path):
+def test_worker_killed_while_it_checks_whether_it_should_stop(persistent, tmp_path):
     def die() -> None:  # as in `done_event.is_set()`: that of multiprocessing.Event holds a lock
         frame = sys._getframe()
         while "done_event" not in frame.f_locals:
@@ -296,10 +298,25 @@ def test_worker_that_dies_in_the_middle_of_a_message(method, ending, said, tmp_p
 def test_workers_end_if_the_training_process_is_killed(method, tmp_path):
     (tmp_path / "odd.py").write_text(ODD)
     command = [sys.executable, str(tmp_path / "odd.py"), method, "orphans"]
-    killed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=PATIENCE)
-    workers = [int(pid) for pid in killed.stdout.split()]
-    assert killed.returncode == -signal.SIGKILL and len(workers) == 2
-    assert not finally_none(lambda: [pid for pid in workers if is_running(pid)])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as training:
+        assert training.stdout is not None
+        workers = [psutil.Process(int(pid)) for pid in training.stdout.readline().split()]
+        try:
+            assert training.wait(PATIENCE) == -signal.SIGKILL and len(workers) == 2
+            assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
+        finally:
+            for worker in workers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
+
+
+def test_errors_of_the_dataset_that_a_broken_connection_raises_too_are_its_own():
+    class Truncated(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            return pickle.loads(b"")
+
+    with pytest.raises(EOFError, match=r"in __getitem__(.|\n)*pickle\.loads"):
+        list(loader_of(Truncated([0] * 4)))
 
 
 def test_worker_that_opens_too_many_files_is_one_sentence():
@@ -320,21 +337,17 @@ def test_worker_that_opens_too_many_files_is_one_sentence():
         list(loader_of(Leaking()))
 
 
-def test_script_without_a_guard_is_told_where_to_put_the_training(tmp_path):
+@pytest.mark.parametrize(("method", "count"), [("spawn", 1), ("forkserver", 200_000)])
+def test_script_without_a_guard_is_told_where_to_put_the_training(method, count, tmp_path):
     (tmp_path / "script.py").write_text(
         "import torch\nfrom audioaug import Chain, Loader, Plan, ops\n"
-        "plan = Plan(cut=1, num_workers=1, start_method='spawn')\n"
-        "list(Loader([torch.ones(9)] * 4, Chain([ops.Gain()], 16000), plan, batch_size=2, device='cpu'))\n"
+        f"plan = Plan(cut=1, num_workers=1, start_method={method!r})\n"
+        f"waves = [(torch.ones(9), b'x' * {count})] * 4\n"
+        "list(Loader(waves, Chain([ops.Gain()], 16000), plan, batch_size=2, device='cpu'))\n"
     )
     command = [sys.executable, str(tmp_path / "script.py")]
     said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT).stderr
-    assert 'so put the training under `if __name__ == "__main__":`.' in said.splitlines()[-1]
-
-
-def is_running(pid: int) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
+    assert re.search(r'WorkerError: A worker .*so put the training under `if __name__ == "__main__":`\.\n', said)
 
 
 def kill_while_training(pause: float) -> int:

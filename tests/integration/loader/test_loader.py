@@ -615,16 +615,16 @@ def test_invalid_dataset_is_refused(dataset, sentence):
         (torch.ones(400, dtype=torch.int16), "A clip has type int16, but must be floating point"),
         (np.ones((1, 1, 400)), "A clip has shape (1, 1, 400) and type float64, but must be"),
         (np.ones((400, 2)), "A clip has shape (400, 2): channels come first"),
-        ("clip.wav", "An example is a str: expected a wave, a tuple that starts with one"),
+        ("clip.wav", " is a str: expected a wave, a tuple that starts with one"),
         (
             ("clip.wav", 3),
             "Expected the audio of an example to be a wave, or to have 'array' and 'sampling_rate', got str.",
         ),
         ((3.5, 3), "A clip has shape () and type float64, but must be"),
-        (None, "An example is None."),
+        (None, " is None."),
         (
             {"wave": torch.arange(4), "y": 1},
-            "An example is a dict with 'wave' (int64, (4,)), 'y' (int): no field can be audio",
+            " is a dict with 'wave' (int64, (4,)), 'y' (int): no field can be audio",
         ),
         (
             {"audio": {"path": "x.wav"}},
@@ -655,13 +655,13 @@ def test_examples_without_audio_are_refused(example, sentence, on_error):
 def test_errors_name_the_example(workers):
     examples = [(torch.ones(400), 0), None, (torch.ones(400, 2), 1)]
     plan = Plan(num_workers=workers)
-    with pytest.raises(DataError, match=r"^Example 1: An example is None\. Loader\(on_error='skip'\) leaves out"):
+    with pytest.raises(DataError, match=r"^Example 1 is None\. on_error='skip' leaves it out\.$"):
         list(loader_of(examples, plan=plan))
     with pytest.raises(DataError, match=r"^Example 2: A clip has shape \(400, 2\): channels come first"):
         list(loader_of(examples, plan=plan, sampler=[0, 2]))
     stereo = [torch.ones(400), torch.ones(2, 400)]
     chain = Chain([ops.AddBackgroundNoise(sounds_path=str(DEMO / "noise"), p=1.0)], RATE)
-    with pytest.raises(DataError, match=r"^Example 1: AddBackgroundNoise takes mono audio only"):
+    with pytest.raises(DataError, match=r"^Augmenting example 1: AddBackgroundNoise takes mono audio only"):
         list(Loader(stereo, chain, Plan(cut=1, num_workers=workers), batch_size=1, device="cpu"))
 
 

@@ -225,9 +225,7 @@ def test_a_rejected_run_leaves_no_files(advise, model, here) -> None:
 @NO_CUDA
 @pytest.mark.parametrize("device", ["cuda", "cuda:7"])
 def test_a_missing_gpu(advise, model, device) -> None:
-    check(
-        advise("--model", model(), "--device", device), "no usable CUDA device. Use the device cpu;", "audioaug doctor"
-    )
+    check(advise("--model", model(), "--device", device), "no usable CUDA device. Use device cpu;", "audioaug doctor")
 
 
 @pytest.mark.parametrize("device", ["tpu", "", "cuda:x"])

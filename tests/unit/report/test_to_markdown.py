@@ -57,4 +57,4 @@ def test_markdown_has_the_same_content_as_text(race):
 
 
 def test_an_interrupted_run_is_marked(interrupted):
-    assert "**incomplete: interrupted, or it failed**" in render(interrupted)
+    assert "**incomplete: interrupted or failed**" in render(interrupted)

@@ -21,7 +21,7 @@ def test_the_verdict_is_line_one_and_the_cause_line_two(race, early_exit):
 def test_an_interrupted_run_is_marked_on_top(interrupted, race):
     assert render(interrupted).splitlines()[:2] == [
         "No recommendation: nothing was compared yet.",
-        "incomplete: interrupted, or it failed",
+        "incomplete: interrupted or failed",
     ]
     assert "incomplete" not in render(race)
 
