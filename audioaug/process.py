@@ -21,7 +21,8 @@ In the training process:
 In each worker, which ends with them:
 
 - ``start_worker``: Ctrl-C is ignored, threads that lose the connection end without a traceback, torch, OpenMP and BLAS
-  get one thread, objects copied by the fork are exempt from garbage collection, and freed memory is kept.
+  get one thread, objects copied by the fork are exempt from garbage collection, and freed memory is kept. A thread
+  waits for the training process to end, and then ends the worker.
 
 In each rank that follows rank 0 of an ``audioaug advise``, which ends with it:
 
@@ -40,7 +41,8 @@ Not covered by the switch, because a result depends on it or it is undone after 
 - global random generators, seeded for one call of a reference transform and restored (``engine/cpu.py``);
 - Python's random generator, restored after imports that draw from it (``keep_random_state``).
 
-Private attributes of torch are only read (``internals.py``).
+Private attributes of torch are only read; two methods of a DataLoader's own queues are replaced, in the process that
+receives from them (``internals.py``).
 """
 
 import atexit
