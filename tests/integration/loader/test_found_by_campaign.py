@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,23 @@ def test_limit_of_memory_in_a_worker_is_one_sentence_and_leaves_no_file(tmp_path
         list(loader)
 
 
-def test_too_many_open_files_are_one_sentence():
+@pytest.fixture
+def next_file() -> Iterator[int]:
+    """The number of the next file that is opened: all numbers below are in use, which the limit counts from."""
+    gc.collect()
+    highest, filled = max(map(int, os.listdir("/proc/self/fd"))), list[int]()
+    while (file := os.open(os.devnull, os.O_RDONLY)) < highest:
+        filled.append(file)
+    os.close(file)
+    yield file
+    for each in filled:
+        os.close(each)
+
+
+def test_too_many_open_files_are_one_sentence(next_file):
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     loader = Loader([torch.zeros(9000)] * 40, CHAIN, Plan(cut=1, num_workers=1), batch_size=2, device="cpu")
-    used = len(os.listdir("/proc/self/fd"))
+    used = next_file
     for spare, held in ((1, []), (12, [])):  # no worker can be started; batches cannot be received
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, before[1]))
         try:
