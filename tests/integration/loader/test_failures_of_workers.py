@@ -1,6 +1,7 @@
 """A worker that dies: one clear error, immediately, nothing left behind, and training can continue."""
 
 import contextlib
+import errno
 import gc
 import multiprocessing
 import os
@@ -319,22 +320,27 @@ def test_errors_of_the_dataset_that_a_broken_connection_raises_too_are_its_own()
         list(loader_of(Truncated([0] * 4)))
 
 
-def test_worker_that_opens_too_many_files_is_one_sentence():
-    class Leaking:
-        def __init__(self) -> None:
-            self.files: list[Any] = []
+def test_worker_that_cannot_open_a_file_for_a_batch_is_one_sentence():
+    def collate(waves: list[torch.Tensor]) -> torch.Tensor:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        return torch.stack(waves)
 
-        def __len__(self) -> int:
-            return 4000
+    chain, plan = Chain([ops.Gain(p=1.0)], 16000), Plan(cut=1, num_workers=1)
+    with pytest.raises(WorkerError, match=r"^There are too many open files: .* the limit is 3\."):
+        list(Loader([torch.zeros(9000)] * 4, chain, plan, batch_size=2, device="cpu", collate_fn=collate))
 
-        def __getitem__(self, index: int) -> torch.Tensor:
-            if not self.files:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-            self.files.append(open(os.devnull))  # noqa: SIM115
+
+def test_worker_that_cannot_hand_over_a_batch_is_one_sentence():
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    class Failing(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            multiprocessing.reduction.send_handle = fail  # type: ignore[attr-defined]
             return torch.zeros(9000)
 
-    with pytest.raises((WorkerError, OSError), match=r"(?i)too many open files"):
-        list(loader_of(Leaking()))
+    with pytest.raises(WorkerError, match=r"^A worker could not hand over a batch\. Its error is printed above\. Most"):
+        list(loader_of(Failing([0] * 4)))
 
 
 @pytest.mark.parametrize(("method", "count"), [("spawn", 1), ("forkserver", 200_000)])
