@@ -311,8 +311,13 @@ def worker_errors(iterator: Any) -> Iterator[None]:
             death = worker_death(iterator, patience=2.0 if isinstance(error, ConnectionError | EOFError) else 0.0)
         except WorkerError as raised_by_handler:  # torch was notified of the death in this moment
             death = raised_by_handler
-        explained = death or shared_memory_error(error) or open_files_error(error)
-        explained = explained or _early_end(error) or _broken_connection(error, iterator)
+        explained = (
+            death
+            or shared_memory_error(error)
+            or open_files_error(error)
+            or _early_end(error)
+            or _broken_connection(error, iterator)
+        )
         if explained is None:
             raise
         raise explained from None

@@ -366,8 +366,8 @@ def test_a_model_that_rejects_the_batch(advise, model, more, words) -> None:
     ("more", "words"),
     [
         ("dataset = []\n", "The dataset is empty."),
-        ("dataset = [None] * 9\n", "is None."),
-        ("dataset = [{'label': 3}] * 9\n", " is a dict with 'label' (int): no field can be audio"),
+        ("dataset = [None] * 9\n", "The last one: Example 7 is None."),
+        ("dataset = [{'label': 3}] * 9\n", "Example 7 is a dict with 'label' (int): no field can be audio"),
         ("def collate_fn(examples):\n    raise ValueError('no batch')\n", "ValueError: no batch (line"),
         ("def collate_fn(examples):\n    return None\n", "NoneType"),
         (

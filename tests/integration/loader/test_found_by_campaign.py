@@ -5,9 +5,11 @@ import gc
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,11 +293,21 @@ def test_prefetch_prefers_a_dropped_ctrl_c_to_torchs_error():
         list(prefetch(dying(), "cpu", build_device(CHAIN)))
 
 
+@pytest.fixture
+def ctrl_c_raises() -> Iterator[None]:
+    """Let Ctrl-C raise ``KeyboardInterrupt``: a shell lets what it starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_prefetch_raises_ctrl_c_if_torchs_error_takes_its_place():
     def dying() -> Any:
         yield torch.zeros(2, 9)
         try:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(9)
         finally:  # as torch's handler of a worker's death, while Ctrl-C is on its way
             raise RuntimeError("DataLoader worker (pid 1) exited unexpectedly")
 

@@ -333,10 +333,11 @@ def test_len_and_drop_last():
 def test_draws_follow_the_example_with_any_sampler():
     waves = tones(10)
     expected = [(k + 1) * gain for k, gain in enumerate(expected_gains(GAIN, range(10)))]
-    picked = [7, 2, 3, 9]
+    picked, again = [7, 2, 2, 9], 3 * expected_gains(GAIN, ["2#2"])[0]
     loader = loader_of(waves, sampler=picked, batch_size=3)
     assert len(loader) == 2
-    assert torch.cat(list(loader))[:, 0].tolist() == pytest.approx([expected[k] for k in picked], rel=1e-5)
+    found = torch.cat(list(loader))[:, 0].tolist()
+    assert found == pytest.approx([expected[7], expected[2], again, expected[9]], rel=1e-5)
     loader = loader_of(waves, batch_sampler=[[9, 0], [4], [1, 2, 3]])
     assert len(loader) == 3 and [len(batch) for batch in loader] == [2, 1, 3]
     assert torch.cat(list(loader_of(waves, batch_sampler=[[9, 0], [4]])))[:, 0].tolist() == pytest.approx(
@@ -612,19 +613,19 @@ def test_invalid_dataset_is_refused(dataset, sentence):
 @pytest.mark.parametrize(
     ("example", "sentence"),
     [
-        (torch.ones(400, dtype=torch.int16), "A clip has type int16, but must be floating point"),
+        (torch.ones(400, dtype=torch.int16), "Example N: A clip has type int16, but must be floating point"),
         (np.ones((1, 1, 400)), "A clip has shape (1, 1, 400) and type float64, but must be"),
         (np.ones((400, 2)), "A clip has shape (400, 2): channels come first"),
-        ("clip.wav", " is a str: expected a wave, a tuple that starts with one"),
+        ("clip.wav", "Example N is a str: expected a wave, a tuple that starts with one"),
         (
             ("clip.wav", 3),
             "Expected the audio of an example to be a wave, or to have 'array' and 'sampling_rate', got str.",
         ),
         ((3.5, 3), "A clip has shape () and type float64, but must be"),
-        (None, " is None."),
+        (None, "Example N is None."),
         (
             {"wave": torch.arange(4), "y": 1},
-            " is a dict with 'wave' (int64, (4,)), 'y' (int): no field can be audio",
+            "Example N is a dict with 'wave' (int64, (4,)), 'y' (int): no field can be audio",
         ),
         (
             {"audio": {"path": "x.wav"}},
@@ -648,7 +649,8 @@ def test_invalid_dataset_is_refused(dataset, sentence):
 def test_examples_without_audio_are_refused(example, sentence, on_error):
     with pytest.raises(DataError) as caught:
         list(loader_of([example] * 4, on_error=on_error))
-    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+    named = sentence.replace("Example N", "Example 0" if on_error == "raise" else "The last one: Example 3")
+    assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
