@@ -21,6 +21,7 @@ Each message is one sentence that says what is wrong, where, and what the limit 
 """
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -123,3 +124,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message without its full stop, for use inside a sentence."""
     return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+
+
+def modules_of(error: BaseException) -> list[str]:
+    """Return the modules that an exception has passed through, the innermost last; one without a name if unraised."""
+    return [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)] or [""]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch.multiprocessing import get_sharing_strategy
 from torch.utils.data import get_worker_info
 
-from audioaug.loader.failures import SHARED_MEMORY, shared_memory_error
+from audioaug.loader.failures_of_resources import SHARED_MEMORY, shared_memory_error
 
 MIN_BYTES = 2**18
 """Smallest tensor that is sent in a buffer."""

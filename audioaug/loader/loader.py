@@ -13,7 +13,7 @@ from audioaug.core.draws import uniforms
 from audioaug.errors import AudioaugError, DataError, PlanError, UsageError
 from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, KeyOf
-from audioaug.loader.failures import OnError, SkippedExamples
+from audioaug.loader.failures_of_examples import OnError, SkippedExamples
 from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.pipeline import LoaderConfig, Pipeline, check_dataset, check_order, check_rate
 from audioaug.loader.prefetch import as_device, run_ahead

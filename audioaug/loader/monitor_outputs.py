@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from audioaug.errors import AudioaugWarning, OutputError, UsageError, first_line
-from audioaug.loader.failures import user_stacklevel
+from audioaug.loader.failures_of_examples import user_stacklevel
 from audioaug.loader.processes import is_first_rank
 from audioaug.process import keep_random_state
 from audioaug.records import MonitoredRun, Window

@@ -26,7 +26,7 @@ from audioaug.errors import AudioaugError, DataError, first_line
 from audioaug.internals import named_dimensions
 from audioaug.loader.buffers import FREE, reduce_to_buffer, set_state
 from audioaug.loader.examples import Field
-from audioaug.loader.failures import open_files_error, shared_memory_error
+from audioaug.loader.failures_of_resources import open_files_error, shared_memory_error
 
 SMALL = 16 * 1024
 """Bytes up to which a tensor is pickled by value: a pipe holds several of them."""

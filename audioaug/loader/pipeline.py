@@ -19,8 +19,8 @@ from audioaug.errors import AudioaugError, DataError, UsageError, WorkerError
 from audioaug.internals import batches_ready, worker_pids
 from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.examples import Field, KeyOf, get_wave, with_lengths, with_wave
-from audioaug.loader.failures import (
-    OnError,
+from audioaug.loader.failures_of_examples import OnError
+from audioaug.loader.failures_of_workers import (
     end_and_clean_up,
     expect_deaths,
     has_dead_worker,

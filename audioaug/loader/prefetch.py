@@ -15,7 +15,7 @@ from audioaug.engine import DeviceChain
 from audioaug.errors import DataError, DeviceError, first_line
 from audioaug.internals import is_failed_start
 from audioaug.loader.examples import Field, audio_field, get_wave, has_own_to, item_of, with_item, with_wave
-from audioaug.loader.failures import expect_deaths
+from audioaug.loader.failures_of_workers import expect_deaths
 from audioaug.process import listen_for_interrupts, raise_dropped_interrupt, raise_postponed_death
 
 Batch = TypeVar("Batch")

@@ -19,7 +19,7 @@ from audioaug.core import Key, key_numbers
 from audioaug.core.fields import real_number
 from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, first_line
 from audioaug.loader.buckets import BucketBatchSampler
-from audioaug.loader.failures import is_unreadable, torchcodec_error
+from audioaug.loader.failures_of_examples import is_unreadable, torchcodec_error
 from audioaug.loader.processes import rank_and_size
 from audioaug.loader.worker import EpochIndex, Fetched, Fetcher
 

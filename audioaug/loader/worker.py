@@ -32,14 +32,9 @@ from audioaug.loader.examples import (
     with_lengths,
     with_wave,
 )
-from audioaug.loader.failures import (
-    OnError,
-    batch_op_errors,
-    is_unreadable,
-    op_errors,
-    shared_memory_error,
-    torchcodec_error,
-)
+from audioaug.loader.failures_in_ops import batch_op_errors, op_errors
+from audioaug.loader.failures_of_examples import OnError, is_unreadable, torchcodec_error
+from audioaug.loader.failures_of_resources import shared_memory_error
 from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.targets import LabelTransforms
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 import audioaug
 from audioaug import Chain, Loader, Plan, internals, ops
 from audioaug.internals import INTERNALS
-from audioaug.loader import failures
+from audioaug.loader import failures_of_workers
 
 PACKAGE = Path(audioaug.__file__).parent
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
@@ -103,7 +103,7 @@ class Bare:
 
 def test_loader_works_without_private_parts_of_data_loader(monkeypatch):
     monkeypatch.setattr(internals, "_is_of_torch", lambda iterator: False)
-    monkeypatch.setattr(failures, "end_workers", lambda iterator: None)
+    monkeypatch.setattr(failures_of_workers, "end_workers", lambda iterator: None)
     chain, plan = Chain([ops.Gain(p=1.0)], sample_rate=16000), Plan(cut=1, num_workers=1)
     loader = Loader([torch.ones(9)] * 4, chain, plan, batch_size=2, device="cpu")
     assert len(list(loader)) == 2 and loader.ready is None and loader.workers == frozenset()

@@ -25,7 +25,7 @@ import torch
 
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.errors import WorkerError
-from audioaug.loader.failures import remove_shared_memory
+from audioaug.loader.failures_of_workers import remove_shared_memory
 
 ROOT = Path(__file__).parents[3]
 SHARED = Path("/dev/shm")

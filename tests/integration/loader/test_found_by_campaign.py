@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from audioaug import AudioFolder, Chain, Loader, Monitor, Plan, build_device, ops, prefetch
 from audioaug.advise.model_file import load_module
 from audioaug.errors import DataError, ModelFileError, OutputError, UsageError, WorkerError
-from audioaug.loader.failures import is_unreadable
+from audioaug.loader.failures_of_examples import is_unreadable
 from tests.integration.loader.test_failures_of_workers import Deadly, finally_none, loader_of, nothing_left
 
 CHAIN = Chain([ops.Gain(p=1.0)], 16000)

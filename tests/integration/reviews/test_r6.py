@@ -29,7 +29,7 @@ from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, 
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import arguments
 from audioaug.errors import AudioaugWarning, ChainError, DataError, OutputError, UsageError
-from audioaug.loader.failures import SkippedExamples
+from audioaug.loader.failures_of_examples import SkippedExamples
 from audioaug.loader.processes import local_size, share_of
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Report, Window, read_record, to_json
