@@ -90,7 +90,7 @@ def _convolve_by_blocks(
     pair_plan, bins = (mkl_plan(n, COMPLEX), n) if samples > step else (0, n // 2 + 1)
     response_NCF = taps_NCL.new_empty(*taps_NCL.shape[:2], bins, dtype=torch.complex64)
     run(_find_responses, taps_NCL[..., 0].numel(), taps_NCL.flatten(0, 1), plan, n, response_NCF.flatten(0, 1))
-    which_R = torch.arange(len(x_RCT)) if which_R is None else which_R
+    which_R = torch.arange(len(x_RCT), device="cpu") if which_R is None else which_R
     samples_out = samples + tail - start if samples_out is None else samples_out
     numbers = response_NCF, which_R, plan, pair_plan, n, step, start
     return run_rows(_filter_blocks, x_RCT, *numbers, samples_out=samples_out)

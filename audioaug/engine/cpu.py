@@ -26,6 +26,7 @@ from audioaug.core import (
 from audioaug.core.params import of_one
 from audioaug.engine.checks import check_channels, checked, rate_of
 from audioaug.engine.device import build_device
+from audioaug.engine.float32 import in_float32
 from audioaug.engine.stream import DrawStream
 from audioaug.errors import ClipRefused, DataError, LibraryMissing, UsageError
 from audioaug.process import keep_random_state
@@ -83,8 +84,9 @@ class WorkerChain:
         shape = samples.shape
         if len(shape) == 2 and shape[0] == 1:  # one channel is mono, which the references want as (T,)
             samples = samples[0]
-        for node in self.chain.nodes[: self.cut]:
-            samples = self._run(node, draws, samples, sample_rate)
+        with in_float32("cpu"):
+            for node in self.chain.nodes[: self.cut]:
+                samples = self._run(node, draws, samples, sample_rate)
         samples = np.ascontiguousarray(samples, dtype=np.float32)
         axes = len(shape) + self.chain.has_features(self.cut)
         return samples[None] if axes > samples.ndim else samples

@@ -8,7 +8,6 @@ Shapes: B examples, R rows that an op touches, C channels, T samples.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Dra
 from audioaug.core.params import View
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
 from audioaug.engine.checks import as_batch, lengths_of, numbers_of
+from audioaug.engine.float32 import in_float32
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
 from audioaug.engine.prepare import Prepared, Preparer, Step
@@ -196,7 +196,7 @@ class DeviceChain(torch.nn.Module):
         self, prepared: Prepared, x_BCT: torch.Tensor, numbers: View, may_overwrite: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         kept = x_BCT.new_empty(0) if may_overwrite else x_BCT
-        with _without_autocast(x_BCT.device.type):
+        with in_float32(x_BCT.device.type):
             y_BCT = x_BCT.float()
             length_B = numbers(prepared.lengths)
             if prepared.padded:
@@ -328,11 +328,6 @@ def build_device(
             not an integer.
     """
     return DeviceChain(chain, chain.checked_cut(start), engine, seed, None if stop is None else chain.checked_cut(stop))
-
-
-def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """Return a context that switches autocast off; none where it is off, since torch's own takes 40 us to enter."""
-    return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
 
 
 def _copied(length_B: NDArray[np.int64], device: torch.device) -> torch.Tensor:

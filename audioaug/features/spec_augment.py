@@ -275,7 +275,7 @@ def warped(x: torch.Tensor, edge_B2: torch.Tensor, piece_4B3: torch.Tensor) -> t
         x.gather(-1, _with_channels(index_BN[:, None], x).expand(x.shape)).to(dtype)
         for index_BN in (low_BN, low_BN + (rest_BN > 0))
     )
-    return torch.lerp(low, high, _with_channels((rest_BN / whole_BN)[:, None], x).to(dtype)).to(x.dtype)
+    return torch.lerp(low, high, _with_channels((rest_BN.to(dtype) / whole_BN)[:, None], x)).to(x.dtype)
 
 
 def _mean(x: torch.Tensor, outside_BN: torch.Tensor, scale_B: torch.Tensor) -> torch.Tensor:

@@ -77,7 +77,7 @@ def _compand_by_loop(x_BCT: torch.Tensor, full_B: torch.Tensor, law: Law, out: t
 @functools.cache
 def _decoded_sizes(law: Law) -> torch.Tensor:
     """Return what is decoded for each number of smallest steps, up to the greatest."""
-    return _decoded(torch.arange(SCALES[law].most + 1), SCALES[law])
+    return _decoded(torch.arange(SCALES[law].most + 1, device="cpu"), SCALES[law])
 
 
 @loop_as_written

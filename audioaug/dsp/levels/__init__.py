@@ -149,7 +149,7 @@ def norm(x_RN: torch.Tensor) -> torch.Tensor:
 @norm.loop()
 def _norm_by_loop(x_RN: torch.Tensor) -> torch.Tensor:
     rows = x_RN.shape[:-1]
-    sum_R = torch.empty(rows.numel(), dtype=torch.float64)
+    sum_R = x_RN.new_empty(rows.numel(), dtype=torch.float64)
     run(_add_squares, len(sum_R), x_RN.reshape(len(sum_R), x_RN.shape[-1]), sum_R)
     return sum_R.sqrt_().float().view(rows)
 

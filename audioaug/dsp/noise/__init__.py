@@ -73,7 +73,7 @@ def gaussian(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
 
 @gaussian.loop()
 def _gaussian_by_loop(key_R: torch.Tensor, channels: int, samples: int) -> torch.Tensor:
-    y_RT = torch.empty(len(key_R) * channels, samples + samples % 2)
+    y_RT = torch.empty(len(key_R) * channels, samples + samples % 2, device="cpu")
     run(_fill_rows, len(y_RT), _keys(key_R, channels).flatten(0, 1), y_RT)
     return y_RT.unflatten(0, (-1, channels))[..., :samples]
 

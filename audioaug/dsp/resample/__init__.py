@@ -356,12 +356,12 @@ def _resample_by_loop(
     band_limit: bool,
 ) -> torch.Tensor:
     """Do each row in blocks that stay in the cache, of a length that its own ratio, and not the lowest, asks for."""
-    lower_R = (step_R.double() * 2.0**-FRACTION_BITS).clamp(min=1.0) if band_limit else torch.ones(len(step_R)).double()
+    lower_R = (step_R.double() * 2.0**-FRACTION_BITS).clamp(min=1.0) if band_limit else torch.ones_like(step_R).double()
     reach_R = (RINGING if band_limit else WIDE_RINGING) * 2 ** lower_R.log2().ceil().long()
     n_R = (BLOCK_REACHES * reach_R).clamp(min=SHORTEST_BLOCK)
-    plans_2R = torch.tensor([[mkl_plan(times * n) for n in n_R.tolist()] for times in (1, 2)])
+    plans_2R = n_R.new_tensor([[mkl_plan(times * n) for n in n_R.tolist()] for times in (1, 2)])
     band = (lower_R, CENTRE if band_limit else WIDE_CENTRE)
-    constants = torch.tensor(_undoing_the_kernel()), _table_of_taps()
+    constants = torch.tensor(_undoing_the_kernel(), device="cpu"), _table_of_taps()
     return run_rows(
         _resample_rows, x_RCT, step_R, lengths_R, n_R, reach_R, *plans_2R, *band, *constants, samples_out=samples_out
     )

@@ -35,7 +35,7 @@ def masked_spectrum(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.
 
 @masked_spectrum.loop(when=has_mkl)
 def _mask_by_loop(x_RCT: torch.Tensor, length_R: torch.Tensor, mask_RF: torch.Tensor, n_fft: int) -> torch.Tensor:
-    return run_rows(_mask_frames, x_RCT, length_R, mask_RF, torch.hann_window(n_fft), mkl_plan(n_fft))
+    return run_rows(_mask_frames, x_RCT, length_R, mask_RF, torch.hann_window(n_fft, device="cpu"), mkl_plan(n_fft))
 
 
 @primitive
@@ -78,9 +78,9 @@ def _spectra_by_loop(
     length_R: torch.Tensor | None = None,
 ) -> torch.Tensor:
     centre_RN = centres(frame, count, len(x_RCT), rate_R, x_RCT.device) - earlier
-    length_R = torch.full((len(x_RCT),), x_RCT.shape[-1]) if length_R is None else length_R
+    length_R = torch.full((len(x_RCT),), x_RCT.shape[-1], device="cpu") if length_R is None else length_R
     y_RCNF = x_RCT.new_empty(*x_RCT.shape[:2], count, frame // 2 + 1, dtype=torch.complex64)
-    numbers = centre_RN, length_R, torch.hann_window(frame), mkl_plan(frame)
+    numbers = centre_RN, length_R, torch.hann_window(frame, device="cpu"), mkl_plan(frame)
     return run_rows(_find_spectra, x_RCT, *numbers, out=y_RCNF)
 
 
@@ -128,9 +128,10 @@ def added_up(spectra_RCNF: torch.Tensor, samples_out: int, there_RN: torch.Tenso
 def _add_up_by_loop(spectra_RCNF: torch.Tensor, samples_out: int, there_RN: torch.Tensor | None = None) -> torch.Tensor:
     frame = 2 * (spectra_RCNF.shape[-1] - 1)
     if there_RN is None:
-        there_RN = torch.ones(len(spectra_RCNF), spectra_RCNF.shape[2], dtype=torch.bool)
-    y_RCS = torch.empty(*spectra_RCNF.shape[:2], samples_out)
-    return run_rows(_add_frames, spectra_RCNF, there_RN, torch.hann_window(frame), mkl_plan(frame), out=y_RCS)
+        there_RN = torch.ones(len(spectra_RCNF), spectra_RCNF.shape[2], dtype=torch.bool, device="cpu")
+    y_RCS = torch.empty(*spectra_RCNF.shape[:2], samples_out, device="cpu")
+    window_W = torch.hann_window(frame, device="cpu")
+    return run_rows(_add_frames, spectra_RCNF, there_RN, window_W, mkl_plan(frame), out=y_RCS)
 
 
 @added_up.kernel()

@@ -3,6 +3,8 @@
 import copy
 import io
 import pickle
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from audioaug.core import Chain, Feature, why_not_in_worker, why_not_on_device
 from audioaug.engine import build_cpu, build_device
 from audioaug.engine.rows import RowsTogether
 from audioaug.errors import DataError, PlanError
+from audioaug.verify import material
 from tests.helpers.op_examples import DEMO, OPS, example
 
 RATE = 16000
@@ -24,11 +27,24 @@ EVERY_AUDIO_OP = pytest.mark.parametrize(
 EVERY_OP_OF_ONE_EXAMPLE = pytest.mark.parametrize(  # an op that no worker can run looks at other examples too
     "kind", [kind for kind in ON_DEVICE if not why_not_in_worker(example(kind))], ids=lambda kind: kind.__name__
 )
+VARIANTS = [replace(op, p=1.0) for kind in ON_DEVICE for op in material.variants(kind)]
 NOISY = Chain([ops.AddGaussianNoise(p=1.0), ops.Gain(p=0.5), ops.AddGaussianSNR(p=0.5)], RATE)
 
 
 def always(kind, **changes):
     return Chain([example(kind, p=1.0, **changes)], RATE)
+
+
+@contextmanager
+def unusual_defaults(device="meta"):
+    """Where what has neither type nor device of its own is imprecise, and has no values."""
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
 
 
 def unlike(one, other):
@@ -149,6 +165,25 @@ def test_autocast_changes_nothing(kind, batch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(module(x, draws=draws), plain)
         assert module(x.bfloat16(), draws=draws).dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("op", VARIANTS, ids=lambda op: op.name)
+def test_torchs_default_type_and_device_change_nothing(op, batch):
+    module, x = build_device(Chain([op], RATE)), batch[..., :4000]
+    plain = module(x, key=range(8))
+    with unusual_defaults():
+        found = module(x, key=range(8))
+        assert torch.get_default_dtype() == torch.bfloat16
+    assert torch.equal(found, plain)
+
+
+@pytest.mark.parametrize("op", [op for op in VARIANTS if not why_not_in_worker(op)], ids=lambda op: op.name)
+def test_torchs_default_type_changes_nothing_in_workers(op, batch):
+    worker, clip = build_cpu(Chain([op], RATE)), batch[0, 0].numpy()
+    plain = worker(clip, key=7)
+    with unusual_defaults(device=None):
+        assert np.array_equal(worker(clip, key=7), plain)
 
 
 @EVERY_AUDIO_OP

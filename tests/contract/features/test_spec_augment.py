@@ -267,6 +267,16 @@ def test_autocast_changes_nothing():
         assert torch.equal(module(x, lengths=LENGTHS, key=KEYS), plain)
 
 
+def test_torchs_default_type_changes_nothing():
+    module, x = SpecAugment(**MANY_MASKS, time_warp=5, mask_value="mean"), batch()
+    plain = module(x, lengths=LENGTHS, key=KEYS)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(module(x, lengths=LENGTHS, key=KEYS), plain)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_compiled_models_draw_the_same():
     module = SpecAugment(**MANY_MASKS)
     model = torch.nn.Sequential(module, torch.nn.Flatten())
