@@ -113,9 +113,7 @@ def test(name: str, wheel: Path, folder: Path, short: bool) -> Outcome:
     command += [f"--junitxml={junit}", *(SHORT if short else ())]
     click.echo(f"matrix: {name}: testing")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    subprocess.run(
-        [*command, f"--junitxml={junit}", *(SHORT if short else ())], cwd=folder, env=environment, check=False
-    )
+    subprocess.run(command, cwd=folder, env=environment, check=False)
     return read(name, "short" if short else "full", versions(python), junit)
 
 
