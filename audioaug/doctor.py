@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audioaug.command import run
-from audioaug.errors import first_line
+from audioaug.errors import AudioaugError, UsageError, first_line
 from audioaug.records import HostFacts, to_json
 from audioaug.units import format_bytes
 from audioaug.writing import is_terminal
@@ -147,6 +147,10 @@ def _run_torch_audiomentations() -> str:
 
 
 def _run_loop() -> str:
+    from audioaug.dsp.dispatch import numba_compiles
+
+    if not numba_compiles():
+        raise UsageError("NUMBA_DISABLE_JIT is set, with which numba compiles nothing.", "Unset it.")
     return _beside_torch("cpu", "compiled loop")
 
 
@@ -297,6 +301,8 @@ def _why_not(dependency: Dependency, version: str, error: Exception) -> str:
     name, consequence = dependency.name, dependency.consequence
     if isinstance(error, ModuleNotFoundError) and error.name == dependency.module:
         return f"Not installed: pip install {name}. Until then {consequence}."
+    if isinstance(error, AudioaugError) and error.next_step:
+        return f"Does not work: {error} Until then {consequence}."
     message = _message(error)
     if name == "torchaudio":
         torch_version = _version("torch") or "?"

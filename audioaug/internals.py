@@ -284,7 +284,9 @@ def _numba_has_caches() -> bool:
         import numba
     except Exception:  # doctor reports it
         return True
-    return _importable("numba.core.caching", "FunctionCache") and hasattr(numba.njit(_has), "_cache")
+    compiled = numba.njit(_has)
+    is_off = compiled is _has  # by NUMBA_DISABLE_JIT
+    return is_off or (_importable("numba.core.caching", "FunctionCache") and hasattr(compiled, "_cache"))
 
 
 def _numba_has_wide_vectors() -> bool:

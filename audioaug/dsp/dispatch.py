@@ -193,8 +193,14 @@ def supports(implementation: Implementation, x: torch.Tensor) -> bool:
 
 
 def loops_are_usable() -> bool:
-    """Return whether numba is installed, unless only the definitions are to run."""
-    return _backend != "torch" and is_installed("numba")
+    """Return whether numba is installed and compiles, unless only the definitions are to run."""
+    return _backend != "torch" and is_installed("numba") and numba_compiles()
+
+
+@functools.cache
+def numba_compiles() -> bool:
+    """Return whether numba compiles; with ``NUMBA_DISABLE_JIT=1`` it would run loops as they are, in Python."""
+    return not importlib.import_module("numba").config.DISABLE_JIT
 
 
 def is_compiling() -> bool:

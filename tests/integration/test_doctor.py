@@ -95,6 +95,15 @@ def test_working_dependencies_have_been_run() -> None:
     assert set(CHECKS) <= {part.name for part in DEPENDENCIES}
 
 
+def test_numba_that_may_not_compile_is_not_reinstalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audioaug.dsp.dispatch.numba_compiles", lambda: False)
+    finding = {each.name: each for each in check_up().findings}["numba"]
+    assert not finding.ok and finding.sentence == (
+        "Does not work: NUMBA_DISABLE_JIT is set, with which numba compiles nothing. Unset it. Until then filters, "
+        "noise and other ops are about 3x slower on a CPU."
+    )
+
+
 def test_dependency_without_check_is_only_importable() -> None:
     [torch_finding, *_] = probe(loads_all_but({}), {})
     assert torch_finding.sentence == "Can be imported."

@@ -120,6 +120,12 @@ def test_the_environment_chooses_the_backend(monkeypatch):
     assert found == {"auto": "loop", "torch": "torch", "numba": wrong}
 
 
+def test_definitions_run_where_numba_is_told_not_to_compile(monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    ran = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=200, check=True)
+    assert ran.stdout == "torch\n"
+
+
 # Rows in chunks
 
 
