@@ -1,6 +1,7 @@
 """Cache: the stages and screening results of earlier runs, by a fingerprint of everything that they depend on."""
 
 import hashlib
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 
 from audioaug.advise.training_job import TrainingJob
-from audioaug.errors import AudioaugError
+from audioaug.errors import LIBRARIES, AudioaugError
 from audioaug.records import Report, read_record, to_json
 from audioaug.units import Seconds
 from audioaug.writing import cache_folder, keep_in_cache
@@ -22,17 +23,25 @@ CHANGING = ("ram_available_bytes", "effective_cores")
 def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
     """Return a hash of everything that the stages depend on; ``None`` if the model file cannot be read.
 
-    That is the chain, the model file and the model's structure, the data's name, size and shape, the machine and its
-    versions, and the options (``asked``).
+    That is the chain, the model file, what it imports from its folder, the model's structure, the data's name, size and
+    shape, the machine and its versions, and the options (``asked``).
     """
     host = {name: value for name, value in msgspec.to_builtins(report.host).items() if name not in CHANGING}
     shapes = [(name, tuple(each.shape), str(each.dtype)) for name, each in job.model.named_parameters()]
     try:
-        source = hashlib.sha256(Path(job.path).read_bytes()).hexdigest()
+        sources = [hashlib.sha256(file.read_bytes()).hexdigest() for file in _files_of(Path(job.path))]
     except OSError:
         return None
-    facts = (report.chain, report.workload, host, str(job.model), shapes, source, asked)
+    facts = (report.chain, report.workload, host, str(job.model), shapes, sources, asked)
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
+
+
+def _files_of(model_file: Path) -> list[Path]:
+    """Return a model file, and the files of imported modules in its folder and below; not those of libraries there."""
+    names = {getattr(module, "__file__", None) for module in tuple(sys.modules.values())}
+    imported = {Path(name).resolve() for name in names if name and not LIBRARIES.match(name)}
+    folder = model_file.resolve().parent
+    return [model_file, *sorted(file for file in imported if file.is_relative_to(folder) and file.is_file())]
 
 
 class Cache:

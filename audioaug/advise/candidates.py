@@ -11,13 +11,13 @@ from typing import Any, cast
 import torch
 from torch.utils.data import IterableDataset
 
-from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.advise.training_job import TrainingJob
 from audioaug.audio.decoders import EncodedClip
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain
 from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.shortlist import placement_of
-from audioaug.errors import AudioaugError, DataError, MeasurementError
+from audioaug.errors import AudioaugError, DataError, MeasurementError, in_one_line
 from audioaug.loader import Loader
 from audioaug.loader.examples import get_wave, is_encoded
 from audioaug.loader.pickling import why_not_picklable
@@ -247,7 +247,7 @@ def cached_batches(
     except StopIteration:
         raise DataError(f"{job.name}: the dataset is empty.", "It needs at least one example.") from None
     except Exception as error:
-        reason = in_one_line(error, job.path)
+        reason = in_one_line(error)
         raise DataError(
             f"{job.name}: a batch cannot be loaded: {reason}", "Check `dataset` and `collate_fn`."
         ) from None

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from audioaug.advise.candidates import Reader
-from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.advise.training_job import TrainingJob
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Contract, Draws, Op
+from audioaug.errors import in_one_line
 from audioaug.report.parts import NOTHING, Column, Line, Row, Table
 from audioaug.report.sounds import Example, Listening, Sound, rendered_sounds
 from audioaug.verify.contracts import Clips, check
@@ -62,7 +63,7 @@ def listen(job: TrainingJob) -> Listening:
     try:
         return _listen(job, chain)
     except Exception as error:
-        return Listening((Line(f"No examples to listen to: {in_one_line(error, job.path)}", "warning"),))
+        return Listening((Line(f"No examples to listen to: {in_one_line(error)}", "warning"),))
 
 
 def _listen(job: TrainingJob, chain: Chain) -> Listening:

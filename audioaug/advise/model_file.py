@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from audioaug.advise.settings import COMMAND_LINE, MODEL_FILE, Settings, build_job, usable_model
-from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain
 from audioaug.errors import (
     AudioaugError,
     ModelFileError,
     UsageError,
     did_you_mean,
+    in_one_line,
 )
 from audioaug.records import AugmentForm, Notice, Precision
 
@@ -151,7 +152,7 @@ def load_module(path: str) -> ModuleType:
         raise type(error)(f"{path}: {error.message}", error.next_step) from None
     except (Exception, SystemExit, GeneratorExit) as error:
         raise ModelFileError(
-            f"{path} cannot be imported: {in_one_line(error, path)}", "Run it with python for the full traceback."
+            f"{path} cannot be imported: {in_one_line(error)}", "Run it with python for the full traceback."
         ) from None
     return module
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from audioaug.advise.candidates import RaceBatches, open_loader, queued_batches
-from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.advise.training_job import TrainingJob
 from audioaug.decide.race import MARGIN, clearly_slower, margin_of, non_finalists, typical_ms
-from audioaug.errors import AudioaugError, MeasurementError
+from audioaug.errors import AudioaugError, MeasurementError, in_one_line
 from audioaug.loader import Loader
 from audioaug.loader.processes import torch_threads
 from audioaug.measure import Clock, GcPauses, Interference, VramPeak, Watch, cpu_seconds, race, usable_cores
@@ -337,7 +337,7 @@ class Racer:
         except AudioaugError as error:
             return str(error)
         except Exception as error:
-            return in_one_line(error, self.job.path)
+            return in_one_line(error)
         return ""
 
 

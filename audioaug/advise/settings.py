@@ -3,10 +3,12 @@
 import copy
 import math
 import random
+import reprlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,12 @@ from torch.utils.data import IterableDataset
 
 from audioaug import ops
 from audioaug.advise.candidates import Reader
-from audioaug.advise.training_job import TrainingJob, UsualLoss, in_one_line
+from audioaug.advise.training_job import TrainingJob, UsualLoss
 from audioaug.audio.demo import SAMPLE_RATE, demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain, Op, as_chain, leaves
 from audioaug.engine import Preparer
-from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, printable
+from audioaug.errors import AudioaugError, ChainError, DataError, ModelFileError, UsageError, in_one_line, printable
 from audioaug.loader.examples import Field, audio_field, own_length, samples_of
 from audioaug.loader.pipeline import check_dataset
 from audioaug.loader.sampling import is_stream
@@ -68,7 +70,7 @@ class Settings:
     def number(self, name: str, default: float, least: int | None = None) -> float:
         """Return a number above 0 or, with ``least``, an integer of at least that; raise ``UsageError`` otherwise."""
         value = self.pick(name, default)
-        real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
         if least is None and not (real and value > 0):
             raise UsageError(f"{name} is {value!r}, but it must be a number above 0.")
         if least is not None and not (real and value >= least and value == int(value)):
@@ -103,7 +105,13 @@ def build_job(
         targets=targets,
     )
     sources |= reasons
-    model = build_model().to(device).train()
+    model = build_model()
+    try:
+        model.to(device)
+    except Exception as error:
+        reason = in_one_line(error)
+        raise ModelFileError(message(settings.path, f"the model cannot be moved to {device}: {reason}")) from None
+    model.train()
     own_step = settings.pick("train_step")
     return TrainingJob(
         path=settings.path,
@@ -190,7 +198,10 @@ def _dataset(settings: Settings, sample_rate: int, seconds: float) -> tuple[Any,
             f"`dataset` ({type(declared).__name__}) is an iterator, which can only be read once.",
             "Define a class with __iter__ (torch's IterableDataset), or one with __getitem__ and __len__.",
         )
-    check_dataset(declared)
+    try:
+        check_dataset(declared)
+    except DataError as error:
+        raise DataError(message(settings.path, error.message), error.next_step) from None
     return declared, type(declared).__name__, ""
 
 
@@ -220,7 +231,7 @@ def _optimizer(settings: Settings, model: torch.nn.Module) -> torch.optim.Optimi
         try:
             return made(model)
         except Exception as error:
-            reason = in_one_line(error, settings.path)
+            reason = in_one_line(error)
             raise ModelFileError(message(settings.path, f"the optimizer cannot be built: {reason}")) from None
     settings.sources["optimizer"] = "default (AdamW)"
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -235,9 +246,9 @@ def usable_model(model: Any, path: str = "") -> torch.nn.Module:
         try:
             model = model()
         except Exception as error:
-            raise ModelFileError(message(path, f"the model cannot be built: {in_one_line(error, path)}")) from None
+            raise ModelFileError(message(path, f"the model cannot be built: {in_one_line(error)}")) from None
     if not isinstance(model, torch.nn.Module):
-        raise ModelFileError(message(path, f"the model is {model!r}, but it must be a torch.nn.Module."))
+        raise ModelFileError(message(path, f"the model is {reprlib.repr(model)}, but it must be a torch.nn.Module."))
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
         what_to_do = f"Run it once on a batch of zeros{' in the model file' if path else ''}."
         raise ModelFileError(message(path, "the model has uninitialized lazy layers."), what_to_do)
@@ -265,7 +276,7 @@ def copy_model(model: Any, optimizer: Any) -> tuple[torch.nn.Module, Any]:
     except AudioaugError:
         raise
     except Exception as error:
-        reason = in_one_line(error, "")
+        reason = in_one_line(error)
         raise ModelFileError(f"The model cannot be copied: {reason}", "Give a function that builds it.") from None
 
 

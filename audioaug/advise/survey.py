@@ -61,7 +61,7 @@ from audioaug.advise.stages import (
     worker_stages,
 )
 from audioaug.advise.today import FEW_STEPS, Memory, measure_today
-from audioaug.advise.training_job import TrainingJob, chain_facts, in_one_line, led_by, workload
+from audioaug.advise.training_job import TrainingJob, chain_facts, led_by, workload
 from audioaug.advise.variants import VariantRequest, measure_also, race_starts, raced_engines, why_no_graph
 from audioaug.decide.ablation import changes_to_time, differing_knobs
 from audioaug.decide.predict import best_threads
@@ -78,7 +78,7 @@ from audioaug.decide.refine import refined
 from audioaug.decide.shortlist import worth_screening
 from audioaug.decide.what_if import crossovers, variant_sentences
 from audioaug.engine import build_cpu, build_device, check_plan
-from audioaug.errors import AudioaugError, MeasurementError
+from audioaug.errors import AudioaugError, MeasurementError, in_one_line
 from audioaug.loader.prefetch import tensors
 from audioaug.measure import Watch, clock_for, effective_cores, host_facts
 from audioaug.measure.lockstep import leading
@@ -105,6 +105,11 @@ NAN_LOSS = (
     "labels and the precision."
 )
 
+NAN_AUDIO = (
+    " after today's training steps, since the audio itself has values that are no numbers or infinite. The times are "
+    "valid, but the model does not learn: leave such clips out of the dataset."
+)
+
 FEWER_THREADS_SHARE = 0.03
 """Share of the budget to time the step on fewer threads before it is left as it is."""
 
@@ -125,6 +130,9 @@ OVERDRAFT = 0.15
 
 CHANGES_SECONDS: Seconds = 8.0
 """Time for single changes, however small the budget, unless its limit is near."""
+
+CHANGED = 1.5
+"""Factor on the time of today's step from which on results of an earlier run are measured again."""
 
 CEILING_AGAIN_SHARE = 0.03
 """Share of the budget to measure the ceiling again if a candidate was faster."""
@@ -210,7 +218,7 @@ class Survey:
             except AudioaugError:
                 raise
             except Exception as error:
-                reason = in_one_line(error, self.job.path)
+                reason = in_one_line(error)
                 raise MeasurementError(f"{self.job.name}: a measurement failed: {reason}") from error
 
     def _compile(self) -> None:
@@ -240,7 +248,7 @@ class Survey:
             self._grow(**predicted(self.report, self.job.chain, self.counts))
             if not self.bench.few_steps:
                 self._run_screening()
-            cache.save(self.report)
+                cache.save(self.report)
         return self._finish(self._run_race())
 
     @property
@@ -257,11 +265,13 @@ class Survey:
         return fingerprint(self.job, self.report, asked)
 
     def _recall(self, cache: Cache) -> bool:
-        """Load the stages and screening results of an earlier run, if there are any; the race is measured again."""
+        """Load the stages and screening results of an earlier run, if they still hold; the race is measured again."""
         found = cache.load()
         if found is None:
             return False
         earlier, age = found
+        if self._has_changed(earlier):
+            return False
         self._notice(
             "cached",
             f"Stage costs and screening results are from {format_seconds(age)} ago ({cache.path}); "
@@ -274,6 +284,11 @@ class Survey:
         self._grow(candidates=refined(self.report))
         self.budget.leave_out([name for name in SHARES if name not in ("today", "race")])
         return True
+
+    def _has_changed(self, earlier: Report) -> bool:
+        """Return whether today's configuration takes another time than it did in an earlier run."""
+        before, now = earlier.current and earlier.current.measured_ms, self.today.measured_ms
+        return not before or not now or max(before, now) > CHANGED * min(before, now)
 
     # Measurements
 
@@ -295,7 +310,8 @@ class Survey:
         if self.bench.few_steps:
             self._plan_few_steps()
         if reason := self.job.why_not_finite():
-            self._notice("nan_loss", f"{reason}{NAN_LOSS}")
+            is_audio = not all(bool(self.job.wave_of(batch).isfinite().all()) for batch in batches)
+            self._notice("nan_loss", f"{reason}{NAN_AUDIO if is_audio else NAN_LOSS}")
         return measured
 
     def _plan_few_steps(self) -> None:
@@ -375,7 +391,8 @@ class Survey:
         share, end = seconds / (len(needed) + len(others) + len(contended)), self.budget.spent + seconds
         if self.bench.few_steps:
             needed.sort(key=lambda candidate: -candidate.num_workers)  # the fastest first
-            end = min(end, self.budget.until_limit - SLOW_LOADER * self.bench.load_seconds + self.budget.spent)
+            left = self.budget.until_limit  # half of it is for the race
+            end = self.budget.spent + min(max(seconds, left / 2), left - SLOW_LOADER * self.bench.load_seconds)
         with self._stage("the loader alone and beside training", seconds) as tick:
             for candidate in (*needed, *others):
                 is_due = self.budget.spent < end or (candidate in needed and not self.bench.few_steps)
@@ -585,5 +602,5 @@ class Survey:
             except ImportError:
                 pass  # the prediction says that it was not measured
             except Exception as error:
-                reason = in_one_line(error, job.path)
+                reason = in_one_line(error)
                 self._notice("receive_failed", f"How fast batches come from other nodes was not measured: {reason}.")

@@ -1,8 +1,6 @@
 """TrainingJob: what is trained, and the facts of it that a report states before anything is measured."""
 
 import math
-import os
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,12 +14,10 @@ from numpy.typing import NDArray
 
 from audioaug.core import Chain, leaves
 from audioaug.engine.fuse import grouped
-from audioaug.errors import (
-    AudioaugWarning,
-    ModelFileError,
-)
+from audioaug.errors import AudioaugWarning, ModelFileError, in_one_line
 from audioaug.loader import targets as kinds
 from audioaug.loader.examples import Field, get_wave, own_length, samples_of
+from audioaug.loader.prefetch import map_leaves, tensors
 from audioaug.measure.lockstep import Leader
 from audioaug.records import ChainFacts, Interval, LoaderSetup, Notice, Precision, Workload
 
@@ -39,7 +35,8 @@ class TrainingJob:
 
     ``pad``, ``lengths``, ``targets`` and ``audio_key`` are Loader's; ``audio_key`` is detected if the user does not
     give it. ``clip_seconds``: the shortest and the longest clip inspected. ``leader``: lets the other ranks of this
-    machine train, too, if there are any. ``last_loss``: the loss of the last step, if known.
+    machine train, too, if there are any. ``last_loss``: the loss of the last step, if known. ``changes_batches``: a
+    step changes the tensors of its batch.
     """
 
     path: str
@@ -63,6 +60,7 @@ class TrainingJob:
     notices: tuple[Notice, ...] = ()
     leader: Leader | None = None
     last_loss: Any = field(default=None, init=False)
+    changes_batches: bool = field(default=False, init=False)
 
     @property
     def name(self) -> str:
@@ -106,7 +104,11 @@ class TrainingJob:
         return self.chain.first_cut(followed if self.collate_fn is None else max(followed, self.chain.sized_from))
 
     def step(self, batch: Any) -> None:
-        """Train on one batch, with the file's ``train_step`` or the default one, while the other ranks do the same."""
+        """Train on one batch, with the file's ``train_step`` or the default one, while the other ranks do the same.
+
+        Batches are used again, so the step gets containers of its own and, if it changes tensors, copies of them.
+        """
+        batch = map_leaves(torch.clone if self.changes_batches else _itself, _itself, batch)
         if self.leader is None:
             self._step(batch)
             return
@@ -126,9 +128,15 @@ class TrainingJob:
         self.last_loss = loss.detach()
 
     def try_step(self, batch: Any) -> None:
-        """Train on the first batch; raise ``ModelFileError`` if that fails (a wrong shape, for example)."""
+        """Train on the first batch, and note whether that changes its tensors.
+
+        Raises:
+            ModelFileError: it fails, because of a wrong shape, for example.
+        """
+        given = list(tensors(copied := map_leaves(torch.clone, _itself, batch)))
         try:
-            self.step(batch)
+            self.step(copied)
+            self.changes_batches = not all(map(torch.equal, given, tensors(batch)))
         except torch.cuda.OutOfMemoryError:
             raise ModelFileError(
                 f"{self.name}: a batch of {self.batch_size} does not fit into the memory of {self.device}.",
@@ -138,7 +146,7 @@ class TrainingJob:
             wave, labels = self.wave_of(batch), labels_of(batch)
             raise ModelFileError(
                 f"{self.name}: the first step, on a batch of shape {tuple(wave.shape)}, {wave.dtype}, fails: "
-                f"{in_one_line(error, self.path)}",
+                f"{in_one_line(error)}",
                 f"The labels are strings, such as {labels[0]!r}: if the loss fails, convert them to integers."
                 if are_strings(labels)
                 else f"Batches are {self._axes(wave)}.{self._own_loss()}",
@@ -150,9 +158,12 @@ class TrainingJob:
         return f"({', '.join(('batch', *('channels',) * (wave.ndim > 1 + len(last)), *last))})"
 
     def _own_loss(self) -> str:
-        """Return that the user may define a loss, if the usual one is used."""
-        usual = self.own_step is None and isinstance(self.loss, UsualLoss)
-        return " Define `loss` or `train_step` if the default does not fit." if usual else ""
+        """Return that the user may define a loss, or what theirs is called with."""
+        if self.own_step is not None:
+            return ""
+        if isinstance(self.loss, UsualLoss):
+            return " Define `loss` or `train_step` if the default does not fit."
+        return " `loss` is called with the model's output and the whole batch."
 
     def why_not_finite(self) -> str:
         """Return what is NaN or infinite after the last step: the loss or, if that is unknown, a parameter.
@@ -175,6 +186,10 @@ def led_by(leader: Leader | None, job: TrainingJob) -> TrainingJob:
     )
     notices = () if exchanges else (Notice("ranks_without_ddp", WITHOUT_DDP),)
     return replace(job, leader=leader, notices=(*job.notices, *notices))
+
+
+def _itself(leaf: Any) -> Any:
+    return leaf
 
 
 class UsualLoss:
@@ -203,7 +218,7 @@ class UsualLoss:
                     stacklevel=2,
                 )
         if self._classifies and isinstance(labels, torch.Tensor):
-            return torch.nn.functional.cross_entropy(output.float(), labels)
+            return torch.nn.functional.cross_entropy(output.float(), labels.long())
         return output.float().square().mean()
 
 
@@ -223,22 +238,10 @@ def are_strings(labels: Any) -> bool:
 
 def _are_scores_of(output: torch.Tensor, labels: torch.Tensor) -> bool:
     """Return whether the output may be class scores (B, K) for labels (B,) below K."""
-    if labels.is_floating_point() or labels.ndim != 1 or output.ndim != 2 or len(output) != len(labels):
+    if labels.is_floating_point() or labels.dtype == torch.bool:
         return False
-    return int(labels.max()) < output.shape[1]
-
-
-def in_one_line(error: BaseException, path: str) -> str:
-    """Summarize an exception in one line, with the line of the model file that raised it."""
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    message = (text.strip().splitlines() or [""])[-1 if "Original Traceback" in text else 0]  # in a DataLoader worker
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
-    if isinstance(error, SyntaxError) and error.lineno:
-        lines = [error.lineno]
-    kind = "" if message.startswith(type(error).__name__) else f"{type(error).__name__}: "
-    where = f" (line {lines[-1]} of {Path(path).name})" if lines else ""
-    return f"{kind}{message.rstrip('.')}".removesuffix(": ") + where + "."
+    fits = labels.ndim == 1 and output.ndim == 2 and len(output) == len(labels)
+    return fits and int(labels.max()) < output.shape[1]
 
 
 def chain_facts(job: TrainingJob) -> ChainFacts:

@@ -13,11 +13,11 @@ from audioaug.advise.candidates import candidate_at, open_loader, why_unpicklabl
 from audioaug.advise.racing import Racer
 from audioaug.advise.stages import Bench
 from audioaug.advise.today import start_and_gap
-from audioaug.advise.training_job import TrainingJob, in_one_line
+from audioaug.advise.training_job import TrainingJob
 from audioaug.decide.race import Ratio, paired_ratio
 from audioaug.decide.recommend import NEVER_RECOMMENDED
 from audioaug.engine.torch_audiomentations import why_unavailable
-from audioaug.errors import UsageError, did_you_mean
+from audioaug.errors import UsageError, did_you_mean, in_one_line
 from audioaug.records import GRAPH_ENGINES, Candidate, DeviceEngine, Precision, Report, Timing, Variant
 from audioaug.units import Seconds
 
@@ -59,7 +59,7 @@ def measure_also(bench: Bench, requests: Sequence[VariantRequest], seconds: Seco
             works[one.name]()
         except Exception as error:
             works.pop(one.name, None)
-            failed[one.name] = in_one_line(error, job.path)
+            failed[one.name] = in_one_line(error)
     times = bench.interleave(works, seconds)
     return tuple(_variant(one, job.batch_size, times, failed.get(one.name, "")) for one in requests)
 

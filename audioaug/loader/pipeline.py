@@ -273,12 +273,14 @@ def check_dataset(dataset: Any) -> None:
             f"{kind} is a loader, which yields batches: Loader needs the dataset in it.",
             "Give Loader the dataset and how to batch it: batch_size, sampler, collate_fn.",
         )
+    if isinstance(dataset, type):
+        raise DataError(f"Expected a dataset, got the class {dataset.__name__}.", "Make an instance of it.")
     if is_stream(dataset):
         return
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise DataError(f"Expected a dataset with __getitem__ and __len__, or with __iter__, got {kind}.")
     if not len(dataset):
-        raise DataError("The dataset is empty.")
+        raise DataError("The dataset is empty.", "It needs at least one example.")
 
 
 def check_rate(dataset: Any, sample_rate: int) -> None:

@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, 
 
 from audioaug.core import Key, key_numbers
 from audioaug.core.fields import real_number
-from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, first_line
+from audioaug.errors import AudioaugError, AudioaugWarning, DataError, UsageError, in_one_line
 from audioaug.loader.buckets import BucketBatchSampler
 from audioaug.loader.failures_of_examples import is_unreadable, torchcodec_error
 from audioaug.loader.processes import rank_and_size
@@ -293,8 +293,8 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
 
 def _stream_error(error: Exception) -> DataError:
     return DataError(
-        f"The dataset is iterable and raised {type(error).__name__} ({first_line(error)}): it cannot be read further.",
-        "Leave out broken examples in the dataset, or use on_error='raise' to see where the error comes from.",
+        f"The dataset is iterable and cannot be read further: {in_one_line(error)}",
+        "Leave out broken examples in the dataset.",
     )
 
 

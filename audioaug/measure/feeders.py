@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from audioaug.errors import first_line
+from audioaug.errors import in_one_line
 from audioaug.measure.clock import Clock
 from audioaug.measure.repeat import rounds as rounds_until
 from audioaug.records import Measurement, Timing
@@ -158,9 +158,4 @@ def _measurements(candidates: Mapping[str, _Candidate]) -> dict[str, Measurement
 
 
 def _reason(error: Exception) -> str:
-    """Say in one line what was raised; torch puts a worker's whole traceback into the message, its cause last."""
-    if isinstance(error, StopIteration):
-        return "Its data ended."
-    if "Original Traceback" in str(error):
-        return str(error).strip().splitlines()[-1]
-    return f"{type(error).__name__}: {first_line(error)}"
+    return "Its data ended." if isinstance(error, StopIteration) else in_one_line(error)

@@ -2,12 +2,14 @@
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from audioaug.advise import survey as survey_module
 from audioaug.advise.cache import Cache
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.progress import Progress
@@ -31,7 +33,8 @@ def notices(path: Path) -> dict[str, str]:
     return {notice["id"]: notice["text"] for notice in json.loads(path.read_text())["notices"]}
 
 
-def test_a_second_run_uses_cached_stages_and_races(advise, model, here) -> None:
+def test_a_second_run_uses_cached_stages_and_races(advise, model, here, monkeypatch) -> None:
+    monkeypatch.setattr(survey_module, "CHANGED", 1000.0)  # however fast the machine is at the moment
     path = model(CHAIN)
     first = advise("--model", path, *BRIEF)
     assert first.code == 0 and all(stage in first.err for stage in STAGES)
@@ -54,9 +57,19 @@ def test_a_second_run_uses_cached_stages_and_races(advise, model, here) -> None:
         it.name for it in after.candidates if it.measured_ms is not None
     }
 
-    third = advise("--model", path, *BRIEF, "--fresh")
-    assert third.code == 0 and all(stage in third.err for stage in STAGES)
-    assert "cached" not in notices(here / "report.json")
+    for changed, more in ((1000.0, ("--fresh",)), (0.0, ())):
+        monkeypatch.setattr(survey_module, "CHANGED", changed)
+        again = advise("--model", path, *BRIEF, *more)
+        assert again.code == 0 and all(stage in again.err for stage in STAGES)
+        assert "cached" not in notices(here / "report.json")
+
+
+@pytest.mark.parametrize(("before", "now", "changed"), [(9.0, 13.0, False), (14.0, 9.0, True), (9.0, 14.0, True)])
+def test_results_of_a_run_with_other_steps_are_not_used(model, before, now, changed) -> None:
+    job = load_training_job(model(CHAIN), torch.device("cpu"))
+    survey = Survey(job, Options(3.0), Progress(quiet=True), lambda _: None)
+    survey.report = replace(survey.report, current=raced(2, 0, now))
+    assert survey._has_changed(replace(survey.report, current=raced(2, 0, before))) == changed
 
 
 def test_compiling_does_not_count_as_time_for_measuring(advise, model, planted_time, monkeypatch) -> None:
@@ -98,6 +111,23 @@ def test_the_fingerprint_depends_on_all_that_the_stages_depend_on(model) -> None
         "precision": found(precision="bf16"),
     }
     assert len({usual, *others.values()}) == 1 + len(others), others
+
+
+def test_the_fingerprint_depends_on_what_the_model_file_imports_from_its_folder(model, here) -> None:
+    def found(seconds):
+        (here / "part" / "mydata.py").write_text(f"SECONDS = {seconds}\n")
+        path = model(CHAIN + "import importlib, part.mydata\nimportlib.reload(part.mydata)\n")
+        job = load_training_job(path, torch.device("cpu"))
+        survey = Survey(job, Options(3.0), Progress(quiet=True), lambda _: None)
+        survey.report = replace(survey.report, current=raced(2, 0, 9.0))
+        survey.bench = replace(survey.bench, batches=[torch.zeros(4, 1, 4000)])
+        return survey._fingerprint()
+
+    (here / "part").mkdir()
+    try:
+        assert found(1) == found(1) != found(2)
+    finally:
+        sys.modules.pop("part.mydata"), sys.modules.pop("part")
 
 
 def test_the_cache_returns_a_report_and_its_age(here) -> None:
@@ -154,6 +184,7 @@ def test_with_slow_steps_a_survey_takes_at_most_twice_its_budget(advise, model, 
     steps = len(Path("steps.txt").read_text())
     assert 3 <= steps <= 2 * 5 / seconds
     assert {"few_steps"} <= notices(Path("report.json")).keys()
+    assert not list(here.glob("cache/audioaug/survey-*"))  # from which more steps could not be predicted
     if seconds > 0.5:  # nothing fits
         assert json.loads(Path("report.json").read_text())["verdict"].startswith("A step takes")
 
@@ -188,3 +219,9 @@ def test_with_slow_data_a_step_takes_its_share_of_the_batches_that_workers_deliv
     report = read_record(here / "report.json", Report)
     assert report.current.measured_ms > 300 and report.cause in ("decode_bound", "fetch_bound")
     assert len(Path("read.txt").read_text()) * 0.2 <= 2 * 2 * 5  # two workers, twice the budget
+
+
+def test_audio_that_is_not_finite_is_named(advise, model, here) -> None:
+    clips = "from audioaug import ops\naugment = [ops.Gain(p=1.0)]\ndataset = [torch.full((1, 4000), torch.nan)] * 8\n"
+    assert advise("--model", model(clips), *BRIEF).code == 0
+    assert "since the audio itself has values that are no numbers" in notices(here / "report.json")["nan_loss"]

@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from audioaug import Chain, build_device, ops
 from audioaug.advise.model_file import load_module, load_training_job
-from audioaug.advise.training_job import UsualLoss, chain_facts, in_one_line, workload
+from audioaug.advise.training_job import UsualLoss, chain_facts, workload
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
-from audioaug.errors import ChainError, DataError, ModelFileError, UsageError
+from audioaug.errors import ChainError, DataError, ModelFileError, UsageError, in_one_line
 
 HEAD = "import torch\nfrom torch import nn\n"
 CLASS = "class {0}(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.w = nn.Linear(3, 1)\n"
@@ -115,6 +115,50 @@ def test_a_step_with_labels_trains(model) -> None:
     assert UsualLoss()(job.model(batch[0]), batch) < before
 
 
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("batch.pop('label')", False),
+        ("batch['audio'] = batch['audio'][..., ::2]", False),
+        ("batch['audio'].mul_(32768)", True),
+    ],
+)
+def test_a_step_may_change_its_batch(model, text, changes) -> None:
+    job = load(model(f"seen = []\ndef train_step(model, batch, optimizer):\n    {text}\n    seen.append(batch)\n"))
+    batch = {"audio": torch.ones(4, 1, 4000), "label": torch.arange(4)}
+    job.try_step(batch)
+    job.step(batch)
+    job.step(batch)
+    first, *others = job.own_step.__globals__["seen"]
+    assert all(each.keys() == first.keys() for each in others)
+    assert all(torch.equal(each["audio"], first["audio"]) for each in others)
+    assert batch.keys() == {"audio", "label"} and torch.equal(batch["audio"], torch.ones(4, 1, 4000))
+    assert job.changes_batches == changes
+
+
+def test_train_may_return_nothing(model) -> None:
+    frozen = "class Frozen(Tiny):\n    def train(self, mode=True):\n        super().train(mode)\nmodel = Frozen()\n"
+    assert load(model(frozen)).model.training
+
+
+def test_a_model_that_cannot_be_moved_is_an_error(model) -> None:
+    text = "def build_model():\n    with torch.device('meta'):\n        return Tiny()\n"
+    with pytest.raises(ModelFileError, match=r"mymodel\.py: the model cannot be moved to cpu: NotImplementedError: "):
+        load(model(text))
+
+
+def test_something_large_that_is_not_a_model_is_not_printed(model) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        load(model("model = [torch.zeros(9)] * 99\n"))
+    assert "must be a torch.nn.Module" in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_an_own_loss_that_fails_says_what_it_is_called_with(model) -> None:
+    job = load(model("loss = nn.CrossEntropyLoss()\n"))
+    with pytest.raises(ModelFileError, match="`loss` is called with the model's output and the whole batch"):
+        job.try_step([torch.randn(4, 1, 4000), torch.arange(4)])
+
+
 SCORES, LABELS = torch.randn(4, 7), torch.tensor([0, 6, 3, 3])
 
 
@@ -127,6 +171,7 @@ SCORES, LABELS = torch.randn(4, 7), torch.tensor([0, 6, 3, 3])
         (SCORES, {"audio": 0, "labels": LABELS}),
         ((SCORES, "hidden"), ("audio", LABELS)),
         ({"logits": SCORES}, ("audio", LABELS)),
+        (SCORES, ("audio", LABELS.int())),
     ],
 )
 def test_scores_and_labels_give_cross_entropy(output, batch) -> None:
@@ -140,6 +185,7 @@ def test_scores_and_labels_give_cross_entropy(output, batch) -> None:
         (torch.zeros(4, 8),),
         {"audio": torch.zeros(4, 8)},
         ("audio", LABELS.float()),
+        ("audio", LABELS > 3),
         ("audio", LABELS + 7),  # more labels than scores
         ("audio", LABELS[:3]),
         ("audio", torch.zeros(4, 7, dtype=torch.long)),
@@ -300,7 +346,12 @@ def test_unreadable_examples_do_not_prevent_the_inspection_of_lengths(model) -> 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("3", "or with __iter__, got int"), ("iter([1])", r"\(list_iterator\) is an iterator, which can only be read")],
+    [
+        ("3", r"^mymodel\.py: Expected a dataset .* or with __iter__, got int"),
+        ("iter([1])", r"\(list_iterator\) is an iterator, which can only be read"),
+        ("list", r"^mymodel\.py: Expected a dataset, got the class list\. Make an instance of it\."),
+        ("[]", r"^mymodel\.py: The dataset is empty\. It needs at least one example\."),
+    ],
 )
 def test_an_object_that_is_not_a_dataset_is_refused(model, text, words) -> None:
     with pytest.raises(DataError, match=words):
@@ -327,6 +378,10 @@ def test_invalid_numbers(model, line, message) -> None:
         load(model(f"{line}\n"))
 
 
+def test_numbers_may_be_numpys(model) -> None:
+    assert load(model("import numpy as np\nbatch_size = np.int64(3)\n")).batch_size == 3
+
+
 # What is printed of an error
 
 
@@ -344,10 +399,12 @@ def test_pad_and_targets_of_a_wrong_type_name_the_model_file(model, text, words)
 
 
 def test_an_error_in_one_line() -> None:
-    assert in_one_line(ValueError("one.\ntwo"), "m.py") == "ValueError: one."
-    assert in_one_line(RuntimeError(), "m.py") == "RuntimeError."
-    raised = "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\n"
-    assert in_one_line(ValueError(raised + "ValueError: no such key"), "m.py") == "ValueError: no such key."
+    assert in_one_line(ValueError("one.\ntwo")) == "ValueError: one."
+    assert in_one_line(RuntimeError()) == "RuntimeError."
+    raised = "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+    frames = f'  File "/my data.py", line 7, in f\n    ...\n  File "{torch.__file__}", line 8, in g\n    ...\n'
+    in_worker = ValueError(f"{raised}{frames}ValueError: no such key")
+    assert in_one_line(in_worker) == "ValueError: no such key (line 7 of my data.py)."
 
 
 def test_an_error_names_the_line_of_the_model_file(here) -> None:
@@ -356,7 +413,7 @@ def test_an_error_names_the_line_of_the_model_file(here) -> None:
         fail = load_module(path).fail
         with pytest.raises(IndexError) as caught:
             fail()
-        assert in_one_line(caught.value, path) == "IndexError: pop from empty list (line 4 of m.py)."
+        assert in_one_line(caught.value) == "IndexError: pop from empty list (line 4 of m.py)."
 
 
 def test_fused_ops_are_those_that_the_module_prints() -> None:

@@ -28,6 +28,9 @@ def failing(clock: FakeClock, after: int, error: Exception) -> Iterator[str]:
     raise error
 
 
+WHERE = f"(line {failing.__code__.co_firstlineno + 4} of test_feeders.py)."
+
+
 def run(clock: FakeClock, candidates: Mapping[str, Iterator[Any]], **changes: Any) -> RaceResult:
     settings = {
         "block_steps": 4,
@@ -147,7 +150,7 @@ def test_batches_taken_from_the_queue_do_not_count_as_steps(clock: FakeClock, af
     ("error", "reason"),
     [
         (ValueError("bad clip\nat line 3"), "ValueError: bad clip"),
-        (RuntimeError(), "RuntimeError: no reason given"),
+        (RuntimeError(), "RuntimeError"),
         (
             ValueError("Caught ValueError in worker 0.\nOriginal Traceback:\n  File ...\nValueError: bad clip"),
             "ValueError: bad clip",
@@ -157,7 +160,7 @@ def test_batches_taken_from_the_queue_do_not_count_as_steps(clock: FakeClock, af
 def test_a_failing_feeder_leaves_the_race(clock: FakeClock, error: Exception, reason: str) -> None:
     candidates = {"bad": failing(clock, 10, error), "good": feeder(clock, 0.5), "fine": feeder(clock, 0.25)}
     result = run(clock, candidates)
-    assert result.failures == {"bad": reason}
+    assert result.failures == {"bad": f"{reason} {WHERE}"}
     assert len(result.measurements["bad"].step.seconds) == 2  # whole blocks only
     assert len(result.measurements["good"].step.seconds) == len(result.measurements["fine"].step.seconds) == 5
 
@@ -174,13 +177,14 @@ def test_a_step_that_fails_belongs_to_its_feeder(clock: FakeClock) -> None:
             raise MemoryError("out of memory")
 
     result = run(clock, {"huge": iter(lambda: "huge", None), "good": feeder(clock, 0.5)}, step=step)
-    assert result.failures == {"huge": "MemoryError: out of memory"}
+    line = step.__code__.co_firstlineno + 2
+    assert result.failures == {"huge": f"MemoryError: out of memory (line {line} of test_feeders.py)."}
 
 
 def test_all_fail(clock: FakeClock) -> None:
     candidates = {name: failing(clock, 0, ValueError(name)) for name in "ab"}
     assert run(clock, candidates, drop=lambda results: {min(results)}) == RaceResult(
-        {}, {"a": "ValueError: a", "b": "ValueError: b"}
+        {}, {name: f"ValueError: {name} {WHERE}" for name in "ab"}
     )
 
 
