@@ -80,7 +80,7 @@ class Racer:
         seed: seed of the batches.
 
     ``failed``: reasons of failures by name; ``skipped``: number of unreadable examples that loaders skipped;
-    ``few_steps``: the budget allows only a few steps; ``own_batches``: each candidate has batches of its own, since the
+    ``few_steps``: the budget allows only a few steps, ``slow_data``: since loading is slow; ``own_batches``: each candidate has batches of its own, since the
     first step on a new shape is slow, and the same batches would be new only to the first candidate of a round.
     """
 
@@ -92,7 +92,7 @@ class Racer:
         self.threads = torch.get_num_threads()
         self.failed: dict[str, str] = {}
         self.skipped = 0
-        self.few_steps = self.own_batches = False
+        self.few_steps = self.slow_data = self.own_batches = False
         self.margin = MARGIN
 
     def pilot(
@@ -306,13 +306,13 @@ class Racer:
         steps = max(least, min(LONGEST_BLOCK, round(aim / max(step_seconds, 1e-4))))
         return math.ceil(steps / max(1, workers)) * max(1, workers)
 
-    def expect_few_steps(self) -> None:
+    def expect_few_steps(self, slow_data: bool) -> None:
         """Race in short blocks and few rounds from now on: the budget allows only a few steps or batches."""
-        self.few_steps = True
+        self.few_steps, self.slow_data = True, slow_data
 
     def discarded(self, candidate: Candidate) -> int:
-        """Return the untimed steps before a candidate's block."""
-        return 1 if self.few_steps else queued_batches(candidate)
+        """Return the untimed steps before a candidate's block: those on queued batches, unless steps are slower."""
+        return 1 if self.few_steps and not self.slow_data else queued_batches(candidate)
 
     def _wait_for_refill(self, loader: Loader | None, step_seconds: float) -> None:
         """Wait until workers have refilled their queue; otherwise they would disturb the next candidate's block."""

@@ -70,7 +70,7 @@ def measure_today(
     job = bench.job
     bench = replace(bench, few_steps=_takes_long(bench, candidate, racer.budget))
     if bench.few_steps:
-        racer.expect_few_steps()
+        racer.expect_few_steps(slow_data=bench.load_seconds * FEW_STEPS > racer.budget)
     signals = step_signals(bench, seconds / 20)
     racer.own_batches = job.pad and are_new_shapes_slow(signals)
     # Where loading is slow, a batch on the device has to do instead of one that a worker would send.
@@ -124,8 +124,7 @@ def _raced(
     first = candidates[0]
     alone = len(candidates) == 1 and first.num_workers == 0 and bench.job.device.type == "cpu"
     if bench.few_steps and len(candidates) == 1:
-        is_slow_data = bench.load_seconds * FEW_STEPS > racer.budget
-        block = max(1, first.num_workers) if is_slow_data else 1  # workers that started together deliver together
+        block = max(1, first.num_workers) if racer.slow_data else 1  # workers that started together deliver together
         found = racer.pilot(first, seconds, lambda measured: len(measured.step.seconds) >= SHORT_STEPS, block)
         return {first.name: found, CEILING: without_waiting(found, CEILING) if alone else _few_cached_steps(bench)}
     for share in PILOT_SHARES:

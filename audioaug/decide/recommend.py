@@ -319,7 +319,8 @@ def _may_be_faster(report: Report, measurements: Mapping[str, Measurement], elig
         return f"{name}, which there was no time to race, is predicted to take {format_ms(ms)}"
     if (name := max(possible, key=possible.__getitem__)) != current.name and possible[name] > least:
         blocks = plural(len(measurements[name].step.seconds), "block")
-        return f"after {blocks} of each, {name} may still be {format_percent(possible[name] - 1)} faster"
+        gain = f"{format_percent(possible[name] - 1)} faster" if possible[name] < 2 else "far faster"
+        return f"after {blocks} of each, {name} may still be {gain}"
     return ""
 
 

@@ -96,7 +96,12 @@ def test_the_users_configuration_wins_every_tie() -> None:
 @pytest.mark.parametrize(
     ("other", "times", "ceiling_ms", "says"),
     [
-        (raced(0, 1, 41.0), [46.0, 38.0], 10.0, "after 2 blocks of each, all on the device, 1 worker may still be"),
+        (
+            raced(0, 1, 41.0),
+            [46.0, 38.0],
+            10.0,
+            "after 2 blocks of each, all on the device, 1 worker may still be far faster",
+        ),
         (raced(0, 1, 41.0), [46.0, 38.0], 38.0, ""),  # at most 5 % can be gained
         (raced(0, 1, 80.0), [80.0, 88.0], 10.0, ""),  # certainly slower
         (candidate(0, 1, predicted_ms=30.0), [], 10.0, "no time to race, is predicted to take 30"),
