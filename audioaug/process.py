@@ -363,7 +363,12 @@ def _call_after_workers(function: Callable[[], object], parent: int) -> None:  #
 def skip_last_collection() -> None:
     """Spare Python the garbage collection at exit, which takes about a second once torch and librosa are imported."""
     if patches_enabled():
-        atexit.register(gc.freeze)
+        atexit.register(_keep_all_objects)
+
+
+def _keep_all_objects() -> None:
+    if "triton" not in sys.modules:  # from 3.9 on, it prints a page about its own objects that are left at the end
+        gc.freeze()
 
 
 @contextlib.contextmanager

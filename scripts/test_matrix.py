@@ -24,7 +24,7 @@ from compact_records import write_compact
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "datasets/profiles/environments.json"
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-OF_THE_CHECKOUT = ("setup", "docs", "notebooks", "wheel", "docstrings", "words", "release", "signatures")
+OF_THE_CHECKOUT = ("setup", "docs", "notebooks", "wheel", "docstrings", "words", "release", "signatures", "mutants")
 """Tests of the checkout itself, which the folder of tests lacks: test_NAME.py, in any folder."""
 
 SHORT = (

@@ -80,8 +80,9 @@ class Racer:
         seed: seed of the batches.
 
     ``failed``: reasons of failures by name; ``skipped``: number of unreadable examples that loaders skipped;
-    ``few_steps``: the budget allows only a few steps, ``slow_data``: since loading is slow; ``own_batches``: each candidate has batches of its own, since the
-    first step on a new shape is slow, and the same batches would be new only to the first candidate of a round.
+    ``few_steps``: the budget allows only a few steps, ``slow_data``: since loading is slow; ``own_batches``: each
+    candidate has batches of its own, since the first step on a new shape is slow, and the same batches would be new
+    only to the first candidate of a round.
     """
 
     def __init__(

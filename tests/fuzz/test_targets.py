@@ -51,6 +51,8 @@ def changed(seed: bytes, rng: random.Random) -> bytes:
 @pytest.mark.parametrize("name", TARGETS)
 def test_whatever_is_read_is_used_or_refused(name: str) -> None:
     rng, known = random.Random(7), list(seeds(name))
+    if not known and not (ROOT / "audioaug").is_dir():
+        pytest.skip("its seeds are files of the package")
     assert known
     for seed in known:
         TARGETS[name](seed)

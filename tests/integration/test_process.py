@@ -194,13 +194,23 @@ def test_switched_off_interrupt_installs_nothing_and_ctrl_c_still_raises(monkeyp
     assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
 
 
-@pytest.mark.parametrize(("switch", "expected"), [("on", [gc.freeze]), ("off", [])])
-def test_the_last_collection_is_skipped_unless_switched_off(switch, expected, monkeypatch):
-    registered: list[Any] = []
+@pytest.mark.parametrize(
+    ("switch", "imported", "expected"), [("on", False, ["frozen"]), ("on", True, []), ("off", False, [])]
+)
+def test_the_last_collection_is_skipped_unless_switched_off_or_triton_would_complain(
+    switch, imported, expected, monkeypatch
+):
+    registered, frozen = list[Any](), list[str]()
     monkeypatch.setattr(atexit, "register", registered.append)
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append("frozen"))
     monkeypatch.setenv(SWITCH, switch)
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    if imported:
+        monkeypatch.setitem(sys.modules, "triton", sys)
     skip_last_collection()
-    assert registered == expected
+    for each in registered:
+        each()
+    assert frozen == expected
 
 
 def test_switched_off_no_temporary_folder_is_created(monkeypatch):

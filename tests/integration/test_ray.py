@@ -1,5 +1,6 @@
 """Ray Data gives the audio of the Loader by key, however the data are divided, and where the chain is cut."""
 
+import importlib.util
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from audioaug.integrations.ray.wire import decoded, encoded
 from tests.helpers.local_ray import local_ray
 from tests.integration.loader.material import RATE, Words, exact_chain
 
+NEEDS_RAY = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="could not import 'ray'")
 CHAIN, SEED, EPOCH, COUNT = exact_chain(), 4, 2, 12
 KEYS = [f"spk{k % 3}/utt{k}" for k in range(COUNT)]
 
@@ -144,6 +146,7 @@ class Rows:
             yield collate_fn({name: column[start : start + batch_size] for name, column in self.columns.items()})
 
 
+@NEEDS_RAY
 def test_other_mistakes_are_one_sentence():
     rows = Augment(CHAIN, cut=3, epoch=1)(as_batch(clips(True)))
 
@@ -171,6 +174,7 @@ def test_other_mistakes_are_one_sentence():
         batches(Rows(rows), CHAIN, device="cpu").load_state_dict({"epoch": 1, "seed": 1, "keys": []})
 
 
+@NEEDS_RAY
 def test_the_rest_of_an_epoch_has_whole_batches():
     rows = Augment(CHAIN, cut=3)(as_batch(clips(True)))
     first = batches(Rows(rows), CHAIN, Plan(cut=3), device="cpu", batch_size=2, pad=True)
@@ -184,6 +188,7 @@ def test_the_rest_of_an_epoch_has_whole_batches():
     assert [key for keys in after for key in keys] == KEYS[:3:-1]
 
 
+@NEEDS_RAY
 def test_a_last_batch_is_dropped_once():
     rows = Augment(CHAIN)(as_batch(clips(True)))
     how = {"device": "cpu", "batch_size": 5, "pad": True, "drop_last": True}
@@ -195,6 +200,7 @@ def test_a_last_batch_is_dropped_once():
     assert next(iter(found)) and found.state_dict()["keys"].tolist() == key_numbers(KEYS[:5]).tolist()
 
 
+@NEEDS_RAY
 def test_keys_that_repeat_are_counted():
     columns = {"audio": np.stack(clips(False)), "key": np.arange(COUNT) // 2}
     found = batches(Rows(columns), CHAIN, Plan(), device="cpu", batch_size=4)

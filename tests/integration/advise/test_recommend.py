@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import nbformat
 import pytest
 import torch
-from nbclient import NotebookClient
 from torch import nn
 
 from audioaug import Chain, Loader, Plan, Report, ops, recommend
@@ -163,8 +161,10 @@ print(shown)
 
 
 def test_a_notebook_shows_one_line_of_progress_and_the_report_as_a_page() -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     cells = [nbformat.v4.new_code_cell(text) for text in (NOTEBOOK, "report")]
-    NotebookClient(notebook := nbformat.v4.new_notebook(cells=cells), timeout=600, kernel_name="python3").execute()
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
     ran, shown = (cell.outputs for cell in notebook.cells)
     texts = [output.text for output in ran if output.output_type == "stream" and output.name == "stdout"]
     assert "ceiling and current configuration, " in texts[0] and " of about " in texts[0]

@@ -93,7 +93,7 @@ def test_a_planted_fault_is_seen(interpreted):
 )
 def test_very_long_rows_are_launched_in_blocks_that_cuda_allows(samples, blocks, block):
     grids = []
-    with dispatch.launched_by(lambda kernel, grid, *_, BLOCK: grids.append((*grid, BLOCK))):
+    with dispatch.launched_by(lambda kernel, grid, *_, BLOCK, **options: grids.append((*grid, BLOCK))):
         x, number = torch.empty(2, 3, samples * 1024, device="meta"), torch.zeros(2, dtype=torch.int64)
         silence_past_ends(x, number)
     assert grids == [(6, blocks, block)]

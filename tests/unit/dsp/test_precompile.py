@@ -51,11 +51,12 @@ def test_each_type_and_constant_is_compiled(compiled):
     launches = [(1, {}), (1, {}), (2, {}), (2.0, {}), (1, {"BLOCK": 1}), (1, {"BLOCK": 2})]
     calls = [partial(dispatch.launch, kernel, (1,), X, number, **constants) for number, constants in launches]
     precompile.precompile(calls, GPU)
+    fused = {"enable_fp_fusion": True}
     assert [(kinds[1], dict(constants)) for _, kinds, *constants in compiled] == [
-        (int, {}),
-        (float, {}),
-        (int, {"BLOCK": 1}),
-        (int, {"BLOCK": 2}),
+        (int, fused),
+        (float, fused),
+        (int, {"BLOCK": 1, **fused}),
+        (int, {"BLOCK": 2, **fused}),
     ]
 
 
