@@ -107,7 +107,7 @@ def recommend(
     from audioaug.records import Plan, Precision
 
     options = Options(
-        _budget(budget, DEFAULT_BUDGET if verify is None else VERIFY_BUDGET),
+        measuring_seconds(budget, DEFAULT_BUDGET if verify is None else VERIFY_BUDGET),
         _worker_counts(workers),
         verify,
         parse_also(also if isinstance(also, str) else ",".join(also)),
@@ -154,7 +154,8 @@ def recommend(
     return replace(report, what_if=(*report.what_if, *what_if(report, {"remote": remote})))
 
 
-def _budget(seconds: float | None, usual: float) -> float:
+def measuring_seconds(seconds: float | None, usual: float) -> float:
+    """Return the budget, by default the usual one; raise ``UsageError`` if it is out of range."""
     if seconds is None:
         return usual
     if not isinstance(seconds, int | float) or not LEAST_BUDGET <= seconds <= MOST_BUDGET:  # also refuses NaN

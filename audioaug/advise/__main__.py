@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audioaug.advise import DEFAULT_BUDGET, LEAST_BUDGET, MOST_BUDGET, QUICK_BUDGET, VERIFY_BUDGET
+from audioaug.advise import DEFAULT_BUDGET, LEAST_BUDGET, MOST_BUDGET, QUICK_BUDGET, VERIFY_BUDGET, measuring_seconds
 from audioaug.command import run
 from audioaug.errors import UsageError
 from audioaug.records import Plan, Precision, Report, read_record, to_json
@@ -128,12 +128,13 @@ def _measure(options: dict[str, Any]) -> None:
         read_record(profile, Report)
     also = parse_also(options["also"] or "")
     usual = VERIFY_BUDGET if options["verify"] else QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET
+    seconds = measuring_seconds(options["budget"], usual)  # click lets NaN pass
     verify = Plan.load(options["verify"]) if options["verify"] else None
     _ignore_warnings()
     with printed_to_stderr():
         report = survey(
             lambda: _noted(_job(options)),
-            Options(options["budget"] or usual, workers, verify, also, options["fresh"], _needs_rate(values)),
+            Options(seconds, workers, verify, also, options["fresh"], _needs_rate(values)),
             ranks=options["ranks"],
             command=_arguments_of_rank(options),
             on_update=outputs.update,

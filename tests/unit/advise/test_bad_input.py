@@ -195,6 +195,7 @@ def test_a_broken_manifest(advise, model, here, name, text, words) -> None:
 def test_clips_without_length(advise, model) -> None:
     check(advise("--model", model(), "--clip-seconds", "0.00001"), "1e-05 seconds at 16000 Hz")
     check(advise("--model", model(), "--clip-seconds", "inf"), "clip_seconds is inf")
+    check(advise("--model", model(), "--clip-seconds", "nan"), "clip_seconds is nan")
 
 
 # Outputs
@@ -231,6 +232,11 @@ def test_a_missing_gpu(advise, model, device) -> None:
 @pytest.mark.parametrize("device", ["tpu", "", "cuda:x"])
 def test_an_unknown_device(advise, model, device) -> None:
     check(advise("--model", model(), "--device", device), f"There is no device {device!r}. Use auto, cpu, cuda")
+
+
+def test_a_budget_that_is_not_a_number(advise, model) -> None:
+    words = "budget is nan, but it must be a number of seconds from 1 to 86400."
+    check(advise("--model", model(), "--budget", "nan"), words)
 
 
 @pytest.mark.parametrize("workers", ["x", "-1", "0,-2", "", "1.5", "2,"])
