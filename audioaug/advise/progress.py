@@ -122,7 +122,8 @@ def printed_to_stderr() -> Iterator[None]:
 
     This includes child processes and output that does not come from Python.
     """
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     with redirect_stdout(sys.stderr), _file_descriptor(1, replacement=2):
         yield
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -207,6 +208,12 @@ def test_an_unwritable_output_is_reported_before_measuring(advise, model, here, 
     (here / "folder").mkdir()
     for file, reason in (("nowhere/x", "No such file or directory"), ("folder", "Is a directory")):
         check(advise("--model", path, f"--{kind}", file), f"Cannot write {file}: {reason}.", "Name a file")
+
+
+def test_an_error_with_closed_stdout_is_reported(advise, model, monkeypatch) -> None:
+    path = model("raise ValueError('boom')\n")
+    monkeypatch.setattr(sys, "stdout", None)  # what Python has for `>&-`
+    check(advise("--model", path), "ValueError: boom")
 
 
 def test_a_rejected_run_leaves_no_files(advise, model, here) -> None:
