@@ -147,7 +147,7 @@ def in_one_line(error: BaseException) -> str:
     frames += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) and error.filename else []
     where = [f" (line {line} of {os.path.basename(file)})" for file, line in frames if not LIBRARIES.match(file)]
     kind = "" if message.startswith(type(error).__name__) else f"{type(error).__name__}: "
-    return f"{kind}{message}".removesuffix(": ") + "".join(where[-1:]) + "."
+    return printable(f"{kind}{message}".removesuffix(": ") + "".join(where[-1:]) + ".")
 
 
 def modules_of(error: BaseException) -> list[str]:

@@ -22,6 +22,7 @@ from audioaug.errors import (
     UsageError,
     did_you_mean,
     in_one_line,
+    printable,
 )
 from audioaug.records import AugmentForm, Notice, Precision
 
@@ -107,18 +108,27 @@ def load_training_job(
     if audio_key is not None and audio_key.removeprefix("-").isdecimal():
         options["audio_key"] = int(audio_key)
     chain = None if augment is None else _augment_option(augment, allow_code)
-    layers = ((f"{COMMAND_LINE} ({augment})", {"augment": chain}), (COMMAND_LINE, options), (MODEL_FILE, defined))
+    layers = (
+        (printable(f"{COMMAND_LINE} ({augment})"), {"augment": chain}),
+        (COMMAND_LINE, options),
+        (MODEL_FILE, defined),
+    )
     job = build_job(Settings(layers, path), lambda: _model(module, path, name), device, precision)
     setup = job.setup
     if augment is not None:
         form: AugmentForm = setup.augment if ".py:" in augment else "yaml"
-        setup = replace(setup, augment=form, augment_name=augment.rpartition(".py:")[2], allow_code=allow_code)
+        setup = replace(
+            setup, augment=form, augment_name=printable(augment.rpartition(".py:")[2]), allow_code=allow_code
+        )
     return replace(
         job,
         setup=setup,
         threads=tuple(sorted(thread.name for thread in set(threading.enumerate()) - threads)),
         notices=tuple(
-            Notice("unknown_name", f"{path} defines {name!r}, which the advisor does not use. Did you mean {known!r}?")
+            Notice(
+                "unknown_name",
+                f"{printable(path)} defines {name!r}, which the advisor does not use. Did you mean {known!r}?",
+            )
             for name, known in misspelt(defined)
         ),
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Chain, leaves
 from audioaug.engine.fuse import grouped
-from audioaug.errors import AudioaugWarning, ModelFileError, in_one_line
+from audioaug.errors import AudioaugWarning, ModelFileError, in_one_line, printable
 from audioaug.loader import targets as kinds
 from audioaug.loader.examples import Field, get_wave, own_length, samples_of
 from audioaug.loader.prefetch import map_leaves, tensors
@@ -65,7 +65,7 @@ class TrainingJob:
     @property
     def name(self) -> str:
         """The model file without its folder; the model's class if there is no file."""
-        return Path(self.path).name or type(self.model).__name__
+        return printable(Path(self.path).name) or type(self.model).__name__
 
     @property
     def pad(self) -> bool:

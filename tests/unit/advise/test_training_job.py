@@ -1,5 +1,6 @@
 """The model file becomes a training job; the facts that a report states about it."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from audioaug.advise.training_job import UsualLoss, chain_facts, workload
 from audioaug.audio.demo import demo_folder
 from audioaug.audio.folder import AudioFolder
 from audioaug.errors import ChainError, DataError, ModelFileError, UsageError, in_one_line
+from audioaug.records import to_json
 
 HEAD = "import torch\nfrom torch import nn\n"
 CLASS = "class {0}(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.w = nn.Linear(3, 1)\n"
@@ -380,6 +382,16 @@ def test_invalid_numbers(model, line, message) -> None:
 
 def test_numbers_may_be_numpys(model) -> None:
     assert load(model("import numpy as np\nbatch_size = np.int64(3)\n")).batch_size == 3
+
+
+def test_names_of_files_need_not_be_utf_8(model, here) -> None:
+    chain = here / os.fsdecode(b"cha\xefn.yaml")
+    chain.write_text("sample_rate: 16000\ntransforms: []\n")
+    job = load(model("num_wokers = 2\n", name=os.fsdecode(b"mod\xe8l.py")), augment=str(chain))
+    facts = workload(job)
+    assert facts.model == "mod\\udce8l.py" and "cha\\udcefn.yaml" in facts.sources["augment"]
+    assert to_json(facts) and "mod\\udce8l.py defines 'num_wokers'" in job.notices[0].text
+    assert in_one_line(ValueError("mod\udce8l")) == "ValueError: mod\\udce8l."
 
 
 # What is printed of an error
