@@ -31,8 +31,11 @@ def cache_folder() -> Path | None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal; Python has ``None`` for one that was closed before it started."""
-    return stream is not None and stream.isatty()
+    """Return whether a stream is a terminal with colours and a cursor to move, unlike ``TERM=dumb``.
+
+    Python has ``None`` for a stream that was closed before it started.
+    """
+    return stream is not None and stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def keep_in_cache(text: str, file: Path | None) -> None:

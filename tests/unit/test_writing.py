@@ -1,12 +1,13 @@
 """Files are written atomically."""
 
+import io
 import os
 from pathlib import Path
 
 import pytest
 
 from audioaug.errors import OutputError
-from audioaug.writing import check_writable, write_file
+from audioaug.writing import check_writable, is_terminal, write_file
 
 
 def test_write_is_atomic(tmp_path, monkeypatch) -> None:
@@ -38,3 +39,13 @@ def test_check_keeps_a_file_and_leaves_no_new_one(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [old] and old.read_text() == "old"
     with pytest.raises(OutputError, match=r"Cannot write .*none/new\.json: .* Name a file in a folder that exists\."):
         check_writable(tmp_path / "none" / "new.json")
+
+
+def test_a_dumb_terminal_is_like_none(monkeypatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    for term, expected in (("xterm", True), ("dumb", False), ("unknown", False)):
+        monkeypatch.setenv("TERM", term)
+        assert is_terminal(stream) is expected
+    monkeypatch.setenv("TERM", "xterm")
+    assert not is_terminal(io.StringIO()) and not is_terminal(None)

@@ -84,7 +84,8 @@ from audioaug.loader.monitor_outputs import View
 View(None).close()
 """,
     "the advisor's bars": """
-import io
+import io, os
+os.environ["TERM"] = "xterm"
 sys.stderr = type("Terminal", (io.StringIO,), {"isatty": lambda self: True})()
 from audioaug.advise.progress import Progress
 assert Progress()._bars is not None

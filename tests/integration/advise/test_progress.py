@@ -144,6 +144,14 @@ def test_interrupt_in_a_race_with_many_workers(advisor) -> None:
     } and report.candidates  # some had their screening
 
 
+def test_a_dumb_terminal_gets_a_line_a_stage(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    with Progress() as progress, progress.stage("a stage", 1.0) as tick:
+        tick()
+    assert capsys.readouterr().err == "a stage ...\n"
+
+
 def test_an_interrupt_that_python_dropped_is_raised_at_the_next_check() -> None:
     with Interrupt() as interrupt, Progress(interrupt.check, quiet=True) as progress:
         interrupt.check()

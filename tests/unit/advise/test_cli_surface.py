@@ -96,8 +96,15 @@ def test_no_colour_without_a_terminal(advise, saved) -> None:
     assert "\x1b" not in advise("--load", saved).out
 
 
+def test_a_dumb_terminal_gets_no_colour(advise, saved, monkeypatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in advise("--load", saved).out
+
+
 @pytest.mark.parametrize(("refused", "colour"), [(False, True), (True, False)])
 def test_colour_on_a_terminal_unless_no_color(advise, saved, monkeypatch, refused, colour) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     monkeypatch.delenv("NO_COLOR", raising=False)
