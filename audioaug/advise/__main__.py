@@ -209,10 +209,19 @@ def _ignore_warnings() -> None:
 
 
 def _outputs(options: dict[str, Any]) -> "Outputs":
-    """Open the requested output files."""
+    """Open the requested output files, each of which must have a name of its own."""
     from audioaug.advise.progress import Outputs
 
-    return Outputs(plan=options["plan"], json=options["json_"], markdown=options["markdown"], html=options["html"])
+    paths = {"json": options["json_"], **{name: options[name] for name in ("markdown", "html", "plan")}}
+    named = dict[str, str]()
+    for name, path in paths.items():
+        if path == "-" and name != "json":
+            raise UsageError(
+                f"--{name} is -, but only --json can be written to standard output.", f"Name a file: --{name} FILE."
+            )
+        if path is not None and (other := named.setdefault(os.path.realpath(path), name)) != name:
+            raise UsageError(f"--{other} and --{name} name the same file, {path}.", "Name a file for each.")
+    return Outputs(**paths)
 
 
 def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> None:

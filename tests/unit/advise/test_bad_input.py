@@ -210,6 +210,19 @@ def test_an_unwritable_output_is_reported_before_measuring(advise, model, here, 
         check(advise("--model", path, f"--{kind}", file), f"Cannot write {file}: {reason}.", "Name a file")
 
 
+@pytest.mark.parametrize("kind", ["plan", "html", "markdown"])
+def test_only_json_can_be_written_to_stdout(advise, model, here, kind) -> None:
+    ran = advise("--model", model(), f"--{kind}", "-")
+    check(ran, f"--{kind} is -, but only --json can be written to standard output. Name a file: --{kind} FILE.")
+    assert not (here / "-").exists()
+
+
+@pytest.mark.parametrize(("one", "other"), [("json", "plan"), ("markdown", "html")])
+def test_two_outputs_of_the_same_name_are_refused(advise, model, one, other) -> None:
+    ran = advise("--model", model(), f"--{one}", "x.out", f"--{other}", "./x.out")
+    check(ran, f"--{one} and --{other} name the same file, ./x.out. Name a file for each.")
+
+
 def test_an_error_with_closed_stdout_is_reported(advise, model, monkeypatch) -> None:
     path = model("raise ValueError('boom')\n")
     monkeypatch.setattr(sys, "stdout", None)  # what Python has for `>&-`
