@@ -88,7 +88,7 @@ def advise(**options: Any) -> None:
             from audioaug.report.sounds import NOT_SAVED
 
             click.echo(f"note: {NOT_SAVED}", err=True)
-        _conclude(report, outputs, options)
+        _conclude(report, outputs, options, *_what_if(options["what_if"]))
         return
     if not options["model"]:
         raise UsageError("Missing option --model.", "Give a Python file that defines a model: --model FILE.py.")
@@ -120,12 +120,9 @@ def _measure(options: dict[str, Any]) -> None:
     from audioaug.advise.progress import printed_to_stderr
     from audioaug.advise.survey import Options, survey
     from audioaug.advise.variants import parse_also
-    from audioaug.decide.what_if import parse
 
     workers, outputs = _workers(options["workers"]), _outputs(options)
-    values, profile = parse(options["what_if"] or "")  # report mistakes before measuring
-    if profile:
-        read_record(profile, Report)
+    values, profile = _what_if(options["what_if"])  # report mistakes before measuring
     also = parse_also(options["also"] or "")
     usual = VERIFY_BUDGET if options["verify"] else QUICK_BUDGET if options["quick"] else DEFAULT_BUDGET
     seconds = measuring_seconds(options["budget"], usual)  # click lets NaN pass
@@ -140,7 +137,7 @@ def _measure(options: dict[str, Any]) -> None:
             on_update=outputs.update,
             at_end=partial(_listen, outputs),
         )
-    _conclude(report, outputs, options)
+    _conclude(report, outputs, options, values, profile)
 
 
 def _needs_rate(values: Mapping[str, float]) -> bool:
@@ -224,9 +221,18 @@ def _outputs(options: dict[str, Any]) -> "Outputs":
     return Outputs(**paths)
 
 
-def _conclude(report: Report, outputs: "Outputs", options: dict[str, Any]) -> None:
+def _conclude(
+    report: Report,
+    outputs: "Outputs",
+    options: dict[str, Any],
+    values: Mapping[str, float],
+    profile: Report | None,
+) -> None:
     """Add the what-if predictions, write the files and show the report."""
-    report = _with_what_if(report, options["what_if"])
+    from audioaug.decide.what_if import what_if
+
+    if values or profile:
+        report = replace(report, what_if=(*report.what_if, *what_if(report, values, profile)))
     outputs.update(report)
     if report.recommendation is not None:
         outputs.save_plan(report.plan)
@@ -245,14 +251,12 @@ def _workers(text: str) -> tuple[int, ...] | None:
     return counts
 
 
-def _with_what_if(report: Report, text: str | None) -> Report:
-    from audioaug.decide.what_if import parse, what_if
+def _what_if(text: str | None) -> tuple[dict[str, float], Report | None]:
+    """Return the values of ``--what-if``, and the report of another machine, if it names one."""
+    from audioaug.decide.what_if import parse
 
     values, path = parse(text or "")
-    if not values and not path:
-        return report
-    profile = read_record(path, Report) if path else None
-    return replace(report, what_if=(*report.what_if, *what_if(report, values, profile)))
+    return values, read_record(path, Report) if path else None
 
 
 if __name__ == "__main__":

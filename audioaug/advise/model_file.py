@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -96,7 +97,10 @@ def load_training_job(
     """
     threads = set(threading.enumerate())
     path, name = split_name(model)
+    file, start = os.path.abspath(path), os.getcwd()
     module = load_module(path)
+    if os.getcwd() != start:  # changed by the model file
+        data, augment = (each and os.path.join(start, each) for each in (data, augment))
     defined = {key: value for key, value in vars(module).items() if not key.startswith("_")}
     options = {
         "dataset": data,
@@ -113,7 +117,7 @@ def load_training_job(
         (COMMAND_LINE, options),
         (MODEL_FILE, defined),
     )
-    job = build_job(Settings(layers, path), lambda: _model(module, path, name), device, precision)
+    job = build_job(Settings(layers, path, file), lambda: _model(module, path, name), device, precision)
     setup = job.setup
     if augment is not None:
         form: AugmentForm = setup.augment if ".py:" in augment else "yaml"

@@ -168,16 +168,14 @@ class Outputs:
     """
 
     def __init__(self, plan: str | None = None, **paths: str | None) -> None:
-        self._plan = plan
-        self._paths = {kind: path for kind, path in paths.items() if path not in (None, "-")}
+        self._plan = None if plan is None else _checked(plan)
+        self._paths = {kind: _checked(path) for kind, path in paths.items() if path is not None and path != "-"}
         self.listening: Listening | None = None
         self._renderers: Mapping[str, Callable[[Report], str]] = {
             "json": to_json,
             "markdown": to_markdown.render,
             "html": self._page,
         }
-        for path in filter(None, (plan, *self._paths.values())):
-            check_writable(path)
 
     @property
     def has_page(self) -> bool:
@@ -187,7 +185,6 @@ class Outputs:
     def update(self, report: Report) -> None:
         """Write the current report to all files."""
         for kind, path in self._paths.items():
-            assert path is not None
             text = self._renderers[kind](report)
             write_file(text if text.endswith("\n") else text + "\n", path)
 
@@ -198,3 +195,9 @@ class Outputs:
         """Write the plan, if requested."""
         if self._plan is not None:
             plan.save(self._plan)
+
+
+def _checked(path: str) -> str:
+    """Return the absolute path, since a model file may change the folder; raise ``OutputError`` if not writable."""
+    check_writable(path)
+    return os.path.abspath(path)

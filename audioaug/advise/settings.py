@@ -49,10 +49,11 @@ class Settings:
     Args:
         layers: pairs of an origin and its values, the most important first. ``None`` is the same as undefined.
         path: of the model file, for messages; empty if there is none.
+        file: its absolute path.
     """
 
-    def __init__(self, layers: Sequence[tuple[str, Mapping[str, Any]]], path: str = "") -> None:
-        self.layers, self.path = layers, path
+    def __init__(self, layers: Sequence[tuple[str, Mapping[str, Any]]], path: str = "", file: str = "") -> None:
+        self.layers, self.path, self.file = layers, path, file
         self.sources: dict[str, str] = {}
 
     def get(self, name: str) -> Any:
@@ -114,7 +115,7 @@ def build_job(
     model.train()
     own_step = settings.pick("train_step")
     return TrainingJob(
-        path=settings.path,
+        path=settings.file,
         model=model,
         chain=chain,
         dataset=dataset,

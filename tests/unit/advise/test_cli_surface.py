@@ -71,6 +71,22 @@ def test_load_writes_requested_files(advise, saved, report, here) -> None:
     assert Plan.load(here / "plan.json") == Plan(cut=1, num_workers=2, chain_hash="hash")
 
 
+def test_paths_are_relative_to_the_folder_in_which_the_command_started(
+    advise, saved, report, here, monkeypatch
+) -> None:
+    (here / "elsewhere").mkdir()
+
+    def survey_that_moves(*_, **options):
+        os.chdir("elsewhere")  # as a model file may
+        options["on_update"](report)
+        return report
+
+    monkeypatch.setattr("audioaug.advise.survey.survey", survey_that_moves)
+    ran = advise("--model", "m.py", "--what-if", "gpu=saved.json", "--json", "x.json", "--plan", "x.plan")
+    assert ran.code == 0, ran.err
+    assert {"x.json", "x.plan"} < {file.name for file in here.iterdir()} and not list((here / "elsewhere").iterdir())
+
+
 def test_a_written_plan_has_every_field_of_the_recommendation(advise, report, here) -> None:
     plan = replace(EVERY_KNOB, chain_hash="hash")
     advice = replace(report.recommendation, **{name: getattr(plan, name) for name in SHARED_FIELDS})

@@ -384,6 +384,40 @@ def test_numbers_may_be_numpys(model) -> None:
     assert load(model("import numpy as np\nbatch_size = np.int64(3)\n")).batch_size == 3
 
 
+# The model file as a program
+
+
+MOVES = """
+import os
+
+os.makedirs("elsewhere")
+os.chdir("elsewhere")
+"""
+
+
+def test_a_model_file_may_change_the_working_directory(model, here) -> None:
+    (here / "chain.yaml").write_text("sample_rate: 16000\ntransforms: [Gain: {}]\n")
+    (here / "clips").mkdir()
+    soundfile.write(here / "clips" / "a.wav", np.zeros(4000), 16000)
+    path = model(MOVES)
+    job = load(path, augment="chain.yaml", data="clips")
+    assert Path.cwd() == here / "elsewhere" and len(job.dataset) == len(job.chain) == 1
+    assert (job.path, job.name) == (str(here / path), path)
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ("raise ValueError('no')", "mymodel.py cannot be imported"),
+        ("def build_model():\n    raise ValueError('no')", "mymodel.py: the model cannot be built"),
+        ("def optimizer(model):\n    raise ValueError('no')", "mymodel.py: the optimizer cannot be built"),
+    ],
+)
+def test_an_error_after_that_names_the_line_of_the_model_file(model, last, words) -> None:
+    with pytest.raises(ModelFileError, match=rf"^{words}: ValueError: no \(line \d+ of mymodel\.py\)"):
+        load(model(MOVES + last))
+
+
 def test_names_of_files_need_not_be_utf_8(model, here) -> None:
     chain = here / os.fsdecode(b"cha\xefn.yaml")
     chain.write_text("sample_rate: 16000\ntransforms: []\n")
