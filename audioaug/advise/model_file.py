@@ -145,7 +145,11 @@ def split_name(named: str) -> tuple[str, str]:
 
 
 def load_module(path: str) -> ModuleType:
-    """Import a Python file as a module; raise ``ModelFileError`` if that fails."""
+    """Import a Python file as a module; raise ``ModelFileError`` if that fails.
+
+    As with ``python FILE``, ``sys.argv`` has no options of ours, and the file's folder is on ``sys.path``. Both stay:
+    functions of the file may parse options later, and workers that are not forked import it again.
+    """
     if not Path(path).is_file():
         near = (
             did_you_mean(Path(path).name, (p.name for p in Path(path).parent.glob("*.py")))
@@ -153,6 +157,7 @@ def load_module(path: str) -> ModuleType:
             else ""
         )
         raise ModelFileError(f"No such model file: {path}.", near if "mean" in near else "Give a Python file.")
+    sys.argv = [path]
     sys.path.insert(0, str(Path(path).resolve().parent))
     name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)

@@ -6,13 +6,22 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import audioaug.advise.candidates
-from audioaug.advise.candidates import POOL, EndlessBatches, Reader, sample_indices, why_unpicklable
+from audioaug.advise.candidates import (
+    POOL,
+    EndlessBatches,
+    Reader,
+    candidate_at,
+    open_loader,
+    sample_indices,
+    why_unpicklable,
+)
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.stages import readable
 from audioaug.advise.today import Memory
@@ -151,6 +160,29 @@ def test_the_innermost_unpicklable_object_is_named(model) -> None:
     assert why_unpicklable(job).startswith("`dataset.inner.file` (TextIOWrapper) does not pickle (")
     job.dataset.inner.file.close()
     assert why_unpicklable(load_training_job(model(CHEAP + IN_MEMORY), torch.device("cpu"))) == ""
+
+
+PARSES = """
+import argparse
+
+argparse.ArgumentParser().parse_args()
+
+class Data:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.zeros(1, 4000)
+
+dataset = Data()
+"""
+
+
+def test_a_worker_that_is_not_forked_imports_a_model_file_with_its_own_command_line(model, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["audioaug", "advise", "--model", "mymodel.py"])
+    job = load_training_job(model(CHEAP + PARSES), torch.device("cpu"))
+    candidate = replace(candidate_at(job.chain, 1, workers=1), start_method="spawn")
+    assert job.wave_of(next(iter(open_loader(job, candidate)))).shape == (4, 1, 4000)
 
 
 @pytest.mark.usefixtures("planted_time")

@@ -50,8 +50,9 @@ class Ran:
 
 @pytest.fixture(autouse=True)
 def clean_imports(monkeypatch):
-    """Remove a model file's folder from the path, and the file from the modules."""
+    """Remove a model file's folder from the path, the file from the modules, and its command line."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", sys.argv)
     yield
     for name in (MODULE_NAME, "mymodel"):
         sys.modules.pop(name, None)

@@ -1,6 +1,7 @@
 """The model file becomes a training job; the facts that a report states about it."""
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -385,6 +386,11 @@ def test_numbers_may_be_numpys(model) -> None:
 
 
 # The model file as a program
+
+
+def test_a_model_file_gets_a_command_line_of_its_own(model, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["audioaug", "advise", "--model", "mymodel.py"])
+    assert load_module(model("import sys\nseen = sys.argv\n")).seen == sys.argv == ["mymodel.py"]
 
 
 MOVES = """
