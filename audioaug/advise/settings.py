@@ -231,7 +231,7 @@ def _optimizer(settings: Settings, model: torch.nn.Module) -> torch.optim.Optimi
     if made is not None:
         try:
             return made(model)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = in_one_line(error)
             raise ModelFileError(message(settings.path, f"the optimizer cannot be built: {reason}")) from None
     settings.sources["optimizer"] = "default (AdamW)"
@@ -246,7 +246,7 @@ def usable_model(model: Any, path: str = "") -> torch.nn.Module:
     if callable(model) and not isinstance(model, torch.nn.Module):
         try:
             model = model()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelFileError(message(path, f"the model cannot be built: {in_one_line(error)}")) from None
     if not isinstance(model, torch.nn.Module):
         raise ModelFileError(message(path, f"the model is {reprlib.repr(model)}, but it must be a torch.nn.Module."))
@@ -347,7 +347,7 @@ def inspect_clips(dataset: Any, sample_rate: int, audio_key: Field | None, lengt
     for number in reader.numbers(PROBED):
         if len(samples) >= FEWEST_PROBED and time.monotonic() > end:
             break
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             example = reader(number)
             audio_key = audio_field(example, audio_key)
             length = samples_of(example, sample_rate, audio_key).shape[-1]

@@ -217,7 +217,7 @@ class Survey:
                 return self._run()
             except AudioaugError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 reason = in_one_line(error)
                 raise MeasurementError(f"{self.job.name}: a measurement failed: {reason}") from error
 

@@ -142,7 +142,7 @@ class TrainingJob:
                 f"{self.name}: a batch of {self.batch_size} does not fit into the memory of {self.device}.",
                 "Use a smaller --batch-size.",
             ) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             wave, labels = self.wave_of(batch), labels_of(batch)
             raise ModelFileError(
                 f"{self.name}: the first step, on a batch of shape {tuple(wave.shape)}, {wave.dtype}, fails: "

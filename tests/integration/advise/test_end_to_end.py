@@ -353,6 +353,7 @@ def test_batches_of_new_shapes_are_as_slow_in_a_race_as_in_training(advise, mode
         ("def loss(output, batch):\n    raise ValueError('no loss')\n", "ValueError: no loss (line"),
         ("def loss(output, batch):\n    return 3.0\n", "no attribute 'backward'"),
         ("def train_step(model, batch, optimizer):\n    raise ValueError('no step')\n", "ValueError: no step (line"),
+        ("def loss(output, batch):\n    raise SystemExit(3)\n", "SystemExit: 3 (line"),
     ],
 )
 def test_a_model_that_rejects_the_batch(advise, model, more, words) -> None:
@@ -382,15 +383,25 @@ def test_data_that_cannot_be_loaded(advise, model, more, words) -> None:
     assert words in ran.err
 
 
-def test_training_that_fails_half_way_fails_in_one_sentence(advise, model, here) -> None:
+@pytest.mark.parametrize(
+    ("raised", "words"), [("ValueError('tired')", "ValueError: tired"), ("SystemExit", "SystemExit (line ")]
+)
+def test_training_that_fails_half_way_fails_in_one_sentence(advise, model, here, raised, words) -> None:
     later = (
         "calls = []\ndef loss(output, batch):\n    calls.append(1)\n"
-        "    if len(calls) > 20:\n        raise ValueError('tired')\n    return output.mean()\n"
+        f"    if len(calls) > 20:\n        raise {raised}\n    return output.mean()\n"
     )
     ran = advise("--model", model(CHEAP + IN_MEMORY + later), *BRIEF, "--json", "report.json")
     assert (ran.code, ran.out) == (1, "") and "Traceback" not in ran.err
-    assert "ValueError: tired" in ran.err
+    assert words in ran.err
     assert read_record(here / "report.json", Report).complete is False
+
+
+def test_an_exit_in_the_dataset_fails_in_one_sentence(advise, model) -> None:
+    data = "class Data(list):\n    def __getitem__(self, i):\n        raise SystemExit\ndataset = Data([1])\n"
+    ran = advise("--model", model(CHEAP + data), *BRIEF)
+    assert (ran.code, ran.out) == (1, "")
+    assert "mymodel.py: a measurement failed: SystemExit (line " in ran.err
 
 
 def test_torch_settings_are_restored(advise, model) -> None:

@@ -65,6 +65,7 @@ def test_a_file_that_is_not_python(advise, model) -> None:
             "\ndef build_model():\n    raise KeyError('weights')\n",
             "cannot be built: KeyError: 'weights' (line 3 of mymodel.py).",
         ),
+        ("\ndef build_model():\n    raise SystemExit\n", "cannot be built: SystemExit (line 3 of mymodel.py)."),
         ("import torch\nmodel = torch.nn.ReLU()\n", "mymodel.py: the model has no parameters to train."),
         ("import torch\nmodel = torch.nn.LazyLinear(12)\n", "mymodel.py: the model has uninitialized lazy layers"),
         (
@@ -86,6 +87,8 @@ def test_an_optimizer_that_cannot_be_built(advise, model) -> None:
     path = model("def optimizer(model):\n    raise ValueError('which?')\n")
     check(advise("--model", path), "mymodel.py: the optimizer cannot be built: ValueError: which?", "(line ")
     check(advise("--model", model("optimizer = 3\n")), "the optimizer cannot be built", "'int' object is not callable")
+    path = model("def optimizer(model):\n    raise SystemExit\n")
+    check(advise("--model", path), "mymodel.py: the optimizer cannot be built: SystemExit (line ")
 
 
 def test_an_invalid_number_in_the_model_file(advise, model) -> None:
