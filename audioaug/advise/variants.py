@@ -1,5 +1,6 @@
 """Variants (``--also bf16,batch_size=64,cuda_graph,spawn``): the step with one setting changed."""
 
+import math
 import multiprocessing
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -153,6 +154,8 @@ def race_starts(
         if name not in found:
             return replace(known, reason=racer.failed.get(name) or racer.failed[candidate.name])
         ratio, start_seconds = found[name]
+        if not math.isfinite(ratio.high):
+            return replace(known, reason="there was time for one round only. A larger --budget measures more.")
         return replace(
             known,
             step_ms=now_ms * ratio.value,

@@ -59,7 +59,8 @@ def longest_ms(bars: Bars) -> float:
 
 def caption(allocation: Allocation) -> str:
     """Return the numbers of a bar without zero shares: ``284 ms = model 38.0 ms + waiting 246 ms``."""
-    named = [f"{WORDS[share]} {format_ms(ms)}" for share, ms in shares(allocation).items() if ms > 0]
+    least = 1e-6 * allocation.total_ms  # below it is what subtraction leaves of nothing
+    named = [f"{WORDS[share]} {format_ms(ms)}" for share, ms in shares(allocation).items() if ms > least]
     return " = ".join(filter(None, (format_ms(allocation.total_ms), " + ".join(named))))
 
 

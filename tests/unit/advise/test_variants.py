@@ -158,6 +158,10 @@ def test_the_step_of_another_start_method_follows_the_ratio_of_the_race(monkeypa
     (variant,) = race_starts(racer, plan, "fork", ("spawn",), 1.0, tick=lambda *_: None)
     assert variant.step_ms == pytest.approx(12.0) and variant.ci_ms == pytest.approx((12.0, 12.0))
     assert (variant.now_ms, variant.batch_size, variant.now_batch) == (10.0, 4, 4)
+    found |= {name: blocks(name, [20.0]) for name in names}
+    (once,) = race_starts(racer, plan, "fork", ("spawn",), 1.0, tick=lambda *_: None)
+    (printed,) = variant_sentences(replace(planted_report(), variants=(once,)))
+    assert printed.startswith("workers by spawn was not measured: there was time for one round only.")
 
 
 def test_unavailable_start_methods_have_a_reason(model) -> None:

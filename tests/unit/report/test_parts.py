@@ -340,3 +340,7 @@ def test_the_snippet_skips_unreadable_examples_if_the_race_met_some(race):
     skipping = replace(race, workload=replace(race.workload, setup=setup))
     assert 'on_error="skip"' in snippet.snippet(skipping, race.recommendation)
     assert "on_error" not in snippet.snippet(race, race.recommendation)
+
+
+def test_a_caption_leaves_out_what_subtraction_leaves_of_nothing():
+    assert charts.caption(Allocation(38.0, 2.2e-16, 246.0)) == "284 ms = model 38.0 ms + waiting 246 ms"
