@@ -349,7 +349,7 @@ def test_batches_of_new_shapes_are_as_slow_in_a_race_as_in_training(advise, mode
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("model = nn.Linear(7, 2)\n", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("model = nn.Linear(7, 2)\n", "mat1 and mat2 shapes cannot be multiplied"),
         ("def loss(output, batch):\n    raise ValueError('no loss')\n", "ValueError: no loss (line"),
         ("def loss(output, batch):\n    return 3.0\n", "no attribute 'backward'"),
         ("def train_step(model, batch, optimizer):\n    raise ValueError('no step')\n", "ValueError: no step (line"),

@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "DEVICE": "cpu", **variables}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for `python3`
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "DEVICE": "cpu", **variables}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
 
 
