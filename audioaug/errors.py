@@ -133,7 +133,7 @@ IN_WORKER = "Original Traceback"
 """What torch writes into the message of a worker's exception, before its traceback."""
 
 OURS, STDLIB = re.escape(os.path.dirname(__file__)), re.escape(sysconfig.get_path("stdlib"))
-LIBRARIES = re.compile(f"<|.*/(site|dist)-packages/|{OURS}|{STDLIB}")
+LIBRARIES = re.compile(f"<|.*/(site|dist)-packages/|({OURS}|{STDLIB})/")
 """How names of files begin that are not the user's code."""
 
 

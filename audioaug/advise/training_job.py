@@ -136,7 +136,7 @@ class TrainingJob:
         given = list(tensors(copied := map_leaves(torch.clone, _itself, batch)))
         try:
             self.step(copied)
-            self.changes_batches = not all(map(torch.equal, given, tensors(batch)))
+            self.changes_batches = any(map(_differ, given, tensors(batch)))
         except torch.cuda.OutOfMemoryError:
             raise ModelFileError(
                 f"{self.name}: a batch of {self.batch_size} does not fit into the memory of {self.device}.",
@@ -190,6 +190,12 @@ def led_by(leader: Leader | None, job: TrainingJob) -> TrainingJob:
 
 def _itself(leaf: Any) -> Any:
     return leaf
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have other values; sparse and nested ones cannot be compared, and count as equal."""
+    is_plain = one.layout == torch.strided and not one.is_nested
+    return is_plain and not torch.equal(one, other)
 
 
 class UsualLoss:

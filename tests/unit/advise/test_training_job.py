@@ -139,6 +139,12 @@ def test_a_step_may_change_its_batch(model, text, changes) -> None:
     assert job.changes_batches == changes
 
 
+def test_a_batch_may_have_tensors_that_cannot_be_compared(model) -> None:
+    job = load(model("def train_step(model, batch, optimizer):\n    return batch[0].sum()\n"))
+    job.try_step([torch.ones(4, 1, 4000), torch.eye(4).to_sparse()])
+    assert not job.changes_batches
+
+
 def test_train_may_return_nothing(model) -> None:
     frozen = "class Frozen(Tiny):\n    def train(self, mode=True):\n        super().train(mode)\nmodel = Frozen()\n"
     assert load(model(frozen)).model.training
