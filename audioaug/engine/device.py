@@ -150,7 +150,7 @@ class DeviceChain(torch.nn.Module):
     def run(
         self, x_BCT: torch.Tensor, prepared: Prepared, may_overwrite: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Apply prepared steps to a batch (B, C, T), in float32, also under autocast; also return its lengths."""
+        """Apply prepared steps to a batch (B, C, T), in float32 whatever torch prefers; also return its lengths."""
         self.prepare.mark_running(())
         if x_BCT.device.type == "cpu":
             keep_some_freed_memory()
