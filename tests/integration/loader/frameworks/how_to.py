@@ -18,6 +18,8 @@ from tests.integration.loader.material import DEMO, RATE, exact_chain
 PAGES = Path(__file__).parents[4] / "docs" / "how-to"
 CHAIN = exact_chain()
 PLAN = Plan(cut=3, num_workers=1)
+ROUNDING = 1e-7
+"""Of full scale: more than float32 errs by where a low-pass and a high-pass leave 1 / 4000 of a clip."""
 
 
 def code_of(page: str) -> list[str]:
@@ -99,7 +101,7 @@ def assert_same_clips(found: list[torch.Tensor], expected: list[torch.Tensor], t
     for clip in clips(found):
         errors = [np.abs(clip - other).max() if clip.shape == other.shape else np.inf for other in left]
         nearest = int(np.argmin(errors))
-        assert errors[nearest] <= tolerance * np.abs(left.pop(nearest)).max()
+        assert errors[nearest] <= tolerance * np.abs(left.pop(nearest)).max() + ROUNDING
 
 
 def assert_no_clip_twice(first: list[torch.Tensor], second: list[torch.Tensor]) -> None:
