@@ -216,7 +216,9 @@ def _outputs(options: dict[str, Any]) -> "Outputs":
             raise UsageError(
                 f"--{name} is -, but only --json can be written to standard output.", f"Name a file: --{name} FILE."
             )
-        if path is not None and (other := named.setdefault(os.path.realpath(path), name)) != name:
+        if path in (None, os.devnull):
+            continue
+        if (other := named.setdefault(os.path.realpath(path), name)) != name:
             raise UsageError(f"--{other} and --{name} name the same file, {path}.", "Name a file for each.")
     return Outputs(**paths)
 

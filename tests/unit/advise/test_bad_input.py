@@ -1,6 +1,7 @@
 """Bad input: one sentence on stderr with what, where and the next step; exit code 2; no measurement."""
 
 import json
+import os
 import re
 import sys
 
@@ -224,6 +225,7 @@ def test_only_json_can_be_written_to_stdout(advise, model, here, kind) -> None:
 def test_two_outputs_of_the_same_name_are_refused(advise, model, one, other) -> None:
     ran = advise("--model", model(), f"--{one}", "x.out", f"--{other}", "./x.out")
     check(ran, f"--{one} and --{other} name the same file, ./x.out. Name a file for each.")
+    assert "same file" not in advise("--model", "none.py", f"--{one}", os.devnull, f"--{other}", os.devnull).err
 
 
 def test_an_error_with_closed_stdout_is_reported(advise, model, monkeypatch) -> None:
