@@ -267,7 +267,7 @@ def test_tensors_that_only_kernels_read_are_kept(capturing, monkeypatch):
         return x_BCT
 
     replay = CudaGraphs()(work, torch.ones(1, 1, 4), torch.zeros(2))
-    assert any(tensor is bank for tensor in replay.reads) and launched == [{"BLOCK": 4}] * 2
+    assert any(tensor is bank for tensor in replay.reads) and launched == [{"BLOCK": 4, "enable_fp_fusion": True}] * 2
 
 
 def test_cuda_graphs_are_for_cuda_only():
