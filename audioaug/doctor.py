@@ -155,6 +155,10 @@ def _run_loop() -> str:
 
 
 def _run_kernel() -> str:
+    from audioaug.dsp.dispatch import triton_compiles
+
+    if not triton_compiles():
+        raise UsageError("TRITON_INTERPRET is set, with which Triton compiles nothing.", "Unset it.")
     return _beside_torch("cuda", "kernel")
 
 

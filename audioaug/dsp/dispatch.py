@@ -225,8 +225,14 @@ def is_installed(compiler: str) -> bool:
 
 
 def kernels_are_usable() -> bool:
-    """Return whether Triton is installed, in a version that the kernels were tested with."""
-    return is_installed("triton") and _triton_version() >= LEAST_TRITON
+    """Return whether Triton is installed and compiles, in a version that the kernels were tested with."""
+    return is_installed("triton") and _triton_version() >= LEAST_TRITON and triton_compiles()
+
+
+@functools.cache
+def triton_compiles() -> bool:
+    """Return whether Triton compiles; with ``TRITON_INTERPRET=1`` it would run kernels in Python."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() not in ("1", "true", "yes", "on", "y")
 
 
 @functools.cache

@@ -120,10 +120,12 @@ def test_the_environment_chooses_the_backend(monkeypatch):
     assert found == {"auto": "loop", "torch": "torch", "numba": wrong}
 
 
-def test_definitions_run_where_numba_is_told_not_to_compile(monkeypatch):
+def test_definitions_run_where_compilers_are_told_not_to_compile(monkeypatch):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
-    ran = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=200, check=True)
-    assert ran.stdout == "torch\n"
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    child = f"{CHILD}\nfrom audioaug.dsp import dispatch\nprint(dispatch.kernels_are_usable())"
+    ran = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=200, check=True)
+    assert ran.stdout == "torch\nFalse\n"
 
 
 # Rows in chunks
