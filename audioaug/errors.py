@@ -126,27 +126,35 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message without its full stop, for use inside a sentence."""
-    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+    return (text_of(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's message. soundfile's own cannot be printed once torch has sent them from a worker."""
+    try:
+        return str(error)
+    except Exception:
+        return " ".join(map(str, error.args))
 
 
 IN_WORKER = "Original Traceback"
 """What torch writes into the message of a worker's exception, before its traceback."""
 
 OURS, STDLIB = re.escape(os.path.dirname(__file__)), re.escape(sysconfig.get_path("stdlib"))
-LIBRARIES = re.compile(f"<|.*/(site|dist)-packages/|({OURS}|{STDLIB})/")
+LIBRARIES = re.compile(rf"<|.*/(site-packages|dist-packages|ipykernel_\d+)/|({OURS}|{STDLIB})/")
 """How names of files begin that are not the user's code."""
 
 
 def in_one_line(error: BaseException) -> str:
     """Summarize an exception in one line, with the line of the user's code that raised it, in a worker too."""
-    text = str(error.msg if isinstance(error, SyntaxError) else error).strip()
+    text = (error.msg or "" if isinstance(error, SyntaxError) else text_of(error)).strip()
     in_worker = IN_WORKER in text
     message = (text.splitlines() or [""])[-1 if in_worker else 0].rstrip(".")
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     frames += re.findall(r'File "(.+)", line (\d+)', text) if in_worker else []
     frames += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) and error.filename else []
     where = [f" (line {line} of {os.path.basename(file)})" for file, line in frames if not LIBRARIES.match(file)]
-    kind = "" if message.startswith(type(error).__name__) else f"{type(error).__name__}: "
+    kind = "" if in_worker or message.startswith(type(error).__name__) else f"{type(error).__name__}: "
     return printable(f"{kind}{message}".removesuffix(": ") + "".join(where[-1:]) + ".")
 
 

@@ -31,7 +31,8 @@ In each rank that follows rank 0 of an ``audioaug advise``, which ends with it:
 While a command runs:
 
 - ``Interrupt``: the handler of SIGINT and ``sys.unraisablehook`` are replaced. Undone when the block is left.
-- ``skip_last_collection``: objects are exempt from the garbage collection at exit. The process ends.
+- ``skip_last_collection``: objects are exempt from the garbage collection at exit, unless Triton is imported. The
+  process ends.
 
 Not covered by the switch, because a result depends on it or it is undone after each use:
 
@@ -367,7 +368,7 @@ def skip_last_collection() -> None:
 
 
 def _keep_all_objects() -> None:
-    if "triton" not in sys.modules:  # from 3.9 on, it prints a page about its own objects that are left at the end
+    if "triton" not in sys.modules:  # whose version 3.9 prints a page about its own objects that are left at the end
         gc.freeze()
 
 

@@ -38,8 +38,8 @@ def fingerprint(job: TrainingJob, report: Report, asked: Any) -> str | None:
 
 def _files_of(model_file: Path) -> list[Path]:
     """Return a model file, and the files of imported modules in its folder and below; not those of libraries there."""
-    names = {getattr(module, "__file__", None) for module in tuple(sys.modules.values())}
-    imported = {Path(name).resolve() for name in names if name and not LIBRARIES.match(name)}
+    names = [getattr(module, "__dict__", {}).get("__file__") for module in tuple(sys.modules.values())]
+    imported = {Path(name).resolve() for name in names if isinstance(name, str) and not LIBRARIES.match(name)}
     folder = model_file.resolve().parent
     return [model_file, *sorted(file for file in imported if file.is_relative_to(folder) and file.is_file())]
 

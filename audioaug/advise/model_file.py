@@ -239,7 +239,10 @@ def _needs_no_arguments(kind: type) -> bool:
 def _augment_option(augment: str, allow_code: bool) -> Any:
     path, colon, name = augment.rpartition(":")
     if colon and path.endswith(".py"):
-        return named(load_module(path), path, name)
+        command_line = sys.argv
+        module = load_module(path)
+        sys.argv = command_line  # of the model file, for what it calls later
+        return named(module, path, name)
     if augment.endswith((".yaml", ".yml")):
         return Chain.from_yaml(augment, code=allow_code)
     raise UsageError(f"--augment {augment} must be FILE.yaml or FILE.py:NAME.")

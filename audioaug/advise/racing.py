@@ -80,9 +80,9 @@ class Racer:
         seed: seed of the batches.
 
     ``failed``: reasons of failures by name; ``skipped``: number of unreadable examples that loaders skipped;
-    ``few_steps``: the budget allows only a few steps, ``slow_data``: since loading is slow; ``own_batches``: each
-    candidate has batches of its own, since the first step on a new shape is slow, and the same batches would be new
-    only to the first candidate of a round.
+    ``few_steps``: the budget allows only a few steps; ``slow_data``: a batch takes longer than a step; ``own_batches``:
+    each candidate has batches of its own, since the first step on a new shape is slow, and the same batches would be
+    new only to the first candidate of a round.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class Racer:
         self.few_steps, self.slow_data = True, slow_data
 
     def discarded(self, candidate: Candidate) -> int:
-        """Return the untimed steps before a candidate's block: those on queued batches, unless steps are slower."""
+        """Return the untimed steps before a candidate's block: those on queued batches, or one if steps are slower."""
         return 1 if self.few_steps and not self.slow_data else queued_batches(candidate)
 
     def _wait_for_refill(self, loader: Loader | None, step_seconds: float) -> None:

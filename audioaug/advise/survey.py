@@ -106,7 +106,7 @@ NAN_LOSS = (
 )
 
 NAN_AUDIO = (
-    " after today's training steps, since the audio itself has values that are no numbers or infinite. The times are "
+    " after today's training steps, since the audio itself has NaN or infinite values. The times are "
     "valid, but the model does not learn: leave such clips out of the dataset."
 )
 
@@ -132,7 +132,7 @@ CHANGES_SECONDS: Seconds = 8.0
 """Time for single changes, however small the budget, unless its limit is near."""
 
 CHANGED = 1.5
-"""Factor on the time of today's step from which on results of an earlier run are measured again."""
+"""Results of an earlier run are discarded if the time of today's step differs by more than this factor."""
 
 CEILING_AGAIN_SHARE = 0.03
 """Share of the budget to measure the ceiling again if a candidate was faster."""
@@ -286,7 +286,7 @@ class Survey:
         return True
 
     def _has_changed(self, earlier: Report) -> bool:
-        """Return whether today's configuration takes another time than it did in an earlier run."""
+        """Return whether the time of today's step differs by more than ``CHANGED`` from that of an earlier run."""
         before, now = earlier.current and earlier.current.measured_ms, self.today.measured_ms
         return not before or not now or max(before, now) > CHANGED * min(before, now)
 
@@ -603,4 +603,4 @@ class Survey:
                 pass  # the prediction says that it was not measured
             except Exception as error:
                 reason = in_one_line(error)
-                self._notice("receive_failed", f"How fast batches come from other nodes was not measured: {reason}.")
+                self._notice("receive_failed", f"How fast batches come from other nodes was not measured: {reason}")

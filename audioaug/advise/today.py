@@ -68,9 +68,10 @@ def measure_today(
 ) -> Today:
     """Race this candidate (with fewer workers if the machine cannot run all of them), the ceiling and ``rivals``."""
     job = bench.job
-    bench = replace(bench, few_steps=_takes_long(bench, candidate, racer.budget))
-    if bench.few_steps:
-        racer.expect_few_steps(slow_data=bench.load_seconds * FEW_STEPS > racer.budget)
+    few_steps, slow_data = _takes_long(bench, candidate, racer.budget)
+    bench = replace(bench, few_steps=few_steps)
+    if few_steps:
+        racer.expect_few_steps(slow_data)
     signals = step_signals(bench, seconds / 20)
     racer.own_batches = job.pad and are_new_shapes_slow(signals)
     # Where loading is slow, a batch on the device has to do instead of one that a worker would send.
@@ -98,12 +99,14 @@ def measure_today(
     return Today(racer.measured(candidate, result), ceiling, result, signals, counts)
 
 
-def _takes_long(bench: Bench, today: Candidate, budget: Seconds) -> bool:
-    """Take the first training step, and return whether the budget allows only a few steps or batches."""
+def _takes_long(bench: Bench, today: Candidate, budget: Seconds) -> tuple[bool, bool]:
+    """Take the first training step; return whether the budget allows only a few, and whether batches come slower."""
     job, batch, clock, most = bench.job, bench.batches[0], bench.clock, budget / FEW_STEPS
-    first = seconds_per_call(partial(job.try_step, batch), clock, 1)
-    is_slow = first > most and seconds_per_call(partial(job.step, bench.typical), clock, 1) > most
-    return is_slow or bench.load_seconds > most * max(1, today.num_workers)
+    step = seconds_per_call(partial(job.try_step, batch), clock, 1)
+    if step > most:  # perhaps only the first one
+        step = seconds_per_call(partial(job.step, bench.typical), clock, 1)
+    load = bench.load_seconds / max(1, today.num_workers)
+    return max(step, load) > most, load > step
 
 
 def _within_limits(bench: Bench, candidate: Candidate, counts: WorkerCounts) -> tuple[Candidate, Notice | None]:

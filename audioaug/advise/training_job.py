@@ -1,5 +1,6 @@
 """TrainingJob: what is trained, and the facts of it that a report states before anything is measured."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -60,7 +61,7 @@ class TrainingJob:
     notices: tuple[Notice, ...] = ()
     leader: Leader | None = None
     last_loss: Any = field(default=None, init=False)
-    changes_batches: bool = field(default=False, init=False)
+    changes_batches: bool = False
 
     @property
     def name(self) -> str:
@@ -108,12 +109,15 @@ class TrainingJob:
 
         Batches are used again, so the step gets containers of its own and, if it changes tensors, copies of them.
         """
-        batch = map_leaves(torch.clone if self.changes_batches else _itself, _itself, batch)
+        self._step_on(_copied(batch) if self.changes_batches else _detached(batch), batch)
+
+    def _step_on(self, own: Any, batch: Any) -> None:
+        """Train on a copy of a batch, which the step may change, while the other ranks train on theirs."""
         if self.leader is None:
-            self._step(batch)
+            self._step(own)
             return
-        with self.leader.step(self.wave_of(batch), precision=self.precision):
-            self._step(batch)
+        with self.leader.step(self.wave_of(batch), precision=self.precision, changes_batches=self.changes_batches):
+            self._step(own)
 
     def _step(self, batch: Any) -> None:
         if self.own_step is not None:
@@ -133,9 +137,9 @@ class TrainingJob:
         Raises:
             ModelFileError: it fails, because of a wrong shape, for example.
         """
-        given = list(tensors(copied := map_leaves(torch.clone, _itself, batch)))
+        given = list(tensors(own := _copied(batch)))
         try:
-            self.step(copied)
+            self._step_on(own, batch)
             self.changes_batches = any(map(_differ, given, tensors(batch)))
         except torch.cuda.OutOfMemoryError:
             raise ModelFileError(
@@ -188,14 +192,22 @@ def led_by(leader: Leader | None, job: TrainingJob) -> TrainingJob:
     return replace(job, leader=leader, notices=(*job.notices, *notices))
 
 
-def _itself(leaf: Any) -> Any:
-    return leaf
+def _copied(batch: Any) -> Any:
+    return map_leaves(torch.clone, copy.deepcopy, batch)
+
+
+def _detached(batch: Any) -> Any:
+    """Return a batch in other containers and tensors, which share the memory of these."""
+    return map_leaves(torch.Tensor.detach, copy.copy, batch)
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors have other values; sparse and nested ones cannot be compared, and count as equal."""
-    is_plain = one.layout == torch.strided and not one.is_nested
-    return is_plain and not torch.equal(one, other)
+    if one.layout != torch.strided or one.is_nested:
+        return False
+    if one.is_floating_point():
+        one, other = one.nan_to_num(), other.nan_to_num()
+    return not torch.equal(one, other)
 
 
 class UsualLoss:

@@ -251,7 +251,7 @@ def build_cpu(chain: Chain, cut: int | None = None, seed: int | None = None) -> 
 def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Params:
     """Return one clip's parameters with those that depend on the audio itself."""
     x_1CT = torch.from_numpy(samples).reshape(1, -1, samples.shape[-1])
-    measured = op.measure(x_1CT, params, DeviceBatchInfo(sample_rate, torch.tensor([samples.shape[-1]])))
+    measured = op.measure(x_1CT, params, DeviceBatchInfo(sample_rate, torch.tensor([samples.shape[-1]], device="cpu")))
     return {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in measured.items()}
 
 

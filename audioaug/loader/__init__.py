@@ -3,7 +3,7 @@
 From a dataset to a batch: ``sampling`` chooses the examples (``buckets`` those of similar length), ``worker`` reads,
 augments and collates them (``examples`` finds the audio, ``targets`` transforms labels), ``pickling`` sends the batch,
 ``pipeline`` holds the DataLoader and the device part of one plan, ``prefetch`` stays one batch ahead, and ``loader``
-iterates over epochs. ``trial`` chooses a plan, the ``failures`` say what went wrong, ``processes`` is about several of
+iterates over epochs. ``trial`` chooses a plan, ``failures_*`` say what went wrong, ``processes`` is about several of
 them, and ``monitor`` watches a training loop.
 """
 

@@ -8,7 +8,7 @@ import torch
 
 from audioaug.core import Draws, Key
 from audioaug.engine import Preparer, WorkerChain
-from audioaug.errors import AudioaugError, DataError, OpError, first_line
+from audioaug.errors import AudioaugError, DataError, OpError, first_line, text_of
 
 LISTED = 8
 """At most this many examples of a batch are listed in an error."""
@@ -72,7 +72,7 @@ def _batch_op_error(
             f"{name} needs more memory for a batch of {len(keys)} than there is: {first_line(error)}.",
             "Use smaller batches, or run it in workers (a plan with a larger cut).",
         )
-    for row, key in enumerate([] if any(text in str(error) for text in DEVICE_FAILED) else keys):
+    for row, key in enumerate([] if any(text in text_of(error) for text in DEVICE_FAILED) else keys):
         draws = ops.chain.draw([key], epoch, seed)
         try:
             run_alone(row, draws)

@@ -12,6 +12,7 @@ from audioaug.errors import (
     first_line,
     modules_of,
     printable_lines,
+    text_of,
 )
 from audioaug.internals import calling_frame
 from audioaug.loader.failures_of_resources import TOO_MANY_FILES
@@ -41,8 +42,8 @@ def is_unreadable(error: BaseException | None) -> bool:
 
 def torchcodec_error(error: Exception) -> UsageError | None:
     """Return a clear error if an exception means that torchcodec is missing or cannot be loaded; else ``None``."""
-    missing = isinstance(error, ImportError) and "torchcodec" in str(error).lower()
-    unloadable = isinstance(error, RuntimeError) and "Could not load libtorchcodec" in str(error)
+    missing = isinstance(error, ImportError) and "torchcodec" in text_of(error).lower()
+    unloadable = isinstance(error, RuntimeError) and "Could not load libtorchcodec" in text_of(error)
     if not (missing or unloadable):
         return None
     return UsageError(

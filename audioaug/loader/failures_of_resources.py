@@ -8,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from audioaug.errors import WorkerError, modules_of
+from audioaug.errors import WorkerError, modules_of, text_of
 from audioaug.measure.host import most_open_files
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -32,11 +32,11 @@ def shared_memory_error(error: Exception) -> WorkerError | None:
     The file that torch could not fill or map, and leaves behind, is removed.
     """
     is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    is_full = is_full or "unable to allocate shared memory" in str(error)
-    lacks_memory = re.search(r"unable to mmap \d+ bytes from file", str(error))
+    is_full = is_full or "unable to allocate shared memory" in text_of(error)
+    lacks_memory = re.search(r"unable to mmap \d+ bytes from file", text_of(error))
     if not is_full and not lacks_memory:
         return None
-    if file := re.search(r"<(/torch_\w+)>", str(error)):
+    if file := re.search(r"<(/torch_\w+)>", text_of(error)):
         SHARED_MEMORY.joinpath(file[1][1:]).unlink(missing_ok=True)
     if lacks_memory:
         return WorkerError("Too little memory is left for a batch that a worker sends.", LESS_MEMORY)
@@ -51,7 +51,7 @@ def open_files_error(error: Exception) -> WorkerError | None:
     """Return a clear error if torch or multiprocessing cannot open a pipe or a batch; ``None`` for any other."""
     in_libraries = modules_of(error)[-1].startswith(("torch.", "multiprocessing."))
     here = isinstance(error, OSError) and error.errno in TOO_MANY_FILES and in_libraries
-    if not here and not NO_FILE_LEFT.search(str(error)):
+    if not here and not NO_FILE_LEFT.search(text_of(error)):
         return None
     return WorkerError(
         "There are too many open files: a worker needs a few in the training process, and each tensor of a batch one; "

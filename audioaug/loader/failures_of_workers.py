@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from audioaug.errors import WorkerError, modules_of
+from audioaug.errors import WorkerError, modules_of, text_of
 from audioaug.internals import (
     end_workers,
     receive_whole_messages,
@@ -94,7 +94,7 @@ def worker_errors(iterator: Any) -> Iterator[None]:
 
 def _early_end(error: Exception) -> WorkerError | None:
     """Return an error for a worker that torch misses although it ended with exit code 0, as after ``os._exit(0)``."""
-    found = EXITED.match(str(error))
+    found = EXITED.match(text_of(error))
     return found and WorkerError(f"A worker (pid {found[1]}) ended before its work was done.", UNKNOWN_CAUSE)
 
 

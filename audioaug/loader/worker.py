@@ -230,7 +230,7 @@ class Collate:
         prepared = self._prepared(self.preparer, audio, fetched, ends)
         if self.collate_fn is None:
             self._check_ragged(prepared, lengths)
-            batch = self._with_lengths(batch, torch.tensor(ends)) if self.pad else batch
+            batch = self._with_lengths(batch, torch.tensor(ends, device="cpu")) if self.pad else batch
         return WorkerBatch(batch, prepared, fetched.skipped, fetched.keys, fetched.epoch, key)
 
     def _collated_audio(self, batch: Any, lengths: list[int], key: Field | None) -> tuple[torch.Tensor, list[int]]:

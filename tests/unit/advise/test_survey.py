@@ -224,4 +224,4 @@ def test_with_slow_data_a_step_takes_its_share_of_the_batches_that_workers_deliv
 def test_audio_that_is_not_finite_is_named(advise, model, here) -> None:
     clips = "from audioaug import ops\naugment = [ops.Gain(p=1.0)]\ndataset = [torch.full((1, 4000), torch.nan)] * 8\n"
     assert advise("--model", model(clips), *BRIEF).code == 0
-    assert "since the audio itself has values that are no numbers" in notices(here / "report.json")["nan_loss"]
+    assert "since the audio itself has NaN or infinite values." in notices(here / "report.json")["nan_loss"]

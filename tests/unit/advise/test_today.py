@@ -205,16 +205,18 @@ def test_tensors_are_found_wherever_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "load", "workers", "few"),
+    ("step", "load", "workers", "few", "slow_data"),
     [
-        (0.1, 0.1, 0, False),
-        (0.5, 0.1, 0, True),  # a budget of 20 s allows 40 such steps
-        (0.1, 0.5, 0, True),
-        (0.1, 0.5, 1, True),
-        (0.1, 0.5, 2, False),  # a batch every 0.25 s
+        (0.1, 0.1, 0, False, False),
+        (0.5, 0.1, 0, True, False),  # a budget of 20 s allows 40 such steps
+        (0.1, 0.5, 0, True, True),
+        (0.1, 0.5, 1, True, True),
+        (0.1, 0.5, 2, False, False),  # a batch every 0.25 s
+        (1.3, 1.2, 8, True, False),  # a batch every 0.15 s
+        (1.3, 1.4, 1, True, True),
     ],
 )
-def test_few_steps_fit_if_steps_or_batches_take_long(step, load, workers, few) -> None:
+def test_few_steps_fit_if_steps_or_batches_take_long(step, load, workers, few, slow_data) -> None:
     clock = FakeClock()
     waves = [torch.zeros(1, 1, samples) for samples in (30, 10, 10)]  # the first batch has long clips
     trains = SimpleNamespace(
@@ -223,4 +225,4 @@ def test_few_steps_fit_if_steps_or_batches_take_long(step, load, workers, few) -
         wave_of=lambda batch: batch,
     )
     bench = Bench(trains, clock, waves, load_seconds=load)
-    assert today._takes_long(bench, Candidate("cpu", 1, num_workers=workers), 20.0) is few
+    assert today._takes_long(bench, Candidate("cpu", 1, num_workers=workers), 20.0) == (few, slow_data)

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections import UserDict
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,17 +120,28 @@ def test_a_step_with_labels_trains(model) -> None:
     assert UsualLoss()(job.model(batch[0]), batch) < before
 
 
+class WithOwnTo(UserDict):
+    """As the batches of transformers are."""
+
+    def to(self, *arguments, **options):
+        return type(self)({name: value.to(*arguments, **options) for name, value in self.items()})
+
+
 @pytest.mark.parametrize(
     ("text", "changes"),
     [
         ("batch.pop('label')", False),
         ("batch['audio'] = batch['audio'][..., ::2]", False),
+        ("batch['audio'].requires_grad_()", False),
         ("batch['audio'].mul_(32768)", True),
     ],
 )
-def test_a_step_may_change_its_batch(model, text, changes) -> None:
+@pytest.mark.parametrize("kind", [dict, WithOwnTo], ids=lambda kind: kind.__name__)
+def test_a_step_may_change_its_batch(model, kind, text, changes) -> None:
+    if kind is WithOwnTo and "requires_grad_" in text:
+        return  # its tensors are its own matter
     job = load(model(f"seen = []\ndef train_step(model, batch, optimizer):\n    {text}\n    seen.append(batch)\n"))
-    batch = {"audio": torch.ones(4, 1, 4000), "label": torch.arange(4)}
+    batch = kind({"audio": torch.ones(4, 1, 4000), "label": torch.arange(4)})
     job.try_step(batch)
     job.step(batch)
     job.step(batch)
@@ -136,7 +149,13 @@ def test_a_step_may_change_its_batch(model, text, changes) -> None:
     assert all(each.keys() == first.keys() for each in others)
     assert all(torch.equal(each["audio"], first["audio"]) for each in others)
     assert batch.keys() == {"audio", "label"} and torch.equal(batch["audio"], torch.ones(4, 1, 4000))
-    assert job.changes_batches == changes
+    assert job.changes_batches == changes == replace(job).changes_batches and not batch["audio"].requires_grad
+
+
+def test_nan_in_a_batch_is_no_change_of_it(model) -> None:
+    job = load(model("def train_step(model, batch, optimizer):\n    return batch[0].sum()\n"))
+    job.try_step([torch.ones(4, 1, 4000), torch.tensor([torch.nan, 1.0])])
+    assert not job.changes_batches
 
 
 def test_a_batch_may_have_tensors_that_cannot_be_compared(model) -> None:
@@ -463,6 +482,10 @@ def test_an_error_in_one_line() -> None:
     frames = f'  File "/my data.py", line 7, in f\n    ...\n  File "{torch.__file__}", line 8, in g\n    ...\n'
     in_worker = ValueError(f"{raised}{frames}ValueError: no such key")
     assert in_one_line(in_worker) == "ValueError: no such key (line 7 of my data.py)."
+    own_kind = RuntimeError(f"{raised}{frames}mydata.Broken: no such key")
+    assert in_one_line(own_kind) == "mydata.Broken: no such key (line 7 of my data.py)."
+    unprintable = soundfile.LibsndfileError("System error.")  # as torch sends it from a worker: its code is no number
+    assert in_one_line(unprintable) == "LibsndfileError: System error."
 
 
 def test_an_error_names_the_line_of_the_model_file(here) -> None:
