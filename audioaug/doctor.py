@@ -9,7 +9,6 @@ next step.
 import importlib
 import io
 import platform
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audioaug.command import run
+from audioaug.compilers import c_compiler, missing_for_c
 from audioaug.errors import AudioaugError, UsageError, first_line
 from audioaug.records import HostFacts, to_json
 from audioaug.units import format_bytes
@@ -87,8 +87,6 @@ DEPENDENCIES = (
     Dependency("numpy-audio-limiter", "Limiter cannot run"),
     Dependency("loudness", "LoudnessNormalization cannot run"),
 )
-
-COMPILERS = ("cc", "gcc", "clang")
 
 
 def _run_torch() -> str:
@@ -227,14 +225,12 @@ def probe(
 
 
 def _compiler() -> Finding:
-    """Look for a C compiler, which torch.compile and Triton need."""
-    found = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if found:
-        return Finding("C compiler", "", True, f"Found {found}.")
+    """Look for a C compiler and Python's headers, which torch.compile and Triton need."""
+    missing = missing_for_c()
+    if not missing:
+        return Finding("C compiler", "", True, f"Found {c_compiler()}.")
     consequence = "the torch_compile engine and, on an NVIDIA GPU, Triton's kernels are unavailable"
-    return Finding(
-        "C compiler", "", False, f"Not found ({', '.join(COMPILERS)}): install gcc. Until then {consequence}."
-    )
+    return Finding("C compiler", "", False, f"{missing} Until then {consequence}.")
 
 
 def _check_loader() -> Finding:

@@ -2,6 +2,7 @@
 wait for each other."""
 
 import atexit
+import multiprocessing
 import os
 import shutil
 import tempfile
@@ -15,6 +16,9 @@ from audioaug import ops  # noqa: F401  (fills the registry)
 from audioaug.dsp import dispatch
 
 torch.set_num_threads(1)
+# From Python 3.14 on, the default cannot send what a test defines. Tests of start methods name theirs, and scripts that
+# tests run have Python's default.
+multiprocessing.set_start_method("fork")
 # How long an example takes is the machine's: none is too slow.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

@@ -57,7 +57,7 @@ class Layout:
     def excerpts(
         self, file_R: NDArray[np.int64], start_R: NDArray[np.int64], span_R: NDArray[np.int64]
     ) -> dict[str, NDArray[Any]]:
-        """Return the parameters with which ``bank_of`` finds an excerpt of a file for each row.
+        """Return the parameters with which ``samples_for`` finds an excerpt of a file for each row.
 
         ``"place"`` is the start of the excerpt in the bank, in its first channel. If the bank exceeds the limit, there
         is a ``"shard"`` too, which is the bank then: channel c of an excerpt starts c spans after the first.
@@ -111,7 +111,7 @@ def _converted(path: str, sample_rate: int, mono: bool) -> NDArray[np.float32]:
 
 
 class Bank:
-    """All samples of a layout, decoded, or a shard: the excerpts that one batch needs.
+    """All samples of a layout, decoded.
 
     Args:
         flat_S: the samples, float32.
@@ -119,34 +119,47 @@ class Bank:
     """
 
     def __init__(self, flat_S: torch.Tensor, spare: int = 0) -> None:
-        self.flat_S, self._spare = flat_S, spare
-        self._resident = {flat_S.device: flat_S}
+        self.flat_S, self._samples = flat_S, len(flat_S) - spare
+        self._elsewhere: dict[torch.device, torch.Tensor] = {}
 
     def on(self, device: torch.device, spare: int = 0) -> torch.Tensor:
         """Return the samples on a device, where they stay from then on, with at least ``spare`` zeros at their end."""
-        if device not in self._resident or spare > self._spare:
-            self._make_resident(device, spare)
-        return self._resident[device]
-
-    def _make_resident(self, device: torch.device, spare: int) -> None:
-        if spare > self._spare:  # copies: twice as much as needed, so that this is rare
-            for each in self._resident:
-                if each.type == "cuda":  # whose memory another stream may still read
-                    torch.cuda.synchronize(each)
-            self.flat_S = torch.nn.functional.pad(self.flat_S, (0, 2 * spare - self._spare))
-            self._spare, self._resident = 2 * spare, {self.flat_S.device: self.flat_S}
-        if device not in self._resident:
-            self._resident[device] = self.flat_S.to(device)
-            if device.type == "cuda":  # once, so that no other stream reads before the copy has finished
+        least = self._samples + spare
+        if len(self.flat_S) < least:  # copies: twice as much as needed, so that this is rare
+            self.flat_S = torch.nn.functional.pad(self.flat_S[: self._samples], (0, 2 * spare))
+        if device == self.flat_S.device:
+            return self.flat_S
+        found_S = self._elsewhere.get(device)
+        if found_S is None or len(found_S) < least:
+            found_S = self.flat_S.to(device)
+            if device.type == "cuda":  # no stream reads before the copy has finished, or still reads what it replaces
                 torch.cuda.synchronize(device)
+            self._elsewhere[device] = found_S
+        return found_S
 
 
-def bank_of(params: Mapping[str, Any], paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:
-    """Return the bank that ``params`` (see ``Layout.excerpts``) refer to: the whole one, or the batch's shard."""
+def samples_for(
+    params: Mapping[str, Any],
+    paths: tuple[str, ...],
+    sample_rate: int,
+    device: torch.device,
+    spare: int,
+    mono: bool = True,
+) -> torch.Tensor:
+    """Return the samples that ``params`` (see ``Layout.excerpts``) refer to, (S,): the bank, or the batch's shard.
+
+    Args:
+        params: of the batch, on ``device``.
+        paths: the files and folders of the bank.
+        sample_rate: of the bank.
+        device: that of the batch.
+        spare: the least number of zeros at their end.
+        mono: whether the bank is.
+    """
     if "shard" not in params:
-        return open_bank(paths, sample_rate, mono)
+        return open_bank(paths, sample_rate, mono).on(device, spare)
     _warn_of_size(paths, sample_rate, mono)
-    return Bank(params["shard"])
+    return torch.nn.functional.pad(params["shard"], (0, spare))
 
 
 def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:

@@ -55,7 +55,10 @@ def most_workers(host: HostFacts, needs: Needs, at_most: int) -> tuple[int, Noti
 def _by_pickle(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
     if not needs.unpicklable or host.start_method == "fork":
         return None
-    return 0, f"they are started by {host.start_method}, but {needs.unpicklable}."
+    return 0, (
+        f"they are started by {host.start_method}, but {needs.unpicklable}. Define it at the top level of a module, or "
+        "start workers by fork: multiprocessing.set_start_method('fork')."
+    )
 
 
 def _by_shared_memory(host: HostFacts, needs: Needs) -> tuple[int, str] | None:

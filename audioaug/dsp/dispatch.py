@@ -80,19 +80,19 @@ def backend(name: str) -> Iterator[None]:
 class _OfThread(threading.local):
     """What holds for one thread: several may run ops at the same time, one for each GPU."""
 
-    used: list["Primitive[Any, Any]"] | None = None
+    used: "list[Compiled] | None" = None
     launch: "Launch | None" = None
     """What it calls to launch kernels, if not Triton."""
 
 
 _of_thread = _OfThread()
-_off: set[Any] = set()
+_off: "set[Compiled]" = set()
 
 
 @contextlib.contextmanager
-def used() -> Iterator[list["Primitive[Any, Any]"]]:
-    """Collect the primitives of which another implementation than the definition runs in this thread and block."""
-    before, found = _of_thread.used, list["Primitive[Any, Any]"]()
+def used() -> "Iterator[list[Compiled]]":
+    """Collect the loops and kernels that run in this thread and block."""
+    before, found = _of_thread.used, list[Compiled]()
     _of_thread.used = found
     try:
         yield found
@@ -101,9 +101,9 @@ def used() -> Iterator[list["Primitive[Any, Any]"]]:
 
 
 @contextlib.contextmanager
-def without(primitives: Iterable["Primitive[Any, Any]"]) -> Iterator[None]:
-    """Run the definitions of these within this block."""
-    more = {*primitives} - _off
+def without(compiled: "Iterable[Compiled]") -> Iterator[None]:
+    """Run the definitions in place of these within this block."""
+    more = {*compiled} - _off
     _off.update(more)
     try:
         yield
@@ -111,14 +111,14 @@ def without(primitives: Iterable["Primitive[Any, Any]"]) -> Iterator[None]:
         _off.difference_update(more)
 
 
-def switch_off(primitive: "Primitive[Any, Any]") -> None:
-    """Run the definition of this primitive from now on."""
-    _off.add(primitive)
+def switch_off(compiled: "Compiled") -> None:
+    """Run the definition in place of this one from now on."""
+    _off.add(compiled)
 
 
-def switched_off() -> tuple["Primitive[Any, Any]", ...]:
-    """Return the primitives whose definitions run whatever else they have."""
-    return tuple(_off)
+def switched_off(kind: Implementation) -> list["Primitive[Any, Any]"]:
+    """Return the primitives whose loops, or kernels, are switched off."""
+    return [primitive for primitive, off in tuple(_off) if off == kind]
 
 
 class Primitive(Generic[P, T]):
@@ -132,11 +132,11 @@ class Primitive(Generic[P, T]):
     def __call__(self, x: torch.Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the first implementation of those for x whose condition holds, else the definition."""
         fastest = _fastest_on(x.device)
-        if fastest in self._declared and supports(fastest, x) and self not in _off:
+        if fastest in self._declared and supports(fastest, x) and (self, fastest) not in _off:
             for function, when in self._declared[fastest]:
                 if when is None or when(x, *args, **kwargs):
                     if _of_thread.used is not None:
-                        _of_thread.used.append(self)
+                        _of_thread.used.append((self, fastest))
                     return function(x, *args, **kwargs)
         return self.definition(x, *args, **kwargs)
 
@@ -161,6 +161,9 @@ class Primitive(Generic[P, T]):
 
         return declare
 
+
+Compiled: TypeAlias = tuple[Primitive[Any, Any], Implementation]
+"""A primitive's loops, or its kernels."""
 
 Decorator: TypeAlias = Callable[[Callable[Concatenate[torch.Tensor, P], T]], Callable[Concatenate[torch.Tensor, P], T]]
 

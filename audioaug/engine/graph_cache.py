@@ -69,7 +69,8 @@ class GraphCache:
         if x_BCT.requires_grad and torch.is_grad_enabled():
             return None
         key = _key(x_BCT, prepared)
-        if key not in self._known and len(self._known) < self._backend.most and self._count(key) >= CAPTURED_AT:
+        is_due = key not in self._known and len(self._known) < self._backend.most and self._count(key) >= CAPTURED_AT
+        if is_due and x_BCT.isfinite().all():  # else its results could not be compared
             self._capture(key, work, x_BCT, numbers)
         return self._known.get(key)
 

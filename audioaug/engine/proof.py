@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import torch
 
+from audioaug.compilers import missing_for_c
 from audioaug.core import Chain, Op, is_ours
 from audioaug.dsp import dispatch
 from audioaug.dsp.precompile import precompile
@@ -71,13 +72,16 @@ def _prove(chains: Iterable[Chain], device: torch.device, channels: int, run: Ru
     waiting = {name: chain for chain in chains if (machine, name := f"{chain.hash} {channels}") not in _passed}
     if not waiting:
         return
-    _passed.update((machine, name) for name in _load().get(machine, ()))
+    kind = dispatch.FASTEST.get(device.type, "torch")
+    is_kept = kind != "kernel" or not missing_for_c()  # else only what Triton has in its cache runs, as long as it has
+    if is_kept:
+        _passed.update((machine, name) for name in _load().get(machine, ()))
     unproven = {name: chain for name, chain in waiting.items() if (machine, name) not in _passed}
-    if unproven and dispatch.FASTEST.get(device.type) == "kernel":
+    if unproven and kind == "kernel":
         precompile((partial(run, chain, _small_batch(shape)) for chain in unproven.values()), device)
     new = [name for name, chain in unproven.items() if _passes(chain, shape, device, run)]
     _passed.update((machine, name) for name in waiting)
-    if new and not dispatch.switched_off():  # with others switched off, less was proven
+    if new and is_kept and not dispatch.switched_off(kind):  # with others switched off, less was proven
         _save(machine, new)
 
 
@@ -106,7 +110,10 @@ def _small_batch(shape: tuple[int, int, int]) -> torch.Tensor:
 
 
 def _passes(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: Run) -> bool:
-    found = check(chain, shape, device, run)
+    try:
+        found = check(chain, shape, device, run)
+    except torch.cuda.OutOfMemoryError:  # of which nothing follows
+        return False
     for name, reason in found.wrong:
         warnings.warn(
             f"{name} is switched off on {device}: its compiled form {reason}. Torch operations run in its place. "
@@ -128,31 +135,33 @@ def check(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: 
     used, wrong = set[str](), dict[str, str]()
     while True:  # a definition may use other implementations
         ran, reason = _difference(lambda: run(chain, x_BCT), wanted)
-        used.update(each.name for each in ran)
+        used.update(primitive.name for primitive, _ in ran)
         if not reason or not ran:
             return Proof(tuple(sorted(used)), tuple(wrong.items()), ran=not reason)
-        for primitive, why in _guilty(chain, x_BCT, run, wanted, ran, reason).items():
-            dispatch.switch_off(primitive)
-            wrong[primitive.name] = why
+        for compiled, why in _guilty(chain, x_BCT, run, wanted, ran, reason).items():
+            dispatch.switch_off(compiled)
+            wrong[compiled[0].name] = why
 
 
 def _guilty(
-    chain: Chain, x_BCT: torch.Tensor, run: Run, wanted: torch.Tensor, used: Iterable[Any], reason: str
-) -> dict[Any, str]:
-    """Return which of the used primitives are wrong on their own, and why; all of them if none is."""
-    found = dict[Any, str]()
-    for primitive in {*used}:
-        with dispatch.without({*used} - {primitive}):
+    chain: Chain, x_BCT: torch.Tensor, run: Run, wanted: torch.Tensor, used: Iterable[dispatch.Compiled], reason: str
+) -> dict[dispatch.Compiled, str]:
+    """Return which of the loops and kernels that ran are wrong on their own, and why; all of them if none is."""
+    found = dict[dispatch.Compiled, str]()
+    for compiled in {*used}:
+        with dispatch.without({*used} - {compiled}):
             if alone := _difference(lambda: run(chain, x_BCT), wanted)[1]:
-                found[primitive] = alone
+                found[compiled] = alone
     return found or dict.fromkeys(used, reason)
 
 
-def _difference(work: Callable[[], torch.Tensor], wanted: torch.Tensor) -> tuple[list[Any], str]:
-    """Return the primitives whose implementations ran, and what is wrong; an empty string if nothing is."""
+def _difference(work: Callable[[], torch.Tensor], wanted: torch.Tensor) -> tuple[list[dispatch.Compiled], str]:
+    """Return the loops and kernels that ran, and what is wrong; an empty string if nothing is."""
     with dispatch.used() as used:
         try:
             found = work()
+        except torch.cuda.OutOfMemoryError:
+            raise
         except Exception as error:
             return used, f"raises {type(error).__name__} ({first_line(error)})"
     if found.shape != wanted.shape:

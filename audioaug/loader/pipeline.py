@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -178,9 +179,12 @@ class Pipeline:
             return batch
 
         try:
-            with worker_errors(iterator):
+            # map() keeps no reference to a batch that was handed out.
+            with self._naming_unpicklable_objects(), worker_errors(iterator):
                 raise_postponed_death()
-                yield from map(note, iterator)  # without a reference to a batch that was handed out
+                yield from map(note, islice(iterator, 1))
+            with worker_errors(iterator):
+                yield from map(note, iterator)
         except WorkerError:
             failed = True
             raise
@@ -205,14 +209,16 @@ class Pipeline:
 
     @contextmanager
     def _naming_unpicklable_objects(self) -> Iterator[None]:
-        """Raise ``DataError`` if workers cannot be started because an object that they need cannot be pickled."""
+        """Raise ``DataError`` if workers cannot start because an object that they need cannot be pickled or found."""
         try:
             yield
         except Exception:
             method, config = self.plan.start_method or multiprocessing.get_start_method(), self.config
+            if not self.data_loader.num_workers or method == "fork":
+                raise
             objects = {"dataset": config.dataset, "collate_fn": config.collate_fn, "chain": config.chain}
-            reason = why_not_picklable({**objects, "targets": config.targets}) if method != "fork" else ""
-            if not reason or not self.data_loader.num_workers:
+            reason = why_not_picklable({**objects, "targets": config.targets})
+            if not reason:
                 raise
             raise DataError(
                 f"{reason}, but workers started by {method!r} receive a pickled copy.",

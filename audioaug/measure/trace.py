@@ -57,7 +57,7 @@ def trace(work: Callable[[], object], device: torch.device) -> Trace:
     On the CPU, each operator that computes counts as a kernel (views and allocations do not), and calls that would wait
     on a GPU count as waits. Copies from the device that ``work`` makes itself, and other threads, are not covered.
     """
-    return _trace_cuda(work) if device.type == "cuda" else _trace_calls(work)
+    return _trace_cuda(work, device) if device.type == "cuda" else _trace_calls(work)
 
 
 def _trace_calls(work: Callable[[], object]) -> Trace:
@@ -118,14 +118,14 @@ def _reads(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
     return name in READS
 
 
-def _trace_cuda(work: Callable[[], object]) -> Trace:
+def _trace_cuda(work: Callable[[], object], device: torch.device) -> Trace:
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the profiler warns that its events are cleared
         with torch.profiler.profile(activities=activities) as profile:
             work()
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
     events = profile.events() or []
     on_device = [e.name for e in events if e.device_type.name == "CUDA"]
     kernels = [name for name in on_device if not name.startswith(("Memcpy", "Memset"))]

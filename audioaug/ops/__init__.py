@@ -25,3 +25,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*REGISTRY, *CUSTOM_OPS])
+
+
+__all__ = __dir__()  # for `from audioaug.ops import *`

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.bank import bank_of, layout
+from audioaug.audio.bank import layout, samples_for
 from audioaug.audio.files import as_paths, find_audio, read_header
 from audioaug.core import (
     FLOATS,
@@ -135,9 +135,9 @@ class AddBackgroundNoise(Op):
 
     def _noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
-        bank = bank_of(params, as_paths(self.sounds_path), batch.sample_rate)
         samples, span_B1 = x_BCT.shape[-1], params["span"][:, None]
-        noise_BT = windows(bank.on(x_BCT.device, samples), params["place"], samples)
+        bank_S = samples_for(params, as_paths(self.sounds_path), batch.sample_rate, x_BCT.device, samples)
+        noise_BT = windows(bank_S, params["place"], samples)
         if not params["repeats"] and batch.padded_to is None:
             return noise_BT, rms(noise_BT, params["span"])
         time_T = torch.arange(samples, device=x_BCT.device, dtype=torch.int32)
@@ -178,6 +178,6 @@ def _with_noise(x_BCT: torch.Tensor, op: AddBackgroundNoise, params: Params, bat
 def _with_noise_by_loop(
     x_B1T: torch.Tensor, op: AddBackgroundNoise, params: Params, batch: DeviceBatchInfo
 ) -> torch.Tensor:
-    bank = bank_of(params, as_paths(op.sounds_path), batch.sample_rate).on(x_B1T.device, x_B1T.shape[-1])
-    excerpts, is_relative = (bank, params["place"], params["span"]), op.noise_rms == "relative"
+    bank_S = samples_for(params, as_paths(op.sounds_path), batch.sample_rate, x_B1T.device, x_B1T.shape[-1])
+    excerpts, is_relative = (bank_S, params["place"], params["span"]), op.noise_rms == "relative"
     return add_excerpts_by_loop(x_B1T, *excerpts, params["ratio"], batch.lengths_B, is_relative, batch.out(x_B1T))

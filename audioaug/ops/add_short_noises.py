@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.bank import bank_of, layout
+from audioaug.audio.bank import layout, samples_for
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import (
     FLOATS,
@@ -182,11 +182,11 @@ class AddShortNoises(Op):
         level_S, longest = params["level"], params["longest"]
         if self.noise_rms == "relative_to_whole_input":
             level_S = level_S * rms(x_BCT[:, 0], batch.lengths_B)[params["row"]]
-        bank = bank_of(params, as_paths(self.sounds_path), batch.sample_rate).on(x_BCT.device, longest)
+        bank_S = samples_for(params, as_paths(self.sounds_path), batch.sample_rate, x_BCT.device, longest)
         sounds = Sounds(**{name: params[name] for name in OF_SOUNDS}, longest=longest)
         window = None if self.include_silence_in_noise_rms_estimation else max(1, int(0.025 * batch.sample_rate))
         gain_db = self.signal_gain_db_during_noise or self.signal_gain_in_db_during_noise or 0.0
-        return with_sounds(x_BCT, bank, sounds, level_S, self.noise_rms == "relative", window, gain_db)
+        return with_sounds(x_BCT, bank_S, sounds, level_S, self.noise_rms == "relative", window, gain_db)
 
     def _heard(self, keys: NDArray[np.float64], batch: BatchInfo) -> dict[str, NDArray[Any]]:
         """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""

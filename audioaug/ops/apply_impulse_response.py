@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.bank import bank_of, layout
+from audioaug.audio.bank import layout, samples_for
 from audioaug.audio.files import as_paths, find_audio
 from audioaug.core import (
     FLOATS,
@@ -116,8 +116,9 @@ class ApplyImpulseResponse(Op):
     def _taps(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return N responses for each channel, zero-padded; (N, C, L)."""
         channels, longest = x_BCT.shape[1], params["longest"]
-        bank = bank_of(params, as_paths(self.ir_path), batch.sample_rate, mono=channels == 1)
-        taps_NL = windows(bank.on(x_BCT.device, longest), params["place"], longest)
+        paths, device = as_paths(self.ir_path), x_BCT.device
+        bank_S = samples_for(params, paths, batch.sample_rate, device, longest, mono=channels == 1)
+        taps_NL = windows(bank_S, params["place"], longest)
         return silence_past_ends(taps_NL.unflatten(0, (-1, channels)), params["length"])
 
     def timeline(self, params: Params, length: int, sample_rate: int) -> Timeline:

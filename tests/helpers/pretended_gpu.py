@@ -172,7 +172,7 @@ class PretendedGpu(TorchDispatchMode):
         values = tree_map_only(torch.Tensor, lambda each: taken.get(id(each), each), values)
         return tree_map_only(torch.device, lambda _: torch.device("cpu"), values)
 
-    def trace(self, work: Callable[[], object]) -> Trace:
+    def trace(self, work: Callable[[], object], device: torch.device) -> Trace:
         """Return what the host waits for during ``work``, as the profiler would; kernels are not counted."""
         before = len(self.waits)
         work()

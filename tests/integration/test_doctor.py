@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from click.testing import CliRunner
 
 from audioaug import doctor, internals, ops
+from audioaug.compilers import COMPILERS
 from audioaug.doctor import CHECKS, DEPENDENCIES, Checkup, Finding, check_up, probe
 from audioaug.dsp import dispatch
 from audioaug.internals import Internal
@@ -165,10 +167,23 @@ def test_missing_private_part_states_the_consequence(monkeypatch: pytest.MonkeyP
 
 
 def test_missing_c_compiler_states_the_consequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert doctor._compiler().ok == any(map(shutil.which, doctor.COMPILERS))
+    headers, found = Path(sysconfig.get_path("include"), "Python.h"), doctor._compiler()
+    assert found.ok == (headers.is_file() and any(map(shutil.which, COMPILERS)))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
     finding = doctor._compiler()
     assert not finding.ok and "install gcc" in finding.sentence and "torch_compile" in finding.sentence
+
+
+def test_missing_headers_of_python_state_the_consequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "gcc").write_text("#!/bin/sh\n")
+    (tmp_path / "gcc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    finding = doctor._compiler()
+    assert not finding.ok and finding.sentence.startswith(f"{tmp_path}/Python.h is missing: install python3-dev")
+    (tmp_path / "Python.h").touch()
+    assert doctor._compiler().sentence == f"Found {tmp_path}/gcc."
 
 
 def fake(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,18 @@ def test_layout_is_captured_when_it_returns():
     assert counts == [0, 0, 1]
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_batch_that_is_not_finite_is_not_captured_but_the_next_one_is(bad):
+    module = build_device(Chain([ops.Gain(p=1.0)], RATE), engine="cuda_graph")
+    broken = wave(0)
+    broken[1, 0, 5] = bad
+    for x in (*[wave(0)] * (CAPTURED_AT - 1), broken):
+        module(x)
+    assert not len(module._graphs)
+    module(wave(0))
+    assert len(module._graphs) == 1
+
+
 def test_batches_of_another_rate_or_dtype_share_no_graph():
     chain = Chain([ops.Gain(p=1.0)], RATE)
     module, draws = build_device(chain, engine="cuda_graph"), chain.draw(range(8))

@@ -6,6 +6,7 @@ the host and the device is seen. What their operators would compute is in ``test
 
 import contextlib
 import functools
+import warnings
 
 import pytest
 import torch
@@ -15,11 +16,13 @@ from torch.utils._pytree import tree_leaves
 
 from audioaug import Chain, build_device, ops
 from audioaug.advise.settings import demo_chain
+from audioaug.audio import bank
 from audioaug.audio.bank import open_bank
 from audioaug.core import REGISTRY
 from audioaug.dsp import dispatch
 from audioaug.engine import rows
 from audioaug.engine.prepare import Prepared
+from audioaug.errors import AudioaugWarning
 from audioaug.measure import trace
 from tests.contract.engine.test_no_sync import (
     CHAINS,
@@ -101,6 +104,17 @@ def _seen(work, numbers):
 def test_no_op_exchanges_anything_with_the_device(name, lengths):
     for op in ops_of(name):
         assert waits(Chain([op], RATE), lengths) == [], op
+
+
+@pytest.mark.parametrize("name", ["AddBackgroundNoise", "AddShortNoises", "ApplyImpulseResponse"])
+def test_excerpts_of_a_large_bank_wait_for_nothing(name, monkeypatch):
+    synchronized = []
+    monkeypatch.setattr(bank, "MOST_BYTES", 1000)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: synchronized.append(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AudioaugWarning)  # that the bank is large
+        for op in ops_of(name):
+            assert waits(Chain([op], RATE)) == [] and not synchronized, op
 
 
 @pytest.mark.parametrize("engine", ["batched", "torch_compile"])

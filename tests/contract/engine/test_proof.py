@@ -90,8 +90,36 @@ def test_an_implementation_that_is_wrong_is_switched_off_with_one_warning(monkey
 def test_only_what_is_wrong_is_switched_off(monkeypatch):
     replace_loop(monkeypatch, noise.gaussian, wrong_noise)
     found = proof.check(Chain([ops.AddColorNoise(p=1.0)], RATE), SHAPE, CPU, run_once)
-    assert [name for name, _ in found.wrong] == ["dsp.noise.gaussian"] and dispatch._off == {noise.gaussian}
+    assert [name for name, _ in found.wrong] == ["dsp.noise.gaussian"] and dispatch._off == {(noise.gaussian, "loop")}
     assert set(found.used) > {"dsp.noise.gaussian"}
+
+
+def test_loops_stay_on_when_kernels_are_switched_off(monkeypatch):
+    def launch(*_, **__):
+        raise RuntimeError("Failed to find C compiler.")
+
+    pytest.importorskip("triton")
+    x_BCT = torch.ones(2, 1, 4000)
+    with monkeypatch.context() as on_a_gpu:
+        on_a_gpu.setitem(dispatch.FASTEST, "cpu", "kernel")
+        on_a_gpu.setattr(dispatch, "launch", launch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AudioaugWarning)  # one for each kernel
+            augment()
+    assert NOISE in dispatch.switched_off("kernel") and not dispatch.switched_off("loop")
+    with dispatch.used() as used:
+        build_device(CHAIN)(x_BCT, key=[1, 2])
+    assert (NOISE, "loop") in used
+
+
+def test_memory_that_runs_out_switches_nothing_off(monkeypatch, checked):
+    def too_large(*_, **__):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    replace_loop(monkeypatch, NOISE, too_large)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        augment()
+    assert "AddGaussianNoise" in checked and not dispatch._off
 
 
 def test_threads_prove_one_after_the_other(monkeypatch):
@@ -176,6 +204,20 @@ def test_what_passed_only_because_another_was_switched_off_is_not_kept(monkeypat
     monkeypatch.setattr(dispatch, "_off", set())
     with pytest.warns(AudioaugWarning, match="dsp.noise.with_gaussian is switched off"):
         augment(Chain([ops.AddGaussianSNR(p=1.0)], RATE))
+
+
+@pytest.mark.parametrize("missing", ["", "gcc is missing"])
+def test_without_a_c_compiler_kernels_are_run_by_each_process(monkeypatch, missing):
+    checked = []
+    monkeypatch.setattr(proof, "check", lambda chain, *_: checked.append(chain) or proof.Proof())
+    monkeypatch.setattr(proof, "precompile", lambda calls, device: None)
+    monkeypatch.setattr(proof, "missing_for_c", lambda: missing)
+    for kind in ("loop", "kernel"):
+        monkeypatch.setitem(dispatch.FASTEST, "cpu", kind)
+        for _ in range(2):
+            monkeypatch.setattr(proof, "_passed", set())
+            proof.prove([ops.Gain()], RATE, CPU, 1, run_once)
+    assert len(checked) == (3 if missing else 2)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": [[]]}'])

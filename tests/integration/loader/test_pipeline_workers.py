@@ -285,3 +285,31 @@ def test_unpicklable_object_is_named(method, held, transform, collate_fn, senten
         "Plan with start_method='fork' or num_workers=0."
     )
     assert len(list(Loader(Holder(held), chain, Plan(cut=1), device="cpu", collate_fn=collate_fn))) == 4
+
+
+IN_A_NOTEBOOK = """
+import torch
+import audioaug
+class Clips(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return torch.ones(400)
+
+chain = audioaug.Chain([audioaug.ops.Gain()], 16000)
+for batch in audioaug.Loader(Clips(), chain, audioaug.Plan(num_workers=1, start_method={method!r}), device="cpu"):
+    print(batch.shape)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_dataset_of_a_notebook_is_named(method):
+    done = subprocess.run(
+        [sys.executable, "-"], input=IN_A_NOTEBOOK.format(method=method), capture_output=True, text=True
+    )
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.splitlines()[-1].endswith(
+        f"DataError: `dataset` (Clips) does not pickle (Clips is defined in a notebook or an interactive session), but "
+        f"workers started by {method!r} receive a pickled copy. Define it at the top level of a module, or give a Plan "
+        "with start_method='fork' or num_workers=0."
+    )

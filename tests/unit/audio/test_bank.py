@@ -13,7 +13,7 @@ import torch
 
 from audioaug import ops
 from audioaug.audio import bank as bank_module
-from audioaug.audio.bank import SPARE, Bank, bank_of, layout, open_bank
+from audioaug.audio.bank import SPARE, Bank, layout, open_bank, samples_for
 from audioaug.audio.files import as_paths, read_audio
 from audioaug.core import Chain
 from audioaug.errors import AudioaugWarning, DataError
@@ -55,11 +55,12 @@ def test_bank_ends_with_the_requested_zeros():
 
 def test_memory_that_a_gpu_may_still_read_is_not_freed_for_a_wider_bank(monkeypatch):
     bank, gpu, seen = Bank(torch.ones(5)), torch.device("cuda:0"), []
-    bank._resident[gpu] = torch.ones(5)  # as if it lay there
-    old = weakref.ref(bank._resident[gpu])
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: tensor.clone())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: seen.append(device))
+    old = weakref.ref(bank.on(gpu))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: seen.append((device, old() is not None)))
-    bank.on(torch.device("cpu"), spare=3)
-    assert seen == [(gpu, True)] and old() is None
+    assert bank.on(gpu, spare=3).tolist() == [1.0] * 5 + [0.0] * 6
+    assert seen == [gpu, (gpu, True)] and old() is None
 
 
 def test_short_resampling_is_padded_with_silence(tmp_path, monkeypatch):
@@ -117,10 +118,9 @@ def test_shard_matches_the_bank(rate, mono, monkeypatch):
         bank_module._warn_of_size.cache_clear()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            bank = bank_of(params, ODD, rate, mono)
+            flat_S = samples_for(params, ODD, rate, within.device, 0, mono)
         found[cap] = [
-            torch.take(bank.on(within.device), params["place"][:, None] + within + step[:, None])
-            for step in (0 * second, second)
+            torch.take(flat_S, params["place"][:, None] + within + step[:, None]) for step in (0 * second, second)
         ]
     assert all(torch.equal(a, b) for a, b in zip(*found.values()))
     assert all(part.any() for part in found[1000])
@@ -173,5 +173,5 @@ def test_bank_over_the_limit_is_not_kept(tiny_cap, monkeypatch):
 def test_bank_under_the_limit_stays_on_the_device_without_warning():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        bank = bank_of({}, ODD, 16000)
-    assert not seen and bank is open_bank(ODD, 16000, True)
+        flat_S = samples_for({}, ODD, 16000, torch.device("cpu"), SPARE)
+    assert not seen and flat_S is open_bank(ODD, 16000, True).flat_S
