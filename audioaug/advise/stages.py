@@ -17,7 +17,7 @@ from audioaug.advise.candidates import Reader, candidate_at, encoded_clips, open
 from audioaug.advise.racing import settling
 from audioaug.advise.training_job import TrainingJob
 from audioaug.audio.decoders import decoders
-from audioaug.core import Chain, Op, why_not_in_worker, why_not_on_device
+from audioaug.core import Chain, Op, always, why_not_in_worker, why_not_on_device
 from audioaug.decide.predict import best_threads, threads_beside, worker_engines
 from audioaug.engine import Preparer, WorkerChain, build_cpu, build_device
 from audioaug.engine.torch_audiomentations import has_counterpart
@@ -104,7 +104,7 @@ def worker_works(job: TrainingJob, count: int = CLIPS) -> dict[str, Callable[[],
     works: dict[str, Callable[[], object]] = {"decode": lambda: [job.clip_of(read(number)) for number, _ in examples]}
     for place, op in enumerate(chain.ops):
         if not why_not_in_worker(op):
-            works[str(place)] = _worker_op(replace(op, p=1.0), clips, chain.sample_rate)
+            works[str(place)] = _worker_op(always(op), clips, chain.sample_rate)
     worker = WorkerChain(chain, job.least_cut, seed=0)
     followers = LabelTransforms(job.targets, chain, worker.cut)
     fetcher = Fetcher(dict(examples), worker, "raise", bool(followers), job.lengths, job.audio_key)

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.files import bytes_from_environment, find_audio, read_audio, read_frames, read_header
-from audioaug.errors import AudioaugWarning, DataError
+from audioaug.audio.files import Recordings, bytes_from_environment, read_audio, read_frames, read_header, stamp
+from audioaug.errors import AudioaugWarning, DataError, printable
 from audioaug.units import format_bytes
 
 MOST_BYTES = bytes_from_environment("AUDIOAUG_BANK_BYTES", 2 * 2**30)
@@ -75,15 +75,15 @@ class Layout:
         """Return an excerpt (C, N); a file at another rate is resampled as a whole, as it is for the bank."""
         path = self.files[file]
         if read_header(path).sample_rate == self.sample_rate:
-            return read_frames(path, start, span, self.mono)
+            return _finite(read_frames(path, start, span, self.mono), path)
         whole_CT = _fit(_converted(path, self.sample_rate, self.mono), int(self.lengths_F[file]))
         return whole_CT[:, start : start + span]
 
 
 @functools.lru_cache(maxsize=32)
-def layout(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Layout:
+def layout(recordings: Recordings, sample_rate: int, mono: bool = True) -> Layout:
     """Read the headers of all files; raise ``DataError`` if one is missing, broken or empty."""
-    files = find_audio(paths)
+    files = recordings.files
     headers = [read_header(path) for path in files]
     lengths_F = np.asarray([header.frames_at(sample_rate) for header in headers], dtype=np.int64)
     if not lengths_F.all():
@@ -96,15 +96,16 @@ def layout(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Layou
     return Layout(sample_rate, mono, files, lengths_F, channels_F, offsets_F, steps_F)
 
 
-_kept: OrderedDict[tuple[str, int, bool], NDArray[np.float32]] = OrderedDict()
+_kept: OrderedDict[tuple[Any, ...], NDArray[np.float32]] = OrderedDict()
 """Converted files, that used last at the end."""
 
 
 def _converted(path: str, sample_rate: int, mono: bool) -> NDArray[np.float32]:
     """Return a whole file at another rate; those used last are kept, up to ``MOST_KEPT`` bytes and at least one."""
-    found = _kept.pop((path, sample_rate, mono), None)
-    whole_CT = read_audio(path, sample_rate, mono) if found is None else found
-    _kept[path, sample_rate, mono] = whole_CT
+    place = path, *stamp(path), sample_rate, mono
+    found = _kept.pop(place, None)
+    whole_CT = _finite(read_audio(path, sample_rate, mono), path) if found is None else found
+    _kept[place] = whole_CT
     while len(_kept) > 1 and sum(each.nbytes for each in tuple(_kept.values())) > MOST_KEPT:
         _kept.popitem(last=False)
     return whole_CT
@@ -140,7 +141,7 @@ class Bank:
 
 def samples_for(
     params: Mapping[str, Any],
-    paths: tuple[str, ...],
+    recordings: Recordings,
     sample_rate: int,
     device: torch.device,
     spare: int,
@@ -150,16 +151,23 @@ def samples_for(
 
     Args:
         params: of the batch, on ``device``.
-        paths: the files and folders of the bank.
+        recordings: in the bank.
         sample_rate: of the bank.
         device: that of the batch.
         spare: the least number of zeros at their end.
         mono: whether the bank is.
     """
     if "shard" not in params:
-        return open_bank(paths, sample_rate, mono).on(device, spare)
-    _warn_of_size(paths, sample_rate, mono)
+        return open_bank(recordings, sample_rate, mono).on(device, spare)
+    _warn_of_size(recordings, sample_rate, mono)
     return torch.nn.functional.pad(params["shard"], (0, spare))
+
+
+def _finite(x_CT: NDArray[np.float32], path: str) -> NDArray[np.float32]:
+    """Return the samples; raise ``DataError`` if one is NaN or infinite, which would spoil whole examples."""
+    if not np.isfinite(x_CT).all():
+        raise DataError(f"{printable(path)} has samples that are NaN or infinite.", "Remove it, or write it again.")
+    return x_CT
 
 
 def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
@@ -169,11 +177,11 @@ def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
 
 
 @functools.lru_cache(maxsize=32)
-def open_bank(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Bank:
+def open_bank(recordings: Recordings, sample_rate: int, mono: bool = True) -> Bank:
     """Return the bank of these files, decoded once in this process; raise ``DataError`` if one cannot be decoded."""
-    files = layout(paths, sample_rate, mono)
+    files = layout(recordings, sample_rate, mono)
     clips = (
-        _fit(read_audio(path, sample_rate, mono), int(length))
+        _fit(_finite(read_audio(path, sample_rate, mono), path), int(length))
         for path, length in zip(files.files, files.lengths_F, strict=True)
     )
     silence = np.zeros(SPARE, np.float32)
@@ -181,9 +189,9 @@ def open_bank(paths: tuple[str, ...], sample_rate: int, mono: bool = True) -> Ba
 
 
 @functools.lru_cache(maxsize=32)
-def _warn_of_size(paths: tuple[str, ...], sample_rate: int, mono: bool) -> None:
+def _warn_of_size(recordings: Recordings, sample_rate: int, mono: bool) -> None:
     """Warn once that a bank is not kept on the device."""
-    bank = layout(paths, sample_rate, mono)
+    bank = layout(recordings, sample_rate, mono)
     warnings.warn(
         f"A bank of {len(bank.files)} files takes {format_bytes(bank.nbytes)}, more than the limit of "
         f"{format_bytes(MOST_BYTES)}: for each batch, its excerpts are read from the files. Use fewer or shorter "

@@ -1,12 +1,13 @@
 """Files: find audio, read its header, decode it (soundfile) and resample it (soxr)."""
 
 import functools
+import hashlib
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.errors import AudioaugWarning, DataError, first_line, printable
-from audioaug.units import format_bytes, parse_bytes
+from audioaug.units import format_bytes, parse_bytes, plural
 from audioaug.writing import check_regular
 
 EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".aif", ".aiff")
 """Formats that soundfile decodes and audiomentations finds."""
+
+NOT_DECODED = (".aac", ".m4a", ".mp4")
+"""Formats that audiomentations finds too, but soundfile does not decode."""
 
 LEAST_RATE, MOST_RATE = 1000, 1_000_000
 """Valid sample rates of files, in Hz: a header outside this range is damaged, and would make seconds hours long."""
@@ -61,32 +65,73 @@ class Header:
         return -(-self.frames * sample_rate // self.sample_rate)
 
 
-def as_paths(paths: Paths) -> tuple[str, ...]:
-    """Return one or several paths as absolute path names; raise ``DataError`` for anything else."""
-    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+def as_written(paths: Paths) -> str | tuple[str, ...]:
+    """Return one or several paths as text, those of a set sorted, so that their order is the same everywhere.
+
+    Raises:
+        DataError: they are something else.
+    """
     try:
-        return tuple(os.path.abspath(os.fsdecode(path)) for path in several)
+        if isinstance(paths, str | os.PathLike):
+            return str(os.fsdecode(paths))
+        several = [str(os.fsdecode(path)) for path in paths]
     except TypeError:
         raise DataError(f"Expected a path or a list of paths, got {paths!r}.", "Name files or folders.") from None
+    return tuple(sorted(several) if isinstance(paths, Set) else several)
 
 
-@functools.lru_cache(maxsize=64)
+@dataclass(frozen=True)
+class Recordings:
+    """Audio files as they were when they were listed. Two are equal if they list the same files, none of them changed.
+
+    ``roots`` are the absolute paths that were listed.
+    """
+
+    roots: tuple[str, ...] = field(compare=False)
+    files: tuple[str, ...] = field(compare=False)
+    digest: str
+
+
+def list_recordings(paths: Paths) -> Recordings:
+    """Return the audio files among and below these paths, with the errors of ``as_written`` and ``find_audio``."""
+    written = as_written(paths)
+    roots = tuple(map(os.path.abspath, [written] if isinstance(written, str) else written))
+    files = find_audio(roots)
+    stamps = repr([(file, *stamp(file)) for file in files])
+    return Recordings(roots, files, hashlib.blake2b(stamps.encode(), digest_size=16).hexdigest())
+
+
+def stamp(file: str) -> tuple[int, int]:
+    """Return a file's size and time of change; raise ``DataError`` if there is no such file."""
+    try:
+        status = os.stat(file)
+    except OSError as error:
+        raise DataError(f"{printable(file)} cannot be read: {error.strerror}.") from None
+    return status.st_size, status.st_mtime_ns
+
+
 def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Return the audio files among and below these absolute paths, sorted, so that the order is the same everywhere.
 
     Raises:
         DataError: a path does not exist, or there is no audio file.
     """
-    found: list[str] = []
+    found, left_out = list[str](), list[str]()
     for path in paths:
-        if os.path.isdir(path):
-            found += sorted(filter(_is_audio, _files_below(path)))
-        elif os.path.exists(path):
-            found += [path] if _is_audio(path) else []
-        else:
+        if not os.path.exists(path):
             raise DataError(f"There is no {path}.", "Name an existing audio file or a folder of audio files.")
+        files = sorted(_files_below(path)) if os.path.isdir(path) else [path]
+        found += filter(_is_audio, files)
+        left_out += (file for file in files if file.lower().endswith(NOT_DECODED))
     if not found:
         raise DataError(f"There is no audio in {', '.join(paths)}.", f"Looked for {' '.join(EXTENSIONS)}.")
+    if left_out:
+        warnings.warn(
+            f"{plural(len(left_out), 'file')} in {', '.join(paths)} ({printable(os.path.basename(left_out[0]))}, for "
+            f"example) will not be used: {', '.join(NOT_DECODED)} cannot be decoded. Convert them to FLAC.",
+            AudioaugWarning,
+            stacklevel=2,
+        )
     return tuple(found)
 
 
@@ -112,20 +157,23 @@ def _is_audio(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-@functools.lru_cache(maxsize=65536)
 def read_header(path: str) -> Header:
-    """Return a file's length, rate and channels without decoding it; raise ``DataError`` if they are implausible."""
-    return read_header_again(path)
+    """Return a file's length, rate and channels without decoding it; raise ``DataError`` if they are implausible.
+
+    What it has read is remembered until the file changes.
+    """
+    with decoding(path):
+        status = os.stat(path)
+    return _read_header(path, status.st_size, status.st_mtime_ns)
 
 
-def read_header_again(path: str) -> Header:
-    """Do the same for a file that may have changed since: ``read_header`` remembers what it returned."""
+@functools.lru_cache(maxsize=65536)
+def _read_header(path: str, size: int, changed_ns: int) -> Header:
     import soundfile
 
     with decoding(path):
         check_regular(path)
         info = soundfile.info(os.fsencode(path))
-        size = os.path.getsize(path)
     return plausible_header(path, info, size)
 
 

@@ -17,8 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.audio.files import Header, read_header_again
-from audioaug.errors import DataError
+from audioaug.audio.files import Header, read_header, stamp
 from audioaug.process import keep_random_state
 from audioaug.writing import cache_folder, is_terminal, keep_in_cache, read_file
 
@@ -44,7 +43,7 @@ def file_lengths(files: Sequence[str], sample_rate: int) -> NDArray[np.int64]:
     """
     cache = _cache_path(files)
     known = _load(cache)
-    stamps = [_stamp(file) for file in files]
+    stamps = [stamp(file) for file in files]
     unread = [
         place for place, (file, stamp) in enumerate(zip(files, stamps)) if tuple(known.get(file, ()))[:2] != stamp
     ]
@@ -55,21 +54,13 @@ def file_lengths(files: Sequence[str], sample_rate: int) -> NDArray[np.int64]:
     return np.asarray([Header(*known[file][2:]).frames_at(sample_rate) for file in files], dtype=np.int64)
 
 
-def _stamp(file: str) -> tuple[int, int]:
-    try:
-        status = os.stat(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}.") from None
-    return status.st_size, status.st_mtime_ns
-
-
 def _read(files: Sequence[str]) -> Iterator[Header]:
     """Yield the headers, with progress if they are many."""
     if len(files) >= MANY:
         log.info("Reading the headers of %d audio files. Their lengths are cached.", len(files))
     with ThreadPoolExecutor(THREADS) as threads:
         for start in _shown(range(0, len(files), MANY), len(files)):
-            yield from threads.map(read_header_again, files[start : start + MANY])
+            yield from threads.map(read_header, files[start : start + MANY])
 
 
 def _shown(steps: Sequence[int], count: int) -> Iterable[int]:

@@ -14,6 +14,7 @@ subclass registers itself; it lies in one file of ``audioaug.ops`` and states
 Shapes: B examples, C channels, T samples.
 """
 
+import copy
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
@@ -334,6 +335,13 @@ def leaves(op: Op) -> Iterator[Op]:
         yield op
     for child in op.children:
         yield from leaves(child)
+
+
+def always(op: Op) -> Op:
+    """Return an op that changes every example, with the recordings that the given one has listed."""
+    changed = copy.copy(op)
+    object.__setattr__(changed, "p", 1.0)
+    return changed
 
 
 def is_ours(op: Op) -> bool:

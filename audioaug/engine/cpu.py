@@ -87,7 +87,7 @@ class WorkerChain:
         with in_float32("cpu"):
             for node in self.chain.nodes[: self.cut]:
                 samples = self._run(node, draws, samples, sample_rate)
-        samples = np.ascontiguousarray(samples, dtype=np.float32)
+        samples = _contiguous(np.asarray(samples, dtype=np.float32))
         axes = len(shape) + self.chain.has_features(self.cut)
         return samples[None] if axes > samples.ndim else samples
 
@@ -185,7 +185,7 @@ class WorkerChain:
         return samples
 
     def _replay(self, node: Node, draws: Draws, samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-        samples = np.require(samples, requirements=["C", "W"])  # some references end the process over other views
+        samples = _contiguous(samples)  # some references end the process over other views
         channels = 1 if samples.ndim == 1 else len(samples)
         check_channels(node, channels)
         self.running = node.op, node.drawn(draws, ROW_OF_ONE)
@@ -246,6 +246,12 @@ def build_cpu(chain: Chain, cut: int | None = None, seed: int | None = None) -> 
         (False, True)
     """
     return WorkerChain(chain, chain.checked_cut(cut), seed)
+
+
+def _contiguous(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return contiguous samples that may be written to; to numpy, one sample is contiguous whatever its stride."""
+    ready = np.require(samples, requirements=["C", "W"])
+    return ready if all(stride >= 0 for stride in ready.strides) else ready.copy()
 
 
 def _measured(op: Op, params: Params, samples: NDArray[np.float32], sample_rate: int) -> Params:

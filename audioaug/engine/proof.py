@@ -12,7 +12,7 @@ import platform
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +22,7 @@ import msgspec
 import torch
 
 from audioaug.compilers import missing_for_c
-from audioaug.core import Chain, Op, is_ours
+from audioaug.core import Chain, Op, always, is_ours
 from audioaug.dsp import dispatch
 from audioaug.dsp.precompile import precompile
 from audioaug.engine.locks import lock_of_process
@@ -62,7 +62,7 @@ def prove(ops: Iterable[Op], sample_rate: int, device: torch.device, channels: i
     One thread at a time: implementations are switched off for all threads, so that of two proofs one could compare
     torch operations with themselves.
     """
-    chains = [Chain([replace(op, p=1.0)], sample_rate) for op in ops if is_ours(op)]
+    chains = [Chain([always(op)], sample_rate) for op in ops if is_ours(op)]
     with lock_of_process("proof"):
         _prove(chains, device, channels, run)
 
@@ -93,7 +93,7 @@ def unsupported(ops: Iterable[Op], sample_rate: int, device: torch.device, chann
     """Return which ops do not do on the device what they do on the CPU, by their names, each with what is wrong."""
     x_BCT, found = _small_batch((EXAMPLES, channels, SAMPLES)), dict[str, str]()
     for op in ops:
-        chain = Chain([replace(op, p=1.0)], sample_rate)
+        chain = Chain([always(op)], sample_rate)
         try:
             wanted = run(chain, x_BCT)
         except Exception:  # the op, which will tell

@@ -129,8 +129,7 @@ class Fetcher:
                     timelines.append(timeline)
                 else:
                     wave = self.worker(wave, draws=draw)
-            augmented = torch.from_numpy(np.require(wave, requirements="W"))
-            examples.append(with_wave(example, augmented, self.audio_key))
+            examples.append(with_wave(example, torch.from_numpy(wave), self.audio_key))
         return Fetched(examples, timelines, draws, skipped, keys, epoch, self.audio_key)
 
     def _read_or_replace(

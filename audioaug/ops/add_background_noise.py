@@ -3,8 +3,9 @@
 Shapes: B examples, C channels (1), T samples, S samples of the bank.
 """
 
+import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.bank import layout, samples_for
-from audioaug.audio.files import as_paths, find_audio, read_header
+from audioaug.audio.files import Recordings, as_written, list_recordings, read_header
 from audioaug.core import (
     FLOATS,
     FRACTION,
@@ -84,23 +85,28 @@ class AddBackgroundNoise(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "sounds_path", as_written(self.sounds_path))
         if self.noise_transform is not None:
             raise ChainError(
                 "AddBackgroundNoise: noise_transform is not supported here.",
                 "Transform the noise files first, or use Chain.from_audiomentations, which keeps it in the workers.",
             )
 
+    @functools.cached_property
+    def recordings(self) -> Recordings:
+        """What is at ``sounds_path``, listed when a chain with this transform is made."""
+        return list_recordings(self.sounds_path)
+
     def distributions(self) -> dict[str, Distribution]:
-        files = find_audio(as_paths(self.sounds_path))
         return {
             "snr_db": Uniform(self.min_snr_db, self.max_snr_db),
             "rms_db": Uniform(self.min_absolute_rms_db, self.max_absolute_rms_db),
-            "file": UniformInt(0, len(files) - 1),
+            "file": UniformInt(0, len(self.recordings.files) - 1),
             "start_share": FRACTION,
         }
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
-        where = layout(as_paths(self.sounds_path), batch.sample_rate)
+        where = layout(self.recordings, batch.sample_rate)
         file_B = draw["file"].astype(np.int64)
         latest_B = np.maximum(where.lengths_F[file_B] - batch.lengths, 0)
         start_B = (draw["start_share"] * latest_B).astype(np.int64)
@@ -117,8 +123,11 @@ class AddBackgroundNoise(Op):
             **where.excerpts(file_B, start_B, span_B),
         }
 
+    def reference(self) -> Any:
+        return Op.reference(replace(self, sounds_path=self.recordings.roots))
+
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
-        path = find_audio(as_paths(self.sounds_path))[int(params["file"])]
+        path = self.recordings.files[int(params["file"])]
         rate = read_header(path).sample_rate
         start, frames = round(params["start"] * rate / sample_rate), -(-len(samples) * rate // sample_rate)
         # The reference truncates seconds to samples of the file: half a sample more keeps rounding from losing one.
@@ -136,7 +145,7 @@ class AddBackgroundNoise(Op):
     def _noise(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the excerpts, repeated to the batch's length (B, T), and their levels (B,)."""
         samples, span_B1 = x_BCT.shape[-1], params["span"][:, None]
-        bank_S = samples_for(params, as_paths(self.sounds_path), batch.sample_rate, x_BCT.device, samples)
+        bank_S = samples_for(params, self.recordings, batch.sample_rate, x_BCT.device, samples)
         noise_BT = windows(bank_S, params["place"], samples)
         if not params["repeats"] and batch.padded_to is None:
             return noise_BT, rms(noise_BT, params["span"])
@@ -178,6 +187,6 @@ def _with_noise(x_BCT: torch.Tensor, op: AddBackgroundNoise, params: Params, bat
 def _with_noise_by_loop(
     x_B1T: torch.Tensor, op: AddBackgroundNoise, params: Params, batch: DeviceBatchInfo
 ) -> torch.Tensor:
-    bank_S = samples_for(params, as_paths(op.sounds_path), batch.sample_rate, x_B1T.device, x_B1T.shape[-1])
+    bank_S = samples_for(params, op.recordings, batch.sample_rate, x_B1T.device, x_B1T.shape[-1])
     excerpts, is_relative = (bank_S, params["place"], params["span"]), op.noise_rms == "relative"
     return add_excerpts_by_loop(x_B1T, *excerpts, params["ratio"], batch.lengths_B, is_relative, batch.out(x_B1T))

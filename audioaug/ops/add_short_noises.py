@@ -3,9 +3,10 @@
 Shapes: B examples, C channels (1), T samples, F files, S sounds of all examples together.
 """
 
+import functools
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.bank import layout, samples_for
-from audioaug.audio.files import as_paths, find_audio
+from audioaug.audio.files import Recordings, as_written, list_recordings
 from audioaug.core import (
     FLOATS,
     HOST_ONLY,
@@ -136,6 +137,7 @@ class AddShortNoises(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "sounds_path", as_written(self.sounds_path))
         for name in ("burst_probability", "min_pause_factor_during_burst", "max_absolute_noise_rms_db"):
             if getattr(self, name) == 0:
                 below = "less" if name.startswith("max") else "greater"
@@ -154,15 +156,20 @@ class AddShortNoises(Op):
                 "Transform the noise files first, or use Chain.from_audiomentations, which keeps it in the workers.",
             )
 
+    @functools.cached_property
+    def recordings(self) -> Recordings:
+        """What is at ``sounds_path``, listed when a chain with this transform is made."""
+        return list_recordings(self.sounds_path)
+
     def distributions(self) -> dict[str, Distribution]:
-        find_audio(as_paths(self.sounds_path))
+        self.recordings  # noqa: B018  (so that a missing folder raises here)
         return {"schedule_key": NOISE_KEY}
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
         sounds = self._heard(draw["schedule_key"], batch)
         silent = max(1, -(-len(sounds["row"]) // SOUND_STEP)) * SOUND_STEP - len(sounds["row"])
         longest = -(-int(sounds["count"].max(initial=1)) // SAMPLE_STEP) * SAMPLE_STEP
-        where = layout(as_paths(self.sounds_path), batch.sample_rate)
+        where = layout(self.recordings, batch.sample_rate)
         excerpts = where.excerpts(sounds.pop("file"), sounds["played"], sounds["count"])
         sounds["place"] = excerpts.pop("place")
         zeros = np.zeros(silent, dtype=np.int64)
@@ -171,18 +178,20 @@ class AddShortNoises(Op):
         first_B = np.searchsorted(padded["row"], np.arange(len(batch.lengths) + 1))
         return {"schedule_key": draw["schedule_key"], **padded, "first": first_B, **excerpts, "longest": longest}
 
+    def reference(self) -> Any:
+        return Op.reference(replace(self, sounds_path=self.recordings.roots))
+
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
-        paths = as_paths(self.sounds_path)
-        seconds_F = (layout(paths, sample_rate).lengths_F / sample_rate).tolist()
+        seconds_F = (layout(self.recordings, sample_rate).lengths_F / sample_rate).tolist()
         sounds = self._schedule(params["schedule_key"], len(samples) / sample_rate, seconds_F)
-        files, named = find_audio(paths), [sound._asdict() for sound in sounds]
+        files, named = self.recordings.files, [sound._asdict() for sound in sounds]
         return {"sounds": [{"file_path": files[sound.pop("file")], **sound} for sound in named]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         level_S, longest = params["level"], params["longest"]
         if self.noise_rms == "relative_to_whole_input":
             level_S = level_S * rms(x_BCT[:, 0], batch.lengths_B)[params["row"]]
-        bank_S = samples_for(params, as_paths(self.sounds_path), batch.sample_rate, x_BCT.device, longest)
+        bank_S = samples_for(params, self.recordings, batch.sample_rate, x_BCT.device, longest)
         sounds = Sounds(**{name: params[name] for name in OF_SOUNDS}, longest=longest)
         window = None if self.include_silence_in_noise_rms_estimation else max(1, int(0.025 * batch.sample_rate))
         gain_db = self.signal_gain_db_during_noise or self.signal_gain_in_db_during_noise or 0.0
@@ -190,7 +199,7 @@ class AddShortNoises(Op):
 
     def _heard(self, keys: NDArray[np.float64], batch: BatchInfo) -> dict[str, NDArray[Any]]:
         """Return the sounds of all clips of which anything is heard, as columns: where, how much of it, how loud."""
-        where, rate = layout(as_paths(self.sounds_path), batch.sample_rate), batch.sample_rate
+        where, rate = layout(self.recordings, batch.sample_rate), batch.sample_rate
         seconds_F = (where.lengths_F / rate).tolist()
         drawn = [
             self._draw(key, seconds, seconds_F)

@@ -3,8 +3,9 @@
 Shapes: B examples, C channels, T samples, N responses of L samples.
 """
 
+import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.bank import layout, samples_for
-from audioaug.audio.files import as_paths, find_audio
+from audioaug.audio.files import Recordings, as_written, list_recordings
 from audioaug.core import (
     FLOATS,
     HOST_ONLY,
@@ -66,8 +67,17 @@ class ApplyImpulseResponse(Op):
     contract = Contract.exact(rtol=1e-5)
     limits = {"lru_cache_size": (0, float("inf"))}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "ir_path", as_written(self.ir_path))
+
+    @functools.cached_property
+    def recordings(self) -> Recordings:
+        """What is at ``ir_path``, listed when a chain with this transform is made."""
+        return list_recordings(self.ir_path)
+
     def distributions(self) -> dict[str, Distribution]:
-        return {"file": UniformInt(0, len(find_audio(as_paths(self.ir_path))) - 1)}
+        return {"file": UniformInt(0, len(self.recordings.files) - 1)}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,7 +95,7 @@ class ApplyImpulseResponse(Op):
         }
 
     def resolve(self, draw: Params, batch: BatchInfo) -> Params:
-        where = layout(as_paths(self.ir_path), batch.sample_rate, mono=batch.channels == 1)
+        where = layout(self.recordings, batch.sample_rate, mono=batch.channels == 1)
         file_B = draw["file"].astype(np.int64)
         tail = {"length_out": batch.lengths + where.lengths_F[file_B] - 1} if not self.leave_length_unchanged else {}
         # Of few files all responses are transformed, of many those that were drawn.
@@ -104,8 +114,11 @@ class ApplyImpulseResponse(Op):
             "longest": -(-int(length_N.max()) // TAP_STEP) * TAP_STEP,
         }
 
+    def reference(self) -> Any:
+        return Op.reference(replace(self, ir_path=self.recordings.roots))
+
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
-        return {"ir_file_path": find_audio(as_paths(self.ir_path))[int(params["file"])]}
+        return {"ir_file_path": self.recordings.files[int(params["file"])]}
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         full = convolve(x_BCT, self._taps(x_BCT, params, batch), params["which"])
@@ -116,8 +129,8 @@ class ApplyImpulseResponse(Op):
     def _taps(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:
         """Return N responses for each channel, zero-padded; (N, C, L)."""
         channels, longest = x_BCT.shape[1], params["longest"]
-        paths, device = as_paths(self.ir_path), x_BCT.device
-        bank_S = samples_for(params, paths, batch.sample_rate, device, longest, mono=channels == 1)
+        place = batch.sample_rate, x_BCT.device, longest
+        bank_S = samples_for(params, self.recordings, *place, mono=channels == 1)
         taps_NL = windows(bank_S, params["place"], longest)
         return silence_past_ends(taps_NL.unflatten(0, (-1, channels)), params["length"])
 

@@ -58,7 +58,8 @@ class Resample(Op):
     Reference: ``audiomentations.Resample``, that is soxr (``librosa.resample``). Differs in soxr's transition band (the
     top tenth below the lower of both Nyquist frequencies; little, but for ratios from 4 to 4.25, where soxr's begins
     lower) and in the first few samples of a clip that begins with a jump: between its stages soxr forgets what lies
-    before time 0.
+    before time 0. Where the exact length ends in .5, soxr sometimes returns one sample less, and audiomentations adds
+    a zero.
     """
 
     min_sample_rate: int = 8000

@@ -168,6 +168,26 @@ def test_clips_the_reference_rejects_get_the_device_builds_result(op):
         replay(op, [clip[None]], 16000)  # which compares with the reference, and nothing else
 
 
+@pytest.mark.parametrize(
+    ("shape", "rate"), [((300,), RATE), ((6, RATE), RATE), ((96_000,), 96_000)], ids=["short", "channels", "rate"]
+)
+def test_clip_that_the_encoder_refuses_is_one_sentence(shape, rate):
+    worker = build_cpu(Chain([ops.Mp3Compression(p=1.0)], rate))
+    with pytest.raises(DataError, match=r"^Mp3Compression: audiomentations refuses a clip of \d+ .+ Leave such"):
+        worker(np.full(shape, 0.1, np.float32), key=0)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2, 1)])
+def test_one_sample_with_a_negative_stride_can_be_used_by_torch(shape):
+    """It is what Reverse leaves; numpy calls it contiguous."""
+    clip = np.full(shape, 0.5, np.float32)
+    for more in ([], [ops.LowPassFilter(zero_phase=True, p=1.0)], [ops.Trim(p=1.0)]):
+        worker = build_cpu(Chain([ops.Reverse(p=1.0), *more], RATE))
+        assert torch.from_numpy(worker(clip, key=0)).shape[:-1] == shape[:-1]
+        assert torch.from_numpy(worker.follow(clip, key=0)[0]).shape[:-1] == shape[:-1]
+    assert torch.from_numpy(build_cpu(Chain([], RATE))(clip[..., ::-1])).shape == shape
+
+
 @pytest.mark.parametrize("op", [ops.Identity(p=1.0), ops.ShuffleChannels(p=1.0), ops.SpliceOut(p=1.0)], ids=repr)
 def test_without_torch_audiomentations_workers_use_the_device_build(op, monkeypatch):
     monkeypatch.setattr("audioaug.ops._torch_reference.why_unavailable", lambda: "it is not installed.")

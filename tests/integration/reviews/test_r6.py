@@ -25,7 +25,7 @@ from audioaug.advise.cache import Cache
 from audioaug.advise.model_file import load_training_job
 from audioaug.audio import files
 from audioaug.audio.encoded import decode
-from audioaug.audio.files import as_paths, find_audio, read_audio, read_frames, read_header
+from audioaug.audio.files import list_recordings, read_audio, read_frames, read_header
 from audioaug.audio.folder import AudioFolder
 from audioaug.core import arguments
 from audioaug.errors import AudioaugWarning, ChainError, DataError, OutputError, UsageError
@@ -234,7 +234,7 @@ SPECIAL = pytest.mark.parametrize("make", [make_fifo, make_socket, make_device_l
 @pytest.mark.usefixtures("within_seconds")
 def test_r6_03_audio_is_read_from_regular_files_only(make, here):
     make(here / "x.wav")
-    (file,) = find_audio(as_paths(here))
+    (file,) = list_recordings(here).files
     for read in (read_header, lambda path: read_audio(path, 16000), lambda path: read_frames(path, 0, 9, True)):
         with pytest.raises(DataError, match=r"x\.wav cannot be decoded: Not a regular file\."):
             read(file)
@@ -263,7 +263,7 @@ def test_r6_03_links_to_folders_above_are_entered_once(here):
     (here / "yes").mkdir()
     (here / "alias").symlink_to("yes")
     (here / "yes" / "x.wav").touch()
-    assert find_audio(as_paths(here)) == (str(here / "yes" / "x.wav"),)
+    assert list_recordings(here).files == (str(here / "yes" / "x.wav"),)
 
 
 def test_r6_03_links_to_other_folders_are_followed(tmp_path):
@@ -271,13 +271,13 @@ def test_r6_03_links_to_other_folders_are_followed(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "there" / "x.wav").touch()
     (tmp_path / "here" / "link").symlink_to(tmp_path / "there")
-    assert find_audio(as_paths(tmp_path / "here")) == (str(tmp_path / "here" / "link" / "x.wav"),)
+    assert list_recordings(tmp_path / "here").files == (str(tmp_path / "here" / "link" / "x.wav"),)
 
 
 def test_r6_03_link_to_itself_raises(here):
     (here / "x.wav").symlink_to("x.wav")
-    with pytest.raises(DataError, match=r"x\.wav cannot be decoded: Too many levels of symbolic links\."):
-        read_audio(find_audio(as_paths(here))[0], 16000)
+    with pytest.raises(DataError, match=r"x\.wav cannot be read: Too many levels of symbolic links\."):
+        read_audio(list_recordings(here).files[0], 16000)
 
 
 # 4. Headers that cannot be true

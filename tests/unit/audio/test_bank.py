@@ -14,14 +14,14 @@ import torch
 from audioaug import ops
 from audioaug.audio import bank as bank_module
 from audioaug.audio.bank import SPARE, Bank, layout, open_bank, samples_for
-from audioaug.audio.files import as_paths, read_audio
+from audioaug.audio.files import list_recordings, read_audio
 from audioaug.core import Chain
 from audioaug.errors import AudioaugWarning, DataError
 from audioaug.verify import material
 from audioaug.verify.replay import on_device, replay
 
 DEMO = Path(__file__).parents[3] / "datasets" / "demo"
-ODD = as_paths(DEMO / "odd")
+ODD = list_recordings(DEMO / "odd")
 
 
 @pytest.mark.parametrize("rate", [16000, 44100])
@@ -43,7 +43,7 @@ def test_channels_match_the_layout(rate, mono):
 
 def test_layout_is_computed_without_decoding(monkeypatch):
     monkeypatch.setattr(bank_module, "read_audio", None)
-    assert layout(as_paths(DEMO / "rooms"), 16000).lengths_F.min() > 1000
+    assert layout(list_recordings(DEMO / "rooms"), 16000).lengths_F.min() > 1000
 
 
 def test_bank_ends_with_the_requested_zeros():
@@ -65,12 +65,12 @@ def test_memory_that_a_gpu_may_still_read_is_not_freed_for_a_wider_bank(monkeypa
 
 def test_short_resampling_is_padded_with_silence(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "x.wav", np.full(1000, 0.5), 8000)
-    where = layout(as_paths(tmp_path), 16000)
+    where = layout(list_recordings(tmp_path), 16000)
     assert where.lengths_F.tolist() == [2000]
     for decoded in (1998, 2003):
         monkeypatch.setattr(bank_module, "read_audio", lambda *_, n=decoded: np.ones((1, n), dtype=np.float32))
         open_bank.cache_clear()
-        flat_S = open_bank(as_paths(tmp_path), 16000).flat_S
+        flat_S = open_bank(list_recordings(tmp_path), 16000).flat_S
         assert flat_S.sum() == min(decoded, 2000) and len(flat_S) == 2000 + SPARE
     open_bank.cache_clear()
 
@@ -79,14 +79,14 @@ def test_empty_file_is_refused(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(10), 16000)
     soundfile.write(tmp_path / "nothing.wav", np.zeros(0), 16000)
     with pytest.raises(DataError, match=rf"{tmp_path}/nothing\.wav holds no samples\. Remove it\."):
-        layout(as_paths(tmp_path), 16000)
+        layout(list_recordings(tmp_path), 16000)
 
 
 def test_damaged_file_is_named(tmp_path):
     data = (DEMO / "rooms" / "car.flac").read_bytes()
     (tmp_path / "half.flac").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=rf"{tmp_path}/half\.flac cannot be decoded"):
-        open_bank(as_paths(tmp_path), 16000)
+        open_bank(list_recordings(tmp_path), 16000)
 
 
 def test_bank_is_opened_once():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from audioaug.audio.files import Header, as_paths, find_audio, read_audio, read_header, resample
+from audioaug import AudioFolder
+from audioaug.audio.files import Header, list_recordings, read_audio, read_header, resample
 from audioaug.errors import DataError
 
 DEMO = Path(__file__).parents[3] / "datasets" / "demo"
@@ -37,9 +38,9 @@ def test_files_are_found_below_folders_sorted_by_name(tmp_path):
     for name in ("b/z.wav", "b/a/y.FLAC", "a.mp3", "b/notes.txt", "c/.hidden", "B.ogg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = find_audio(as_paths(tmp_path))
+    found = list_recordings(tmp_path).files
     assert [str(Path(path).relative_to(tmp_path)) for path in found] == ["B.ogg", "a.mp3", "b/a/y.FLAC", "b/z.wav"]
-    assert find_audio(as_paths([tmp_path / "b" / "z.wav", tmp_path / "a.mp3"])) == (
+    assert list_recordings([tmp_path / "b" / "z.wav", tmp_path / "a.mp3"]).files == (
         str(tmp_path / "b" / "z.wav"),
         str(tmp_path / "a.mp3"),
     )
@@ -49,26 +50,38 @@ def test_folder_named_like_a_file_is_a_folder(tmp_path):
     (tmp_path / "x.wav").mkdir()
     shutil.copy(DEMO / "odd" / "mono_8000.wav", tmp_path / "x.wav" / "inside.wav")
     for path in (tmp_path, tmp_path / "x.wav"):
-        assert find_audio(as_paths(path)) == (str(tmp_path / "x.wav" / "inside.wav"),)
+        assert list_recordings(path).files == (str(tmp_path / "x.wav" / "inside.wav"),)
     with pytest.raises(DataError, match=r"x\.wav cannot be decoded"):
         read_header(str(tmp_path / "x.wav"))
 
 
 def test_missing_audio_is_an_error_that_names_the_path(tmp_path):
     with pytest.raises(DataError, match=rf"There is no {tmp_path}/none\. Name an existing"):
-        find_audio(as_paths(tmp_path / "none"))
+        list_recordings(tmp_path / "none")
     (tmp_path / "text.txt").touch()
     for path in (tmp_path, tmp_path / "text.txt"):
         with pytest.raises(DataError, match=rf"There is no audio in {path}\. Looked for \.flac \.wav"):
-            find_audio(as_paths(path))
+            list_recordings(path)
     for nonsense in (3, None, [3]):
         with pytest.raises(DataError, match="Expected a path or a list of paths, got "):
-            as_paths(nonsense)
+            list_recordings(nonsense)
+
+
+def test_files_that_change_are_read_again(tmp_path):
+    tone = np.sin(np.arange(48000) * 2 * np.pi * 1000 / 48000) * 0.5
+    soundfile.write(tmp_path / "x.wav", tone, 48000)
+    before, _ = AudioFolder(tmp_path, 16000)[0]
+    soundfile.write(tmp_path / "x.wav", tone[::3], 16000)  # as a dataset that is converted in place
+    soundfile.write(tmp_path / "y.wav", tone, 48000)
+    folder = AudioFolder(tmp_path, 16000)
+    after, _ = folder[0]
+    assert len(folder) == 2 and after.shape == before.shape == (1, 16000)
+    assert np.abs(after - before)[0, 100:-100].max() < 1e-3
 
 
 def test_relative_and_absolute_paths_are_equivalent(monkeypatch):
     monkeypatch.chdir(DEMO)
-    assert as_paths("odd") == as_paths(DEMO / "odd") == as_paths([Path("odd")])
+    assert list_recordings("odd") == list_recordings(DEMO / "odd") == list_recordings([Path("odd")])
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -20,13 +20,13 @@ DEMO = Path(__file__).parents[3] / "datasets" / "demo"
 @pytest.fixture
 def reads(monkeypatch, tmp_path):
     """The headers that were read; the cache is empty at first."""
-    found, read = [], module.read_header_again
+    found, read = [], module.read_header
 
     def note(path):
         found.append(path)
         return read(path)
 
-    monkeypatch.setattr(module, "read_header_again", note)
+    monkeypatch.setattr(module, "read_header", note)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return found
 
