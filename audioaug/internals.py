@@ -147,8 +147,8 @@ class _WholeMessages:
 
 def is_failed_start(unraisable: Any) -> bool:
     """Return whether torch cannot delete an iterator whose workers could not be started; why is raised elsewhere."""
-    name = getattr(unraisable.object, "__qualname__", "")
-    return unraisable.exc_type is AttributeError and name == "_MultiProcessingDataLoaderIter.__del__"
+    where = f"{getattr(unraisable.object, '__qualname__', '')} {unraisable.err_msg}"  # the latter from Python 3.14 on
+    return unraisable.exc_type is AttributeError and "_MultiProcessingDataLoaderIter.__del__" in where
 
 
 def batches_ready(iterator: Any) -> int | None:

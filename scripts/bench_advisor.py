@@ -11,6 +11,7 @@ Fourteen workloads, each alone on the machine, beside a busy process, beside one
 number of torch threads; some thirty faults; and a plan that races itself.
 """
 
+import multiprocessing
 import sys
 import time
 import warnings
@@ -264,6 +265,7 @@ def main(
     load: str | None,
 ) -> None:
     """Judge or load, then print."""
+    multiprocessing.set_start_method("fork")  # which, unlike the default from Python 3.14 on, sends any dataset
     warnings.filterwarnings("ignore", module="audiomentations|librosa|torch_audiomentations|julius|torchaudio|torch")
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     options = Options(names, QUICK_BUDGET if quick else seconds, judge_seconds, self_races, repeat)

@@ -95,7 +95,7 @@ def memory(device: torch.device) -> dict[str, Any]:
 
 def loader_of(device: torch.device) -> Loader:
     """Return a Loader with 8 batches an epoch, all ops on the device."""
-    data = [(torch.randn(1, SAMPLES // 2) * 0.1, 0) for _ in range(8 * BATCH)]
+    data = torch.utils.data.TensorDataset(torch.randn(8 * BATCH, 1, SAMPLES // 2) * 0.1, torch.zeros(8 * BATCH))
     return Loader(data, demo_chain(RATE), Plan(cut=0, num_workers=2), batch_size=BATCH, device=device)
 
 

@@ -20,7 +20,7 @@ from audioaug.decide.shortlist import placement_of
 from audioaug.errors import AudioaugError, DataError, MeasurementError, in_one_line
 from audioaug.loader import Loader
 from audioaug.loader.examples import get_wave, is_encoded
-from audioaug.loader.pickling import why_not_picklable
+from audioaug.loader.pickling import too_many_tensors, why_not_picklable
 from audioaug.loader.processes import local_size, share_of
 from audioaug.loader.sampling import is_stream
 from audioaug.measure import clock_for, files_open, free_shared_memory
@@ -260,13 +260,14 @@ def needs_of(job: TrainingJob, sent: Sequence[torch.Tensor], start_method: str) 
         batch_tensors=len(sent),
         files_open=files_open(),
         shared_free_bytes=free_shared_memory(),
-        unpicklable="" if start_method == "fork" else why_unpicklable(job),
+        unpicklable="" if start_method == "fork" else why_unpicklable(job, start_method),
     )
 
 
-def why_unpicklable(job: TrainingJob) -> str:
-    """Return what cannot be pickled for a worker that is not forked, and why; an empty string if everything can."""
-    return why_not_picklable({"dataset": job.dataset, "collate_fn": job.collate_fn, "augment": job.chain})
+def why_unpicklable(job: TrainingJob, start_method: str) -> str:
+    """Return what a worker that is not forked cannot receive, and why; an empty string if it can receive all."""
+    objects = {"dataset": job.dataset, "collate_fn": job.collate_fn, "augment": job.chain}
+    return too_many_tensors(objects, start_method) or why_not_picklable(objects)
 
 
 MOST_PROCESSES = 32

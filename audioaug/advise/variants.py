@@ -189,5 +189,5 @@ def _why_not(job: TrainingJob, candidate: Candidate, usual: str, method: StartMe
         return "it is the default."
     if method not in multiprocessing.get_all_start_methods():
         return "not available on this system."
-    unpicklable = "" if method == "fork" else why_unpicklable(job)
+    unpicklable = "" if method == "fork" else why_unpicklable(job, method)
     return f"{unpicklable}." if unpicklable else ""

@@ -32,6 +32,10 @@ SMALL = 16 * 1024
 """Bytes up to which a tensor is pickled by value: a pipe holds several of them."""
 
 
+MOST_TENSORS = 250
+"""That a worker started by a fork server can receive: Python passes on 252 open files, torch one for each tensor."""
+
+
 class WorkerBatch(NamedTuple):
     """What a worker sends: a batch, what the device is to do with it, and a sentence for each unreadable example.
 
@@ -127,15 +131,38 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f".{name}", inner) for name, inner in vars(value).items())
 
 
-class _StrictPickler(ForkingPickler):
-    """Also refuses what a new process cannot import: classes and functions of a notebook, which has no file."""
+def too_many_tensors(objects: Mapping[str, Any], method: str) -> str:
+    """Name the object that holds more tensors than workers started by ``method`` can receive; empty if none does."""
+    most = MOST_TENSORS if method == "forkserver" else sys.maxsize
+    for name, value in objects.items():
+        pickler = _StrictPickler(io.BytesIO())
+        with contextlib.suppress(Exception):  # ``why_not_picklable`` tells
+            pickler.dump(value)
+        if len(pickler.tensors) > most:
+            return f"`{name}` holds {len(pickler.tensors)} tensors (at most {most} can be sent)"
+    return ""
 
-    def persistent_id(self, value: Any) -> None:
-        """Raise ``PicklingError`` for such a class or function."""
+
+class _StrictPickler(ForkingPickler):
+    """Also refuses what a new process cannot import: classes and functions of a notebook, which has no file.
+
+    Tensors that could be sent are not moved to shared memory. ``tensors``: which ones they are, by their addresses.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.tensors = set[int]()
+
+    def persistent_id(self, value: Any) -> str | None:
+        """Raise ``PicklingError`` for such a class or function; return something for a tensor that can be sent."""
+        if type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad:
+            self.tensors.add(id(value))
+            return "tensor"
         main = sys.modules["__main__"]
         has_file = main.__spec__ is not None or Path(getattr(main, "__file__", "") or "-").is_file()
         if not has_file and isinstance(value, type | FunctionType) and value.__module__ == "__main__":
             raise pickle.PicklingError(f"{value.__qualname__} is defined in a notebook or an interactive session")
+        return None
 
 
 def _pickling_error(value: Any) -> str:

@@ -30,7 +30,7 @@ from audioaug.loader.failures_of_workers import (
     worker_death,
     worker_errors,
 )
-from audioaug.loader.pickling import WorkerBatch, why_not_picklable
+from audioaug.loader.pickling import WorkerBatch, too_many_tensors, why_not_picklable
 from audioaug.loader.prefetch import to_device
 from audioaug.loader.processes import share_of
 from audioaug.loader.sampling import EpochSampler, Stream, is_stream
@@ -216,8 +216,14 @@ class Pipeline:
             method, config = self.plan.start_method or multiprocessing.get_start_method(), self.config
             if not self.data_loader.num_workers or method == "fork":
                 raise
-            objects = {"dataset": config.dataset, "collate_fn": config.collate_fn, "chain": config.chain}
-            reason = why_not_picklable({**objects, "targets": config.targets})
+            names = "dataset", "collate_fn", "chain", "targets"
+            objects = {name: getattr(config, name) for name in names}
+            if many := too_many_tensors(objects, method):
+                raise DataError(
+                    f"{many}, and workers started by {method!r} receive each as an open file.",
+                    "Stack them into one tensor, or give a Plan with start_method='fork' or num_workers=0.",
+                ) from None
+            reason = why_not_picklable(objects)
             if not reason:
                 raise
             raise DataError(

@@ -32,11 +32,12 @@ chain = audioaug.Chain([ops.Gain(p=1.0), ops.AddGaussianSNR(p=1.0), ops.LowPassF
 loader = audioaug.Loader(Noise(), chain, audioaug.Plan(cut=1, num_workers=2), batch_size=4, shuffle=True)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8000, 2)).to(loader.device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-for epoch in range(2):
-    for audio, label in loader:
-        loss = torch.nn.functional.cross_entropy(model(audio), label)
-        loss.backward(); optimizer.step(); optimizer.zero_grad()
-    print(f"epoch {epoch}: loss {loss.item():.2f}")
+if __name__ == "__main__":
+    for epoch in range(2):
+        for audio, label in loader:
+            loss = torch.nn.functional.cross_entropy(model(audio), label)
+            loss.backward(); optimizer.step(); optimizer.zero_grad()
+        print(f"epoch {epoch}: loss {loss.item():.2f}")
 """
 
 
@@ -68,8 +69,9 @@ def test_the_advisor_answers_with_a_model_file_alone(python, tmp_path):
 
 
 @pytest.mark.timeout(1200)
-def test_fifteen_lines_train_with_two_workers(python):
-    losses = re.findall(r"epoch \d: loss [\d.]+", python("-W", "error", "-c", TRAINING))
+def test_sixteen_lines_train_with_two_workers(python, tmp_path):
+    (tmp_path / "training.py").write_text(TRAINING)
+    losses = re.findall(r"epoch \d: loss [\d.]+", python("-W", "error", "training.py"))
     assert len(losses) == 2
 
 

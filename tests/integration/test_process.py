@@ -104,7 +104,7 @@ class State:
 def train():
     return [batch for _ in range(2) for batch in loader]
 
-plan = Plan(cut=1, num_workers=2, persistent_workers=sys.argv[1] == "persistent")
+plan = Plan(cut=1, num_workers=2, persistent_workers=sys.argv[1] == "persistent", start_method="fork")
 loader = Loader(State(), Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=2, device="cpu")
 batches = train()
 found = {name: bool(value.all()) for name, value in batches[0].items() if name != "audio"}

@@ -157,9 +157,16 @@ def test_the_innermost_unpicklable_object_is_named(model) -> None:
         "dataset = [1]\nclass Data(list):\n    pass\ndataset = Data([torch.zeros(1, 8)])\ndataset.inner = Inner()\n"
     )
     job = load_training_job(model(CHEAP + inside + outside), torch.device("cpu"))
-    assert why_unpicklable(job).startswith("`dataset.inner.file` (TextIOWrapper) does not pickle (")
+    assert why_unpicklable(job, "spawn").startswith("`dataset.inner.file` (TextIOWrapper) does not pickle (")
     job.dataset.inner.file.close()
-    assert why_unpicklable(load_training_job(model(CHEAP + IN_MEMORY), torch.device("cpu"))) == ""
+    assert why_unpicklable(load_training_job(model(CHEAP + IN_MEMORY), torch.device("cpu")), "spawn") == ""
+
+
+def test_too_many_tensors_are_counted_without_opening_files(model) -> None:
+    many = "dataset = [(torch.zeros(1, 8), 0) for _ in range(300)]\n"
+    job, before = load_training_job(model(CHEAP + many), torch.device("cpu")), len(os.listdir("/proc/self/fd"))
+    assert why_unpicklable(job, "forkserver") == "`dataset` holds 300 tensors (at most 250 can be sent)"
+    assert why_unpicklable(job, "spawn") == "" and len(os.listdir("/proc/self/fd")) == before
 
 
 PARSES = """

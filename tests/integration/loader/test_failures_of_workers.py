@@ -454,7 +454,7 @@ class Busy(list):
 
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # as above
-plan = Plan(cut=1, num_workers=1, persistent_workers=sys.argv[2] == "persistent")
+plan = Plan(cut=1, num_workers=1, persistent_workers=sys.argv[2] == "persistent", start_method="fork")
 loader = Loader(Busy([0] * 8), Chain([ops.Gain(p=1.0)], 16000), plan, batch_size=1, device="cpu")
 
 def step():
@@ -517,7 +517,7 @@ def test_dropped_ctrl_c_ends_training_at_the_next_batch():
     done = subprocess.run([sys.executable, "-c", DROPPED], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == -signal.SIGINT and done.stdout == "0\n"
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert "Exception ignored in" in done.stderr and "ValueError: another thing" in done.stderr
+    assert "Exception ignored" in done.stderr and "ValueError: another thing" in done.stderr
 
 
 def interrupts(count: int, folder: Path) -> None:

@@ -180,7 +180,7 @@ class Stopping(list):
             os.kill(os.getpid(), signal.SIGSTOP)
         return torch.zeros(9)
 
-plan = Plan(cut=1, num_workers=1, prefetch_factor=1)
+plan = Plan(cut=1, num_workers=1, prefetch_factor=1, start_method="fork")
 loader = Loader(Stopping([0] * 8), Chain([ops.Gain()], 16000), plan, batch_size=1, device="cpu")
 for _ in loader:
     (worker,) = loader.workers
@@ -249,6 +249,7 @@ def start_and_kill(self):
         time.sleep(1)  # in which torch's signal handler would raise
 
 dataset = [torch.zeros(9)] * 40
+multiprocessing.set_start_method("fork")
 if sys.argv[1] == "Loader":
     batches = Loader(dataset, chain, Plan(cut=1, num_workers=2, persistent_workers=True), batch_size=2, device="cpu")
 else:
@@ -324,7 +325,7 @@ class Garbage:
         print("collected in", "worker" if os.getpid() != parent else "training", flush=True)
 
 parent, chain = os.getpid(), Chain([ops.Gain()], 16000)
-loader = Loader([torch.zeros(9)] * 4, chain, Plan(cut=1, num_workers=1), device="cpu")
+loader = Loader([torch.zeros(9)] * 4, chain, Plan(cut=1, num_workers=1, start_method="fork"), device="cpu")
 os.register_at_fork(before=lambda: made.append(Garbage()) or setattr(made[0], "itself", made.pop()))
 os.register_at_fork(after_in_child=lambda: [[k] for k in range(100_000)])
 made = []

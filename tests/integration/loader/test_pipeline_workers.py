@@ -124,7 +124,8 @@ from audioaug.errors import DataError
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 chain = Chain([ops.Gain(p=1.0), ops.Reverse(p=0.5)], sample_rate=16000)
-loader = Loader([(torch.ones(1, 4000), 0)] * 64, chain, Plan(cut=1, num_workers=2), batch_size=4, device="cpu")
+plan = Plan(cut=1, num_workers=2, start_method="fork")
+loader = Loader([(torch.ones(1, 4000), 0)] * 64, chain, plan, batch_size=4, device="cpu")
 model = torch.nn.Linear(4000, 1)
 for epoch in range(1 if {once} else 1_000_000):
     for step, (wave, label) in enumerate(loader):
@@ -285,6 +286,19 @@ def test_unpicklable_object_is_named(method, held, transform, collate_fn, senten
         "Plan with start_method='fork' or num_workers=0."
     )
     assert len(list(Loader(Holder(held), chain, Plan(cut=1), device="cpu", collate_fn=collate_fn))) == 4
+
+
+def test_too_many_tensors_for_a_fork_server_are_counted():
+    tensors = [torch.ones(400) for _ in range(300)]
+    few, many = tensors[:200] * 2, [*tensors, tensors[0]]  # the same one is sent once
+    chain, plan = Chain([ops.Gain(p=1.0)], 16000), Plan(cut=1, num_workers=1, start_method="forkserver")
+    assert len(list(Loader(few, chain, plan, batch_size=100, device="cpu"))) == 4
+    with pytest.raises(DataError) as caught:
+        list(Loader(many, chain, plan, device="cpu"))
+    assert str(caught.value) == (
+        "`dataset` holds 300 tensors (at most 250 can be sent), and workers started by 'forkserver' receive each as an "
+        "open file. Stack them into one tensor, or give a Plan with start_method='fork' or num_workers=0."
+    )
 
 
 IN_A_NOTEBOOK = """

@@ -179,7 +179,7 @@ def interrupt_after(pause: float, folder: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
     assert program.returncode == 130 and told.rstrip().endswith("continues from the checkpoint"), told
-    assert "Traceback" not in told and len(workers) == 2
+    assert "Traceback" not in told and len(workers) >= 2  # a fork server is a child, too
     assert not psutil.wait_procs(workers, timeout=PATIENCE)[1]
     updates = state_of(folder / "c.pt")["updates"]
     place = state_of(folder / "c.pt")["loader"]
