@@ -120,9 +120,7 @@ class Timeline:
         A time that is lost is missing; one that sounds twice is there twice. The end of the clip counts as part of it.
         """
         time_K1 = np.asarray(times, dtype=np.float64).reshape(-1, 1)
-        low_N, high_N = np.sort(self.pieces[:, :2], axis=1).T
-        at_the_end_KN = (time_K1 == self.length_in) & (high_N == self.length_in)
-        which_M, place_M = np.nonzero(((low_N <= time_K1) & (time_K1 < high_N)) | at_the_end_KN)
+        which_M, place_M = np.nonzero(self._sounds(time_K1))
         found_M = _linear(self.pieces[place_M], time_K1[which_M, 0], 0, 2)
         order = np.argsort(found_M, kind="stable")
         return found_M[order], which_M[order]
@@ -130,7 +128,8 @@ class Timeline:
     def segments(self, bounds: ArrayLike) -> tuple[FloatArray, NDArray[np.int64]]:
         """Return where in the result these segments (start, end) of the clip sound, in order, and the number of each.
 
-        A segment may be cut, lost or doubled. Parts of one that follow each other without a gap are one segment.
+        A segment may be cut, lost or doubled. Parts of one that follow each other without a gap are one segment. One
+        that ends where it starts is where ``stamps`` has its time; one that ends before that is lost.
 
         Shape:
             bounds: (S, 2); returns (M, 2) and (M,).
@@ -138,7 +137,8 @@ class Timeline:
         bounds_S2 = np.asarray(bounds, dtype=np.float64).reshape(-1, 2)
         low_N, high_N = np.sort(self.pieces[:, :2], axis=1).T
         start_SN, end_SN = np.maximum(bounds_S2[:, :1], low_N), np.minimum(bounds_S2[:, 1:], high_N)
-        which_M, place_M = np.nonzero(start_SN < end_SN)
+        is_point_S1 = bounds_S2[:, :1] == bounds_S2[:, 1:]
+        which_M, place_M = np.nonzero((start_SN < end_SN) | (is_point_S1 & self._sounds(bounds_S2[:, :1])))
         ends = (_linear(self.pieces[place_M], ends_SN[which_M, place_M], 0, 2) for ends_SN in (start_SN, end_SN))
         found_M2 = np.sort(np.stack(list(ends), axis=1), axis=1)
         order = np.lexsort((found_M2[:, 0], which_M))
@@ -150,6 +150,13 @@ class Timeline:
         joined_M2 = np.stack([found_M2[first, 0], found_M2[last, 1]], axis=1)
         order = np.argsort(joined_M2[:, 0], kind="stable")
         return joined_M2[order], which_M[first][order]
+
+    def _sounds(self, time_K1: FloatArray) -> NDArray[np.bool_]:
+        """Return whether each time of the clip sounds in each piece, (K, N); its end does in what reaches up to it."""
+        low_N, high_N = np.sort(self.pieces[:, :2], axis=1).T
+        at_the_end_KN = (time_K1 == self.length_in) & (high_N == self.length_in)
+        sounds_KN: NDArray[np.bool_] = ((low_N <= time_K1) & (time_K1 < high_N)) | at_the_end_KN
+        return sounds_KN
 
     def frames(self, values: NDArray[Any], hop: float, *, centred: bool = False, fill: Any = 0) -> NDArray[Any]:
         """Return the frame-level target of the result: each frame has what the clip has where its centre comes from.

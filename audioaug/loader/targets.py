@@ -4,9 +4,11 @@ Everything is computed on the host, from the draws: a worker transforms the labe
 device. Audio that is cut or replaced by padding loses its labels; audio that is silenced (``TimeMask``) or masked by
 noise keeps them.
 
-Shapes: B examples, F frames.
+Shapes: B examples, F frames, S segments.
 """
 
+import math
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.core import Chain, Draws, Origin, Timeline, follow, leaves
+from audioaug.core.distributions import FloatArray
+from audioaug.core.fields import real_number
 from audioaug.errors import DataError, PlanError, UsageError
 from audioaug.loader.examples import Field, item_of, with_item
 from audioaug.records import Plan
@@ -59,8 +63,11 @@ class Frames(LabelTransform):
     The number of frames follows the length of the audio, rounded down or up as in the example itself. Where ``Mix``
     combines labels, the element-wise maximum is taken.
 
+    Labels must span their clip: the number of rows times ``hop_seconds`` may differ from its duration by a quarter of
+    it and 4 frames. Otherwise a batch raises ``DataError``.
+
     Args:
-        hop_seconds: from one frame to the next.
+        hop_seconds: from one frame to the next, in seconds.
         centred: whether frame k is centred at ``k * hop_seconds`` (as in a centred spectrogram), or begins there.
         fill: the value of frames without original audio: padding, or the silence that a shift leaves. The labels' type
             must be able to hold it.
@@ -82,8 +89,10 @@ class Frames(LabelTransform):
     fill: float = 0
 
     def __post_init__(self) -> None:
-        if not self.hop_seconds > 0:
-            raise UsageError(f"Frames: expected hop_seconds above 0, got {self.hop_seconds!r}.")
+        if not 0 < real_number(self.hop_seconds) < math.inf:
+            raise UsageError(f"Frames: expected hop_seconds as a finite number above 0, got {self.hop_seconds!r}.")
+        if not isinstance(self.fill, int | float | np.number | np.bool_):
+            raise UsageError(f"Frames: expected fill as a number, got {self.fill!r}.")
 
     def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
         """Return the label of one augmented example."""
@@ -114,7 +123,18 @@ class Frames(LabelTransform):
                 f"Frames: fill is {self.fill}, which {array.dtype} cannot hold.",
                 "Use another fill, or labels of another type.",
             )
+        self._check_span(len(array), timeline.length_in, sample_rate)
         return timeline.frames(array, self.hop_seconds * sample_rate, centred=self.centred, fill=self.fill)
+
+    def _check_span(self, count: int, length: int, sample_rate: int) -> None:
+        """Raise ``DataError`` if this number of frames does not span a clip of this length in samples."""
+        hop = self.hop_seconds * sample_rate
+        if length and abs(count * hop - length) > length / 4 + 4 * hop:
+            raise DataError(
+                f"Frames: {count} rows with a hop of {self.hop_seconds:g} s span {count * self.hop_seconds:g} s, but "
+                f"the clip lasts {length / sample_rate:g} s.",
+                "Give hop_seconds in seconds, and labels of shape (frames,) or (frames, ...).",
+            )
 
     def collate(self, values: Sequence[torch.Tensor], pad: bool) -> Any:
         """Return the labels of a batch."""
@@ -133,7 +153,8 @@ class Frames(LabelTransform):
 class Stamps(LabelTransform):
     """Time stamps in seconds, (N,), such as beats or onsets; sorted. Ops may remove or duplicate some.
 
-    Where ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B tensors.
+    Stamps before the start or after the end of the clip are dropped; NaN and infinity raise ``DataError``. Where
+    ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B tensors.
 
     Examples:
         >>> from audioaug import Chain, Loader, ops
@@ -146,7 +167,7 @@ class Stamps(LabelTransform):
 
     def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
         """Return the label of one augmented example."""
-        times = [_array(value, "Stamps", "seconds", np.float64).reshape(-1) for value in values]
+        times = [_times(value) for value in values]
         stamps = [origin.timeline.stamps(time * sample_rate)[0] for origin, time in zip(origins, times)]
         return torch.from_numpy(np.sort(np.concatenate(stamps)) / sample_rate).float()
 
@@ -160,8 +181,12 @@ class Segments(LabelTransform):
     """Segments: rows (start, end, ...) in seconds, such as words, events or speakers; further columns are unchanged.
 
     Ops may cut, remove, split or duplicate a segment; parts of one without a gap between them are merged. They are
-    sorted by start. Where ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B lists of
-    tuples, or of B tensors if the examples have arrays (N, 2 or more).
+    sorted by start. One that ends where it starts is kept or removed as a stamp is. What lies outside of the clip is
+    cut off. A bound that is not finite, or a segment that ends before it starts, raises ``DataError``.
+
+    Where ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B lists of tuples, or of B
+    tensors if the examples have arrays (S, 2 or more). An empty array of any shape, and an empty list among arrays, is
+    an example without segments.
 
     Examples:
         >>> from audioaug import Chain, Loader, ops
@@ -175,25 +200,26 @@ class Segments(LabelTransform):
     def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> Any:
         """Return the label of one augmented example."""
         segments: list[tuple[Any, ...]] = []
-        for value, origin in zip(values, origins):
-            rows = _rows(value)
-            bounds = np.asarray([row[:2] for row in rows], dtype=np.float64).reshape(-1, 2)
-            bounds_M2, row_M = origin.timeline.segments(bounds * sample_rate)
+        rows_of = [_rows(value) for value in values]
+        for rows, origin in zip(rows_of, origins):
+            bounds_M2, row_M = origin.timeline.segments(_bounds(rows) * sample_rate)
             pairs = (bounds_M2 / sample_rate).tolist()
             segments += [(*pair, *rows[row][2:]) for pair, row in zip(pairs, row_M.tolist())]
         segments.sort(key=lambda segment: segment[0])
-        if not isinstance(values[0], np.ndarray | torch.Tensor):
+        kind = next((value for value in values if len(value)), values[0])  # one without segments has no say
+        if not isinstance(kind, np.ndarray | torch.Tensor):
             return segments
-        width = values[0].shape[1] if values[0].ndim == 2 else 2
-        return torch.tensor(segments, dtype=torch.float32).reshape(len(segments), width)
+        return _as_tensor(segments, _columns(rows_of, values))
 
     def collate(self, values: Sequence[Any], pad: bool) -> Any:
         """Return the labels of a batch."""
-        if not all(isinstance(value, torch.Tensor) for value in values):
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        if not tensors or any(len(value) and not isinstance(value, torch.Tensor) for value in values):
             return list(values)
-        if len({value.shape[1] for value in values}) > 1:
+        filled = [value for value in tensors if len(value)] or [max(tensors, key=lambda value: value.shape[1])]
+        if len({value.shape[1] for value in filled}) > 1:
             raise DataError("Segments with different numbers of columns cannot be one batch.", "Give them as tuples.")
-        return Ragged(torch.cat(list(values)), [len(value) for value in values])
+        return Ragged(torch.cat(filled), [len(value) for value in values])
 
 
 @dataclass(frozen=True)
@@ -215,6 +241,11 @@ class Label(LabelTransform):
 
     classes: int
     soft: bool = False
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.classes, int | np.integer) and not isinstance(self.classes, bool)
+        if not whole or self.classes < 1:
+            raise UsageError(f"Label: expected classes as an integer above 0, got {self.classes!r}.")
 
     def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
         """Return the label of one augmented example."""
@@ -328,7 +359,19 @@ def _array(value: Any, kind: str, what: str, dtype: Any = None) -> NDArray[Any]:
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{kind}: expected {what}, got {value!r}.")
-    return array
+    native = np.dtype(np.float64) if array.dtype.char == "g" else array.dtype.newbyteorder("=")
+    return array.astype(native, copy=False)  # torch has neither long doubles nor another byte order
+
+
+def _times(value: Any) -> FloatArray:
+    times = _array(value, "Stamps", "seconds", np.float64).reshape(-1)
+    if not np.isfinite(times).all():
+        place = int(np.argmin(np.isfinite(times)))
+        raise DataError(
+            f"Stamps: expected finite seconds, got {times[place]} at position {place}.",
+            "Correct or remove it in the dataset.",
+        )
+    return times
 
 
 def _holds(dtype: np.dtype[Any], number: float) -> bool:
@@ -339,7 +382,7 @@ def _holds(dtype: np.dtype[Any], number: float) -> bool:
 
 
 def _rows(value: Any) -> list[tuple[Any, ...]]:
-    if not hasattr(value, "__len__") or isinstance(value, str | Mapping):
+    if not hasattr(value, "__len__") or isinstance(value, str | Mapping) or getattr(value, "ndim", 1) == 0:
         raise DataError(f"Segments: expected a list of rows (start, end, ...), got {value!r}.")
     return [_row(row) for row in value]
 
@@ -351,6 +394,42 @@ def _row(row: Any) -> tuple[Any, ...]:
     except (TypeError, ValueError, IndexError):
         raise DataError(f"Segments: expected rows (start, end, ...) with both in seconds, got {row!r}.") from None
     return cells
+
+
+def _bounds(rows: Sequence[tuple[Any, ...]]) -> FloatArray:
+    """Return starts and ends, (S, 2); raise ``DataError`` if one is not finite, or an end lies before its start."""
+    bounds_S2 = np.asarray([row[:2] for row in rows], dtype=np.float64).reshape(-1, 2)
+    is_valid_S = np.isfinite(bounds_S2).all(axis=1) & (bounds_S2[:, 0] <= bounds_S2[:, 1])
+    if not is_valid_S.all():
+        raise DataError(
+            "Segments: expected rows (start, end, ...) in finite seconds, with start no later than end, got "
+            f"{rows[int(np.argmin(is_valid_S))]!r}.",
+            "Correct or remove it in the dataset.",
+        )
+    return bounds_S2
+
+
+def _columns(rows_of: Sequence[Sequence[tuple[Any, ...]]], values: Sequence[Any]) -> int:
+    """Return how many columns the rows of several values have; raise ``DataError`` if they differ."""
+    columns = sorted({len(row) for rows in rows_of for row in rows})
+    if len(columns) > 1:
+        raise DataError(
+            f"Segments with {columns[0]} and {columns[-1]} columns cannot be one array.",
+            "Give all arrays the same columns, or give lists of tuples.",
+        )
+    return columns[0] if columns else max([2, *(value.shape[1] for value in values if getattr(value, "ndim", 0) == 2)])
+
+
+def _as_tensor(segments: list[tuple[Any, ...]], columns: int) -> torch.Tensor:
+    """Return segments as a tensor, (S, columns); raise ``DataError`` if they hold something else than numbers."""
+    try:
+        return torch.tensor(segments, dtype=torch.float32).reshape(len(segments), columns)
+    except (TypeError, ValueError):
+        is_text = (row for row in segments if not all(isinstance(cell, numbers.Real) for cell in row))
+        raise DataError(
+            f"Segments: an array holds numbers only, got the row {next(is_text, segments[0])!r}.",
+            "Give all segments as lists of tuples.",
+        ) from None
 
 
 def _padded(value: torch.Tensor, count: int, fill: float) -> torch.Tensor:

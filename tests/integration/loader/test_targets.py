@@ -469,8 +469,131 @@ def test_frames_of_unequal_length_need_padding() -> None:
     dataset = [{"audio": torch.ones(1600), "f": torch.ones(count)} for count in (9, 10)]
     with pytest.raises(DataError, match=r"9 and 10 frames cannot be one batch. Give Loader pad=True"):
         list(loader_of(dataset, pad=False, targets={"f": Frames(HOP)}, augment=False))
-    with pytest.raises(UsageError, match="expected hop_seconds above 0, got 0"):
-        Frames(0)
+
+
+@pytest.mark.parametrize(
+    ("declare", "sentence"),
+    [
+        (lambda: Frames(0), "Frames: expected hop_seconds as a finite number above 0, got 0."),
+        (lambda: Frames("x"), "Frames: expected hop_seconds as a finite number above 0, got 'x'."),
+        (lambda: Frames(float("inf")), "Frames: expected hop_seconds as a finite number above 0, got inf."),
+        (lambda: Frames(HOP, fill="x"), "Frames: expected fill as a number, got 'x'."),
+        (lambda: Label(3.0), "Label: expected classes as an integer above 0, got 3.0."),
+        (lambda: Label("3"), "Label: expected classes as an integer above 0, got '3'."),
+        (lambda: Label(0), "Label: expected classes as an integer above 0, got 0."),
+    ],
+)
+def test_invalid_arguments_of_label_transforms_are_refused(declare: Any, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        declare()
+    assert str(caught.value) == sentence
+
+
+SECOND = torch.ones(RATE)
+
+
+def labelled(values: list[Any], transform: Any, *chain: Any, **options: Any) -> Any:
+    """Return the labels of one batch of clips of a second."""
+    dataset = [(SECOND, value) for value in values]
+    return next(iter(loader_of(dataset, Chain(chain, RATE), pad=False, targets={1: transform}, **options)))[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "hop"),
+    [
+        (np.arange(100), 160),
+        (np.zeros((4, 100)), 0.01),
+        (np.arange(100), 0.02),
+        (np.arange(130), 0.01),
+        (np.arange(70), 0.01),
+        ([], 0.01),
+    ],
+    ids=["hop in samples", "classes first", "twice the hop", "too many", "too few", "none"],
+)
+def test_frames_must_span_their_clip(value: Any, hop: float) -> None:
+    sentence = (
+        rf"Frames: {len(value)} rows with a hop of {hop:g} s span {len(value) * hop:g} s, but the clip lasts 1 s\."
+    )
+    with pytest.raises(DataError, match=sentence):
+        labelled([value], Frames(hop), ops.Reverse(p=1.0))
+
+
+@pytest.mark.parametrize("count", [71, 98, 100, 101, 129])
+def test_frames_may_differ_from_their_clip_by_a_quarter_and_4(count: int) -> None:
+    assert labelled([np.ones(count)], Frames(0.01), ops.Reverse(p=1.0)).shape == (1, count)
+
+
+def test_clips_without_samples_may_have_any_frames() -> None:
+    loader = loader_of([(torch.ones(0), np.ones(9))], Chain([], RATE), targets={1: Frames(HOP)})
+    assert next(iter(loader))[1][0].shape == (1, 9)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(">f4", torch.float32), (">i2", torch.int16), ("g", torch.float64)])
+def test_frames_of_types_unknown_to_torch_are_converted(given: str, kept: torch.dtype) -> None:
+    found = labelled([np.arange(100).astype(given)], Frames(HOP), ops.Reverse(p=1.0))
+    assert found.dtype == kept and found[0].tolist() == list(range(99, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("chain", "augment", "at"),
+    [([], True, 0.25), ([ops.Reverse(p=1.0)], False, 0.25), ([ops.Reverse(p=1.0)], True, 0.75)],
+)
+def test_segments_without_duration_are_kept_like_stamps(chain: list[Any], augment: bool, at: float) -> None:
+    assert labelled([[(0.25, 0.25, "click")]], Segments(), *chain, augment=augment) == [[(at, at, "click")]]
+    assert labelled([[0.25]], Stamps(), *chain, augment=augment)[0].tolist() == [at]
+
+
+@pytest.mark.parametrize(
+    ("transform", "value", "found"),
+    [
+        (Segments(), [(0.1, 0.2, "a"), (0.5, 0.3, "b")], r"start no later than end, got \(0\.5, 0\.3, 'b'\)"),
+        (Segments(), [(float("nan"), 0.3)], r"got \(nan, 0\.3\)"),
+        (Segments(), np.array([[0.1, np.inf, 2.0]]), r"got \(0\.1, inf, 2\.0\)"),
+        (Stamps(), [0.5, float("nan")], "expected finite seconds, got nan at position 1"),
+        (Stamps(), [float("-inf")], "expected finite seconds, got -inf at position 0"),
+        (Segments(), np.array(3.0), "expected a list of rows"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(transform: Any, value: Any, found: str) -> None:
+    with pytest.raises(DataError, match=found):
+        labelled([value], transform)
+
+
+def test_times_outside_of_the_clip_are_dropped() -> None:
+    assert labelled([[-1.0, 0.5, 1.5]], Stamps())[0].tolist() == [0.5]
+    assert labelled([[(-1.0, 0.5), (0.5, 3.0), (2.0, 3.0)]], Segments()) == [[(0.0, 0.5), (0.5, 1.0)]]
+
+
+ROW = [0.25, 0.5, 7.0]
+NO_SEGMENTS = [np.zeros((0, 2)), np.zeros(0), [], torch.zeros(0, 3)]
+
+
+@pytest.mark.parametrize("empty", NO_SEGMENTS, ids=["(0, 2)", "(0,)", "list", "(0, 3)"])
+@pytest.mark.parametrize("chain", [[], [ops.Mix(p=1.0)]], ids=["alone", "mixed"])
+def test_examples_without_segments_take_the_columns_of_others(chain: list[Any], empty: Any) -> None:
+    found = labelled([empty, np.array([ROW]), empty, np.array([ROW])], Segments(), *chain)
+    assert [each.shape[1] for each in found] == [3] * 4
+    assert {tuple(row) for each in found for row in each.tolist()} == {tuple(ROW)}
+    assert chain or [len(each) for each in found] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("empty", NO_SEGMENTS[:3])
+def test_examples_without_segments_take_the_form_of_others(empty: Any) -> None:
+    found = labelled([empty, [(0.25, 0.5, "a")]] * 2, Segments(), ops.Mix(mix_target="union", p=1.0), seed=1)
+    assert all(list(each) in ([], [(0.25, 0.5, "a")], [(0.25, 0.5, "a")] * 2) for each in found)
+    assert all(each.shape == (0, 3) for each in labelled([torch.zeros(0, 3), np.zeros(0)], Segments()))
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ([(0.1, 0.2, "a")], r"an array holds numbers only, got the row \(0\.1, 0\.2, 'a'\)"),
+        (np.array([[0.1, 0.2]]), "Segments with 2 and 3 columns cannot be one array"),
+    ],
+)
+def test_segments_that_cannot_be_mixed_are_refused(other: Any, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        labelled([np.array([ROW]), other] * 2, Segments(), ops.Mix(p=1.0))
 
 
 def test_torch_audiomentations_is_refused_if_its_timing_differs() -> None:

@@ -65,6 +65,15 @@ def test_segments_are_cut_split_doubled_and_joined() -> None:
     assert LOST.segments([(0, 10)])[0].shape == (0, 2)
 
 
+@pytest.mark.parametrize("timeline", [*SEVERAL, Timeline([(5, 0, 0, 5), (2, 5, 5, 8)], 10, 8)])
+def test_segments_without_duration_are_where_stamps_are(timeline: Timeline) -> None:
+    times = np.arange(-1.0, 12.0)
+    stamps, which = timeline.stamps(times)
+    bounds, rows = timeline.segments(np.stack([times, times], axis=1))
+    assert sorted(zip(bounds[:, 0], bounds[:, 1], rows)) == sorted(zip(stamps, stamps, which))
+    assert timeline.segments([(5, 4)])[0].shape == (0, 2)
+
+
 FRAMES = np.arange(1, 6)
 
 
