@@ -13,7 +13,7 @@ from audioaug.errors import ChainError, did_you_mean
 
 
 def check_fields(op: Any) -> None:
-    """Raise ``ChainError`` unless all fields have their types and lie in their ranges; make numbers plain ones."""
+    """Raise ``ChainError`` unless all fields have their types and lie in their ranges; make values of numpy plain."""
     for field in dataclasses.fields(op):
         _check_field(op, field.name)
     for name in (field.name for field in dataclasses.fields(op) if field.name.startswith("min_")):
@@ -30,7 +30,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def _check_field(op: Any, name: str) -> None:
     """Check one field against its annotation and its limits."""
-    value, hint = getattr(op, name), _hints(op.__class__)[name]
+    value, hint = plain_scalar(getattr(op, name)), _hints(op.__class__)[name]
     if typing.get_origin(hint) is Literal and value not in typing.get_args(hint):
         options = [str(option) for option in typing.get_args(hint)]
         raise ChainError(f"{op.name}: {name} is {value!r}.", did_you_mean(str(value), options))
@@ -39,14 +39,22 @@ def _check_field(op: Any, name: str) -> None:
     kind = next((each for each in (int, float) if hint in (each, each | None)), None)
     if kind is not None and (value is not None or hint is kind):
         _check_number(op, name, value, kind)
-        value = value.item() if isinstance(value, np.generic) else value
-        object.__setattr__(op, name, int(value) if kind is int else value)
+        value = int(value) if kind is int else value
+    if value is not getattr(op, name):
+        object.__setattr__(op, name, value)
+
+
+def plain_scalar(value: Any) -> Any:
+    """Return a number, string or truth value of numpy as Python's; anything else as it is."""
+    if isinstance(value, np.longdouble):
+        return float(value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def checked_weights(op: str, weights: Any, options: Sequence[Any], what: str) -> tuple[float, ...]:
     """Return one weight for each option of an op; raise ``ChainError`` if they are not that, or all are zero."""
     try:
-        checked = tuple(float(weight) for weight in weights or ())
+        checked = tuple(float(weight) for weight in weights)
     except (TypeError, ValueError):
         checked = ()
     fit = len(checked) == len(options) and all(weight >= 0 for weight in checked)
@@ -69,8 +77,9 @@ def real_number(value: Any) -> float:
 
 def _check_number(op: Any, name: str, value: Any, hint: type) -> None:
     number = real_number(value)
-    if math.isnan(number) or (hint is int and not number.is_integer()):
-        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {'whole ' * (hint is int)}number.")
+    if not math.isfinite(number) or (hint is int and not number.is_integer()):
+        kind = "whole " if hint is int else "finite " if math.isinf(number) else ""
+        raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {kind}number.")
     low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
     if not low <= value <= high:
         bounds = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"

@@ -17,6 +17,7 @@ Shapes: B examples, C channels, T samples.
 import copy
 import dataclasses
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from audioaug.core.batch import BatchInfo, DeviceBatchInfo
 from audioaug.core.contract import Capabilities, Contract
 from audioaug.core.distributions import Distribution, FloatArray
-from audioaug.core.fields import check_fields
+from audioaug.core.fields import check_fields, plain_scalar
 from audioaug.core.params import LENGTHS, MEASURED_LENGTHS, Params, ParamType
 from audioaug.core.timeline import Timeline
 from audioaug.errors import ChainError, ClipRefused, ParamError, did_you_mean
@@ -229,11 +230,11 @@ class Op(ABC):
         With ``for_file=False``, for hashes and reports: code that users wrote is shown by its bare name.
 
         Raises:
-            ChainError: it is for a file, and the op holds code that a file cannot name.
+            ChainError: it is for a file, and the op holds code or an object that a file cannot hold.
         """
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         changed = {k: v for k, v in arguments(self).items() if v is not None and v != defaults[k]}
-        return {self.name: {k: plain(v, for_file) for k, v in changed.items()}}
+        return {self.name: {k: plain(v, for_file, f"{self.name}: {k}") for k, v in changed.items()}}
 
 
 class Container(Op, registry=None):
@@ -426,17 +427,35 @@ def op_class(name: str) -> type[Op]:
     return REGISTRY[name]
 
 
-def plain(value: Any, for_file: bool = True) -> Any:
+def plain(value: Any, for_file: bool = True, owner: str = "The chain") -> Any:
     """Return a value as JSON and YAML know it; equal numbers become the same (6 and 6.0), so that hashes do too.
 
-    ``for_file`` is that of ``Op.to_dict``.
+    ``for_file`` is that of ``Op.to_dict``; ``owner`` is what a message calls the argument.
     """
+    value = plain_scalar(value)
     if isinstance(value, Op):
         return value.to_dict(for_file=for_file)
     if isinstance(value, tuple | list):
-        return [plain(item, for_file) for item in value]
+        return [plain(item, for_file, owner) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): plain(item, for_file) for key, item in value.items()}
+        return {str(key): plain(item, for_file, owner) for key, item in value.items()}
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
+    if isinstance(value, str | int | float | bool | type(None)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if for_file:
+        raise ChainError(
+            f"{owner} contains {value!r}, which a file cannot hold.",
+            "Use numbers, text and lists, or keep the chain in Python.",
+        )
+    return _description(value)
+
+
+def _description(value: Any) -> str:
+    """Return an object's text, or its name where the text has its address, which differs between processes."""
+    kind: Any = type(value)
+    if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
+        return str(kind.__qualname__)
+    return str(getattr(value, "__qualname__", value))

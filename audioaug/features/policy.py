@@ -23,6 +23,8 @@ from audioaug.errors import ChainError
 WARP, FREQUENCY, TIME = 2**31, 2**31 + 1, 2**31 + 2
 """Positions for the generator: those of the ops in a chain count from 0, so no draw is shared with one."""
 
+LARGEST = float(np.finfo(np.float32).max)
+
 INDICES = NDArray[np.int64]
 
 
@@ -56,6 +58,8 @@ class Policy:
             value = real_number(self.mask_value)
             if math.isnan(value):
                 raise ChainError(f"{self.name}: mask_value is {self.mask_value!r}, but it must be a number or 'mean'.")
+            if LARGEST < abs(value) < math.inf:
+                raise ChainError(f"{self.name}: mask_value is {value:g}, but float32 holds {LARGEST:.3g} at most.")
             object.__setattr__(self, "mask_value", value)
 
     def __str__(self) -> str:

@@ -94,8 +94,8 @@ class SpecAugment(torch.nn.Module):
         frequency_masks: number of frequency masks.
         frequency_mask_width: maximum width of a frequency mask in bins (F in the paper).
         time_warp: maximum shift in frames (W in the paper); 0 for no warp.
-        mask_value: the value where a mask lies: a number, or ``"mean"`` for the mean of each example over all bins and
-            channels and its own length, after warping.
+        mask_value: the value where a mask lies: a number that float32 holds, such as 0 or ``-inf``, or ``"mean"`` for
+            the mean of each example over all bins and channels and its own length, after warping.
         seed: of draws by key, 0 by default; of other draws in place of ``torch.initial_seed()``.
 
     Raises:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from audioaug.core.draws import numpy_seeded
 from audioaug.errors import DataError
 
-PLAIN = (str, int, float, bool, type(None))
+PLAIN = (str, int, float, bool, type(None), np.integer, np.floating, np.bool_)
 
 
 @contextmanager

@@ -97,9 +97,10 @@ class Codec(Op):
 
 def _checked_codecs(codecs: Any) -> tuple[str, ...]:
     """Return names of codecs; raise ``ChainError`` if they are not."""
+    codecs = codecs.tolist() if isinstance(codecs, np.ndarray) else codecs
     if not isinstance(codecs, list | tuple) or not codecs:
         raise ChainError(f"Codec: codecs is {codecs!r}, but it must be a list of names, at least one of them.")
     for codec in codecs:
         if not isinstance(codec, str) or codec not in CODECS:
             raise ChainError(f"Codec: there is no codec {codec!r}.", did_you_mean(str(codec), CODECS))
-    return tuple(codecs)
+    return tuple(map(str, codecs))

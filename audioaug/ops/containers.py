@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import FRACTION, Choice, Container, Distribution, Op, UniformInt
 from audioaug.core.distributions import FloatArray
-from audioaug.core.fields import checked_weights
+from audioaug.core.fields import checked_weights, plain_scalar
 from audioaug.core.op import plain
 from audioaug.errors import ChainError
 
@@ -109,8 +109,9 @@ class SomeOf(Container):
     p: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_transforms, list):
-            object.__setattr__(self, "num_transforms", tuple(self.num_transforms))
+        given = self.num_transforms
+        counts = tuple(map(plain_scalar, given)) if isinstance(given, list | tuple) else plain_scalar(given)
+        object.__setattr__(self, "num_transforms", counts)
         super().__post_init__()
         counts = self.num_transforms if isinstance(self.num_transforms, tuple) else (self.num_transforms,) * 2
         if len(counts) != 2 or type(counts[0]) is not int or type(counts[1]) not in (int, type(None)):

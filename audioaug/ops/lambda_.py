@@ -131,7 +131,7 @@ class Lambda(Op, imports_code=True):
         return self._declared(f"{module}:{name}", self.kwargs)
 
     def _declared(self, transform: str, kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-        [(name, declared)] = super().to_dict().items()
+        [(name, declared)] = super().to_dict(for_file=False).items()
         return {name: {**declared, "transform": transform, **({"kwargs": plain(kwargs)} if kwargs else {})}}
 
 

@@ -40,6 +40,7 @@ from audioaug.core import (
     arguments,
 )
 from audioaug.core.distributions import FloatArray
+from audioaug.core.fields import plain_scalar
 from audioaug.dsp.convolution import convolve
 from audioaug.dsp.rooms import SPEED_OF_SOUND, Late, Rooms, responses
 from audioaug.dsp.rooms.plan import WIDTH_STEP, plan, plan_late
@@ -183,7 +184,7 @@ class RoomSimulator(Op):
         super().__post_init__()
         _check_places(self)
         _check_reverberation(self)
-        _check_ray_tracing(self.ray_tracing_options)
+        object.__setattr__(self, "ray_tracing_options", _checked_ray_tracing(self.ray_tracing_options))
 
     def distributions(self) -> dict[str, Distribution]:
         check_installed()
@@ -444,11 +445,14 @@ def _check_reverberation(op: RoomSimulator) -> None:
         )
 
 
-def _check_ray_tracing(options: Any) -> None:
-    """Raise ``ChainError`` for options that ray tracing has not."""
+def _checked_ray_tracing(options: Any) -> dict[str, Any] | None:
+    """Return options for ray tracing with plain numbers; raise ``ChainError`` for those that it has not."""
     if not isinstance(options, dict | None):
         raise ChainError(f"RoomSimulator: ray_tracing_options is {options!r}, but it must be a mapping.")
-    for name, value in (options or {}).items():
+    if options is None:
+        return None
+    options = {name: plain_scalar(value) for name, value in options.items()}
+    for name, value in options.items():
         if name not in UNSET_RAYS:
             raise ChainError(
                 f"RoomSimulator: there is no ray_tracing_options {name!r}.",
@@ -458,3 +462,4 @@ def _check_ray_tracing(options: Any) -> None:
             raise ChainError(f"RoomSimulator: {name} is {value!r}, but it must be a number greater than 0.")
         if name == "n_rays" and not isinstance(value, int):
             raise ChainError(f"RoomSimulator: {name} is {value!r}, but it must be a whole number.")
+    return options

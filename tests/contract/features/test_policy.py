@@ -198,6 +198,7 @@ def test_no_examples_or_no_masks_cover_nothing(shape):
         ({"time_warp": True}, "time_warp is True, but it must be a whole number."),
         ({"mask_value": "maen"}, "mask_value is 'maen', but it must be a number or 'mean'."),
         ({"mask_value": float("nan")}, "mask_value is nan, but it must be a number or 'mean'."),
+        ({"mask_value": -1e39}, "mask_value is -1e+39, but float32 holds 3.4e+38 at most."),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments, said):

@@ -1,12 +1,14 @@
 """Declaring an op: what is accepted, and the sentence that refuses the rest."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from audioaug import ops
-from audioaug.core import CUSTOM_OPS, REGISTRY, Contract, Op, why_not_on_device
+from audioaug.core import CUSTOM_OPS, REGISTRY, Chain, Contract, Op, why_not_on_device
+from audioaug.core.op import plain
 from audioaug.errors import ChainError
 from tests.helpers.op_examples import DEMO, OPS, example, library, variants
 
@@ -17,6 +19,19 @@ REFUSED = [
     (lambda: ops.Gain(p=True), "Gain: p is True, but it must be a number."),
     (lambda: ops.Gain(p=None), "Gain: p is None, but it must be a number."),
     (lambda: ops.Gain(min_gain_db=float("nan")), "Gain: min_gain_db is nan, but it must be a number."),
+    (lambda: ops.Gain(min_gain_db=-np.inf), "Gain: min_gain_db is -inf, but it must be a finite number."),
+    (
+        lambda: ops.AddGaussianSNR(max_snr_db=np.inf),
+        "AddGaussianSNR: max_snr_db is inf, but it must be a finite number.",
+    ),
+    (
+        lambda: ops.LowPassFilter(max_rolloff=np.inf),
+        "LowPassFilter: max_rolloff is inf, but it must be a whole number.",
+    ),
+    (
+        lambda: ops.RoomSimulator(ray_tracing_options={"n_rays": np.float64(5)}),
+        "RoomSimulator: n_rays is 5.0, but it must be a whole number.",
+    ),
     (lambda: ops.Gain(min_gain_db=1 + 1j), "Gain: min_gain_db is (1+1j), but it must be a number."),
     (
         lambda: ops.Gain(min_gain_db=3.0, max_gain_db=-3.0),
@@ -179,6 +194,62 @@ def test_numbers_are_kept_as_plain_numbers():
     op = ops.LowPassFilter(min_cutoff_freq=np.float32(200), max_rolloff=24.0, min_rolloff=np.int64(12))
     assert [type(value) for value in (op.min_cutoff_freq, op.max_rolloff, op.min_rolloff)] == [float, int, int]
     assert op.to_dict() == {"LowPassFilter": {"min_cutoff_freq": 200}}
+
+
+def half(samples, sample_rate, g=1.0):
+    return samples * g
+
+
+TWO = [ops.Gain(), ops.Clip()]
+OF_NUMPY = {
+    "text": (lambda: ops.Padding(mode=np.str_("wrap")), {"mode": "wrap"}),
+    "truth": (lambda: ops.LowPassFilter(zero_phase=np.bool_(True)), {"zero_phase": True}),
+    "long double": (lambda: ops.Gain(min_gain_db=np.longdouble(-3.5)), {"min_gain_db": -3.5}),
+    "texts": (lambda: ops.Codec(codecs=[np.str_("mulaw")]), {"codecs": ["mulaw"]}),
+    "array of text": (lambda: ops.Codec(codecs=np.array(["mulaw", "gsm"])), {"codecs": ["mulaw", "gsm"]}),
+    "weights": (lambda: ops.OneOf(TWO, weights=np.array([0.3, 0.7])), {"weights": [0.3, 0.7]}),
+    "weights of codecs": (
+        lambda: ops.Codec(codecs=["mulaw", "gsm"], weights=np.array([1, 2])),
+        {"codecs": ["mulaw", "gsm"], "weights": [1, 2]},
+    ),
+    "count": (lambda: ops.SomeOf(np.int64(1), TWO), {"num_transforms": 1}),
+    "counts": (lambda: ops.SomeOf((np.int64(1), None), TWO), {"num_transforms": [1, None]}),
+    "mapping": (
+        lambda: ops.RoomSimulator(ray_tracing_options={"n_rays": np.int64(5), "energy_thres": np.float64(0.01)}),
+        {"ray_tracing_options": {"n_rays": 5, "energy_thres": 0.01}},
+    ),
+    "arguments": (
+        lambda: ops.Lambda(transform=half, kwargs={"g": np.float64(0.5), "n": [np.int64(3), np.float32(0.25)]}),
+        {"transform": f"{__name__}:half", "kwargs": {"g": 0.5, "n": [3, 0.25]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_NUMPY)
+def test_values_of_numpy_are_written_as_plain_values(name, tmp_path):
+    declare, expected = OF_NUMPY[name]
+    chain = Chain([declare()], 16000)
+    [(_, declared)] = chain.to_dict()["transforms"][0].items()
+    declared.pop("transforms", None)
+    assert declared == expected
+    chain.to_yaml(tmp_path / "chain.yaml")  # refuses what is not plain
+    assert Chain.from_yaml(tmp_path / "chain.yaml", code=True).hash == chain.hash
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "described"),
+    [(Opaque(), "Opaque"), (Opaque, "Opaque"), (half, "half"), (b"ab", "b'ab'")],
+    ids=["object", "class", "function", "bytes"],
+)
+def test_objects_that_a_file_cannot_hold_are_refused(value, described):
+    with pytest.raises(ChainError, match=r"^Mine: what contains .*, which a file cannot hold\. Use numbers, text"):
+        plain({"what": [value]}, owner="Mine: what")
+    assert plain([value, Path("a/b")], for_file=False) == [described, "a/b"]
+    assert plain(Path("a/b")) == "a/b"
 
 
 def test_registry_equals_the_names_in_ops():
