@@ -330,8 +330,8 @@ class Chain:
     def from_audiomentations(cls, compose: Any, sample_rate: int) -> "Chain":
         """Take over an audiomentations ``Compose``, list of transforms, or single transform, unchanged.
 
-        Transforms that you have written yourself are copied, and run only in the workers. Raises ``ChainError`` for
-        anything else.
+        Transforms that you have written yourself are copied, and run only in the workers. A ``Compose`` of nothing is
+        left out; inside ``OneOf`` or ``SomeOf`` it becomes ``Identity``. Raises ``ChainError`` for anything else.
         """
         return cls(_ops_of(compose), sample_rate)
 
@@ -377,7 +377,9 @@ def as_chain(augmentation: Any, sample_rate: int | None) -> Chain:
 def _ops_of(augmentation: Any) -> Sequence[Op]:
     """Return ops for a list of ops and transforms, or for a single one; those of a plain ``Compose`` are unwrapped."""
     if isinstance(augmentation, list | tuple):
-        return [_as_op(item) for item in augmentation]
+        return [_as_op(item) for item in augmentation if not _is_empty(item)]
+    if _is_empty(augmentation):
+        return ()
     op = _as_op(augmentation)
     plain = op.name == "Compose" and op.children and op.p == 1.0 and not getattr(op, "shuffle", False)
     return op.children if plain else [op]
@@ -454,8 +456,25 @@ def _op_from_reference(reference: Any) -> Op:
         return _custom_op(reference)
     arguments = op_class(kind.__name__).from_reference(reference)
     if "transforms" in arguments:
-        arguments["transforms"] = tuple(_op_from_reference(child) for child in arguments["transforms"])
+        arguments["transforms"] = _children_from_reference(kind.__name__, arguments["transforms"])
+    if arguments.get("lru_cache_size", 0) is None:  # no limit, which changes no audio: not all ops here take it
+        del arguments["lru_cache_size"]
     return build_op(op_class(kind.__name__), arguments)
+
+
+def _children_from_reference(name: str, children: Sequence[Any]) -> tuple[Op, ...]:
+    """Return the ops inside a container; a choice among ops keeps its place for a ``Compose`` of nothing."""
+    if name == "Compose":
+        children = [child for child in children if not _is_empty(child)]
+    identity = op_class("Identity")
+    return tuple(identity(p=1.0) if _is_empty(child) else _op_from_reference(child) for child in children)
+
+
+def _is_empty(transform: Any) -> bool:
+    """Return whether it is audiomentations' ``Compose`` of nothing, or of nothing but those."""
+    kind = type(transform)
+    is_compose = kind.__name__ == "Compose" and kind.__module__.startswith("audiomentations.")
+    return is_compose and all(map(_is_empty, transform.transforms))
 
 
 def _custom_op(reference: Any) -> Op:

@@ -104,6 +104,32 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
 }
 
 
+NOTHING = {
+    "alone": (lambda: am.Compose([]), ()),
+    "nested": (lambda: am.Compose([am.Compose([am.Compose([])])]), ()),
+    "beside others": (lambda: am.Compose([am.Compose([]), am.Reverse(p=0.5)]), (ops.Reverse(),)),
+    "in a list": (lambda: [am.Compose([], p=0.5), am.Reverse(p=0.5)], (ops.Reverse(),)),
+    "one of": (
+        lambda: am.OneOf([am.Compose([]), am.Reverse(p=0.5)]),
+        (ops.OneOf([ops.Identity(p=1.0), ops.Reverse()]),),
+    ),
+    "cache": (
+        lambda: am.ApplyImpulseResponse(ir_path=ROOMS, lru_cache_size=None, p=0.5),
+        (ops.ApplyImpulseResponse(ir_path=ROOMS),),
+    ),
+    "truth of numpy": (
+        lambda: am.LowPassFilter(zero_phase=np.bool_(True), p=0.5),
+        (ops.LowPassFilter(zero_phase=True),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_changes_nothing_is_taken_over(name: str) -> None:
+    transform, expected = NOTHING[name]
+    assert Chain.from_audiomentations(transform(), RATE).ops == expected
+
+
 def told(transform: Any) -> Any:
     """Return all that a transform of audiomentations remembers of how it was declared, children included."""
     if isinstance(transform, list):
