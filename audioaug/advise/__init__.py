@@ -79,7 +79,7 @@ def recommend(
         workers: worker counts to consider. Default: by the number of cores.
         budget: seconds to measure, from 1 to 86400. Default: 112, about two minutes in all; 6 with ``verify``.
         also: extra variants to measure: bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations,
-            spawn, forkserver.
+            fork, spawn, forkserver.
         verify: only compare this plan with what you use today.
         remote: also predict the step with this many workers on other nodes, up to 10,000 (``report.what_if``); with
             Ray, how fast this machine receives batches is measured for that.

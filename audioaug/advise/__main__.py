@@ -69,7 +69,8 @@ NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seco
 @click.option(
     "--also",
     metavar="A,B",
-    help="Also measure bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations, spawn, forkserver.",
+    help="Also measure bf16, fp16, batch_size=N, cuda_graph, torch_compile, torch-audiomentations, fork, spawn, "
+    "forkserver.",
 )
 @click.option("--json", "json_", metavar="FILE|-", help="Write the report as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown.")
