@@ -12,11 +12,13 @@ COMPILERS = ("gcc", "clang")
 def missing_for_c() -> str:
     """Return what is missing to compile C that uses Python's headers, and what to do; an empty string if nothing is."""
     if c_compiler() is None:
-        return f"Not found ({', '.join(COMPILERS)}): install gcc."
+        named = os.environ.get("CC")
+        return f"Not found ({', '.join(COMPILERS)}): install gcc." if named is None else f"CC is {named!r}: no program."
     headers = Path(sysconfig.get_path("include"), "Python.h")
     return "" if headers.is_file() else f"{headers} is missing: install python3-dev, or what your system calls it."
 
 
 def c_compiler() -> str | None:
-    """Return the C compiler's path, if there is one."""
-    return next(filter(None, map(shutil.which, filter(None, (os.environ.get("CC"), *COMPILERS)))), None)
+    """Return the path of the C compiler that Triton would use, if there is one."""
+    named = os.environ.get("CC")
+    return next(filter(None, map(shutil.which, COMPILERS if named is None else (named,))), None)

@@ -65,18 +65,19 @@ class Header:
         return -(-self.frames * sample_rate // self.sample_rate)
 
 
-def as_written(paths: Paths) -> str | tuple[str, ...]:
+def as_written(paths: Paths, owner: str = "") -> str | tuple[str, ...]:
     """Return one or several paths as text, those of a set sorted, so that their order is the same everywhere.
 
     Raises:
-        DataError: they are something else.
+        DataError: they are something else. The message begins with ``owner``.
     """
     try:
         if isinstance(paths, str | os.PathLike):
             return str(os.fsdecode(paths))
         several = [str(os.fsdecode(path)) for path in paths]
     except TypeError:
-        raise DataError(f"Expected a path or a list of paths, got {paths!r}.", "Name files or folders.") from None
+        message = f"{owner}Expected a path or a list of paths, got {paths!r}."
+        raise DataError(message, "Name files or folders.") from None
     return tuple(sorted(several) if isinstance(paths, Set) else several)
 
 
@@ -97,8 +98,16 @@ def list_recordings(paths: Paths) -> Recordings:
     written = as_written(paths)
     roots = tuple(map(os.path.abspath, [written] if isinstance(written, str) else written))
     files = find_audio(roots)
-    stamps = repr([(file, *stamp(file)) for file in files])
+    stamps = repr([(file, _stamp_if_there(file)) for file in files])
     return Recordings(roots, files, hashlib.blake2b(stamps.encode(), digest_size=16).hexdigest())
+
+
+def _stamp_if_there(file: str) -> tuple[int, int] | None:
+    """Return the stamp; none of a file that has just gone, and of a broken link, which is an error where it is read."""
+    try:
+        return stamp(file)
+    except DataError:
+        return None
 
 
 def stamp(file: str) -> tuple[int, int]:
@@ -106,12 +115,16 @@ def stamp(file: str) -> tuple[int, int]:
     try:
         status = os.stat(file)
     except OSError as error:
-        raise DataError(f"{printable(file)} cannot be read: {error.strerror}.") from None
+        raise DataError(
+            f"{printable(file)} cannot be read: {error.strerror}.", "Remove it from the dataset, or restore it."
+        ) from None
     return status.st_size, status.st_mtime_ns
 
 
 def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Return the audio files among and below these absolute paths, sorted, so that the order is the same everywhere.
+
+    It warns of files that audiomentations would find, but that cannot be decoded here.
 
     Raises:
         DataError: a path does not exist, or there is no audio file.

@@ -330,7 +330,7 @@ class Chain:
     def from_audiomentations(cls, compose: Any, sample_rate: int) -> "Chain":
         """Take over an audiomentations ``Compose``, list of transforms, or single transform, unchanged.
 
-        Transforms that you have written yourself are copied, and run only in the workers. A ``Compose`` of nothing is
+        Transforms that you have written yourself are copied, and run only in the workers. An empty ``Compose`` is
         left out; inside ``OneOf`` or ``SomeOf`` it becomes ``Identity``. Raises ``ChainError`` for anything else.
         """
         return cls(_ops_of(compose), sample_rate)
@@ -463,7 +463,7 @@ def _op_from_reference(reference: Any) -> Op:
 
 
 def _children_from_reference(name: str, children: Sequence[Any]) -> tuple[Op, ...]:
-    """Return the ops inside a container; a choice among ops keeps its place for a ``Compose`` of nothing."""
+    """Return the ops inside a container; a choice among ops keeps its place for an empty ``Compose``."""
     if name == "Compose":
         children = [child for child in children if not _is_empty(child)]
     identity = op_class("Identity")
@@ -471,7 +471,7 @@ def _children_from_reference(name: str, children: Sequence[Any]) -> tuple[Op, ..
 
 
 def _is_empty(transform: Any) -> bool:
-    """Return whether it is audiomentations' ``Compose`` of nothing, or of nothing but those."""
+    """Return whether it is an empty ``Compose`` of audiomentations, or holds only such."""
     kind = type(transform)
     is_compose = kind.__name__ == "Compose" and kind.__module__.startswith("audiomentations.")
     return is_compose and all(map(_is_empty, transform.transforms))

@@ -77,7 +77,8 @@ def real_number(value: Any) -> float:
 
 def _check_number(op: Any, name: str, value: Any, hint: type) -> None:
     number = real_number(value)
-    if not math.isfinite(number) or (hint is int and not number.is_integer()):
+    is_drawn = name.startswith(("min_", "max_")) and op.__class__.__module__.startswith("audioaug.")
+    if math.isnan(number) or (is_drawn and math.isinf(number)) or (hint is int and not number.is_integer()):
         kind = "whole " if hint is int else "finite " if math.isinf(number) else ""
         raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {kind}number.")
     low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))

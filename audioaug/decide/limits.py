@@ -56,8 +56,8 @@ def _by_pickle(host: HostFacts, needs: Needs) -> tuple[int, str] | None:
     if not needs.unpicklable or host.start_method == "fork":
         return None
     return 0, (
-        f"they are started by {host.start_method}, but {needs.unpicklable}. Forked ones can: "
-        "multiprocessing.set_start_method('fork')."
+        f"they are started by {host.start_method}, but {needs.unpicklable}. Forked workers "
+        "inherit it: call multiprocessing.set_start_method('fork') first."
     )
 
 

@@ -73,7 +73,7 @@ def _prove(chains: Iterable[Chain], device: torch.device, channels: int, run: Ru
     if not waiting:
         return
     kind = dispatch.FASTEST.get(device.type, "torch")
-    is_kept = kind != "kernel" or not missing_for_c()  # else only what Triton has in its cache runs, as long as it has
+    is_kept = kind != "kernel" or not missing_for_c()  # without, kernels run from Triton's cache, which may be cleared
     if is_kept:
         _passed.update((machine, name) for name in _load().get(machine, ()))
     unproven = {name: chain for name, chain in waiting.items() if (machine, name) not in _passed}
@@ -110,10 +110,7 @@ def _small_batch(shape: tuple[int, int, int]) -> torch.Tensor:
 
 
 def _passes(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: Run) -> bool:
-    try:
-        found = check(chain, shape, device, run)
-    except torch.cuda.OutOfMemoryError:  # of which nothing follows
-        return False
+    found = check(chain, shape, device, run)
     for name, reason in found.wrong:
         warnings.warn(
             f"{name} is switched off on {device}: its compiled form {reason}. Torch operations run in its place. "
@@ -134,11 +131,15 @@ def check(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: 
             return Proof(ran=False)
     used, wrong = set[str](), dict[str, str]()
     while True:  # a definition may use other implementations
-        ran, reason = _difference(lambda: run(chain, x_BCT), wanted)
-        used.update(primitive.name for primitive, _ in ran)
-        if not reason or not ran:
-            return Proof(tuple(sorted(used)), tuple(wrong.items()), ran=not reason)
-        for compiled, why in _guilty(chain, x_BCT, run, wanted, ran, reason).items():
+        try:
+            ran, reason = _difference(lambda: run(chain, x_BCT), wanted)
+            used.update(primitive.name for primitive, _ in ran)
+            if not reason or not ran:
+                return Proof(tuple(sorted(used)), tuple(wrong.items()), ran=not reason)
+            guilty = _guilty(chain, x_BCT, run, wanted, ran, reason)
+        except torch.cuda.OutOfMemoryError:  # which says nothing about them
+            return Proof(tuple(sorted(used)), tuple(wrong.items()), ran=False)
+        for compiled, why in guilty.items():
             dispatch.switch_off(compiled)
             wrong[compiled[0].name] = why
 

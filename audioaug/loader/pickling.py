@@ -32,8 +32,8 @@ SMALL = 16 * 1024
 """Bytes up to which a tensor is pickled by value: a pipe holds several of them."""
 
 
-MOST_TENSORS = 250
-"""That a worker started by a fork server can receive: Python passes on 252 open files, torch one for each tensor."""
+MOST_TENSORS = 240
+"""That a worker started by a fork server can receive: Linux passes on 253 open files, some of which it needs itself."""
 
 
 class WorkerBatch(NamedTuple):
@@ -132,15 +132,22 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def too_many_tensors(objects: Mapping[str, Any], method: str) -> str:
-    """Name the object that holds more tensors than workers started by ``method`` can receive; empty if none does."""
-    most = MOST_TENSORS if method == "forkserver" else sys.maxsize
+    """Name the object with the most tensors if these are more than workers can receive; return an empty text if not.
+
+    torch sends each as an open file, unless its sharing strategy is another one.
+    """
+    if method != "forkserver" or torch.multiprocessing.get_sharing_strategy() != "file_descriptor":
+        return ""
+    pickler, held = _StrictPickler(io.BytesIO()), dict[str, int]()
     for name, value in objects.items():
-        pickler = _StrictPickler(io.BytesIO())
+        before = len(pickler.tensors)
         with contextlib.suppress(Exception):  # ``why_not_picklable`` tells
             pickler.dump(value)
-        if len(pickler.tensors) > most:
-            return f"`{name}` holds {len(pickler.tensors)} tensors (at most {most} can be sent)"
-    return ""
+        held[name] = len(pickler.tensors) - before
+    if len(pickler.tensors) <= MOST_TENSORS:
+        return ""
+    name = max(held, key=lambda name: held[name])
+    return f"`{name}` holds {held[name]} tensors, and a fork server can pass on {MOST_TENSORS} in all"
 
 
 class _StrictPickler(ForkingPickler):

@@ -220,7 +220,7 @@ class Pipeline:
             objects = {name: getattr(config, name) for name in names}
             if many := too_many_tensors(objects, method):
                 raise DataError(
-                    f"{many}, and workers started by {method!r} receive each as an open file.",
+                    f"{many}, each as an open file.",
                     "Stack them into one tensor, or give a Plan with start_method='fork' or num_workers=0.",
                 ) from None
             reason = why_not_picklable(objects)

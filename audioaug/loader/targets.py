@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.core import Chain, Draws, Origin, Timeline, follow, leaves
+from audioaug.core import Chain, Draws, Key, Origin, Timeline, follow, leaves
 from audioaug.core.distributions import FloatArray
 from audioaug.core.fields import real_number
 from audioaug.errors import DataError, PlanError, UsageError
@@ -91,7 +91,7 @@ class Frames(LabelTransform):
     def __post_init__(self) -> None:
         if not 0 < real_number(self.hop_seconds) < math.inf:
             raise UsageError(f"Frames: expected hop_seconds as a finite number above 0, got {self.hop_seconds!r}.")
-        if not isinstance(self.fill, int | float | np.number | np.bool_):
+        if not isinstance(self.fill, int | float | np.number | np.bool_ | torch.Tensor):
             raise UsageError(f"Frames: expected fill as a number, got {self.fill!r}.")
 
     def apply(self, values: Sequence[Any], origins: Sequence[Origin], sample_rate: int) -> torch.Tensor:
@@ -133,7 +133,7 @@ class Frames(LabelTransform):
             raise DataError(
                 f"Frames: {count} rows with a hop of {self.hop_seconds:g} s span {count * self.hop_seconds:g} s, but "
                 f"the clip lasts {length / sample_rate:g} s.",
-                "Give hop_seconds in seconds, and labels of shape (frames,) or (frames, ...).",
+                "Give hop_seconds in seconds, the frames as the first axis, and pad or cut the labels like the clip.",
             )
 
     def collate(self, values: Sequence[torch.Tensor], pad: bool) -> Any:
@@ -153,7 +153,7 @@ class Frames(LabelTransform):
 class Stamps(LabelTransform):
     """Time stamps in seconds, (N,), such as beats or onsets; sorted. Ops may remove or duplicate some.
 
-    Stamps before the start or after the end of the clip are dropped; NaN and infinity raise ``DataError``. Where
+    Stamps before the start or after the end of the clip are dropped; NaN raises ``DataError``. Where
     ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B tensors.
 
     Examples:
@@ -182,7 +182,7 @@ class Segments(LabelTransform):
 
     Ops may cut, remove, split or duplicate a segment; parts of one without a gap between them are merged. They are
     sorted by start. One that ends where it starts is kept or removed as a stamp is. What lies outside of the clip is
-    cut off. A bound that is not finite, or a segment that ends before it starts, raises ``DataError``.
+    cut off. A bound that is NaN, or a segment that ends before it starts, raises ``DataError``.
 
     Where ``Mix`` combines labels, those of both examples are kept. In a batch: a list of B lists of tuples, or of B
     tensors if the examples have arrays (S, 2 or more). An empty array of any shape, and an empty list among arrays, is
@@ -243,7 +243,7 @@ class Label(LabelTransform):
     soft: bool = False
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.classes, int | np.integer) and not isinstance(self.classes, bool)
+        whole = hasattr(self.classes, "__index__") and not isinstance(self.classes, bool)
         if not whole or self.classes < 1:
             raise UsageError(f"Label: expected classes as an integer above 0, got {self.classes!r}.")
 
@@ -295,6 +295,7 @@ class LabelTransforms:
         draws: Draws,
         timelines: Sequence[Timeline],
         channels: int,
+        keys: Sequence[Key],
         audio_key: Field | None = None,
     ) -> list[Any]:
         """Return the examples with their labels as the whole chain transforms them.
@@ -304,10 +305,12 @@ class LabelTransforms:
             draws: of these examples.
             timelines: what the ops that run on clips did to their time.
             channels: of the audio.
+            keys: of these examples, to name them.
             audio_key: the field with the audio.
 
         Raises:
             UsageError: a target names the field with the audio.
+            DataError: a label is invalid, or does not fit the audio.
         """
         if audio_key in self.transforms:
             raise UsageError(
@@ -318,7 +321,11 @@ class LabelTransforms:
         for field, transform in self.transforms.items():
             values = [item_of(example, field, "An example", NEXT_STEP) for example in examples]
             for row, sources in enumerate(origins):
-                label = transform.apply([values[each.row] for each in sources], sources, self.chain.sample_rate)
+                try:
+                    label = transform.apply([values[each.row] for each in sources], sources, self.chain.sample_rate)
+                except DataError as error:
+                    names = " and ".join(repr(keys[each.row]) for each in sources)
+                    raise DataError(f"Label of example {names}: {error.message}", error.next_step) from None
                 results[row] = with_item(results[row], field, label)
         return results
 
@@ -365,10 +372,9 @@ def _array(value: Any, kind: str, what: str, dtype: Any = None) -> NDArray[Any]:
 
 def _times(value: Any) -> FloatArray:
     times = _array(value, "Stamps", "seconds", np.float64).reshape(-1)
-    if not np.isfinite(times).all():
-        place = int(np.argmin(np.isfinite(times)))
+    if np.isnan(times).any():
         raise DataError(
-            f"Stamps: expected finite seconds, got {times[place]} at position {place}.",
+            f"Stamps: expected seconds, got NaN at position {int(np.argmax(np.isnan(times)))}.",
             "Correct or remove it in the dataset.",
         )
     return times
@@ -397,12 +403,12 @@ def _row(row: Any) -> tuple[Any, ...]:
 
 
 def _bounds(rows: Sequence[tuple[Any, ...]]) -> FloatArray:
-    """Return starts and ends, (S, 2); raise ``DataError`` if one is not finite, or an end lies before its start."""
+    """Return starts and ends, (S, 2); raise ``DataError`` if one is NaN, or an end lies before its start."""
     bounds_S2 = np.asarray([row[:2] for row in rows], dtype=np.float64).reshape(-1, 2)
-    is_valid_S = np.isfinite(bounds_S2).all(axis=1) & (bounds_S2[:, 0] <= bounds_S2[:, 1])
+    is_valid_S = bounds_S2[:, 0] <= bounds_S2[:, 1]
     if not is_valid_S.all():
         raise DataError(
-            "Segments: expected rows (start, end, ...) in finite seconds, with start no later than end, got "
+            "Segments: expected rows (start, end, ...) in seconds, with start no later than end, got "
             f"{rows[int(np.argmin(is_valid_S))]!r}.",
             "Correct or remove it in the dataset.",
         )

@@ -307,7 +307,8 @@ class Collate:
             examples = [with_item(example, self.lengths, wave.shape[-1]) for example, wave in zip(examples, waves)]
         if self.labels:
             channels = 1 if waves[0].ndim == 1 + self.of_features else len(waves[0])
-            examples = self.labels.apply(examples, fetched.draws, fetched.timelines, channels, fetched.audio_key)
+            of_batch = fetched.draws, fetched.timelines, channels, fetched.keys, fetched.audio_key
+            examples = self.labels.apply(examples, *of_batch)
         return examples
 
     def _with_lengths(self, batch: Any, length_B: torch.Tensor) -> Any:

@@ -3,9 +3,8 @@
 Shapes: B examples, C channels (1), T samples, S samples of the bank.
 """
 
-import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.bank import layout, samples_for
-from audioaug.audio.files import Recordings, as_written, list_recordings, read_header
+from audioaug.audio.files import read_header
 from audioaug.core import (
     FLOATS,
     FRACTION,
@@ -26,7 +25,6 @@ from audioaug.core import (
     Contract,
     DeviceBatchInfo,
     Distribution,
-    Op,
     OptionalType,
     Params,
     TorchAudiomentationsOp,
@@ -37,10 +35,11 @@ from audioaug.dsp.dispatch import primitive
 from audioaug.dsp.levels import add_excerpts_by_loop, added_at, db_to_ratio, gain_to, level, rms
 from audioaug.dsp.windows import windows
 from audioaug.errors import ChainError
+from audioaug.ops._recordings import WithRecordings
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddBackgroundNoise(Op):
+class AddBackgroundNoise(WithRecordings):
     """Mix in a random excerpt of a random file. A file shorter than the example is repeated. Mono only.
 
     Args:
@@ -70,6 +69,7 @@ class AddBackgroundNoise(Op):
     noise_transform: None = None
     lru_cache_size: None = None
 
+    paths = "sounds_path"
     contract = Contract.exact(rtol=1e-5)
     capabilities = Capabilities(multichannel=False, needs_length=True)
     param_types = {
@@ -85,17 +85,11 @@ class AddBackgroundNoise(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sounds_path", as_written(self.sounds_path))
         if self.noise_transform is not None:
             raise ChainError(
                 "AddBackgroundNoise: noise_transform is not supported here.",
                 "Transform the noise files first, or use Chain.from_audiomentations, which keeps it in the workers.",
             )
-
-    @functools.cached_property
-    def recordings(self) -> Recordings:
-        """What is at ``sounds_path``, listed when a chain with this transform is made."""
-        return list_recordings(self.sounds_path)
 
     def distributions(self) -> dict[str, Distribution]:
         return {
@@ -122,9 +116,6 @@ class AddBackgroundNoise(Op):
             "repeats": int(span_B.min() < batch.lengths.max()),
             **where.excerpts(file_B, start_B, span_B),
         }
-
-    def reference(self) -> Any:
-        return Op.reference(replace(self, sounds_path=self.recordings.roots))
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         path = self.recordings.files[int(params["file"])]

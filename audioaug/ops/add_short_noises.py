@@ -3,10 +3,9 @@
 Shapes: B examples, C channels (1), T samples, F files, S sounds of all examples together.
 """
 
-import functools
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.bank import layout, samples_for
-from audioaug.audio.files import Recordings, as_written, list_recordings
 from audioaug.core import (
     FLOATS,
     HOST_ONLY,
@@ -27,13 +25,13 @@ from audioaug.core import (
     Contract,
     DeviceBatchInfo,
     Distribution,
-    Op,
     OptionalType,
     Params,
 )
 from audioaug.dsp.levels import db_to_ratio, rms
 from audioaug.dsp.sounds import Sounds, with_sounds
 from audioaug.errors import ChainError
+from audioaug.ops._recordings import WithRecordings
 
 SOUND_STEP = 8
 """The number of sounds in a batch is rounded up to a multiple of this, so that shapes repeat."""
@@ -58,7 +56,7 @@ class Sound(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddShortNoises(Op):
+class AddShortNoises(WithRecordings):
     """Mix in random files, whole, one after the other with pauses between; some are overlapped by a burst of others.
 
     The first one may have begun before the example does, or long be over. Mono only.
@@ -119,6 +117,7 @@ class AddShortNoises(Op):
     noise_transform: None = None
     lru_cache_size: int | None = 64
 
+    paths = "sounds_path"
     contract = Contract.exact(rtol=1e-5)
     capabilities = Capabilities(multichannel=False, needs_length=True)
     param_types = {
@@ -137,7 +136,6 @@ class AddShortNoises(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sounds_path", as_written(self.sounds_path))
         for name in ("burst_probability", "min_pause_factor_during_burst", "max_absolute_noise_rms_db"):
             if getattr(self, name) == 0:
                 below = "less" if name.startswith("max") else "greater"
@@ -156,11 +154,6 @@ class AddShortNoises(Op):
                 "Transform the noise files first, or use Chain.from_audiomentations, which keeps it in the workers.",
             )
 
-    @functools.cached_property
-    def recordings(self) -> Recordings:
-        """What is at ``sounds_path``, listed when a chain with this transform is made."""
-        return list_recordings(self.sounds_path)
-
     def distributions(self) -> dict[str, Distribution]:
         self.recordings  # noqa: B018  (so that a missing folder raises here)
         return {"schedule_key": NOISE_KEY}
@@ -177,9 +170,6 @@ class AddShortNoises(Op):
         padded["row"][len(sounds["row"]) :] = len(batch.lengths) - 1
         first_B = np.searchsorted(padded["row"], np.arange(len(batch.lengths) + 1))
         return {"schedule_key": draw["schedule_key"], **padded, "first": first_B, **excerpts, "longest": longest}
-
-    def reference(self) -> Any:
-        return Op.reference(replace(self, sounds_path=self.recordings.roots))
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         seconds_F = (layout(self.recordings, sample_rate).lengths_F / sample_rate).tolist()

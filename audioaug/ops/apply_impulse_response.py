@@ -3,9 +3,8 @@
 Shapes: B examples, C channels, T samples, N responses of L samples.
 """
 
-import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from audioaug.audio.bank import layout, samples_for
-from audioaug.audio.files import Recordings, as_written, list_recordings
 from audioaug.core import (
     FLOATS,
     HOST_ONLY,
@@ -26,7 +24,6 @@ from audioaug.core import (
     Contract,
     DeviceBatchInfo,
     Distribution,
-    Op,
     OptionalType,
     Params,
     ParamType,
@@ -37,13 +34,14 @@ from audioaug.core import (
 from audioaug.dsp.convolution import convolve
 from audioaug.dsp.levels import peak, scaled
 from audioaug.dsp.windows import silence_past_ends, windows
+from audioaug.ops._recordings import WithRecordings
 
 TAP_STEP = 1024
 """Responses are padded to a multiple of this many samples, so that FFT sizes repeat."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApplyImpulseResponse(Op):
+class ApplyImpulseResponse(WithRecordings):
     """Convolve an example with a random impulse response, then scale its peak (tail included) to 0.5.
 
     A mono example meets the response's channels averaged; channel c of others meets channel c modulo their number.
@@ -64,17 +62,9 @@ class ApplyImpulseResponse(Op):
     lru_cache_size: int = 128
     leave_length_unchanged: bool = True
 
+    paths = "ir_path"
     contract = Contract.exact(rtol=1e-5)
     limits = {"lru_cache_size": (0, float("inf"))}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "ir_path", as_written(self.ir_path))
-
-    @functools.cached_property
-    def recordings(self) -> Recordings:
-        """What is at ``ir_path``, listed when a chain with this transform is made."""
-        return list_recordings(self.ir_path)
 
     def distributions(self) -> dict[str, Distribution]:
         return {"file": UniformInt(0, len(self.recordings.files) - 1)}
@@ -113,9 +103,6 @@ class ApplyImpulseResponse(Op):
             "length": length_N,
             "longest": -(-int(length_N.max()) // TAP_STEP) * TAP_STEP,
         }
-
-    def reference(self) -> Any:
-        return Op.reference(replace(self, ir_path=self.recordings.roots))
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"ir_file_path": self.recordings.files[int(params["file"])]}

@@ -19,6 +19,7 @@ import torch
 
 from audioaug import Chain, Loader, Plan, ops
 from audioaug.errors import DataError
+from audioaug.loader.pickling import MOST_TENSORS
 from audioaug.loader.pipeline import Pipeline
 from audioaug.loader.sampling import EpochSlice, Position
 
@@ -288,16 +289,30 @@ def test_unpicklable_object_is_named(method, held, transform, collate_fn, senten
     assert len(list(Loader(Holder(held), chain, Plan(cut=1), device="cpu", collate_fn=collate_fn))) == 4
 
 
-def test_too_many_tensors_for_a_fork_server_are_counted():
-    tensors = [torch.ones(400) for _ in range(300)]
-    few, many = tensors[:200] * 2, [*tensors, tensors[0]]  # the same one is sent once
+class Collating:
+    """A ``collate_fn`` that holds tensors."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = tensors
+
+    def __call__(self, examples: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(examples)
+
+
+@pytest.mark.parametrize(("count", "more"), [(MOST_TENSORS, 0), (244, 0), (250, 0), (300, 0), (200, 100)])
+def test_too_many_tensors_for_a_fork_server_are_counted(count, more):
+    tensors = [torch.ones(400) for _ in range(count)]
     chain, plan = Chain([ops.Gain(p=1.0)], 16000), Plan(cut=1, num_workers=1, start_method="forkserver")
-    assert len(list(Loader(few, chain, plan, batch_size=100, device="cpu"))) == 4
+    collate_fn = Collating([torch.ones(9) for _ in range(more)])
+    loader = Loader(tensors * 2, chain, plan, batch_size=count, device="cpu", collate_fn=collate_fn)
+    if count + more <= MOST_TENSORS:
+        assert len(list(loader)) == 2  # each of them is sent once
+        return
     with pytest.raises(DataError) as caught:
-        list(Loader(many, chain, plan, device="cpu"))
+        list(loader)
     assert str(caught.value) == (
-        "`dataset` holds 300 tensors (at most 250 can be sent), and workers started by 'forkserver' receive each as an "
-        "open file. Stack them into one tensor, or give a Plan with start_method='fork' or num_workers=0."
+        f"`dataset` holds {count} tensors, and a fork server can pass on 240 in all, each as an open file. Stack them "
+        "into one tensor, or give a Plan with start_method='fork' or num_workers=0."
     )
 
 

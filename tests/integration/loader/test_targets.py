@@ -1,5 +1,6 @@
 """Labels that follow the audio through the Loader: with any cut, in every form, and mixed with it."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -543,14 +544,19 @@ def test_segments_without_duration_are_kept_like_stamps(chain: list[Any], augmen
     assert labelled([[0.25]], Stamps(), *chain, augment=augment)[0].tolist() == [at]
 
 
+def test_times_may_be_infinite() -> None:
+    """A segment may last until the end, whatever that is."""
+    assert labelled([[(0.5, math.inf, "a")]], Segments()) == [[(0.5, 1.0, "a")]]
+    assert labelled([[-math.inf, 0.5, math.inf]], Stamps())[0].tolist() == [0.5]
+
+
 @pytest.mark.parametrize(
     ("transform", "value", "found"),
     [
         (Segments(), [(0.1, 0.2, "a"), (0.5, 0.3, "b")], r"start no later than end, got \(0\.5, 0\.3, 'b'\)"),
         (Segments(), [(float("nan"), 0.3)], r"got \(nan, 0\.3\)"),
-        (Segments(), np.array([[0.1, np.inf, 2.0]]), r"got \(0\.1, inf, 2\.0\)"),
-        (Stamps(), [0.5, float("nan")], "expected finite seconds, got nan at position 1"),
-        (Stamps(), [float("-inf")], "expected finite seconds, got -inf at position 0"),
+        (Segments(), np.array([[0.1, np.nan, 2.0]]), r"got \(0\.1, nan, 2\.0\)"),
+        (Stamps(), [0.5, float("nan")], "expected seconds, got NaN at position 1"),
         (Segments(), np.array(3.0), "expected a list of rows"),
     ],
 )

@@ -37,7 +37,9 @@ def test_unpicklable_datasets_allow_only_forked_workers() -> None:
     needs = Needs(unpicklable="`dataset.f` (lambda) does not pickle", batch_bytes=MIB, shared_free_bytes=MIB)
     count, found = most_workers(replace(HOST, start_method="spawn"), needs, 32)
     assert (count, found.id) == (0, "not_picklable") and "spawn" in found.text and "`dataset.f`" in found.text
-    assert found.text.endswith(" does not pickle. Forked ones can: multiprocessing.set_start_method('fork').")
+    assert found.text.endswith(
+        " does not pickle. Forked workers inherit it: call multiprocessing.set_start_method('fork') first."
+    )
 
 
 def test_ranks_share_memory_but_not_open_files() -> None:
