@@ -1,5 +1,7 @@
 """Recordings that ops mix in or convolve with: listed when a chain is made, whatever changes or moves afterwards."""
 
+import pickle
+import shutil
 import warnings
 from pathlib import Path
 
@@ -76,6 +78,19 @@ def test_relative_paths_are_those_of_the_folder_where_the_chain_was_made(name, t
     for other in ("there", "empty"):
         monkeypatch.chdir(tmp_path / other)
         assert np.array_equal(both(chain), made)
+
+
+@every_op
+def test_pickled_chain_lists_its_recordings_anew_only_where_they_are_not(name, tmp_path, monkeypatch):
+    write(tmp_path / "here/sounds/x.wav", 500)
+    write(tmp_path / "there/sounds/x.wav", 2000)
+    monkeypatch.chdir(tmp_path / "here")
+    chain = Chain([op_with(name, "sounds")], RATE)
+    made, pickled = both(chain), pickle.dumps(chain)
+    monkeypatch.chdir(tmp_path / "there")
+    assert np.array_equal(both(pickle.loads(pickled)), made)  # as in a worker
+    shutil.rmtree(tmp_path / "here")
+    assert np.array_equal(both(pickle.loads(pickled)), both(Chain([op_with(name, "sounds")], RATE)))
 
 
 @every_op
