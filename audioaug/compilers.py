@@ -13,7 +13,8 @@ def missing_for_c() -> str:
     """Return what is missing to compile C that uses Python's headers, and what to do; an empty string if nothing is."""
     if c_compiler() is None:
         named = os.environ.get("CC")
-        return f"Not found ({', '.join(COMPILERS)}): install gcc." if named is None else f"CC is {named!r}: no program."
+        found_none = f"Not found ({', '.join(COMPILERS)}): install gcc."
+        return found_none if named is None else f"CC is {named!r}, which is not a program: unset it, or name one."
     headers = Path(sysconfig.get_path("include"), "Python.h")
     return "" if headers.is_file() else f"{headers} is missing: install python3-dev, or what your system calls it."
 

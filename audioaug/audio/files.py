@@ -83,7 +83,7 @@ def as_written(paths: Paths, owner: str = "") -> str | tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Recordings:
-    """Audio files as they were when they were listed. Two are equal if they list the same files, none of them changed.
+    """Audio files as they were when they were listed. Two are equal if they list the same files, and none has changed.
 
     ``roots`` are the absolute paths that were listed.
     """

@@ -173,9 +173,12 @@ def test_missing_c_compiler_states_the_consequence(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("CC", raising=False)
     finding = doctor._compiler()
     assert not finding.ok and "install gcc" in finding.sentence and "torch_compile" in finding.sentence
+    monkeypatch.setenv("CC", "ccache gcc")  # as Triton would call it
+    assert doctor._compiler().sentence.startswith("CC is 'ccache gcc', which is not a program: unset it, or name one.")
 
 
 def test_missing_headers_of_python_state_the_consequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CC", raising=False)
     (tmp_path / "gcc").write_text("#!/bin/sh\n")
     (tmp_path / "gcc").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

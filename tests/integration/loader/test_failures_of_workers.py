@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -341,6 +342,9 @@ def test_worker_that_cannot_hand_over_a_batch_is_one_sentence():
 
     with pytest.raises(WorkerError, match=r"^A worker could not hand over a batch\. Its error is printed above\. Most"):
         list(loader_of(Failing([0] * 4)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # torch opens ten files to see whether it can, and leaves them
+        gc.collect()
 
 
 @pytest.mark.parametrize(("method", "count"), [("spawn", 1), ("forkserver", 200_000)])
