@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from audioaug.core import Key
@@ -153,7 +154,8 @@ def too_many_tensors(objects: Mapping[str, Any], method: str) -> str:
 class _StrictPickler(ForkingPickler):
     """Also refuses what a new process cannot import: classes and functions of a notebook, which has no file.
 
-    Tensors that could be sent are not moved to shared memory. ``tensors``: which ones they are, by their addresses.
+    Tensors and arrays that could be sent are neither copied nor moved to shared memory. ``tensors``: the addresses of
+    the former.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -165,6 +167,8 @@ class _StrictPickler(ForkingPickler):
         if type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad:
             self.tensors.add(id(value))
             return "tensor"
+        if type(value) is np.ndarray and not value.dtype.hasobject:
+            return "array"
         main = sys.modules["__main__"]
         has_file = main.__spec__ is not None or Path(getattr(main, "__file__", "") or "-").is_file()
         if not has_file and isinstance(value, type | FunctionType) and value.__module__ == "__main__":

@@ -1,14 +1,16 @@
 """How a batch leaves its worker: small tensors by value, large ones through shared memory."""
 
+import tracemalloc
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from audioaug import Chain, Loader, Plan, ops
-from audioaug.loader.pickling import SMALL
+from audioaug.loader.pickling import SMALL, why_not_picklable
 from tests.integration.loader.material import RATE
 
 BY_VALUE = {
@@ -79,3 +81,14 @@ def test_sparse_and_nested_tensors_arrive_unchanged():
 
 def test_global_pickling_of_tensors_is_unchanged(batch):
     assert ForkingPickler._extra_reducers[torch.Tensor] is reduce_tensor  # type: ignore[attr-defined]
+
+
+def test_arrays_are_not_copied_to_see_whether_they_can_be_sent():
+    dataset = [np.zeros(10**6), torch.zeros(10**6)]
+    tracemalloc.start()
+    try:
+        assert why_not_picklable({"dataset": dataset}) == "" and tracemalloc.get_traced_memory()[1] < 10**6
+        assert why_not_picklable({"dataset": [*dataset, np.array([lambda: 0])]}).startswith("`dataset[2]` (ndarray)")
+    finally:
+        tracemalloc.stop()
+    assert not dataset[1].is_shared()
