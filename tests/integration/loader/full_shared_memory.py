@@ -27,6 +27,7 @@ def free() -> int:
 
 def loader_of(chance: random.Random, clips: int) -> Loader:
     plan = Plan(
+        start_method="fork",
         cut=1,
         num_workers=chance.choice([1, 2]),
         worker_engine=chance.choice(["audiomentations", "batched"]),
