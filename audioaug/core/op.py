@@ -97,8 +97,6 @@ class Op(ABC):
 
     contract: ClassVar[Contract]
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    refusals_of: ClassVar[str] = ""
-    """A library whose own exceptions, besides ``ValueError``, mean that the reference refuses a clip."""
 
     def __init_subclass__(cls, registry: Literal["ops", "custom"] | None = "ops", imports_code: bool = False) -> None:
         if cls.resolve is not Op.resolve and cls.param_types is Op.param_types:
@@ -202,9 +200,7 @@ class Op(ABC):
         try:
             reference.parameters = {"should_apply": True, **self.replay(params, samples, sample_rate)}
             return reference(samples, sample_rate)
-        except Exception as error:
-            if not isinstance(error, ValueError) and type(error).__module__ != self.refusals_of:
-                raise
+        except ValueError as error:
             raise ClipRefused(str(error)) from error
 
     def batched(self, x_BCT: torch.Tensor, params: Params, batch: DeviceBatchInfo) -> torch.Tensor:

@@ -3,6 +3,7 @@
 Shapes: B examples, C channels, T samples.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.core import Choice, Contract, Distribution, Op, Params
-from audioaug.errors import ChainError
+from audioaug.errors import ChainError, ClipRefused, first_line
 
 BITRATES_KBPS = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320)
 
@@ -36,7 +37,6 @@ class Mp3Compression(Op):
     preserve_delay: bool = False
     quality: int = 7
 
-    refusals_of = "fast_mp3_augment"
     contract = Contract.cpu_only("LAME encodes one clip at a time, on the CPU.")
     limits = {"min_bitrate": (8, 320), "max_bitrate": (8, 320), "quality": (0, 9)}
 
@@ -60,3 +60,18 @@ class Mp3Compression(Op):
 
     def replay(self, params: Params, samples: NDArray[np.float32], sample_rate: int) -> dict[str, Any]:
         return {"bitrate": int(params["bitrate"])}
+
+    def apply_reference(
+        self,
+        reference: Any,
+        params: Params,
+        samples: NDArray[np.float32],
+        sample_rate: int,
+        others: Sequence[NDArray[np.float32]] = (),
+    ) -> Any:
+        try:
+            return super().apply_reference(reference, params, samples, sample_rate)
+        except Exception as error:
+            if type(error).__module__ != "fast_mp3_augment":
+                raise
+            raise ClipRefused(first_line(error)) from None
