@@ -66,15 +66,15 @@ class Contract:
 
         * The duration is exact, to the sample, and silence stays silence.
         * Level: within 0.75 dB, each clip and channel.
-        * Spectrum: bands a third of an octave wide, over 50 ms, differ by up to ``spectrum_db`` (root mean square over
+        * Spectrum: 24 bands, evenly spaced in mels, over 50 ms, differ by up to ``spectrum_db`` (root mean square over
           all that lie within 40 dB of the loudest).
         * Timing: each clip is in place within 10 ms (an envelope without edges allows no better), half of
-          them within 2 ms, and half of their second halves within 4 ms.
+          them within 2 ms, and half of their second halves within 7 ms.
         * Attacks: where most energy lies within 5 ms of attacks, no more than 0.4 of it is smeared away.
         * Pitch: within 5 cents, where most of the sound has one.
         * Image: correlations between channels, band by band, within 0.15.
 
-        Clips under a quarter of a second, which are a few frames, and clicks, which overlap in one, have 3 dB, twice
+        Clips under a quarter of a second, which are a few frames, and clicks, which overlap in one, have 4 dB, twice
         ``spectrum_db``, an image within 0.3 and no pitch. For an inaudible signal (a constant) only the level is
         promised, within 6 dB. For noise, only level and spectrum are: it has neither edges nor pitch.
         """

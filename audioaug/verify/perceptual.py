@@ -209,7 +209,7 @@ def attack_shares(expected: Floats, got: Floats, sample_rate: int) -> tuple[floa
 
 
 def voiced_share(x_CT: Floats, sample_rate: int) -> float:
-    """Return in which share of the frames, weighted by energy, the sound repeats itself with a period of 2 to 14 ms."""
+    """Return in which share of the frames, weighted by energy, the sound repeats itself every 2.5 to 14 ms."""
     size = int(VOICE_FRAME_SECONDS * sample_rate)
     x_T = np.pad(x_CT[0], (0, size))
     frames = np.lib.stride_tricks.sliding_window_view(x_T, size)[: x_CT.shape[1] : size // 2]
