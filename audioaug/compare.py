@@ -10,7 +10,7 @@ from audioaug.command import run
 from audioaug.errors import UsageError
 from audioaug.monitor import read_log
 from audioaug.records import Report, read_record
-from audioaug.writing import read_file
+from audioaug.writing import read_input
 
 
 @click.command(short_help="Compare two reports or two monitored runs.")
@@ -37,11 +37,7 @@ def compare(before: str, now: str) -> None:
 def _is_report(path: str | Path) -> bool:
     """Return whether a file is one JSON object, as a report is; a log has one a line."""
     try:
-        text = read_file(path)
-    except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
-    try:
-        content = json.loads(text)
+        content = json.loads(read_input(path))
     except (ValueError, RecursionError):
         return False
     return isinstance(content, dict) and "workload" in content

@@ -8,7 +8,7 @@ import click
 from audioaug.command import run
 from audioaug.errors import UsageError
 from audioaug.records import MonitoredRun, Window, from_json
-from audioaug.writing import read_file, write_file
+from audioaug.writing import read_input, write_file
 
 
 @click.command(short_help="Write the page of a logged training run.")
@@ -23,10 +23,7 @@ def monitor(log: str, html: str) -> None:
 
 def read_log(path: str | Path) -> tuple[MonitoredRun, list[Window]]:
     """Read a log; raise ``UsageError`` if it is invalid. An incomplete last line is ignored."""
-    try:
-        lines = read_file(path).split(b"\n")
-    except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
+    lines = read_input(path).split(b"\n")
     if not lines[0]:
         raise UsageError(f"{path} is empty.", "Give the file that Monitor(log=...) wrote.")
     complete = lines[1:-1]  # whatever follows the last line feed is still being written

@@ -17,7 +17,7 @@ import msgspec
 
 from audioaug.errors import PlanError, UsageError, did_you_mean
 from audioaug.units import plural
-from audioaug.writing import read_file, write_file
+from audioaug.writing import read_input, write_file
 
 SCHEMA_VERSION = 2
 
@@ -798,10 +798,7 @@ def write_record(record: Any, path: str | Path) -> None:
 
 def read_record(path: str | Path, kind: type[Record]) -> Record:
     """Read a record from a JSON file; raise ``UsageError``, naming the file, if that fails."""
-    try:
-        text = read_file(path)
-    except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
+    text = read_input(path)
     try:
         return from_json(text, kind)
     except UsageError as error:

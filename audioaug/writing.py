@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from audioaug.errors import OutputError
+from audioaug.errors import OutputError, UsageError
 
 
 def read_file(path: str | Path) -> bytes:
@@ -19,6 +19,14 @@ def read_file(path: str | Path) -> bytes:
     """
     check_regular(path)
     return Path(path).read_bytes()
+
+
+def read_input(path: str | Path) -> bytes:
+    """Return the content of a regular file that the user names; raise ``UsageError`` if it cannot be read."""
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
 
 
 def cache_folder() -> Path | None:
