@@ -29,11 +29,11 @@ def read_input(path: str | Path) -> bytes:
         raise UsageError(f"Cannot read {path}: {error.strerror}.") from None
 
 
-def cache_folder() -> Path | None:
-    """Return ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``; ``None`` if the user has no home folder."""
+def cache_file(name: str) -> Path | None:
+    """Return a path in ``$XDG_CACHE_HOME/audioaug`` or ``~/.cache/audioaug``; ``None`` without a home folder."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug"
+        return (Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache") / "audioaug" / name
     except RuntimeError:
         return None
 
@@ -47,7 +47,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def keep_in_cache(text: str, file: Path | None) -> None:
-    """Write a file below ``cache_folder()``, if there is one; a folder that cannot be written to is left alone."""
+    """Write a ``cache_file``, if there is one; a folder that cannot be written to is left alone."""
     if file is not None:
         with suppress(OSError, OutputError):
             file.parent.mkdir(parents=True, exist_ok=True)

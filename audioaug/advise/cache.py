@@ -14,7 +14,7 @@ from audioaug.advise.training_job import TrainingJob
 from audioaug.errors import LIBRARIES, AudioaugError
 from audioaug.records import Report, read_record, to_json
 from audioaug.units import Seconds
-from audioaug.writing import cache_folder, keep_in_cache
+from audioaug.writing import cache_file, keep_in_cache
 
 CHANGING = ("ram_available_bytes", "effective_cores")
 """Host facts that differ between runs on the same machine."""
@@ -48,8 +48,7 @@ class Cache:
     """The cached results for one fingerprint."""
 
     def __init__(self, fingerprint: str | None) -> None:
-        folder = cache_folder()
-        self.path = folder / f"survey-{fingerprint}.json" if folder and fingerprint else None
+        self.path = cache_file(f"survey-{fingerprint}.json") if fingerprint else None
 
     def load(self) -> tuple[Report, Seconds] | None:
         """Return the cached report and its age; ``None`` if there is none or it cannot be read."""

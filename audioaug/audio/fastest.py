@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from audioaug.audio.files import Header, check_size, decoding, read_audio, read_frames, read_header, resample
 from audioaug.units import Seconds
-from audioaug.writing import cache_folder, keep_in_cache, read_file
+from audioaug.writing import cache_file, keep_in_cache, read_file
 
 Decoder = Literal["soundfile", "torchcodec"]
 
@@ -121,16 +120,11 @@ def _versions() -> str | None:
 def _known(versions: str) -> dict[str, Decoder]:
     """Return the decoders that were found, by kind of file."""
     with suppress(OSError, msgspec.DecodeError):
-        if (file := _file()) is not None:
+        if (file := cache_file("decoders.json")) is not None:
             return msgspec.json.decode(read_file(file), type=dict[str, dict[str, Decoder]]).get(versions, {})
     return {}
 
 
 def _save(versions: str, found: dict[str, Decoder]) -> None:
     """Keep what was found."""
-    keep_in_cache(msgspec.json.encode({versions: found}).decode(), _file())
-
-
-def _file() -> Path | None:
-    folder = cache_folder()
-    return None if folder is None else folder / "decoders.json"
+    keep_in_cache(msgspec.json.encode({versions: found}).decode(), cache_file("decoders.json"))

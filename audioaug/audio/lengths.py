@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from audioaug.audio.files import Header, read_header, stamp
 from audioaug.process import keep_random_state
-from audioaug.writing import cache_folder, is_terminal, keep_in_cache, read_file
+from audioaug.writing import cache_file, is_terminal, keep_in_cache, read_file
 
 THREADS = 8
 """Headers that are read together: on network storage, most of the time is latency."""
@@ -76,11 +76,10 @@ def _shown(steps: Sequence[int], count: int) -> Iterable[int]:
 
 def _cache_path(files: Sequence[str]) -> Path | None:
     """Return the cache of all files in their common folder."""
-    folder = cache_folder()
-    if folder is None or not files:
+    if not files:
         return None
     common = os.path.commonpath([os.path.dirname(file) for file in files])
-    return folder / f"lengths-{hashlib.sha256(os.fsencode(common)).hexdigest()[:16]}.json"
+    return cache_file(f"lengths-{hashlib.sha256(os.fsencode(common)).hexdigest()[:16]}.json")
 
 
 def _load(cache: Path | None) -> dict[str, Entry]:

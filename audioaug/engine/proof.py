@@ -27,7 +27,7 @@ from audioaug.dsp import dispatch
 from audioaug.dsp.precompile import precompile
 from audioaug.engine.locks import lock_of_process
 from audioaug.errors import AudioaugWarning, first_line
-from audioaug.writing import cache_folder, keep_in_cache, read_file
+from audioaug.writing import cache_file, keep_in_cache, read_file
 
 EXAMPLES, SAMPLES = 2, 12000
 """Of the small batch."""
@@ -205,14 +205,9 @@ def _sources() -> str:
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
 
-def _file() -> Path | None:
-    folder = cache_folder()
-    return None if folder is None else folder / "proofs.json"
-
-
 def _load() -> dict[str, list[str]]:
     with suppress(OSError, msgspec.DecodeError):
-        if (file := _file()) is not None:
+        if (file := cache_file("proofs.json")) is not None:
             return msgspec.json.decode(read_file(file), type=dict[str, list[str]])
     return {}
 
@@ -220,4 +215,4 @@ def _load() -> dict[str, list[str]]:
 def _save(machine: str, names: Iterable[str]) -> None:
     """Add what has passed; only this machine is kept."""
     passed = sorted({*_load().get(machine, ()), *names})
-    keep_in_cache(msgspec.json.encode({machine: passed}).decode(), _file())
+    keep_in_cache(msgspec.json.encode({machine: passed}).decode(), cache_file("proofs.json"))

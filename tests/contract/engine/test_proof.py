@@ -17,7 +17,7 @@ from audioaug.engine import proof
 from audioaug.engine.device import run_once
 from audioaug.errors import AudioaugWarning
 from audioaug.ops.lambda_ import on_device
-from audioaug.writing import cache_folder
+from audioaug.writing import cache_file
 from tests.unit.dsp.both_ways import by_torch, not_installed
 
 RATE = 16000
@@ -181,7 +181,7 @@ def test_with_other_versions_all_is_run_again(monkeypatch, checked, part):
     monkeypatch.setattr(proof, part, lambda *_: "other")
     augment()
     assert len(checked) == 8
-    assert len(json.loads((cache_folder() / "proofs.json").read_text())) == 1
+    assert len(json.loads(cache_file("proofs.json").read_text())) == 1
 
 
 def test_what_has_failed_is_tried_again_by_another_process(monkeypatch, checked):
@@ -222,14 +222,14 @@ def test_without_a_c_compiler_kernels_are_run_by_each_process(monkeypatch, missi
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": [[]]}'])
 def test_a_damaged_file_is_ignored(checked, content):
-    cache_folder().mkdir(parents=True)
-    (cache_folder() / "proofs.json").write_text(content)
+    cache_file("proofs.json").parent.mkdir(parents=True)
+    cache_file("proofs.json").write_text(content)
     augment()
     assert len(checked) == 4
 
 
 def test_without_a_home_folder_nothing_is_kept(monkeypatch, checked):
-    monkeypatch.setattr(proof, "cache_folder", lambda: None)
+    monkeypatch.setattr(proof, "cache_file", lambda name: None)
     augment()
     assert len(checked) == 4
 
