@@ -19,6 +19,7 @@ from audioaug.errors import AudioaugWarning, ModelFileError, in_one_line, printa
 from audioaug.loader import targets as kinds
 from audioaug.loader.examples import Field, get_wave, own_length, samples_of
 from audioaug.loader.prefetch import map_leaves, tensors
+from audioaug.loader.sampling import length_if_known
 from audioaug.measure.lockstep import Leader
 from audioaug.records import ChainFacts, Interval, LoaderSetup, Notice, Precision, Workload
 
@@ -303,16 +304,8 @@ def workload(job: TrainingJob) -> Workload:
         sample_rate=int(job.chain.sample_rate),
         precision=job.precision,
         dataset=job.data_name,
-        clips=_length(job.dataset),
+        clips=length_if_known(job.dataset),
         sources=job.sources,
         shortest_seconds=shortest if shortest < longest else None,
         setup=job.setup,
     )
-
-
-def _length(dataset: Any) -> int | None:
-    """Return the number of examples of a dataset; ``None`` for a stream without a length."""
-    try:
-        return len(dataset)
-    except TypeError:
-        return None

@@ -163,7 +163,7 @@ class EpochSampler:
             return self.batches.layout()
         sampler, known = self._sampler, self._order_name is not None
         return {
-            "batches": batches_in(self),
+            "batches": length_if_known(self),
             "batch_size": getattr(self.batches, "batch_size", None),
             "ranks": getattr(sampler, "num_replicas", 1) if known else rank_and_size()[1],
             "examples": len(getattr(sampler, "dataset", sampler)) if known else None,
@@ -206,8 +206,8 @@ def _quotient(examples: int, parts: int, drop_last: bool) -> int:
     return examples // parts if drop_last else -(-examples // parts)
 
 
-def batches_in(source: Any) -> int | None:
-    """Return the number of batches in an epoch; ``None`` for a stream or a sampler without a length."""
+def length_if_known(source: Any) -> int | None:
+    """Return the length of a dataset, or of a sampler of batches; ``None`` for a stream, or what else has none."""
     try:
         return len(source)
     except TypeError:
@@ -288,7 +288,7 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
     def layout(self) -> dict[str, Any]:
         """Return what the meaning of a position depends on, as ``EpochSampler.layout`` does."""
         size, ranks = self.batch_size, rank_and_size()[1]
-        return {"batches": batches_in(self), "batch_size": size, "ranks": ranks, "examples": None, "order": None}
+        return {"batches": length_if_known(self), "batch_size": size, "ranks": ranks, "examples": None, "order": None}
 
 
 def _stream_error(error: Exception) -> DataError:

@@ -19,7 +19,7 @@ from audioaug.decide.shortlist import placement_of
 from audioaug.errors import UsageError
 from audioaug.loader.pipeline import LoaderConfig
 from audioaug.loader.processes import is_first_rank, local_size, share_of
-from audioaug.loader.sampling import batches_in
+from audioaug.loader.sampling import length_if_known
 from audioaug.measure import usable_cores
 from audioaug.measure.clock import Clock
 from audioaug.measure.host import local_ranks
@@ -47,7 +47,7 @@ log = logging.getLogger("audioaug")
 
 def plans_to_try(config: LoaderConfig) -> list[Plan]:
     """Return the plans for this machine; raise ``UsageError`` if the number of batches in an epoch is unknown."""
-    if config.sampler is None or batches_in(config.sampler) is None:
+    if config.sampler is None or length_if_known(config.sampler) is None:
         raise UsageError(
             'plan="auto" divides an epoch between several plans, so it needs the number of batches, which an iterable '
             "dataset or a sampler without a length does not have.",
