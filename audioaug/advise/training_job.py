@@ -18,6 +18,7 @@ from audioaug.engine.fuse import grouped
 from audioaug.errors import AudioaugWarning, ModelFileError, in_one_line, printable
 from audioaug.loader import targets as kinds
 from audioaug.loader.examples import Field, get_wave, own_length, samples_of
+from audioaug.loader.pipeline import ops_on_clips
 from audioaug.loader.prefetch import map_leaves, tensors
 from audioaug.loader.sampling import length_if_known
 from audioaug.measure.lockstep import Leader
@@ -101,9 +102,8 @@ class TrainingJob:
 
     @property
     def least_cut(self) -> int:
-        """The smallest possible cut: targets must follow the audio, and a ``collate_fn`` must see the final lengths."""
-        followed = self.chain.followed_from if self.targets else 0
-        return self.chain.first_cut(followed if self.collate_fn is None else max(followed, self.chain.sized_from))
+        """The smallest possible cut."""
+        return self.chain.first_cut(ops_on_clips(self.chain, self.targets, self.collate_fn))
 
     def step(self, batch: Any) -> None:
         """Train on one batch, with the file's ``train_step`` or the default one, while the other ranks do the same.

@@ -47,6 +47,12 @@ from audioaug.records import Plan
 from audioaug.units import format_hz
 
 
+def ops_on_clips(chain: Chain, targets: Mapping[Field, LabelTransform] | None, collate_fn: object) -> int:
+    """Return how many ops must run on clips: so that labels can follow, and collate_fn sees the final lengths."""
+    followed = chain.followed_from if targets else 0
+    return followed if collate_fn is None else max(followed, chain.sized_from)
+
+
 @dataclass(frozen=True, eq=False)
 class LoaderConfig:
     """The arguments of a Loader that do not depend on the plan. ``sampler`` is ``None`` for a stream."""
@@ -68,9 +74,8 @@ class LoaderConfig:
 
     @property
     def ops_on_clips(self) -> int:
-        """How many ops must run on clips: so that labels can follow, and collate_fn sees the final lengths."""
-        followed = self.chain.followed_from if self.targets else 0
-        return followed if self.collate_fn is None else max(followed, self.chain.sized_from)
+        """How many ops must run on clips."""
+        return ops_on_clips(self.chain, self.targets, self.collate_fn)
 
     @property
     def least_cut(self) -> int:
