@@ -19,7 +19,8 @@ from audioaug.core import Chain, Contract, Draws, Op
 from audioaug.errors import in_one_line
 from audioaug.report.parts import NOTHING, Column, Line, Row, Table
 from audioaug.report.sounds import Example, Listening, Sound, rendered_sounds
-from audioaug.verify.contracts import Clips, check
+from audioaug.verify.contracts import check
+from audioaug.verify.noise import Clips
 from audioaug.verify.replay import on_cpu, on_device
 
 AUDIO_BYTES = 800_000

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from audioaug.core import Contract
 from audioaug.verify import log_spectrum, noise, perceptual, spectral
-
-Clips: TypeAlias = Sequence[NDArray[np.float32]]
+from audioaug.verify.noise import Clips
 
 Status: TypeAlias = Literal["passed", "failed", "skipped", "same", "differs", "none", "unavailable"]
 """The first three judge our builds; the others describe torch-audiomentations, which promises nothing."""

@@ -59,6 +59,13 @@ class Finding:
         """Whether the error is a number within the limit."""
         return self.error <= self.limit
 
+    @property
+    def strain(self) -> float:
+        """The error as a share of the limit."""
+        if self.error == 0:
+            return 0.0
+        return self.error / self.limit if self.limit and not math.isnan(self.error) else math.inf
+
 
 def compare(
     dry: Clips,
@@ -89,16 +96,12 @@ def compare(
             fresh = [channel for row in noisy for channel in again[row].astype(np.float64) - dry[row]]
             others += [_apart("the noise of other draws", white, fresh)]
     failed = [finding for finding in levels + others if not finding.passed]
-    return max(failed or levels, key=lambda finding: _strain(finding), default=Finding("", 0.0, tolerance_db, "dB"))
+    return max(failed or levels, key=lambda finding: finding.strain, default=Finding("", 0.0, tolerance_db, "dB"))
 
 
 def _joined(x_CT: Floats) -> Floats:
     """Return all channels as one: coloured noise is scaled as a whole, and each channel's share is left to chance."""
     return x_CT.reshape(1, -1)
-
-
-def _strain(finding: Finding) -> float:
-    return finding.error / finding.limit if finding.limit and not math.isnan(finding.error) else math.inf
 
 
 def _unit(x_T: Floats) -> Floats:

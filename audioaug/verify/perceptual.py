@@ -33,17 +33,13 @@ Shapes: a batch is a sequence of B clips, each (C, T) with its own T; N frames, 
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import scipy.ndimage
 import scipy.signal
 from numpy.typing import NDArray
 
-from audioaug.verify.noise import Finding
-
-Clips: TypeAlias = Sequence[NDArray[np.float32]]
-Floats: TypeAlias = NDArray[np.float64]
+from audioaug.verify.noise import Clips, Finding, Floats
 
 LEVEL_DB, LAG_MS, ATTACK_SHARE, PITCH_CENTS, IMAGE = 0.75, 10.0, 0.4, 5.0, 0.15
 """Limits for each clip; the spectrum's is the contract's."""
@@ -71,13 +67,7 @@ def compare(reference: Clips, built: Clips, spectrum_db: float, sample_rate: int
     findings = [Finding("", 0.0, spectrum_db, "dB"), *_timing(pairs, sample_rate)]
     for row, (before, after) in enumerate(pairs):
         findings += judge_clip(f"clip {row}", before, after, spectrum_db, sample_rate)
-    return max(findings, key=_strain)
-
-
-def _strain(finding: Finding) -> float:
-    if finding.error == 0:
-        return 0.0
-    return finding.error / finding.limit if finding.limit and not math.isnan(finding.error) else math.inf
+    return max(findings, key=lambda finding: finding.strain)
 
 
 def judge_clip(name: str, expected: Floats, got: Floats, spectrum_db: float, sample_rate: int) -> Iterator[Finding]:

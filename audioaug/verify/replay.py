@@ -22,7 +22,8 @@ from audioaug.engine.torch_audiomentations import has_counterpart, why_unavailab
 from audioaug.errors import ContractError, DataError, UsageError, first_line
 from audioaug.records import DeviceEngine
 from audioaug.verify import material
-from audioaug.verify.contracts import Clips, Verdict, check, check_fresh, worst
+from audioaug.verify.contracts import Verdict, check, check_fresh, worst
+from audioaug.verify.noise import Clips
 
 STANDARD_DEVIATIONS = ("noise_std", "amplitude", "desired_noise_rms")
 """What references call the level of the noise they add."""

@@ -7,17 +7,14 @@ Shapes: a batch is a sequence of B clips, each (C, T) with its own T.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
 from audioaug.core import Contract
-from audioaug.verify.noise import Finding
-
-Clips: TypeAlias = Sequence[NDArray[np.float32]]
+from audioaug.verify.noise import Clips, Finding
 
 START_SAMPLES, START_LIMIT = 12, 0.1
 """soxr, between its stages, forgets what lies before time 0: up to 0.07 of a jump there, gone after this
@@ -36,7 +33,7 @@ def compare(contract: Contract, dry: Clips, reference: Clips, built: Clips) -> F
     found = [
         finding for row, clips in enumerate(zip(dry, reference, built)) for finding in _clip(contract, row, *clips)
     ]
-    return max(found, key=_strain, default=Finding("", 0.0, contract.tolerance, "of peak"))
+    return max(found, key=lambda finding: finding.strain, default=Finding("", 0.0, contract.tolerance, "of peak"))
 
 
 def _clip(
@@ -68,7 +65,3 @@ def _without(x_CT: NDArray[np.float64], low: float, high: float) -> NDArray[np.f
     spectrum_CF = scipy.fft.rfft(x_CT, n)
     spectrum_CF[:, int(low * n / 2) + 1 : math.ceil(high * n / 2)] = 0.0
     return np.asarray(scipy.fft.irfft(spectrum_CF, n)[:, : x_CT.shape[1]])
-
-
-def _strain(finding: Finding) -> float:
-    return math.inf if math.isnan(finding.error) else finding.error / finding.limit

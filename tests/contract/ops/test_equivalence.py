@@ -18,7 +18,8 @@ from audioaug.core import REGISTRY, Chain, Contract, Draws, Node, Op, arguments
 from audioaug.engine import WorkerChain
 from audioaug.errors import PlanError
 from audioaug.verify import material, perceptual
-from audioaug.verify.contracts import Clips, check, worst
+from audioaug.verify.contracts import check, worst
+from audioaug.verify.noise import Clips
 from audioaug.verify.replay import Replayed, cases, judge, on_cpu, on_device, padded, replay
 from tests.contract.ops.random_chains import LAST, LEAVES, random_chain
 

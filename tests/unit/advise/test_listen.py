@@ -23,7 +23,7 @@ from audioaug.advise.listen import (
 from audioaug.advise.model_file import load_training_job
 from audioaug.advise.training_job import TrainingJob
 from audioaug.core import Chain, Op
-from audioaug.verify.contracts import Clips
+from audioaug.verify.noise import Clips
 from audioaug.verify.replay import on_cpu
 
 RATE = 16000
