@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.audio.files import Recordings, bytes_from_environment, read_audio, read_frames, read_header, stamp
+from audioaug.audio.files import Recordings, bytes_from_environment, fit, read_audio, read_frames, read_header, stamp
 from audioaug.errors import AudioaugWarning, DataError, printable
 from audioaug.units import format_bytes
 
@@ -76,7 +76,7 @@ class Layout:
         path = self.files[file]
         if read_header(path).sample_rate == self.sample_rate:
             return _finite(read_frames(path, start, span, self.mono), path)
-        whole_CT = _fit(_converted(path, self.sample_rate, self.mono), int(self.lengths_F[file]))
+        whole_CT = fit(_converted(path, self.sample_rate, self.mono), int(self.lengths_F[file]))
         return whole_CT[:, start : start + span]
 
 
@@ -170,18 +170,12 @@ def _finite(x_CT: NDArray[np.float32], path: str) -> NDArray[np.float32]:
     return x_CT
 
 
-def _fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
-    """Cut or zero-pad to the length computed from the header (resampling may be off by a sample)."""
-    missing = max(0, length - x_CT.shape[1])
-    return np.ascontiguousarray(np.pad(x_CT, ((0, 0), (0, missing)))[:, :length])
-
-
 @functools.lru_cache(maxsize=32)
 def open_bank(recordings: Recordings, sample_rate: int, mono: bool = True) -> Bank:
     """Return the bank of these files, decoded once in this process; raise ``DataError`` if one cannot be decoded."""
     files = layout(recordings, sample_rate, mono)
     clips = (
-        _fit(_finite(read_audio(path, sample_rate, mono), path), int(length))
+        fit(_finite(read_audio(path, sample_rate, mono), path), int(length))
         for path, length in zip(files.files, files.lengths_F, strict=True)
     )
     silence = np.zeros(SPARE, np.float32)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.audio.files import resample
+from audioaug.audio.files import fit, resample
 from audioaug.errors import DataError, LibraryMissing, first_line
 
 ANY_RATE = range(1, 1_000_001)
@@ -96,7 +96,7 @@ def through_codec(
     x_CT = resample(np.pad(x_CT, ((0, 0), (0, spare))), sample_rate, rate)
     full = full_scale(x_CT)
     y_CT = resample(_decoded(x_CT / full, rate, encoding, quality), rate, sample_rate) * full
-    return _of_length(y_CT, length).reshape(samples.shape)
+    return fit(y_CT, length).reshape(samples.shape)
 
 
 @functools.cache
@@ -147,9 +147,4 @@ def _decoded_stream(x_CT: NDArray[np.float32], rate: int, encoding: Encoding, qu
     except soundfile.SoundFileError as error:
         raise DataError(f"libsndfile refuses to encode a clip as {encoding.title}: {first_line(error)}.") from None
     begin = encoding.delay if y_CT.shape[1] > x_CT.shape[1] else 0
-    return _of_length(y_CT[:, begin:], x_CT.shape[1])
-
-
-def _of_length(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
-    """Return the clip without what is past this length, or with silence up to it."""
-    return np.pad(x_CT, ((0, 0), (0, max(0, length - x_CT.shape[1]))))[:, :length]
+    return fit(y_CT[:, begin:], x_CT.shape[1])

@@ -248,6 +248,11 @@ def resample(x_CT: NDArray[np.float32], from_hz: float, to_hz: float) -> NDArray
     return np.ascontiguousarray(y_TC.T, dtype=np.float32)
 
 
+def fit(x_CT: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+    """Return the clip without what is past this length, or with silence up to it: resampling may be off by a sample."""
+    return np.pad(x_CT, ((0, 0), (0, max(0, length - x_CT.shape[1]))))[:, :length]
+
+
 def check_size(path: str, frames: int, channels: int) -> None:
     """Raise ``DataError`` if this much float32 audio exceeds the limit for decoding."""
     if (nbytes := 4 * frames * channels) > MOST_BYTES:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.audio.fastest import read_fastest
-from audioaug.audio.files import find_audio, read_audio
+from audioaug.audio.files import find_audio, fit, read_audio
 from audioaug.audio.lengths import file_lengths
 from audioaug.errors import DataError, UsageError, did_you_mean
 from audioaug.writing import read_file
@@ -93,7 +93,7 @@ class AudioFolder:
         wave_CT = read(self.files[index], self.sample_rate, mono=True, seconds=self.seconds)
         if self.seconds is not None:
             length = round(self.seconds * self.sample_rate)
-            wave_CT = np.pad(wave_CT, ((0, 0), (0, max(0, length - wave_CT.shape[1]))))[:, :length]
+            wave_CT = fit(wave_CT, length)
         if self.keys is None:
             return wave_CT, self.targets[index]
         return wave_CT, self.targets[index], self.keys[index]

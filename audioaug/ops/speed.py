@@ -41,8 +41,7 @@ def at_speed(samples: NDArray[np.float32], sample_rate: int, rate: float) -> NDA
     """Return one clip, (T,) or (C, T), played ``rate`` times as fast: what the op must equal."""
     y_CT = files.resample(np.atleast_2d(samples), rate, 1.0)
     length = int(lengths_at_speed(np.asarray(samples.shape[-1]), np.asarray(rate)))
-    y_CT = np.pad(y_CT[:, :length], ((0, 0), (0, max(0, length - y_CT.shape[1]))))
-    return y_CT.reshape(*samples.shape[:-1], length)
+    return files.fit(y_CT, length).reshape(*samples.shape[:-1], length)
 
 
 def lengths_at_speed(lengths: NDArray[np.int64], rate: NDArray[np.float64]) -> NDArray[np.int64]:
