@@ -293,11 +293,11 @@ def _check(dependency: Dependency, load: Callable[[str], object], check: Callabl
             load(dependency.module)
             sentence = f"Works: {check()}." if check else "Can be imported."
     except Exception as error:  # a broken build can raise anything: OSError, RuntimeError, AttributeError ...
-        return Finding(name, version, False, _why_not(dependency, version, error), dependency.required)
+        return Finding(name, version, False, _why_not(dependency, error), dependency.required)
     return Finding(name, version, True, sentence, dependency.required)
 
 
-def _why_not(dependency: Dependency, version: str, error: Exception) -> str:
+def _why_not(dependency: Dependency, error: Exception) -> str:
     name, consequence = dependency.name, dependency.consequence
     if isinstance(error, ModuleNotFoundError) and error.name == dependency.module:
         return f"Not installed: pip install {name}. Until then {consequence}."
