@@ -162,9 +162,8 @@ def batches_ready(iterator: Any) -> int | None:
     try:
         queues: set[Any] = {iterator._worker_result_queue, iterator._data_queue}  # one, or two with pinned memory
         queued = sum(queue.qsize() for queue in queues)
-        return queued + sum(
-            len(task) == 2 for task in iterator._task_info.values()
-        )  # and those that arrived out of order
+        # and those that arrived out of order
+        return queued + sum(len(task) == 2 for task in iterator._task_info.values())
     except (AttributeError, NotImplementedError):  # the latter: macOS
         return None
 

@@ -102,9 +102,8 @@ def _mode(path: str | Path) -> int | None:
 
 
 def _replace(file: Path, content: bytes, mode: int | None) -> None:
-    new = file.with_name(
-        f".audioaug-{secrets.token_hex(8)}.new"
-    )  # unpredictable, so that no other process can have created it
+    # unpredictable, so that no other process can have created it
+    new = file.with_name(f".audioaug-{secrets.token_hex(8)}.new")
     try:
         with new.open("xb") as stream:
             stream.write(content)

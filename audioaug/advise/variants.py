@@ -78,10 +78,8 @@ def why_no_graph(engine: DeviceEngine, device: torch.device) -> str:
 
 
 def _raced_engine(report: Report, engine: DeviceEngine, reason: str, failed: Mapping[str, str]) -> Variant:
-    size, raced = (
-        report.workload.batch_size,
-        {candidate.name: candidate for candidate in report.candidates if candidate.status == "raced"},
-    )
+    size = report.workload.batch_size
+    raced = {candidate.name: candidate for candidate in report.candidates if candidate.status == "raced"}
     known = Variant(f"device_engine={engine!r}", size, 0.0, size, changes_training=False)
     twin = next((candidate for candidate in raced.values() if candidate.device_engine == engine), None)
     ours = raced.get(replace(twin, device_engine="batched").name) if twin else None

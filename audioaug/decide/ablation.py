@@ -28,7 +28,7 @@ KNOBS: dict[str, Callable[[Candidate], str]] = {
     "num_workers": lambda candidate: plural(candidate.num_workers, "worker"),
     "threads": _threads,
     "cut": _cut,
-    "worker_engine": lambda candidate: f"{plural(candidate.num_workers, candidate.worker_engine + ' worker')}",
+    "worker_engine": lambda candidate: plural(candidate.num_workers, f"{candidate.worker_engine} worker"),
     "device_engine": lambda candidate: f"the device engine {candidate.device_engine}",
     "pin_memory": lambda candidate: "pinned memory" if candidate.pin_memory else "pageable memory",
 }

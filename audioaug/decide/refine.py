@@ -73,9 +73,8 @@ def _corrected(waiting: Sequence[Candidate], known: Sequence[Candidate], ops: in
     covariance_WK = OFF**2 * _similarity(waiting, known, ops)
     weights_WK = np.linalg.solve(covariance_KK, covariance_WK.T).T
     left_W = OFF**2 + NOISE**2 - (weights_WK * covariance_WK).sum(axis=1)
-    surprise = max(
-        1.0, float(off_K @ np.linalg.solve(covariance_KK, off_K)) / len(known)
-    )  # 1 if the errors are as expected
+    # 1 if the errors are as expected
+    surprise = max(1.0, float(off_K @ np.linalg.solve(covariance_KK, off_K)) / len(known))
     reach_W = WITHIN * np.sqrt(surprise * left_W)
     return [
         _shifted(candidate, float(shift), float(reach))

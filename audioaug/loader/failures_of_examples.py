@@ -16,6 +16,7 @@ from audioaug.errors import (
 )
 from audioaug.internals import calling_frame
 from audioaug.loader.failures_of_resources import TOO_MANY_FILES
+from audioaug.units import plural
 
 OnError = Literal["skip", "replace", "raise"]
 """What happens when an example cannot be read."""
@@ -82,12 +83,8 @@ class SkippedExamples:
         if not self.count:
             return "Every example could be read."
         outcome = "replaced" if self.on_error == "replace" else "left out"
-        subject = (
-            "1 example could not be read and was"
-            if self.count == 1
-            else (f"{self.count} examples could not be read and were")
-        )
-        return f"{subject} {outcome}. The last one: {self.last}"
+        were = "was" if self.count == 1 else "were"
+        return f"{plural(self.count, 'example')} could not be read and {were} {outcome}. The last one: {self.last}"
 
 
 def user_stacklevel() -> int:
