@@ -12,10 +12,10 @@
 ``BucketBatchSampler``  examples of similar length in one batch: ``Loader(batch_sampler=...)``
 ``Monitor``        around a training loop: what it waits for and what it uses, live and logged
 ``Frames``         frame-level labels that follow the audio: ``Loader(targets={"active": Frames(0.01)})``
-``Stamps``         time stamps that do
-``Segments``       labels with start and end that do
+``Stamps``         time stamps that follow the audio
+``Segments``       labels with start and end that follow the audio
 ``Label``          the class of an example, mixed where examples are
-``prefetch``       the device part behind a DataLoader of your own
+``prefetch``       the device part after a DataLoader of your own
 ``SpecAugment``    masks and warps spectrograms inside a model, drawn by key
 ``AudioFolder``    a folder or manifest of audio as a Dataset
 ``recommend``      the advisor: measures a model with a chain and a dataset, and returns a ``Report``

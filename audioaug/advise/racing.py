@@ -52,7 +52,7 @@ REFILL = 2.0
 """Longest wait for a loader to refill its queue, in steps for each batch."""
 
 GRAPH_WARM_UP = 100
-"""Batches that an engine that records has warm_up before it races, as it soon has in training."""
+"""Batches with which an engine that records is warmed up before it races: in training it soon has as many."""
 
 SCREENING_ROUNDS = 2
 SCREENING_BLOCK = 0.25

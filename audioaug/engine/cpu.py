@@ -97,7 +97,7 @@ class WorkerChain:
         for node in self.chain.nodes[: self.cut]:
             for leaf in node.walk():
                 if not leaf.children and is_ours(leaf.op):
-                    with suppress(Exception):  # the op itself will tell
+                    with suppress(Exception):  # the op itself reports it when it runs
                         self._replay(leaf, draws, noise, self.chain.sample_rate)
 
     def follow(

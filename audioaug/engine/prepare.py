@@ -165,8 +165,7 @@ class Preparer:
 
     ``parts`` are its nodes in order, with neighbours that are ``fused`` as one. ``leaves`` are those that change audio
     (containers excluded), in the order that ``Step.op`` counts. ``running`` are the nodes that run, or ran last: those
-    that raised an exception. ``constant_rows``: steps get the same number of rows in most
-    batches.
+    that raised an exception. ``constant_rows``: steps get the same number of rows in most batches.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def unsupported(ops: Iterable[Op], sample_rate: int, device: torch.device, chann
         chain = Chain([always(op)], sample_rate)
         try:
             wanted = run(chain, x_BCT)
-        except Exception:  # the op, which will tell
+        except Exception:  # of the op, which reports it when it runs
             continue
         if wrong := _difference(lambda: run(chain, x_BCT.to(device)).cpu(), wanted)[1]:  # noqa: B023
             found[op.name] = wrong
@@ -127,7 +127,7 @@ def check(chain: Chain, shape: tuple[int, int, int], device: torch.device, run: 
     with dispatch.backend("torch"):
         try:
             wanted = run(chain, x_BCT)
-        except Exception:  # the op, which will tell
+        except Exception:  # of the op, which reports it when it runs
             return Proof(ran=False)
     used, wrong = set[str](), dict[str, str]()
     while True:  # a definition may use other implementations

@@ -142,7 +142,7 @@ def too_many_tensors(objects: Mapping[str, Any], method: str) -> str:
     pickler, held = _StrictPickler(io.BytesIO()), dict[str, int]()
     for name, value in objects.items():
         before = len(pickler.tensors)
-        with contextlib.suppress(Exception):  # ``why_not_picklable`` tells
+        with contextlib.suppress(Exception):  # ``why_not_picklable`` reports it
             pickler.dump(value)
         held[name] = len(pickler.tensors) - before
     if len(pickler.tensors) <= MOST_TENSORS:

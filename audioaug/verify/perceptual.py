@@ -22,7 +22,7 @@ pitch             5 cents  0.1 cents      1.4 cents     0.5 cents (worst: 31)
 image             0.15     0.00           0.04          0.04 (worst: 0.19)
 ================  =======  =============  ============  ======================
 
-Timing is known no better than that where envelopes have no edges: so the median of a batch is judged as well. Behind
+Timing is known no better than that where envelopes have no edges: so the median of a batch is judged as well. After
 random chains of other ops (``make test-slow``) five second halves were 5.9 ms off, and a clip of 0.1 s by 3.4 dB.
 Two of 470 such chains exceed the level's limit, which is not explained yet: in one the reference loses 0.6 dB of its
 input and the build gains 0.15 dB (seed 57); in the other a clip ends in an attack, of which the reference loses 6 dB
