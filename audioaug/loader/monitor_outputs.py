@@ -46,9 +46,10 @@ def outputs_for(
     """
     on_terminal = is_terminal(sys.stderr)
     outputs: dict[str, Output] = {}
-    outputs |= {f"the log {log}": Log(log, run)} if log is not None else {}
     outputs |= {f"the page {html}": Page(html, run)} if html is not None else {}
     outputs |= {f"TensorBoard's {tensorboard}": Board(tensorboard)} if tensorboard is not None else {}
+    # after those that may refuse, since it empties an existing file
+    outputs |= {f"the log {log}": Log(log, run)} if log is not None else {}
     outputs |= {"the view on the terminal": View(run)} if live or (live is None and on_terminal) else {}
     outputs |= (
         {"the last line": ClosingLine(rank_words)} if live is None and not on_terminal and is_first_rank() else {}

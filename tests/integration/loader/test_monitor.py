@@ -225,6 +225,13 @@ def test_invalid_arguments_are_clear_errors(tmp_path):
         read_log(tmp_path / "empty")
 
 
+def test_an_earlier_log_is_kept_if_the_page_cannot_be_written(tmp_path):
+    (tmp_path / "log").write_text("an earlier run")
+    with pytest.raises(OutputError, match="Cannot write"):
+        Monitor([], device="cpu", log=tmp_path / "log", html=tmp_path / "no" / "page.html")
+    assert (tmp_path / "log").read_text() == "an earlier run"
+
+
 def test_ready_batches_and_workers_of_a_loader():
     loader = Loader(Words(40), exact_chain(), Plan(cut=7, num_workers=2), batch_size=2, device="cpu")
     assert loader.capacity == 4 and loader.ready is None
