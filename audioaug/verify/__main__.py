@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audioaug.errors import AudioaugError, DeviceError
+from audioaug.errors import AudioaugError, DeviceError, first_line
 from audioaug.records import SCHEMA_VERSION, DeviceEngine, write_record
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def check_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise DeviceError(f"There is no device {device!r} here: {reason}", "Leave --device out for the CPU.") from None
+        message = f"There is no device {device!r} here: {first_line(error)}."
+        raise DeviceError(message, "Leave --device out for the CPU.") from None
 
 
 def show(verdicts: "list[Verdict]") -> None:

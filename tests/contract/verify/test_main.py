@@ -1,12 +1,14 @@
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from click.testing import CliRunner
 
 from audioaug import ops
-from audioaug.verify.__main__ import main
+from audioaug.errors import DeviceError
+from audioaug.verify.__main__ import check_device, main
 from audioaug.verify.contracts import Verdict
 
 
@@ -56,6 +58,14 @@ def test_wrong_usage_exits_with_2(arguments: list[str], message: str) -> None:
     assert result.exit_code == 2
     assert message in result.stderr
     assert not result.stdout
+
+
+def test_the_error_of_a_device_ends_in_a_sentence_of_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "empty", Mock(side_effect=AssertionError("Torch not compiled with CUDA enabled")))
+    with pytest.raises(DeviceError) as caught:
+        check_device("cuda")
+    expected = "here: Torch not compiled with CUDA enabled. Leave --device out for the CPU."
+    assert str(caught.value).endswith(expected)
 
 
 def test_interruption_keeps_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
