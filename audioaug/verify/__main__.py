@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from audioaug import command
 from audioaug.errors import AudioaugError, DeviceError, first_line
 from audioaug.records import SCHEMA_VERSION, DeviceEngine, write_record
 
@@ -138,4 +139,4 @@ def _finite(number: float | None) -> float | None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command.run(main, None))

@@ -108,6 +108,14 @@ def test_output_that_cannot_be_written_is_no_traceback(arguments, destination, s
     assert "Traceback" not in done.stderr and "ignored" not in done.stderr
 
 
+def test_the_table_of_verify_that_cannot_be_written_is_no_traceback():
+    command = '"$0" -m audioaug.verify --op Identity > /dev/full'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 1 and done.stderr.endswith(FULL) and "Traceback" not in done.stderr
+
+
 INTERRUPTED = """
 import sys
 import click
