@@ -44,9 +44,7 @@ def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]
     Raises:
         UsageError: a Loader with this seed and layout cannot resume there.
     """
-    if not isinstance(state, Mapping) or not {"epoch", "batch", "seed", "batches"} <= set(state):
-        found = ", ".join(map(repr, state)) or "no keys" if isinstance(state, Mapping) else f"a {type(state).__name__}"
-        raise UsageError(f"Expected the state of a Loader, with epoch, batch, seed and batches, got {found}.")
+    check_state(state, ("epoch", "batch", "seed", "batches"), "a Loader")
     if state["seed"] != seed:
         raise UsageError(
             f"The state is of a Loader with seed {state['seed']}, but this one has seed {seed}.",
@@ -69,6 +67,14 @@ def position_from(state: Mapping[str, Any], seed: int, layout: Mapping[str, Any]
         "Use the same dataset, sampler, batch size and number of processes, or start the next epoch with set_epoch. "
         "Batch size and number of processes may change only with DistributedSampler, shuffle or no sampler.",
     )
+
+
+def check_state(state: Any, names: Sequence[str], owner: str) -> None:
+    """Raise ``UsageError`` unless the state is a mapping with these names."""
+    if not isinstance(state, Mapping) or not state.keys() >= set(names):
+        found = ", ".join(map(repr, state)) or "no keys" if isinstance(state, Mapping) else f"a {type(state).__name__}"
+        expected = f"{', '.join(names[:-1])} and {names[-1]}"
+        raise UsageError(f"Expected the state of {owner}, with {expected}, got {found}.")
 
 
 def _whole_number(state: Mapping[str, Any], name: str, least: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audioaug import command
-from audioaug.errors import AudioaugError, DeviceError, first_line
+from audioaug.errors import DeviceError, first_line
 from audioaug.records import SCHEMA_VERSION, DeviceEngine, write_record
 
 if TYPE_CHECKING:
@@ -47,14 +47,7 @@ class Verification:
 )
 def main(names: tuple[str, ...], device: str, json_file: Path | None) -> None:
     """Prove that the builds of every op do the same thing: same draws through each, compared by contract."""
-    try:
-        verdicts = run(names, device, json_file)
-    except AudioaugError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
-        sys.exit(130)
+    verdicts = run(names, device, json_file)
     show(verdicts)
     failed = sorted({verdict.op for verdict in verdicts if verdict.status == "failed"})
     if failed:

@@ -168,8 +168,12 @@ def test_other_mistakes_are_one_sentence():
         first(rows, pad=True, targets={"label": Stamps()})
     with pytest.raises(DataError, match=r"^There is no column 'path'\. .*Name it with key=\."):
         first(rows, pad=True, key="path")
-    with pytest.raises(UsageError, match=r"^Expected a state with seed, epoch and keys, got one with epoch\."):
+    with pytest.raises(
+        UsageError, match=r"^Expected the state of Ray batches, with seed, epoch and keys, got 'epoch'\."
+    ):
         batches(Rows(rows), CHAIN, device="cpu").load_state_dict({"epoch": 1})
+    with pytest.raises(UsageError, match=r"^Expected the state of Ray batches, .* got a NoneType\."):
+        batches(Rows(rows), CHAIN, device="cpu").load_state_dict(None)
     with pytest.raises(UsageError, match=r"^The state has the seed 1, but these batches have 0\."):
         batches(Rows(rows), CHAIN, device="cpu").load_state_dict({"epoch": 1, "seed": 1, "keys": []})
 

@@ -21,7 +21,7 @@ from audioaug.loader.examples import Field
 from audioaug.loader.pickling import WorkerBatch
 from audioaug.loader.pipeline import LoaderConfig, finish
 from audioaug.loader.prefetch import as_device, map_leaves, run_ahead
-from audioaug.loader.sampling import Repeats
+from audioaug.loader.sampling import Repeats, check_state
 from audioaug.loader.targets import LabelTransform, LabelTransforms, check_targets
 from audioaug.loader.worker import Collate, Fetched
 from audioaug.records import Plan
@@ -140,8 +140,7 @@ class Batches:
         Raises:
             UsageError: this is not the state of such batches, or it has another seed.
         """
-        if not {"seed", "epoch", "keys"} <= state.keys():
-            raise UsageError(f"Expected a state with seed, epoch and keys, got one with {', '.join(map(str, state))}.")
+        check_state(state, ("seed", "epoch", "keys"), "Ray batches")
         if state["seed"] != self.config.seed:
             raise UsageError(f"The state has the seed {state['seed']}, but these batches have {self.config.seed}.")
         keys = torch.as_tensor(state["keys"], dtype=torch.int64, device="cpu")

@@ -7,6 +7,7 @@ import torch
 from click.testing import CliRunner
 
 from audioaug import ops
+from audioaug.command import run
 from audioaug.errors import DeviceError
 from audioaug.verify.__main__ import check_device, main
 from audioaug.verify.contracts import Verdict
@@ -53,11 +54,10 @@ def test_a_broken_contract_exits_with_1(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (["--speed"], "--speed"),
     ],
 )
-def test_wrong_usage_exits_with_2(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert not result.stdout
+def test_wrong_usage_exits_with_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(main, arguments) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err and not printed.out
 
 
 def test_the_error_of_a_device_ends_in_a_sentence_of_advice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,6 @@ def test_interruption_keeps_results(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         return Verdict(kind.__name__, engine, "exact")
 
     monkeypatch.setattr("audioaug.verify.replay.verify_op", interrupted)
-    result = CliRunner().invoke(main, ["--op", "Gain", "--op", "Clip", "--json", str(tmp_path / "out.json")])
-    assert result.exit_code == 130
+    assert run(main, ["--op", "Gain", "--op", "Clip", "--json", str(tmp_path / "out.json")]) == 130
     content = json.loads((tmp_path / "out.json").read_text())
     assert content["complete"] is False and [verdict["op"] for verdict in content["verdicts"]] == ["Gain"] * 2
