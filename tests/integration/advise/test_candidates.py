@@ -1,5 +1,6 @@
 """Limits of machines: each gives one correct sentence. Limits are real unless a test says that a fact is injected."""
 
+import gc
 import multiprocessing
 import os
 import resource
@@ -98,6 +99,7 @@ def allow_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def allow(more: int) -> None:
+        gc.collect()  # closes files that earlier tests have left
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, hard))
 
     yield allow
