@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audioaug.errors import UsageError
+from audioaug.units import plural
 
 Lengths = NDArray[np.int64] | NDArray[np.float64]
 
@@ -100,8 +101,8 @@ def make_buckets(
     """
     if max_batch_length is not None and (too_long := int(np.count_nonzero(length_N > max_batch_length))):
         raise UsageError(
-            f"{too_long} of {len(length_N)} examples are longer than max_batch_length={max_batch_length:g}; the "
-            f"longest has {length_N.max():g}.",
+            f"{too_long} of {plural(len(length_N), 'example')} {'is' if too_long == 1 else 'are'} longer than "
+            f"max_batch_length={max_batch_length:g}; the longest has {length_N.max():g}.",
             "Raise max_batch_length, or leave out or cut long examples.",
         )
     order_N = np.argsort(-length_N, kind="stable") if tie_N is None else np.lexsort((tie_N, -length_N))

@@ -37,6 +37,7 @@ from audioaug.core.op import (
 )
 from audioaug.core.params import Params, ParamType, check_params
 from audioaug.errors import ChainError, DataError, PlanError, UsageError, did_you_mean
+from audioaug.units import plural
 from audioaug.writing import write_file
 
 COIN = Uniform(0.0, 1.0)
@@ -231,7 +232,7 @@ class Chain:
     def why_not_cut(self, cut: int) -> str:
         """Return why the chain cannot be cut there, or an empty string."""
         if not 0 <= cut <= len(self):
-            return f"The chain has {len(self)} ops, so a cut lies between 0 and {len(self)}, not at {cut}."
+            return f"The chain has {plural(len(self), 'op')}, so a cut lies between 0 and {len(self)}, not at {cut}."
         reasons = [why_not_in_worker(op) for op in self.ops[:cut]]
         reasons += [why_not_on_device(op) for op in self.ops[cut:]]
         return next((reason for reason in reasons if reason), "") or _why_lengths_are_missing(self.ops[cut:])

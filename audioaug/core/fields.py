@@ -83,6 +83,6 @@ def _check_number(op: Any, name: str, value: Any, hint: type) -> None:
         raise ChainError(f"{op.name}: {name} is {value!r}, but it must be a {kind}number.")
     low, high = (0.0, 1.0) if name == "p" else op.limits.get(name, (-np.inf, np.inf))
     if not low <= value <= high:
-        bounds = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
-        bounds = f"at most {high:g}" if np.isinf(low) else bounds
-        raise ChainError(f"{op.name}: {name} is {value:g}, but it must be {bounds}.")
+        bounds = f"at least {low:.10g}" if np.isinf(high) else f"between {low:.10g} and {high:.10g}"
+        bounds = f"at most {high:.10g}" if np.isinf(low) else bounds
+        raise ChainError(f"{op.name}: {name} is {value:.10g}, but it must be {bounds}.")

@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 
 from audioaug.core import Chain, Key, Node, key_numbers
 from audioaug.core.chain import whole_hertz
-from audioaug.errors import DataError
+from audioaug.errors import DataError, PlanError, did_you_mean
 
 FLOATING = "Convert it: for 16-bit integers, divide it by 32768."
+
+
+def check_engine(where: str, engine: str, known: Sequence[str]) -> None:
+    """Raise ``PlanError`` if there is no such engine there."""
+    if engine not in known:
+        raise PlanError(f"There is no {where} engine {engine!r}.", did_you_mean(str(engine), known))
 
 
 def checked(samples: Any) -> NDArray[np.float32]:

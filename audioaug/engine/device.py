@@ -9,7 +9,7 @@ Shapes: B examples, R rows that an op touches, C channels, T samples.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from audioaug.core import LENGTHS, MEASURED_LENGTHS, Chain, DeviceBatchInfo, Draws, Feature, Key, Node, Params
 from audioaug.core.params import View
 from audioaug.dsp.dispatch import implementation_for, needs_torch_ops
-from audioaug.engine.checks import as_batch, lengths_of, numbers_of
+from audioaug.engine.checks import as_batch, check_engine, lengths_of, numbers_of
 from audioaug.engine.float32 import in_float32
 from audioaug.engine.graph_backends import CudaGraphs, TorchCompile
 from audioaug.engine.graph_cache import GraphBackend, GraphCache
@@ -319,14 +319,15 @@ def build_device(
             other devices, ops run one by one), or compiled by ``torch.compile``, which takes seconds for each.
         seed: of draws by key, 0 by default, and the same for the worker part; of other draws in place of
             ``torch.initial_seed()``.
-        stop: how many ops have run afterwards; all by default. With it, a worker can run the first part of a chain on
-            whole batches, too.
+        stop: run the ops up to this cut; all by default. With it, a worker can run the first part of a chain on whole
+            batches, too.
 
     Raises:
-        PlanError: an op from ``start`` on can only run in a worker.
+        PlanError: there is no such engine or cut, or an op from ``start`` on can only run in a worker.
         UsageError: torch-audiomentations is not usable here, or has no counterpart for any of the ops; or the seed is
             not an integer.
     """
+    check_engine("device", engine, get_args(DeviceEngine))
     return DeviceChain(chain, chain.checked_cut(start), engine, seed, None if stop is None else chain.checked_cut(stop))
 
 

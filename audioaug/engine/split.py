@@ -3,9 +3,10 @@
 import typing
 
 from audioaug.core import Chain
+from audioaug.engine.checks import check_engine
 from audioaug.engine.cpu import WorkerChain, build_cpu
 from audioaug.engine.device import DeviceChain, build_device
-from audioaug.errors import PlanError, did_you_mean
+from audioaug.errors import PlanError
 from audioaug.records import DeviceEngine, Plan, WorkerEngine
 
 
@@ -54,10 +55,6 @@ def check_plan(chain: Chain, plan: Plan) -> None:
             f"This plan was made for the chain {plan.chain_hash}, but this chain is {chain.hash}.",
             "Run the advisor again for it.",
         )
-    for where, engine, known in (
-        ("worker", plan.worker_engine, typing.get_args(WorkerEngine)),
-        ("device", plan.device_engine, typing.get_args(DeviceEngine)),
-    ):
-        if engine not in known:
-            raise PlanError(f"There is no {where} engine {engine!r}.", did_you_mean(engine, known))
+    check_engine("worker", plan.worker_engine, typing.get_args(WorkerEngine))
+    check_engine("device", plan.device_engine, typing.get_args(DeviceEngine))
     chain.checked_cut(plan.cut)

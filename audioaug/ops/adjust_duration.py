@@ -62,9 +62,11 @@ class AdjustDuration(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.duration_samples is None) == (self.duration_seconds is None):
-            raise ChainError("AdjustDuration takes either duration_samples or duration_seconds, and one of them.")
-        if (self.duration_samples or self.duration_seconds or 0) <= 0:
-            raise ChainError(f"AdjustDuration: {self.duration_samples or self.duration_seconds} is not a duration.")
+            raise ChainError("AdjustDuration takes exactly one of duration_samples and duration_seconds.")
+        for name in ("duration_samples", "duration_seconds"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ChainError(f"AdjustDuration: {name} is {value}, but it must be greater than 0.")
 
     def distributions(self) -> dict[str, Distribution]:
         return {"noise_key": NOISE_KEY}  # the reference draws from numpy's global generator, which takes a seed

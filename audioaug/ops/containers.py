@@ -119,6 +119,8 @@ class SomeOf(Container):
                 f"SomeOf: num_transforms is {self.num_transforms!r}, but it must be a whole number or (least, most)."
             )
         least, most = self._bounds
+        if least > most >= 0 and counts[1] is not None:
+            raise ChainError(f"SomeOf: num_transforms is {counts}, but the least must not be greater than the most.")
         if not 0 <= least <= most <= len(self.transforms):
             raise ChainError(
                 f"SomeOf: num_transforms is {self.num_transforms}, but it must lie within 0 .. {len(self.transforms)}."

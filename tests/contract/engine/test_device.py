@@ -406,6 +406,11 @@ def test_a_chain_cannot_start_before_a_cpu_only_op():
     assert "Clip" in repr(build_device(chain, start=2)) and "Gain" not in repr(build_device(chain, start=2))
 
 
+def test_an_engine_that_does_not_exist_is_refused():
+    with pytest.raises(PlanError, match=r"There is no device engine 'batchd'\. Did you mean batched\?"):
+        build_device(Chain([ops.Gain()], RATE), engine="batchd")  # type: ignore[arg-type]
+
+
 # Gradients
 
 

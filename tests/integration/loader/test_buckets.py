@@ -293,6 +293,13 @@ class Unreadable:
             "Expected max_batch_length to be a finite number above 0, got nan.",
         ),
         (
+            [1, 9],
+            {"max_batch_length": 7},
+            UsageError,
+            "1 of 2 examples is longer than max_batch_length=7; the longest has 9. Raise max_batch_length, or leave "
+            "out or cut long examples.",
+        ),
+        (
             [1, 9, 8],
             {"max_batch_length": 7},
             UsageError,

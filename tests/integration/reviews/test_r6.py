@@ -539,7 +539,7 @@ PATHOLOGICAL = {
     "5000 digits": ("sample_rate: " + "9" * 5000, "digits"),
     "a count without limit": (
         "sample_rate: 16000\ntransforms: [SpliceOut: {num_time_intervals: 1000000000}]",
-        "num_time_intervals is 1e+09, but it must be between 1 and 1000.",
+        "num_time_intervals is 1000000000, but it must be between 1 and 1000.",
     ),
     "400 digits of hertz": ("transforms: []\nsample_rate: " + "9" * 400, "must be a whole number of hertz"),
 }

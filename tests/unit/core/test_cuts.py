@@ -52,6 +52,8 @@ def test_an_impossible_cut_raises_with_the_reason_and_the_first_possible_one(cha
 def test_a_cut_outside_the_chain_raises(cut):
     with pytest.raises(PlanError, match=f"has 4 ops, so a cut lies between 0 and 4, not at {cut}"):
         MIDDLE.checked_cut(cut)
+    with pytest.raises(PlanError, match="has 1 op, so a cut lies between 0 and 1"):
+        Chain([ops.Gain()], 16000).checked_cut(2)
 
 
 def test_an_empty_chain_has_one_cut():

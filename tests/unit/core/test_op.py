@@ -68,6 +68,25 @@ REFUSED = [
         lambda: ops.Mp3Compression(backend="lameenc"),
         "Mp3Compression: backend 'lameenc' does not support preserve_delay=False. Use 'fast-mp3-augment'.",
     ),
+    *(
+        (
+            lambda given=given: ops.AdjustDuration(**given),
+            "AdjustDuration takes exactly one of duration_samples and duration_seconds.",
+        )
+        for given in ({}, {"duration_samples": 1, "duration_seconds": 1.0})
+    ),
+    (
+        lambda: ops.AdjustDuration(duration_samples=0),
+        "AdjustDuration: duration_samples is 0, but it must be greater than 0.",
+    ),
+    (
+        lambda: ops.AdjustDuration(duration_seconds=-1.0),
+        "AdjustDuration: duration_seconds is -1.0, but it must be greater than 0.",
+    ),
+    (
+        lambda: ops.BandPassFilter(max_bandwidth_fraction=2.0),
+        "BandPassFilter: max_bandwidth_fraction is 2, but it must be between 1e-06 and 1.999999.",
+    ),
     (lambda: ops.BitCrush(max_bit_depth=33), "BitCrush: max_bit_depth is 33, but it must be between 1 and 32."),
     (
         lambda: ops.GainTransition(min_duration=0.0),
@@ -117,6 +136,10 @@ REFUSED = [
     (
         lambda: ops.SomeOf((1, 3), [ops.Gain(), ops.Clip()]),
         "SomeOf: num_transforms is (1, 3), but it must lie within 0 .. 2.",
+    ),
+    (
+        lambda: ops.SomeOf((2, 1), [ops.Gain(), ops.Clip()]),
+        "SomeOf: num_transforms is (2, 1), but the least must not be greater than the most.",
     ),
     (
         lambda: ops.SomeOf(1.5, [ops.Gain()]),
