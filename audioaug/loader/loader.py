@@ -62,13 +62,15 @@ class Loader:
             in the next epoch, at least one block of batches in each; in between, the best plan so far is used. When a
             ``Monitor`` of this Loader sees the bottleneck move, there is another trial in the next epoch. The logger
             ``audioaug`` says (INFO, first process) when a trial begins and what it chose. No batch is lost or repeated,
-            and each is the same as with any plan. Processes that train together choose each for itself.
+            and each is the same as with any plan. Each of several processes that train
+            together chooses for itself.
         sample_rate: of the audio, in Hz: required unless the augmentation is a ``Chain``, which has its own.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.
         shuffle: a new order in every epoch, from the seed.
         sampler: as in torch's DataLoader; its ``set_epoch`` is called if it has one.
-        batch_sampler: as in torch's DataLoader; ``BucketBatchSampler`` makes batches of clips of similar length.
+        batch_sampler: as in torch's DataLoader, in place of ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``;
+            ``BucketBatchSampler`` makes batches of clips of similar length.
         drop_last: as in torch's DataLoader.
         collate_fn: makes a batch of examples, keeping their order, and the audio in its field, padded with silence at
             the end. It runs after all ops that change clips' lengths, so a plan must cut after them. Which others have
@@ -171,7 +173,7 @@ class Loader:
             chain = chain.without_augmentation()
         check_dataset(dataset)
         check_rate(dataset, chain.sample_rate)
-        check_order(dataset, shuffle, sampler, batch_sampler)
+        check_order(dataset, shuffle, sampler, batch_sampler, batch_size, drop_last)
         self._skipped = SkippedExamples(on_error)
         self._next = self._done = Position()
         self._shuffle_generator = torch.Generator()

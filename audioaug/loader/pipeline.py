@@ -312,11 +312,18 @@ def check_rate(dataset: Any, sample_rate: int) -> None:
         )
 
 
-def check_order(dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
-    """Raise ``UsageError`` if more than one order is given, or any for a stream."""
+def check_order(
+    dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any, batch_size: int = 1, drop_last: bool = False
+) -> None:
+    """Raise ``UsageError`` if more than one order or size of batches is given, or any order for a stream."""
     orders = shuffle + (sampler is not None) + (batch_sampler is not None)
     if orders > 1:
         raise UsageError("Loader accepts only one of shuffle, sampler and batch_sampler.")
+    if batch_sampler is not None and (batch_size != 1 or drop_last):
+        raise UsageError(
+            "Loader accepts neither batch_size nor drop_last with a batch_sampler, which makes the batches.",
+            "Give them to the batch_sampler.",
+        )
     if orders and is_stream(dataset):
         raise UsageError(
             f"{type(dataset).__name__} is iterable and defines its own order: Loader accepts no shuffle, sampler or "

@@ -338,9 +338,9 @@ def test_draws_follow_the_example_with_any_sampler():
     assert len(loader) == 2
     found = torch.cat(list(loader))[:, 0].tolist()
     assert found == pytest.approx([expected[7], expected[2], again, expected[9]], rel=1e-5)
-    loader = loader_of(waves, batch_sampler=[[9, 0], [4], [1, 2, 3]])
+    loader = loader_of(waves, batch_size=1, batch_sampler=[[9, 0], [4], [1, 2, 3]])
     assert len(loader) == 3 and [len(batch) for batch in loader] == [2, 1, 3]
-    assert torch.cat(list(loader_of(waves, batch_sampler=[[9, 0], [4]])))[:, 0].tolist() == pytest.approx(
+    assert torch.cat(list(loader_of(waves, batch_size=1, batch_sampler=[[9, 0], [4]])))[:, 0].tolist() == pytest.approx(
         [expected[k] for k in (9, 0, 4)], rel=1e-5
     )
 
@@ -685,6 +685,9 @@ def test_exclusive_options_are_refused():
     for options in ({"shuffle": True, "sampler": [1]}, {"sampler": [1], "batch_sampler": [[1]]}):
         with pytest.raises(UsageError, match="only one of shuffle, sampler and batch_sampler"):
             loader_of(tones(), **options)
+    for options in ({"batch_size": 2}, {"drop_last": True}):
+        with pytest.raises(UsageError, match="neither batch_size nor drop_last with a batch_sampler"):
+            Loader(tones(), GAIN, device="cpu", batch_sampler=[[1]], **options)
     with pytest.raises(UsageError, match="Expected on_error to be 'skip', 'replace' or 'raise', got 'ignore'"):
         loader_of(tones(), on_error="ignore")
 
