@@ -156,7 +156,7 @@ def load_module(path: str) -> ModuleType:
             if Path(path).parent.is_dir()
             else ""
         )
-        raise ModelFileError(f"No such model file: {path}.", near if "mean" in near else "Give a Python file.")
+        raise ModelFileError(f"No such file: {path}.", near if "mean" in near else "Give a Python file.")
     sys.argv = [path]
     sys.path.insert(0, str(Path(path).resolve().parent))
     name = _module_name(path)

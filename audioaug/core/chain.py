@@ -270,8 +270,10 @@ class Chain:
         cut = len(self) if cut is None else cut
         if reason := self.why_not_cut(cut):
             first, last = self.device_from, self.worker_until
-            later = f"Cut at {first} or later" + (f", up to {last}." if last < len(self) else ".")
-            raise PlanError(f"The chain cannot be cut at {cut}. {reason}", later)
+            later = f"Cut at {first}"
+            if first < last:
+                later += " or later" if last == len(self) else f" to {last}"
+            raise PlanError(f"The chain cannot be cut at {cut}. {reason}", f"{later}.")
         return cut
 
     @property
@@ -320,7 +322,18 @@ class Chain:
 
     @classmethod
     def from_yaml(cls, path: str | Path, *, code: bool = False) -> "Chain":
-        """Read a chain from a YAML file; ``code`` and errors are those of ``from_dict``, which then name the file."""
+        """Read a chain from a YAML file; ``code`` and errors are those of ``from_dict``, which then name the file.
+
+        The file has a ``sample_rate`` and ``transforms``, with arguments by name and containers nested::
+
+            sample_rate: 16000
+            transforms:
+              - Gain: {min_gain_db: -6, p: 0.5}
+              - OneOf:
+                  transforms:
+                    - Reverse: {p: 1.0}
+                    - LowPassFilter: {p: 1.0}
+        """
         content = read_chain_file(path)
         try:
             return cls.from_dict(content, code=code)

@@ -153,7 +153,7 @@ def test_a_file_has_its_dataset_under_that_name(file):
     assert examined(file).exit_code == 0
     with pytest.raises(ModelFileError, match="does not define 'Nothing'"):
         doctor.main(["--dataset", f"{file}:Nothing"], standalone_mode=False)
-    with pytest.raises(ModelFileError, match="No such model file"):
+    with pytest.raises(ModelFileError, match="No such file"):
         doctor.main(["--dataset", str(Path(file).with_name("other.py"))], standalone_mode=False)
 
 

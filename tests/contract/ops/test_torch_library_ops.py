@@ -188,7 +188,7 @@ def test_a_worker_cannot_mix() -> None:
     assert [chain.why_not_cut(cut) for cut in range(4)] == ["", "", sentence, sentence]
     with pytest.raises(PlanError) as caught:
         build_cpu(chain)
-    assert str(caught.value) == f"The chain cannot be cut at 3. {sentence} Cut at 0 or later, up to 1."
+    assert str(caught.value) == f"The chain cannot be cut at 3. {sentence} Cut at 0 to 1."
     assert build_cpu(chain, cut=1) and build_device(chain, start=1)
     assert Chain([ops.OneOf([ops.Gain(), MIX])], RATE).worker_until == 0
 

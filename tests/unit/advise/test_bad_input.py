@@ -35,9 +35,9 @@ def test_missing_model_option_is_an_error(advise) -> None:
 
 def test_a_missing_file_gets_a_suggestion(advise, model, here) -> None:
     model()
-    check(advise("--model", "mymodle.py"), "No such model file: mymodle.py", "Did you mean mymodel.py?")
-    check(advise("--model", "nowhere/mymodel.py"), "No such model file: nowhere/mymodel.py")
-    check(advise("--model", here), f"No such model file: {here}")
+    check(advise("--model", "mymodle.py"), "No such file: mymodle.py", "Did you mean mymodel.py?")
+    check(advise("--model", "nowhere/mymodel.py"), "No such file: nowhere/mymodel.py")
+    check(advise("--model", here), f"No such file: {here}")
 
 
 def test_a_file_that_is_not_python(advise, model) -> None:
@@ -152,7 +152,7 @@ def test_a_file_that_is_not_a_chain(augmented, whole, words) -> None:
         ("nowhere.yaml", "Cannot read the chain nowhere.yaml: No such file or directory."),
         ("chain.json", "--augment chain.json must be FILE.yaml or FILE.py:NAME."),
         ("mymodel.py", "--augment mymodel.py must be FILE.yaml or FILE.py:NAME."),
-        ("mymodle.py:chain", "No such model file: mymodle.py. Did you mean mymodel.py?"),
+        ("mymodle.py:chain", "No such file: mymodle.py. Did you mean mymodel.py?"),
         ("mymodel.py:batchsize", "mymodel.py does not define 'batchsize'. Did you mean batch_size?"),
     ],
 )
