@@ -84,7 +84,7 @@ class Contract:
     def statistical(
         cls, level_db: float, noise_rtol: float = 0.0, numpy_draws: "NumpyDraws | None" = None
     ) -> "Contract":
-        """Promise noise of the same level (within ``level_db`` for one second of audio), spectrum and independence.
+        """Promise noise of the same level (within ``level_db`` for a second at 16 kHz), spectrum and independence.
 
         With ``numpy_draws``, which returns what numpy's random functions must return, by name, for the reference to
         add the same noise: equality sample for sample, too, up to ``noise_rtol`` times the peak. Its arguments are the

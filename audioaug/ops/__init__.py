@@ -1,4 +1,4 @@
-"""The ops, one file each, found by looking: a new file with an ``Op`` in it is all that a new transform takes.
+"""The ops, one file each. All of them are imported: a new file with an ``Op`` is all that a new transform takes.
 
 ``ops.Gain`` and the rest carry the names of their audiomentations counterparts.
 """

@@ -49,12 +49,12 @@ class AddBackgroundNoise(WithRecordings):
         noise_rms: ``"relative"`` to the example's level, or ``"absolute"``.
         min_absolute_rms_db: lowest level of the noise, in dB of full scale; only for ``noise_rms="absolute"``.
         max_absolute_rms_db: highest level of the noise, in dB, at most 0.
-        noise_transform: not here; ``Chain.from_audiomentations`` takes it, and runs the transform in the workers.
+        noise_transform: not supported; ``Chain.from_audiomentations`` keeps it, and runs the op in the workers.
         p: probability of applying it, 0 to 1.
         lru_cache_size: without effect, as in the reference.
 
     Raises:
-        DataError: there is no audio at ``sounds_path``.
+        DataError: there is no audio at ``sounds_path`` when a chain is made of it, or a clip is not mono.
 
     Reference: ``audiomentations.AddBackgroundNoise``. A file at another sample rate is converted whole here and
     excerpt by excerpt there, so that the two differ at the excerpt's edges.

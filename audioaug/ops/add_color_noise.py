@@ -57,7 +57,7 @@ class AddColorNoise(Op):
         p: probability of applying it, 0 to 1.
 
     Reference: ``audiomentations.AddColorNoise``. It means to add 2 dB to the A-weighting, but adds 2: what is left of
-    the curve is 3.3 dB. Slope and weighting of exactly nothing give white noise, whose level is left to chance.
+    the curve is 3.3 dB. A slope of exactly 0 without weighting gives white noise, whose level is left to chance.
     """
 
     min_snr_db: float = 5.0

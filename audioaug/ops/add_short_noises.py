@@ -59,7 +59,7 @@ class Sound(NamedTuple):
 class AddShortNoises(WithRecordings):
     """Mix in random files, whole, one after the other with pauses between; some are overlapped by a burst of others.
 
-    The first one may have begun before the example does, or long be over. Mono only.
+    The first one may begin, and even end, before the example does. Mono only.
 
     Args:
         sounds_path: a file or folder of short sounds, or a list of them.
@@ -84,12 +84,12 @@ class AddShortNoises(WithRecordings):
         max_fade_out_time: longest fade-out, in seconds.
         signal_gain_in_db_during_noise: deprecated name of ``signal_gain_db_during_noise``; not both.
         signal_gain_db_during_noise: gain of the example, in dB, while there are sounds, faded as they are.
-        noise_transform: not here; ``Chain.from_audiomentations`` takes it, and runs the transform in the workers.
+        noise_transform: not supported; ``Chain.from_audiomentations`` keeps it, and runs the op in the workers.
         p: probability of applying it, 0 to 1.
         lru_cache_size: without effect, as in the reference, which reads each sound from disk again.
 
     Raises:
-        DataError: there is no audio at ``sounds_path``.
+        DataError: there is no audio at ``sounds_path`` when a chain is made of it, or a clip is not mono.
 
     Reference: ``audiomentations.AddShortNoises``. It raises where a fade-out is shorter than one sample; here there is
     none then.

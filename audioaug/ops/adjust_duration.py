@@ -36,8 +36,8 @@ class AdjustDuration(Op):
     """Cut a random excerpt out of a clip that is too long, pad one that is too short. The length changes.
 
     Args:
-        duration_samples: the new length in samples, at least 1; or
-        duration_seconds: in seconds, more than 0.
+        duration_samples: the new length in samples, at least 1.
+        duration_seconds: the new length in seconds, above 0; exactly one of the two is required.
         padding_mode: ``"silence"``, ``"wrap"`` (the clip again) or ``"reflect"`` (mirrored).
         padding_position: where a clip that is too short is padded, ``"start"`` or ``"end"``.
         p: probability of applying it, 0 to 1.

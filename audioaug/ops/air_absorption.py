@@ -56,7 +56,7 @@ class AirAbsorption(Op):
         max_temperature: highest temperature, 10 or 20 degrees Celsius.
         min_humidity: least relative humidity, 30 to 90 %.
         max_humidity: greatest relative humidity, 30 to 90 %.
-        min_distance: shortest distance, in metres, above 0, at most 2500.
+        min_distance: shortest distance, in metres, 0.001 to 2500.
         max_distance: longest distance, in metres.
         p: probability of applying it, 0 to 1.
 

@@ -53,7 +53,7 @@ class ApplyImpulseResponse(WithRecordings):
         leave_length_unchanged: cut the tail off; otherwise clips get longer.
 
     Raises:
-        DataError: there is no audio at ``ir_path``.
+        DataError: there is no audio at ``ir_path`` when a chain is made of it.
 
     Reference: ``audiomentations.ApplyImpulseResponse``.
     """

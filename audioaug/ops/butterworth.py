@@ -231,7 +231,7 @@ class BandPassFilter(Band):
     Args:
         min_center_freq: lowest centre of the band, in Hz.
         max_center_freq: highest centre of the band, in Hz.
-        min_bandwidth_fraction: smallest width of the band, as a share of its centre, above 0.
+        min_bandwidth_fraction: smallest width of the band, as a share of its centre, at least 1e-6.
         max_bandwidth_fraction: greatest width of the band, below 2.
         min_rolloff: least steepness, in dB an octave, a multiple of 6 (of 12 with zero phase).
         max_rolloff: greatest steepness.
@@ -251,7 +251,7 @@ class BandStopFilter(Band):
     Args:
         min_center_freq: lowest centre of the band, in Hz.
         max_center_freq: highest centre of the band, in Hz.
-        min_bandwidth_fraction: smallest width of the band, as a share of its centre, above 0.
+        min_bandwidth_fraction: smallest width of the band, as a share of its centre, at least 1e-6.
         max_bandwidth_fraction: greatest width of the band, below 2.
         min_rolloff: least steepness, in dB an octave, a multiple of 6 (of 12 with zero phase).
         max_rolloff: greatest steepness.

@@ -36,7 +36,7 @@ class Codec(Op):
     to the highest), and back. One beyond full scale is divided by the power of 2 that its peak does not exceed, and
     multiplied by it afterwards. Two channels are encoded together, except by GSM; more of them one by one.
 
-    Sounds come at most one sample early or late; by Opus, at its lowest bit rates, 0.15 ms. The level of speech changes
+    Sounds come at most one sample early or late, by Opus at most 0.15 ms. The level of speech changes
     by at most 0.2 dB; MP3 lowers it by 0.45 dB, as LAME does, and by up to 0.8 dB at its lowest bit rates, Opus at its
     lowest by up to 1.3 dB. ``G711`` is the first two codecs alone, and also runs on the device.
 

@@ -26,11 +26,11 @@ NO_DECLARATION = ("p", "parameters", "are_parameters_frozen")
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(Op, registry="custom"):
-    """Run a copy of a transform of audiomentations', which draws its parameters itself; the coin is tossed for it.
+    """Run a copy of an audiomentations transform, which draws its parameters itself; the coin is tossed for it.
 
     It is meant for subclasses that you write, and for transforms that hold your code (``noise_transform``).
 
-    Whatever it draws depends on seed, epoch and index only: before each clip the global generators of Python, numpy and
+    Whatever it draws depends on seed, epoch and key only: before each clip the global generators of Python, numpy and
     torch are seeded, and the generators among its own attributes are made anew. (One that it makes while it runs,
     unseeded, is out of reach.)
 

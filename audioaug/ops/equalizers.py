@@ -105,7 +105,7 @@ class LowShelfFilter(OneBiquad):
         max_center_freq: highest centre frequency, in Hz. One above half the sample rate is moved just below it.
         min_gain_db: least gain at 0 Hz, in dB; negative cuts.
         max_gain_db: greatest gain at 0 Hz, in dB.
-        min_q: least quality factor, above 0, at most 1; the higher, the steeper.
+        min_q: least quality factor, 0.001 to 1; the higher, the steeper.
         max_q: greatest quality factor.
         p: probability of applying it, 0 to 1.
 
@@ -127,7 +127,7 @@ class HighShelfFilter(OneBiquad):
         max_center_freq: highest centre frequency, in Hz. One above half the sample rate is moved just below it.
         min_gain_db: least gain at half the sample rate, in dB; negative cuts.
         max_gain_db: greatest gain at half the sample rate, in dB.
-        min_q: least quality factor, above 0, at most 1; the higher, the steeper.
+        min_q: least quality factor, 0.001 to 1; the higher, the steeper.
         max_q: greatest quality factor.
         p: probability of applying it, 0 to 1.
 
@@ -149,7 +149,7 @@ class PeakingFilter(OneBiquad):
         max_center_freq: highest centre frequency, in Hz. One above half the sample rate is moved just below it.
         min_gain_db: least gain at the centre, in dB; negative cuts.
         max_gain_db: greatest gain at the centre, in dB.
-        min_q: least quality factor, above 0; the higher, the narrower.
+        min_q: least quality factor, at least 0.001; the higher, the narrower.
         max_q: greatest quality factor.
         p: probability of applying it, 0 to 1.
 

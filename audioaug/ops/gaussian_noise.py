@@ -52,7 +52,7 @@ class AddGaussianNoise(GaussianNoise):
     """Add normally distributed noise whose standard deviation is drawn, whatever the level of the example.
 
     Args:
-        min_amplitude: smallest standard deviation, above 0.
+        min_amplitude: smallest standard deviation, at least 1e-12.
         max_amplitude: largest standard deviation.
         p: probability of applying it, 0 to 1.
 

@@ -46,13 +46,13 @@ def on_device(twin: Callable[..., torch.Tensor]) -> Callable[[Function], Functio
 class Lambda(Op, imports_code=True):
     """Call your function with a clip.
 
-    Whatever it draws from the global generators of Python, numpy and torch depends on seed, epoch and index only.
+    Whatever it draws from the global generators of Python, numpy and torch depends on seed, epoch and key only.
 
     Args:
         transform: ``f(samples, sample_rate, **kwargs)``, or where to import that from, as ``"module:name"``. It gets
             and returns a numpy array, (T,) or (C, T). A chain file with a Lambda is refused unless it is read with
             ``code=True``, since importing a module runs it.
-        kwargs: what else to call it with.
+        kwargs: keyword arguments for it.
         p: probability of applying it, 0 to 1.
 
     Raises:

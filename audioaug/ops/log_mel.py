@@ -51,8 +51,8 @@ class LogMel(Feature):
         p: 1, since every example needs its features.
 
     Raises:
-        ChainError: a frame shorter than its window, a band without any frequency, or frequencies that the sample rate
-            does not have.
+        ChainError: a frame shorter than its window, or ``fmax`` not above ``fmin``. With the first audio: a band
+            without any frequency, or frequencies that the sample rate does not have.
 
     Reference: ``librosa.feature.melspectrogram`` with ``pad_mode="constant"``, then ``librosa.power_to_db`` with
     ``top_db=None``.

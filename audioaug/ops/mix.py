@@ -36,10 +36,10 @@ SILENCE = 1e-8
 
 @dataclass(frozen=True, kw_only=True)
 class Mix(Op):
-    """Add to an example another one of its batch, ``snr_in_db`` below its level: one of those that the op touches too.
+    """Add another example of the batch, ``snr_in_db`` below the example's level.
 
-    The partner may be the example itself. It is cut, or padded with silence, to the example's length; levels are those
-    of each channel alone, over that length.
+    The partner is drawn from the examples to which the op is applied, and may be the example itself. It is cut, or
+    padded with silence, to the example's length; levels are those of each channel alone, over that length.
 
     The result depends on which examples share a batch: the only op of which batch size, shuffling and the number of
     processes change the audio. No worker can run it, since a worker sees one example at a time. The labels that

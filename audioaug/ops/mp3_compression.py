@@ -24,7 +24,7 @@ class Mp3Compression(Op):
         min_bitrate: lowest bit rate, in kbit/s.
         max_bitrate: highest bit rate, in kbit/s.
         backend: the encoder; ``"fast-mp3-augment"`` works in memory.
-        preserve_delay: keep the encoder's delay.
+        preserve_delay: keep the encoder's delay; ``"pydub"`` requires ``False``, ``"lameenc"`` ``True``.
         quality: 0 (best, slow) to 9 (worst, fast).
         p: probability of applying it, 0 to 1.
 

@@ -45,8 +45,8 @@ class PitchShift(Op):
         DataError: a clip has more than two channels, which signalsmith_stretch does not take.
 
     Reference: ``audiomentations.PitchShift``. ``"librosa_phase_vocoder"`` is followed to a few thousandths, up to the
-    resampler's band limit; ``"signalsmith_stretch"`` by ear. torch-audiomentations has a counterpart, but it knows
-    some shifts only, so that it cannot be given ours.
+    resampler's band limit; ``"signalsmith_stretch"`` by ear. torch-audiomentations has a counterpart, but it
+    supports some shifts only, so it cannot be given ours.
     """
 
     min_semitones: float = -4.0

@@ -50,8 +50,9 @@ class RepeatPart(Op):
         min_part_duration: shortest part, in seconds, at least 0.00025.
         max_part_duration: longest part.
         mode: ``"insert"`` or ``"replace"``.
-        crossfade_duration: of the fades at each seam, in seconds, at most half the shortest part; 0 for none.
-        part_transform: not here; ``Chain.from_audiomentations`` takes it, and runs the transform in the workers.
+        crossfade_duration: of the fades at each seam, in seconds: 0 for none, else from 0.00025 to half the shortest
+            part.
+        part_transform: not supported; ``Chain.from_audiomentations`` keeps it, and runs the op in the workers.
         p: probability of applying it, 0 to 1.
 
     Reference: ``audiomentations.RepeatPart``, which fails if the part ends less than half a crossfade before the clip

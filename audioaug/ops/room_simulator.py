@@ -123,7 +123,8 @@ class RoomSimulator(Op):
         max_target_rt60: longest reverberation time.
         min_source_x: least x of the source, in metres; so for y and z. The source stays ``padding`` off the walls.
         max_source_x: greatest x of the source.
-        min_mic_distance: least distance of the microphone from the source, in metres.
+        min_mic_distance: least distance of the microphone from the source, in metres, before it is moved into the
+            room, ``padding`` off the walls.
         max_mic_distance: greatest distance.
         min_mic_azimuth: least azimuth of the microphone, seen from the source, in radians; so for the elevation.
         max_mic_azimuth: greatest azimuth.
@@ -136,8 +137,8 @@ class RoomSimulator(Op):
         ray_tracing_options: of ``pyroomacoustics.Room.set_ray_tracing``.
 
     Raises:
-        ChainError: no source, microphone or reverberation time of these ranges fits into the smallest or largest room,
-            or pyroomacoustics is not installed.
+        ChainError: no source fits into the smallest room, or no reverberation time into the largest; or, when a chain
+            is made of it, pyroomacoustics is not installed.
 
     Reference: ``audiomentations.RoomSimulator`` with pyroomacoustics, whose random numbers are seeded with the draw.
     (The state of its C++ generator cannot be read, hence it is not put back afterwards; its numpy generator is.)
@@ -422,7 +423,7 @@ def _seeded(key: int) -> Iterator[None]:
 
 
 def _check_places(op: RoomSimulator) -> None:
-    """Raise ``ChainError`` if the source, or the microphone, may lie outside of the smallest room."""
+    """Raise ``ChainError`` if the source always lies outside of the smallest room, or the padding fills it."""
     for axis in "xyz":
         size, low, high = (getattr(op, f"{name}_{axis}") for name in ("min_size", "min_source", "max_source"))
         if size <= op.padding:

@@ -47,14 +47,14 @@ class TimeStretch(Op):
         leave_length_unchanged: crop to the clip's length, or fill up with silence. With ``False`` the clip becomes
             ``round(length / rate)`` samples long.
         method: ``"signalsmith_stretch"`` (mono or stereo) or ``"librosa_phase_vocoder"``, which is worse: it smears
-            attacks, and makes voices reverberate and stereo blur. Both are that here, too.
+            attacks, and makes voices reverberate and stereo blur, here as in the reference.
         p: probability of applying it, 0 to 1.
 
     Raises:
         DataError: a clip has more than two channels, which signalsmith_stretch does not take.
 
     Reference: ``audiomentations.TimeStretch``. ``"librosa_phase_vocoder"`` is followed to a few thousandths;
-    ``"signalsmith_stretch"`` by ear: another method of that quality, aligned in time as it is. Slower than half, the
+    ``"signalsmith_stretch"`` by ear: another method of that quality, aligned in time as it is. At rates below 0.5, the
     reference blurs phases at random; this does not.
     """
 

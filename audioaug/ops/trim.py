@@ -16,7 +16,8 @@ from audioaug.dsp.windows import moved
 class Trim(Op):
     """Cut off what is quieter than the loudest frame by ``top_db`` or more, at both ends. The length changes.
 
-    On the device the new lengths are found there: an op after it that needs lengths on the host has to be cut off.
+    On the device the new lengths are computed there, so a later op that needs lengths on the host cannot run after it:
+    the chain has to be cut after ``Trim``.
 
     Args:
         top_db: how far below the loudest frame silence begins, in dB.
