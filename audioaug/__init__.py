@@ -7,7 +7,7 @@
 ``build_cpu``      a chain (or its first ops) as a callable on one clip: audiomentations, fed with our draws
 ``build_device``   a chain (or its last ops) as an ``nn.Module`` on batches of tensors
 ``split``          both parts at a plan's cut
-``Plan``           where to cut, and the DataLoader knobs around it: what the advisor writes
+``Plan``           where to cut, and the DataLoader's settings: what the advisor writes
 ``Loader``         augmented batches on the device, by a plan
 ``BucketBatchSampler``  examples of similar length in one batch: ``Loader(batch_sampler=...)``
 ``Monitor``        around a training loop: what it waits for and what it uses, live and logged
@@ -20,7 +20,7 @@
 ``AudioFolder``    a folder or manifest of audio as a Dataset
 ``recommend``      the advisor: measures a model with a chain and a dataset, and returns a ``Report``
 ``Report``         the results of the advisor: ``report.plan``, ``report.to_html(path)``
-``errors``         everything that can go wrong, in one tree
+``errors``         all exceptions, in one tree
 =================  =====================================================================================================
 
 The advisor is a command, too: ``audioaug advise --model mymodel.py``.

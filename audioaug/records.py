@@ -661,7 +661,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Window:
-    """A monitor's record of some consecutive training steps, a few seconds long. ``None``: not available.
+    """A monitor's record of some consecutive training steps, about a second long. ``None``: not available.
 
     ``seconds`` and ``step`` count from the start of the run to the end of the window. ``ready``: queued batches on
     average. CPU use is a share of the cores that this process may use; a worker's, of one core. ``message`` is set when

@@ -39,8 +39,9 @@ class AudioFolder:
 
     Args:
         source: a folder (each file's label is the name of its sub-folder) or a manifest: a CSV or TSV file with a
-            header, or JSON lines, with a column such as ``path`` and, if there are labels, one such as ``label``.
-            Paths are relative to the manifest, and may name any file that you can read.
+            header, or JSON lines (``.json``, ``.jsonl``). The file is in the column ``path``, ``audio_filepath``,
+            ``file``, ``filename`` or ``wav``, the class, if any, in ``label``, ``class``, ``target`` or ``text``. Paths
+            are relative to the manifest, and may name any file that you can read.
         sample_rate: to which every file is resampled, in Hz.
         seconds: the length of every clip: longer files are cut at their end, shorter ones are padded with silence.
             ``None`` keeps the length of each file.
@@ -102,7 +103,8 @@ class AudioFolder:
         """Return the length of each clip in samples at ``sample_rate``, (N,): that of ``folder[i][0]``, to a sample.
 
         They are read from the files' headers and cached, unless the manifest has a column ``duration`` in seconds,
-        which is trusted. If it has an ``offset`` as well, durations are of parts of files, and headers are read.
+        which is trusted. If it has an ``offset`` as well, durations are those of parts, but clips are whole files: then
+        headers are read.
 
         Raises:
             DataError: a file is missing or damaged, or a duration in the manifest is not a number above 0.

@@ -63,8 +63,8 @@ class Frames(LabelTransform):
     The number of frames follows the length of the audio, rounded down or up as in the example itself. Where ``Mix``
     combines labels, the element-wise maximum is taken.
 
-    Labels must span their clip: the number of rows times ``hop_seconds`` may differ from its duration by a quarter of
-    it and 4 frames. Otherwise a batch raises ``DataError``.
+    Labels must span their clip: the number of rows times ``hop_seconds`` may differ from its duration by up to a
+    quarter of it plus 4 frames. Otherwise a batch raises ``DataError``.
 
     Args:
         hop_seconds: from one frame to the next, in seconds.
