@@ -90,13 +90,19 @@ def fade_around(y_BCT: torch.Tensor, stitch_B: torch.Tensor, fade: int) -> torch
 
     A stitch may lie outside the example.
     """
+    if y_BCT.requires_grad:  # gradients need what is faded, and each place once
+        place_T = torch.arange(y_BCT.shape[-1], device=y_BCT.device)
+        return y_BCT * crossfade(_distance(place_T, stitch_B), fade, equal_energy=True)[:, None]
     # Places beyond the example are its ends, and get what these get.
     place_BW = (stitch_B[:, None] + torch.arange(-fade, fade, device=y_BCT.device)).clamp_(0, y_BCT.shape[-1] - 1)
-    distance_BW = torch.maximum(place_BW - stitch_B[:, None], stitch_B[:, None] - 1 - place_BW)
     place_BCW = place_BW[:, None].expand(-1, y_BCT.shape[1], -1)
-    faded_BCW = y_BCT.gather(-1, place_BCW) * crossfade(distance_BW, fade, equal_energy=True)[:, None]
-    scatter = y_BCT.scatter if y_BCT.requires_grad else y_BCT.scatter_  # gradients need what was gathered from
-    return scatter(-1, place_BCW, faded_BCW)
+    gain_BW = crossfade(_distance(place_BW, stitch_B), fade, equal_energy=True)
+    return y_BCT.scatter_(-1, place_BCW, y_BCT.gather(-1, place_BCW) * gain_BW[:, None])
+
+
+def _distance(place: torch.Tensor, stitch_B: torch.Tensor) -> torch.Tensor:
+    """Return how far places, (W,) or (B, W), are from the nearer side of each example's stitch, (B, W)."""
+    return torch.maximum(place - stitch_B[:, None], stitch_B[:, None] - 1 - place)
 
 
 @fade_around.loop(when=_is_contiguous)

@@ -67,7 +67,8 @@ def without(x_RCT: torch.Tensor, start_R: torch.Tensor, count_R: torch.Tensor) -
 def rolled(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
     """Return rows whose first ``length`` samples are rolled ``by`` later, from 0 to ``length``; the rest is undefined.
 
-    Read once, from the rows themselves: what the blocks at the seam and at the end lack is mended afterwards.
+    Read once, from the rows themselves: what the blocks at the seam and at the end lack is mended afterwards. Where
+    gradients flow it is ``gather`` all the same: a sample that is mended twice would count twice.
     """
     samples = x_RCT.shape[-1]
     width = min(BLOCK, samples)
@@ -77,6 +78,9 @@ def rolled(x_RCT: torch.Tensor, by_R: torch.Tensor, length_R: torch.Tensor) -> t
         back_RN = place_RN - by_R1
         return torch.where(back_RN < 0, back_RN + length_R1, back_RN).clamp_(0, last)
 
+    if x_RCT.requires_grad and torch.is_grad_enabled():
+        source_RT = source(torch.arange(samples, device=x_RCT.device).expand(len(x_RCT), -1), samples - 1)
+        return x_RCT.gather(-1, source_RT[:, None].expand_as(x_RCT))
     y_RCT = read(x_RCT, source(time_N, samples - width), width).flatten(-2)[..., :samples]
     around = torch.arange(-width, width, device=x_RCT.device) + by_R1
     end = torch.arange(samples - width, samples, device=x_RCT.device).expand(len(x_RCT), -1)
