@@ -71,6 +71,26 @@ def _current_mode() -> Callable[[], object] | None:
     return found
 
 
+def is_transformed() -> bool:
+    """Return whether a transform of ``torch.func`` is active in this thread; ``False`` if it is unknown."""
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    return _has(functorch, "peek_interpreter_stack") and functorch.peek_interpreter_stack() is not None
+
+
+def is_vectorized() -> bool:
+    """Return whether ``torch.vmap`` is active in this thread; ``False`` if it is unknown."""
+    if not is_transformed() or not _has(torch._C._functorch, "get_interpreter_stack", "TransformType"):
+        return False
+    vmap = torch._C._functorch.TransformType.Vmap
+    return any(each.key() == vmap for each in torch._C._functorch.get_interpreter_stack())
+
+
+def is_in_backward() -> bool:
+    """Return whether this thread computes gradients (``backward``); ``False`` if it is unknown."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
 def worker_processes(iterator: Any) -> tuple[Any, ...]:
     """Return the worker processes of a DataLoader's iterator; none if there are none or they are unknown."""
     return tuple(getattr(iterator, "_workers", ())) if _is_of_torch(iterator) else ()
@@ -324,6 +344,20 @@ INTERNALS: tuple[Internal, ...] = (
         "runs torch operations instead of compiled loops while a tracer is active",
         "tracing by torch.compile is still detected, other tracers are not",
         lambda _: _importable("torch.utils._python_dispatch", "_get_current_dispatch_mode"),
+    ),
+    Internal(
+        "torch._C._functorch.peek_interpreter_stack, .get_interpreter_stack, .TransformType",
+        "runs torch operations instead of compiled loops in transforms of torch.func, and refuses new draws in vmap",
+        "torch.func.grad, jvp and vmap of a module raise an exception",
+        lambda _: _has(
+            getattr(torch._C, "_functorch", None), "peek_interpreter_stack", "get_interpreter_stack", "TransformType"
+        ),
+    ),
+    Internal(
+        "torch._C._current_graph_task_id",
+        "refuses new draws where activation checkpointing runs a module again",
+        "gradients of a module that draws anew are wrong there",
+        lambda _: _has(torch._C, "_current_graph_task_id"),
     ),
     Internal(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter._workers, ._shutdown_workers",

@@ -99,7 +99,7 @@ class DeviceChain(torch.nn.Module):
             DataError: x is not a batch of audio; draws, lengths or keys are not for B examples; lengths are not
                 integers, or keys are something else than integers, strings and bytes; or the sample rate is not
                 positive.
-            UsageError: the epoch is not an integer.
+            UsageError: the epoch is not an integer, or new draws would be wrong here (``DrawStream.draw``).
         """
         if not self.training and not return_lengths and not self._makes_features:
             return x

@@ -15,7 +15,10 @@ from torch.utils.data import get_worker_info
 
 from audioaug.core import Draws
 from audioaug.core.chain import integer
+from audioaug.dsp.dispatch import is_compiling
 from audioaug.engine.locks import lock_of_process
+from audioaug.errors import UsageError
+from audioaug.internals import is_in_backward, is_vectorized
 
 AHEAD = 8
 """Calls that are drawn for together, which takes little longer than for one."""
@@ -62,8 +65,10 @@ class DrawStream:
         Threads that share a stream, as those of ``torch.nn.DataParallel`` do, get different draws.
 
         Raises:
-            UsageError: the epoch is not an integer.
+            UsageError: the epoch is not an integer, or new draws would be wrong here: in an activation checkpoint that
+                runs again, in ``torch.vmap``, or while a module is exported.
         """
+        _check_newness()
         with lock_of_process("stream"):
             return self._draw(count, epoch)
 
@@ -104,6 +109,26 @@ class DrawStream:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sender": _rank()}
+
+
+def _check_newness() -> None:
+    """Raise ``UsageError`` where new draws would be old ones, or the old ones are needed."""
+    if is_in_backward():
+        raise UsageError(
+            "The module runs again while gradients are computed (activation checkpointing), where new draws would "
+            "differ from those of the forward pass.",
+            "Give it key=, or leave it out of the checkpointed part of the model.",
+        )
+    if is_vectorized():
+        raise UsageError(
+            "torch.vmap calls the module once for all its examples, which would get the same draws.",
+            "Give it key=, or call it on the whole batch, outside of vmap.",
+        )
+    if is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        raise UsageError(
+            "A module in training mode cannot be exported: the draws of this one call would become constants.",
+            "Call eval() of the model first.",
+        )
 
 
 def _rank() -> str:

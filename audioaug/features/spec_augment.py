@@ -66,8 +66,9 @@ class SpecAugment(torch.nn.Module):
     With ``key`` and ``epoch``, the draws follow from seed, epoch, key and the number of the mask alone: the same in any
     batch, order, process and precision, on any device, and after resuming. Without ``key``, examples are numbered as
     they come, from 0 in each epoch. This repeats only with the same ``torch.manual_seed`` (or ``seed``), batches, rank
-    and number of modules made before, and when resumed only from the start of an epoch whose number is given. Under
-    activation checkpointing, which runs a model twice, only draws by key are the same both times.
+    and number of modules made before, and when resumed only from the start of an epoch whose number is given. Where new
+    draws would be wrong, they are refused: under activation checkpointing, which runs a model twice, in ``torch.vmap``,
+    and while a model in training mode is exported.
 
     The module has neither parameters nor buffers, and nothing in ``state_dict``: a model's checkpoint can be loaded
     with or without it. Two modules with one seed draw the same masks for a key: give them different seeds.
@@ -188,7 +189,7 @@ class SpecAugment(torch.nn.Module):
         Raises:
             DataError: x is not a batch of spectrograms; draws, lengths or keys are not for B examples; lengths are not
                 integers, or keys are something else than integers, strings and bytes.
-            UsageError: the epoch is not an integer.
+            UsageError: the epoch is not an integer, or new draws would be wrong here.
         """
         if not self.training:
             return x

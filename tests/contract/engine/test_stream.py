@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from audioaug import Chain, build_cpu, build_device, ops
@@ -226,3 +227,55 @@ def test_a_worker_chain_draws_anew_in_each_worker_and_epoch(seed, workers):
     loader = DataLoader(dataset, batch_size=2, num_workers=workers, generator=generator)
     every = [gain for _ in range(2) for batch in loader for gain in batch.tolist()]
     assert len(set(every)) == 16
+
+
+def exported(model, x):
+    torch.export.export(model, (x,), strict=False)
+
+
+def traced(model, x):
+    torch.jit.trace(model, (x,))
+
+
+def checkpointed(model, x):
+    checkpoint(model, x, use_reentrant=False).sum().backward()
+
+
+def checkpointed_by_reentry(model, x):
+    checkpoint(model, x.requires_grad_(), use_reentrant=True).sum().backward()
+
+
+def vectorized(model, x):
+    torch.vmap(model)(x[None])
+
+
+CHECKPOINTS_WARN = pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast:FutureWarning")  # of torch 2.4 itself
+
+
+@CHECKPOINTS_WARN
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        (exported, "cannot be exported"),
+        (traced, "cannot be exported"),
+        (checkpointed, "activation checkpointing"),
+        (checkpointed_by_reentry, "activation checkpointing"),
+        (vectorized, "torch.vmap"),
+    ],
+)
+def test_new_draws_are_refused_where_they_would_be_the_same_again_or_must_be(use, sentence):
+    x = torch.ones(2, 1, 100)
+    model = torch.nn.Sequential(build_device(CHAIN), torch.nn.Conv1d(1, 1, 1))
+    with pytest.raises(UsageError, match=sentence):
+        use(model, x)
+    use(model.eval(), x)
+
+
+@CHECKPOINTS_WARN
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_draws_by_key_hold_for_an_activation_checkpoint(use_reentrant):
+    module, weight = build_device(CHAIN), torch.ones(1, requires_grad=True)
+    x = torch.ones(2, 1, 100, requires_grad=True)
+    checkpoint(lambda x: module(x, key=[1, 2]) * weight, x, use_reentrant=use_reentrant).sum().backward()
+    assert weight.grad.item() == pytest.approx(module(x, key=[1, 2]).sum().item(), rel=1e-5)
