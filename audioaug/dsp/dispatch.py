@@ -29,7 +29,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, Typ
 import torch
 
 from audioaug.errors import UsageError
-from audioaug.internals import operations_are_watched
+from audioaug.internals import is_transformed, operations_are_watched
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -212,8 +212,8 @@ def is_compiling() -> bool:
 
 
 def needs_torch_ops(x: torch.Tensor) -> bool:
-    """Return whether only torch operations may be used on x: for its gradient, or because operations are traced."""
-    traced = is_compiling() or operations_are_watched()
+    """Return whether only torch operations may be used on x: for its gradient, for ``torch.func``, or a tracer."""
+    traced = is_compiling() or operations_are_watched() or is_transformed()
     return traced or (x.requires_grad and torch.is_grad_enabled())
 
 

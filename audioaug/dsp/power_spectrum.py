@@ -6,6 +6,7 @@ Shapes: B examples, C channels, T samples, N frames, W = n_fft samples of a fram
 import torch
 
 from audioaug.dsp.fft import rfft, with_room
+from audioaug.internals import is_transformed
 
 
 def power_spectrum(x_BCT: torch.Tensor, window_W: torch.Tensor, hop: int) -> torch.Tensor:
@@ -22,6 +23,6 @@ def _frames(x_BCT: torch.Tensor, window_W: torch.Tensor, hop: int) -> torch.Tens
     size = len(window_W)
     around = torch.nn.functional.pad(x_BCT, (size // 2, size // 2))
     frames_BCNW = around.unfold(-1, size, hop)
-    if x_BCT.requires_grad:
+    if x_BCT.requires_grad or is_transformed():
         return frames_BCNW * window_W
     return torch.mul(frames_BCNW, window_W, out=with_room(x_BCT, *frames_BCNW.shape))

@@ -9,6 +9,7 @@ import torch
 
 from audioaug.dsp.dispatch import implementation_for, is_compiling
 from audioaug.dsp.windows import silence_past_ends
+from audioaug.internals import is_transformed
 
 
 class Rows(Protocol):
@@ -121,6 +122,6 @@ def silenced(y_RCT: torch.Tensor, length_R: torch.Tensor, x_RCT: torch.Tensor) -
 
 def is_overwritable(y: torch.Tensor, x: torch.Tensor) -> bool:
     """Return whether what became of x may be written over: it is not x itself, and no gradient is found from it."""
-    if y is x or y.requires_grad or is_compiling():
+    if y is x or y.requires_grad or is_compiling() or is_transformed():
         return False
     return y.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()

@@ -464,6 +464,24 @@ def test_gradients_are_those_of_differences(kind, lengths):
     assert (gradient.double() * step).sum().item() == pytest.approx(expected, abs=0.02 * spread)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@EVERY_OP
+def test_transforms_of_torch_func_give_the_same(kind, batch):
+    if kind.__name__ == "RoomSimulator":
+        pytest.skip("it simulates on the host, by tensors that torch.func replaces")
+    module, x = build_device(always(kind)), batch[..., :4000].clone().requires_grad_()
+
+    def power(x):
+        return module(x, key=range(8)).square().sum()
+
+    power(x).backward()
+    x, gradient = x.detach(), x.grad
+    torch.testing.assert_close(torch.func.grad(power)(x), gradient, rtol=1e-4, atol=1e-4 * gradient.abs().max().item())
+    if kind.__name__ not in ("G711", "PitchShift", "TimeStretch"):  # torch.vmap has no rule for views of other types
+        pair = torch.vmap(lambda x: module(x, key=range(8)))(torch.stack([x, x]))
+        torch.testing.assert_close(pair[1], module(x, key=range(8)), rtol=1e-3, atol=1e-3)
+
+
 @EVERY_OP
 def test_gradients_are_finite_on_speech(kind, batch):
     x = batch[..., :4000].clone().requires_grad_()
