@@ -47,6 +47,12 @@ def as_batch(x: Any) -> torch.Tensor:
             f"Expected a batch as a tensor of shape (B, T) or (B, C, T), got {type(x).__module__}.{type(x).__name__}.",
             "Convert it with torch.as_tensor(x).",
         )
+    if x.is_nested or x.layout is not torch.strided or x.is_meta:
+        kind = "nested" if x.is_nested else "meta" if x.is_meta else x.layout
+        raise DataError(
+            f"Expected a batch as a dense tensor of shape (B, T) or (B, C, T), got a {kind} tensor.",
+            "Pad the clips, and give their lengths." if x.is_nested else "Convert it.",
+        )
     if x.ndim not in (2, 3):
         raise DataError(f"A batch has shape {tuple(x.shape)}, but must be (B, T) or (B, C, T).")
     if not x.is_floating_point():
@@ -58,6 +64,8 @@ def as_batch(x: Any) -> torch.Tensor:
 
 
 def _check_layout(what: str, shape: tuple[int, ...], layout: str) -> None:
+    if not shape[-2]:
+        raise DataError(f"A {what} has shape {shape}, {layout}, but must have at least one channel.")
     if shape[-2] > 8 * max(1, shape[-1]):
         raise DataError(f"A {what} has shape {shape}: channels come first, {layout}.", "Transpose it.")
 

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -53,6 +54,12 @@ def unusual_defaults(device="meta"):
     finally:
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
+
+
+def nested():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is a prototype
+        return torch.nested.nested_tensor([torch.zeros(100), torch.zeros(50)])
 
 
 def unlike(one, other):
@@ -388,8 +395,12 @@ def test_lengths_that_do_not_fit_are_refused(lengths, told, batch):
         (torch.zeros(1, 2, 3, 4), r"shape \(1, 2, 3, 4\), but must be \(B, T\) or \(B, C, T\)"),
         (torch.zeros(2, 100, dtype=torch.int16), "type torch.int16, but must be floating point"),
         (torch.zeros(2, 100).bool(), "type torch.bool, but must be floating point"),
+        (torch.zeros(2, 0, 100), r"A batch has shape \(2, 0, 100\), .*at least one channel"),
+        (torch.zeros(2, 100).to_sparse(), "a dense tensor .*got a torch.sparse_coo tensor"),
+        (torch.zeros(2, 100, device="meta"), "a dense tensor .*got a meta tensor"),
+        (nested(), "a dense tensor .*got a nested tensor. Pad the clips"),
     ],
-    ids=["(T,)", "four dimensions", "integers", "booleans"],
+    ids=["(T,)", "four dimensions", "integers", "booleans", "no channels", "sparse", "meta", "nested"],
 )
 def test_invalid_batch_raises(x, told):
     with pytest.raises(DataError, match=told):
