@@ -115,10 +115,25 @@ class Pipeline:
                 if config.sampler is None
                 else config.sampler
             )
-        self._generator = torch.Generator().manual_seed(config.seed)  # or torch would draw from the global generator
+        self._start()
+
+    def _start(self) -> None:
+        """Make what belongs to this process: the DataLoader, whose workers start with the first iteration."""
+        self._generator = torch.Generator().manual_seed(self.config.seed)  # or torch would draw from the global one
         self.data_loader = self._make_data_loader()
-        self._iterator: Callable[[], Any] = lambda: None  # torch's iterator, while it exists
+        self._iterator: Callable[[], Any] = _no_iterator  # torch's iterator, while it exists
         self._finalizer = weakref.finalize(self, end_and_clean_up, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs, which starts workers of its own."""
+        of_process = "_generator", "data_loader", "_iterator", "_finalizer"
+        return {name: value for name, value in self.__dict__.items() if name not in of_process}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.source, Stream):
+            self.source.share_epoch()
+        self._start()
 
     def _make_data_loader(self) -> "DataLoader[Any]":
         plan, source = self.plan, self.source
@@ -259,6 +274,10 @@ class Pipeline:
     def workers(self) -> frozenset[int]:
         """The process ids of the running workers."""
         return worker_pids(self._iterator()) or frozenset()
+
+
+def _no_iterator() -> None:
+    """Return no iterator, as a reference to one that is gone does."""
 
 
 def finish(sent: WorkerBatch, module: DeviceChain, config: LoaderConfig) -> Any:

@@ -137,6 +137,10 @@ class EpochSampler:
         self._sampler: Any = getattr(batches, "sampler", None)
         self._order_name = _name_of_order(self._sampler, shuffle) if type(batches) is BatchSampler else None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs, which begins with an iteration of its own."""
+        return {**self.__dict__, "_order": iter(())}
+
     def select(self, part: EpochSlice) -> int:
         """Choose what the next iteration yields; return how many earlier batches it repeats first: none."""
         self._part = part
@@ -251,7 +255,13 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
         self.dataset, self.fetcher = fetcher.dataset, fetcher
         self.batch_size, self.drop_last = batch_size, drop_last
         self.rank, self.processes = 0, 1
-        self._epoch: Any = torch.zeros(1, dtype=torch.int64).share_memory_() if persistent else [0]
+        self._epoch: Any = torch.zeros(1, dtype=torch.int64) if persistent else [0]
+        self.share_epoch()
+
+    def share_epoch(self) -> None:
+        """Share the epoch with workers to come, if they are to live through several."""
+        if isinstance(self._epoch, torch.Tensor):
+            self._epoch.share_memory_()
 
     def select(self, part: EpochSlice) -> int:
         """Choose the epoch of the next iteration; return how many earlier batches it repeats first: all of them.

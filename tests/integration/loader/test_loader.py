@@ -1,6 +1,8 @@
 """The Loader with every form of dataset, every way to batch, every lifetime of workers, and invalid arguments."""
 
+import copy
 import gc
+import pickle
 import random
 import sys
 from collections import namedtuple
@@ -408,6 +410,34 @@ def test_break_then_next_epoch(persistent):
         break
     assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(12), epoch=1), rel=1e-5)
     assert gains(loader, waves) == pytest.approx(expected_gains(GAIN, range(12), epoch=2), rel=1e-5)
+
+
+def pickled(loader: Loader) -> Any:
+    return pickle.loads(pickle.dumps(loader))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+@pytest.mark.parametrize("plan", [Plan(cut=0), Plan(cut=1, num_workers=1)], ids=["no workers", "persistent worker"])
+def test_copy_continues_with_workers_of_its_own(plan, copied):
+    waves = tones(12)
+    loader = loader_of(waves, plan=plan)
+    next(iter(loader))
+    copies = [copied(loader) for _ in range(2)]
+    for epoch in (1, 2):
+        for each in (loader, *copies):
+            assert gains(each, waves) == pytest.approx(expected_gains(GAIN, range(12), epoch=epoch), rel=1e-5)
+    assert len({*loader.workers, *copies[0].workers, *copies[1].workers}) == 3 * plan.num_workers
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+def test_copy_in_the_middle_of_an_epoch_shuffles_as_before(copied):
+    loader = loader_of(tones(12), shuffle=True)
+    iterator = iter(loader)
+    next(iterator)
+    same = copied(loader)
+    same.load_state_dict(loader.state_dict())
+    rest = zip(iterator, same, strict=True)
+    assert [torch.equal(one, other) for one, other in rest] == [True] * 3
 
 
 def test_two_loaders_interleaved():

@@ -1,5 +1,7 @@
 """Iterable datasets: the audio of an example depends on its index in the stream, not on the workers."""
 
+import copy
+import pickle
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -64,6 +66,13 @@ def test_workers_get_the_epoch(knobs):
     loader = loader_of(Dealt(), Plan(cut=3, num_workers=2, **knobs))
     for epoch in (0, 1, 5):
         loader.set_epoch(epoch)
+        assert_same_audio(by_index(loader), expected(epoch), 5e-5)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_persistent_workers_of_a_copy_get_the_epoch(copied):
+    loader = copied(loader_of(Dealt(), Plan(cut=3, num_workers=2)))
+    for epoch in (0, 1):
         assert_same_audio(by_index(loader), expected(epoch), 5e-5)
 
 
