@@ -73,8 +73,14 @@ def _current_mode() -> Callable[[], object] | None:
 
 def is_transformed() -> bool:
     """Return whether a transform of ``torch.func`` is active in this thread; ``False`` if it is unknown."""
-    functorch: Any = getattr(torch._C, "_functorch", None)
-    return _has(functorch, "peek_interpreter_stack") and functorch.peek_interpreter_stack() is not None
+    innermost_transform = _innermost_transform()
+    return innermost_transform is not None and innermost_transform() is not None
+
+
+@functools.cache
+def _innermost_transform() -> Callable[[], object] | None:
+    found: Callable[[], object] | None = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+    return found
 
 
 def is_vectorized() -> bool:
