@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from audioaug.errors import AudioaugError
+from audioaug.errors import AudioaugError, in_one_line
 from audioaug.process import skip_last_collection
 
 UNWRITABLE = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG, errno.EDQUOT)
@@ -49,4 +49,9 @@ def _run(command: click.Command, arguments: Sequence[str] | None) -> int:
         print(": ".join(["interrupted", *stop.args]), file=sys.stderr)
         exec("")  # `python -m` ends by SIGINT if the last exec was interrupted, as in many imports
         return 130
+    except BaseException as error:  # such as a panic of a library in Rust, or pytest.exit
+        if isinstance(error, Exception | SystemExit):
+            raise
+        print(f"error: {in_one_line(error)}", file=sys.stderr)
+        return 1
     return 0

@@ -136,3 +136,17 @@ def test_exit_code_is_130_if_ctrl_c_interrupts_an_exec(tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
+
+
+PANIC = "class Panic(BaseException): ...\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["raise Panic('called unwrap')", "def build_model(): raise Panic('called unwrap')"],
+    ids=["import", "model"],
+)
+def test_what_is_raised_but_no_exception_is_one_sentence_too(code, tmp_path, capfd):
+    (tmp_path / "panics.py").write_text(PANIC + code)
+    assert main(["advise", "--model", str(tmp_path / "panics.py")]) == 1
+    assert capfd.readouterr().err.splitlines()[-1] == "error: Panic: called unwrap (line 2 of panics.py)."
