@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from audioaug.errors import AudioaugError, in_one_line
-from audioaug.process import skip_last_collection
+from audioaug.process import escape_unencodable, skip_last_collection
 
 UNWRITABLE = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG, errno.EDQUOT)
 """Errors of writing to stdout; those of writing to another file are caught where that is opened."""
@@ -22,6 +22,7 @@ def run(command: click.Command, arguments: Sequence[str] | None) -> int:
         arguments: of the command line; those of this process if ``None``.
     """
     skip_last_collection()
+    escape_unencodable()
     try:
         code = _run(command, arguments)
         if sys.stdout is not None:

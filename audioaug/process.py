@@ -33,6 +33,7 @@ While a command runs:
 - ``Interrupt``: the handler of SIGINT and ``sys.unraisablehook`` are replaced. Undone when the block is left.
 - ``skip_last_collection``: objects are exempt from the garbage collection at exit, unless Triton is imported. The
   process ends.
+- ``escape_unencodable``: what is printed may contain characters that the encoding of stdout lacks. The process ends.
 
 Not covered by the switch, because a result depends on it or it is undone after each use:
 
@@ -47,10 +48,13 @@ receives from them (``internals.py``).
 """
 
 import atexit
+import codecs
 import contextlib
 import ctypes
 import functools
 import gc
+import io
+import json
 import multiprocessing.queues
 import multiprocessing.util
 import os
@@ -370,6 +374,20 @@ def skip_last_collection() -> None:
 def _keep_all_objects() -> None:
     if "triton" not in sys.modules:  # whose version 3.9 prints a page about its own objects that are left at the end
         gc.freeze()
+
+
+def escape_unencodable() -> None:
+    """Print characters that the encoding of stdout lacks as JSON escapes, and lines of tables as hyphens."""
+    codecs.register_error("audioaug", _escape)
+    if patches_enabled() and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="audioaug")
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    plain = {"\N{BOX DRAWINGS LIGHT HORIZONTAL}": "-", "\N{HORIZONTAL ELLIPSIS}": "."}
+    lacking = error.object[error.start : error.end]
+    return "".join(plain.get(each, json.dumps(each)[1:-1]) for each in lacking), error.end
 
 
 @contextlib.contextmanager

@@ -150,3 +150,17 @@ def test_what_is_raised_but_no_exception_is_one_sentence_too(code, tmp_path, cap
     (tmp_path / "panics.py").write_text(PANIC + code)
     assert main(["advise", "--model", str(tmp_path / "panics.py")]) == 1
     assert capfd.readouterr().err.splitlines()[-1] == "error: Panic: called unwrap (line 2 of panics.py)."
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_report_is_printed_in_any_encoding(encoding, tmp_path):
+    report = Path(REPORT).read_text().replace('"Gain"', '"Gain \u00e4 \u65e5 \U0001f50a"')
+    (tmp_path / "report.json").write_text(report, encoding="utf-8")
+    command = [sys.executable, "-m", "audioaug.advise", "--load", str(tmp_path / "report.json")]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    shown, as_json = (
+        subprocess.run([*command, *more], cwd=ROOT, capture_output=True, env=environment, check=True).stdout
+        for more in ([], ["--json", "-"])
+    )
+    assert b"\n-----" in shown and b"\\u65e5" in shown
+    assert "Gain \u00e4 \u65e5 \U0001f50a" in json.loads(as_json.decode(encoding))["chain"]["ops"]
