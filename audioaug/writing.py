@@ -81,13 +81,21 @@ def write_file(text: str, path: str | Path) -> None:
         raise OutputError(f"Cannot write {path}: {error.strerror}.") from None
 
 
+def is_replaceable(path: str | Path) -> bool:
+    """Return whether the file can be written again: unless it exists and is a pipe or a device, which append."""
+    mode = _mode(path)
+    return mode is None or stat.S_ISREG(mode)
+
+
 def check_writable(path: str | Path) -> None:
     """Raise ``OutputError`` unless the file can be written; its content is kept, and no new file is left behind."""
     try:
-        existed = _mode(path) is not None
+        mode = _mode(path)
+        if mode is not None and stat.S_ISFIFO(mode):  # opened twice, it would end after the first time
+            return
         with Path(path).open("a", encoding="utf-8"):
             pass
-        if not existed:
+        if mode is None:
             os.unlink(os.path.realpath(path))
     except OSError as error:
         raise OutputError(f"Cannot write {path}: {error.strerror}.", "Name a file in a folder that exists.") from None

@@ -236,7 +236,7 @@ def _conclude(
 
     if values or profile:
         report = replace(report, what_if=(*report.what_if, *what_if(report, values, profile)))
-    outputs.update(report)
+    outputs.update(report, last=True)
     if report.recommendation is not None:
         outputs.save_plan(report.plan)
     show(report, options["json_"])

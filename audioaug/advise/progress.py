@@ -15,7 +15,7 @@ from audioaug.process import Interrupt, keep_random_state
 from audioaug.records import Plan, Report, to_json
 from audioaug.report import to_html, to_markdown
 from audioaug.report.sounds import Listening
-from audioaug.writing import check_writable, is_terminal, write_file
+from audioaug.writing import check_writable, is_replaceable, is_terminal, write_file
 
 
 class Progress:
@@ -182,9 +182,11 @@ class Outputs:
         """Whether an HTML page was requested."""
         return "html" in self._paths
 
-    def update(self, report: Report) -> None:
-        """Write the current report to all files."""
+    def update(self, report: Report, last: bool = False) -> None:
+        """Write the current report to all files; a pipe or a device gets the last one only."""
         for kind, path in self._paths.items():
+            if not last and not is_replaceable(path):
+                continue
             text = self._renderers[kind](report)
             write_file(text if text.endswith("\n") else text + "\n", path)
 

@@ -5,15 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from audioaug.advise.progress import Progress
+from audioaug.advise.progress import Outputs, Progress
 from audioaug.process import Interrupt
-from audioaug.records import Report, read_record
+from audioaug.records import Report, from_json, read_record
+from tests.helpers.planted_reports import planted_report
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 120.0
@@ -199,3 +201,16 @@ def test_a_forked_worker_ignores_the_interrupt() -> None:
                 os._exit(1)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_gets_one_report(tmp_path) -> None:
+    pipe, received = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    outputs = Outputs(json=str(pipe))
+    outputs.update(planted_report())
+    outputs.update(planted_report(model=11.0), last=True)
+    reader.join(PATIENCE)
+    assert from_json(received[0], Report) == planted_report(model=11.0)
