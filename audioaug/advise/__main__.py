@@ -30,6 +30,8 @@ LISTENING_SECONDS = 3.0
 NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seconds", "audio_key", "precision"
 """The options that determine what is trained."""
 
+FILES = "model", "augment", "data", "verify", "load", "json_", "markdown", "html", "plan"
+
 
 @click.command(short_help="Measure where your augmentation should run.", context_settings={"max_content_width": 100})
 @click.option("--model", metavar="FILE.py[:NAME]", help="What to train; the only required option.")
@@ -82,6 +84,8 @@ def advise(**options: Any) -> None:
 
     With several GPUs, start it as you start your training, by torchrun, or with --ranks.
     """
+    if empty := next((name.strip("_") for name in FILES if options[name] == ""), None):  # --data "$UNSET"
+        raise UsageError(f"--{empty} is empty.", "Name a file, or leave the option out.")
     if options["load"]:
         report = read_record(options["load"], Report)
         outputs = _outputs(options)

@@ -17,7 +17,7 @@ from audioaug.audio.folder import AudioFolder
 from audioaug.core import Chain
 from audioaug.decide.limits import Needs, most_workers
 from audioaug.decide.shortlist import placement_of
-from audioaug.errors import AudioaugError, DataError, MeasurementError, in_one_line
+from audioaug.errors import AudioaugError, DataError, MeasurementError, UsageError, in_one_line
 from audioaug.loader import Loader
 from audioaug.loader.examples import get_wave, is_encoded
 from audioaug.loader.pickling import too_many_tensors, why_not_picklable
@@ -27,7 +27,7 @@ from audioaug.measure import clock_for, files_open, free_shared_memory
 from audioaug.measure.ranks import local_rank
 from audioaug.measure.repeat import rounds
 from audioaug.records import SHARED_FIELDS, Candidate, CandidateStatus, HostFacts, Notice, Plan, plan_of
-from audioaug.units import Seconds, plural
+from audioaug.units import Seconds, format_bytes, format_seconds, plural
 
 POOL = 4096
 """Most examples that loaders are measured with."""
@@ -251,6 +251,18 @@ def cached_batches(
         raise DataError(
             f"{job.name}: a batch cannot be loaded: {reason}", "Check `dataset` and `collate_fn`."
         ) from None
+
+
+def check_memory(job: TrainingJob, batch_size: int, free_bytes: int) -> None:
+    """Raise ``UsageError`` if two batches of this size, the fewest that are cached, do not fit into the memory."""
+    seconds = job.clip_seconds[0]
+    needed = 2 * batch_size * seconds * job.chain.sample_rate * torch.float32.itemsize
+    if needed > free_bytes:
+        raise UsageError(
+            f"Two batches of {batch_size:,} clips of {format_seconds(seconds)} need {format_bytes(needed)} of memory, "
+            f"but {format_bytes(free_bytes)} are free.",
+            "Use a smaller batch size.",
+        )
 
 
 def needs_of(job: TrainingJob, sent: Sequence[torch.Tensor], start_method: str) -> Needs:

@@ -22,6 +22,7 @@ from audioaug.advise.candidates import (
     cached_batches,
     candidate_at,
     candidate_of,
+    check_memory,
     queued_batches,
 )
 from audioaug.advise.progress import Progress, checks, warnings_once
@@ -203,6 +204,8 @@ class Survey:
         self.budget = Budget(options.budget, self.bench.clock)
         self.watch = Watch(self.bench.clock)
         host = host_facts(job.device)
+        for size in (job.batch_size, *(it.batch_size for it in options.also if it.batch_size)):
+            check_memory(job, size, host.ram_available_bytes)
         date = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.report = Report(host, chain_facts(job), workload(job), date=date)
         self.counts = WorkerCounts(host, options.workers, job.num_workers)

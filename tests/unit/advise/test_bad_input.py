@@ -203,6 +203,18 @@ def test_clips_without_length(advise, model) -> None:
     check(advise("--model", model(), "--clip-seconds", "nan"), "clip_seconds is nan")
 
 
+@pytest.mark.parametrize(
+    "option", ["--model", "--augment", "--data", "--verify", "--load", "--json", "--markdown", "--html", "--plan"]
+)
+def test_an_empty_name_is_refused(advise, option) -> None:
+    check(advise("--model", "none.py", option, ""), f"{option} is empty. Name a file, or leave the option out.")
+
+
+@pytest.mark.parametrize("more", [("--batch-size", "1" + "0" * 20), ("--also", "batch_size=1" + "0" * 20)])
+def test_a_batch_larger_than_the_memory_is_refused(advise, model, more) -> None:
+    check(advise("--model", model(), *more), f"Two batches of {10**20:,} clips of", "Use a smaller batch size.")
+
+
 # Outputs
 
 
