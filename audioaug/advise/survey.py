@@ -325,7 +325,7 @@ class Survey:
         text = (
             f"A training step takes {format_seconds(step)} with its data, so a budget of {format_seconds(budget)} "
             "allows only a few: at most the most promising candidates are raced. "
-            f"--budget {math.ceil(FEW_STEPS * step)} or more measures all."
+            f"--budget {max(math.ceil(FEW_STEPS * step), math.floor(budget) + 1)} or more measures all."
         )
         self._notice("few_steps", text)
         self.progress.note(text)

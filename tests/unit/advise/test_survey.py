@@ -5,6 +5,8 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -187,6 +189,20 @@ def test_with_slow_steps_a_survey_takes_at_most_twice_its_budget(advise, model, 
     assert not list(here.glob("cache/audioaug/survey-*"))  # from which more steps could not be predicted
     if seconds > 0.5:  # nothing fits
         assert json.loads(Path("report.json").read_text())["verdict"].startswith("A step takes")
+
+
+def test_after_a_slow_first_step_the_suggested_budget_exceeds_the_present_one() -> None:
+    said: list[str] = []
+    survey: Any = SimpleNamespace(
+        budget=SimpleNamespace(leave_out=lambda names: None),
+        options=SimpleNamespace(budget=1.0),
+        progress=SimpleNamespace(note=said.append),
+        report=SimpleNamespace(ceiling=1.0),
+        today=SimpleNamespace(measured_ms=16.0),
+        _notice=lambda *_: None,
+    )
+    Survey._plan_few_steps(survey)
+    assert said[0].endswith("--budget 2 or more measures all.")
 
 
 SLOW_DATA = """
