@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from audioaug.errors import AudioaugError, in_one_line
+from audioaug.errors import AudioaugError, UsageError, in_one_line
 from audioaug.process import escape_unencodable, skip_last_collection
 
 UNWRITABLE = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG, errno.EDQUOT)
@@ -39,6 +39,7 @@ def run(command: click.Command, arguments: Sequence[str] | None) -> int:
 
 def _run(command: click.Command, arguments: Sequence[str] | None) -> int:
     try:
+        _check_current_folder()
         command.main(args=arguments, standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -56,3 +57,11 @@ def _run(command: click.Command, arguments: Sequence[str] | None) -> int:
         print(f"error: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _check_current_folder() -> None:
+    """Raise ``UsageError`` if the current folder has been deleted: MKL then ends Python when torch is imported."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"Cannot use the current folder: {error.strerror}.", "Change to one that exists.") from None

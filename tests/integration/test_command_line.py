@@ -164,3 +164,19 @@ def test_a_report_is_printed_in_any_encoding(encoding, tmp_path):
     )
     assert b"\n-----" in shown and b"\\u65e5" in shown
     assert "Gain \u00e4 \u65e5 \U0001f50a" in json.loads(as_json.decode(encoding))["chain"]["ops"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be deleted")
+@pytest.mark.parametrize("arguments", ["advise --model none.py", "doctor", "verify --op Gain"])
+def test_a_deleted_folder_is_one_sentence(arguments, tmp_path):
+    command = 'mkdir gone && cd gone && rmdir ../gone && "$0" -m audioaug $1'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable, arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    said = "error: Cannot use the current folder: No such file or directory. Change to one that exists.\n"
+    assert (done.returncode, done.stderr) == (2, said)
