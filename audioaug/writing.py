@@ -10,6 +10,9 @@ from typing import TextIO
 
 from audioaug.errors import OutputError, UsageError
 
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+"""Errors of the system that no file is at fault for: the process, or the system, has too many open files."""
+
 
 def read_file(path: str | Path) -> bytes:
     """Return the content of a regular file; a pipe or a device could block, or never end.

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from audioaug.errors import AudioaugWarning, DataError, first_line, printable
+from audioaug.errors import AudioaugWarning, DataError, UsageError, first_line, printable
 from audioaug.units import format_bytes, parse_bytes, plural
-from audioaug.writing import check_regular
+from audioaug.writing import TOO_MANY_FILES, check_regular
 
 EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".aif", ".aiff")
 """Formats that soundfile decodes and audiomentations finds."""
@@ -26,6 +26,9 @@ NOT_DECODED = (".aac", ".m4a", ".mp4")
 
 LEAST_RATE, MOST_RATE = 1000, 1_000_000
 """Valid sample rates of files, in Hz: a header outside this range is damaged, and would make seconds hours long."""
+
+LIBSNDFILE_SYSTEM_ERROR = 2
+"""The code of its error for a file that the system does not open, which does not say why."""
 
 MOST_FRAMES_PER_BYTE = 10_000
 """More than any format encodes in a byte, even of silence: a header that declares more is damaged."""
@@ -270,9 +273,25 @@ def decoding(path: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ValueError, soundfile.SoundFileError) as error:
+    except (OSError, TypeError, ValueError, soundfile.SoundFileError) as failure:  # TypeError: of a .raw file
+        error = _system_error(path, failure)
+        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+            raise UsageError(
+                f"{printable(path)} cannot be read: there are too many open files.",
+                "Raise the limit (ulimit -n 65536).",
+            ) from None
         message = getattr(error, "strerror", None) or getattr(error, "error_string", None)  # without the path
         reason = str(message).strip().rstrip(".") if message else first_line(error)
         raise DataError(f"{printable(path)} cannot be decoded: {reason}.") from None
     except MemoryError:
         raise DataError(f"{printable(path)} cannot be decoded: there is not enough memory.") from None
+
+
+def _system_error(path: str, error: Exception) -> Exception:
+    """Return why a file cannot be opened, if libsndfile says no more than that the system refuses it."""
+    if getattr(error, "code", None) == LIBSNDFILE_SYSTEM_ERROR:
+        try:
+            open(path, "rb").close()
+        except OSError as reason:
+            return reason
+    return error

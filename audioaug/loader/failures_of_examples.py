@@ -15,8 +15,8 @@ from audioaug.errors import (
     text_of,
 )
 from audioaug.internals import calling_frame
-from audioaug.loader.failures_of_resources import TOO_MANY_FILES
 from audioaug.units import plural
+from audioaug.writing import TOO_MANY_FILES
 
 OnError = Literal["skip", "replace", "raise"]
 """What happens when an example cannot be read."""

@@ -10,15 +10,13 @@ from pathlib import Path
 
 from audioaug.errors import WorkerError, modules_of, text_of
 from audioaug.measure.host import most_open_files
+from audioaug.writing import TOO_MANY_FILES
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where torch's workers allocate batches, on Linux, as ``torch_PID_...``."""
 
 MORE_SHARED_MEMORY = "Make it larger (docker run --shm-size=8g), or use fewer workers or a smaller prefetch_factor."
 LESS_MEMORY = "Use fewer workers, smaller batches or a smaller prefetch_factor, or raise the limit (ulimit -v)."
-
-TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
-"""Errors of the system that no file is at fault for: the process, or the system, has too many open files."""
 
 NO_FILE_LEFT = re.compile(
     r"shared memory object .*Too many open files|Too many open files\. Communication|received \d+ items of ancdata"

@@ -26,6 +26,7 @@ from audioaug.errors import DataError, ModelFileError, OutputError, UsageError, 
 from audioaug.loader.failures_of_examples import is_unreadable
 from tests.integration.loader.test_failures_of_workers import Deadly, finally_none, loader_of, nothing_left
 
+DEMO = Path(__file__).parents[3] / "datasets" / "demo"
 CHAIN = Chain([ops.Gain(p=1.0)], 16000)
 
 
@@ -168,6 +169,19 @@ def test_too_many_open_files_are_one_sentence(next_file):
 def test_no_example_is_left_out_for_too_many_open_files(number):
     assert not is_unreadable(OSError(number, os.strerror(number), "a.wav"))
     assert is_unreadable(OSError(errno.EIO, os.strerror(errno.EIO), "a.wav"))
+
+
+def test_no_file_is_left_out_for_too_many_open_files(next_file):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    loader = Loader(AudioFolder(DEMO / "odd", 16000, 0.1), CHAIN, device="cpu", on_error="skip")
+    assert len(list(loader)) == 3
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_file, before[1]))
+    try:
+        with pytest.raises(UsageError, match=r"^/.* cannot be read: there are too many open files\. Raise the limit"):
+            list(loader)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(list(loader)) == 3 and not loader.skipped
 
 
 STOPPED = """

@@ -1,5 +1,6 @@
 """Finding and decoding files: real ones of several formats, and damaged ones."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -182,3 +183,22 @@ def test_damaged_file_is_a_data_error_that_names_it(place, tmp_path):
         read_audio(path, 16000)
     assert str(caught.value).startswith(f"{path} cannot be decoded: ") and caught.value.exit_code == 2
     assert str(caught.value).endswith(".") and not str(caught.value).endswith("..")
+
+
+def test_reason_of_the_system_is_given(tmp_path, monkeypatch):
+    path, read = str(tmp_path / "x.flac"), soundfile.read
+
+    def read_late(*arguments, **how):
+        os.unlink(path)
+        return read(*arguments, **how)
+
+    shutil.copy(DEMO / "odd" / "stereo_48000.flac", path)
+    monkeypatch.setattr(soundfile, "read", read_late)
+    with pytest.raises(DataError, match=r"x\.flac cannot be decoded: No such file or directory\.$"):
+        read_audio(path, 16000)
+
+
+def test_file_without_a_header_is_named(tmp_path):
+    (tmp_path / "x.raw").write_bytes(bytes(1000))
+    with pytest.raises(DataError, match=r"x\.raw cannot be decoded: samplerate must be specified\.$"):
+        read_audio(str(tmp_path / "x.raw"), 16000)
