@@ -134,7 +134,7 @@ def _read_manifest(path: str, key: str | None) -> list[Entry]:
     """Read the entries of CSV, TSV or JSON lines."""
     try:
         text = read_file(path).decode("utf-8-sig")
-        rows = _json_rows(text) if path.endswith((".json", ".jsonl")) else _csv_rows(text)
+        rows = _json_rows(text) if path.lower().endswith((".json", ".jsonl")) else _csv_rows(text)
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.", "Name a folder of audio or a manifest.") from None
     except RecursionError:
@@ -180,7 +180,7 @@ def _seconds(value: object) -> float:
 
 def _by_value(label: str) -> tuple[bool, int, str]:
     """Return a sort key: integers by value, before everything else."""
-    whole = label.isdecimal() and len(label) < 1000
+    whole = label.removeprefix("-").isdecimal() and len(label) < 1000
     return not whole, int(label) if whole else 0, label
 
 
@@ -192,8 +192,25 @@ def _json_rows(text: str) -> list[dict[str, object]]:
 
 
 def _csv_rows(text: str) -> list[dict[str, object]]:
-    header = next(_lines(text), "")
-    return list(csv.DictReader(_lines(text), delimiter="\t" if "\t" in header else ","))
+    """Return the rows of CSV or TSV; raise ``ValueError`` if it is ambiguous where a field, or a row, ends."""
+    delimiter = "\t" if "\t" in next(_lines(text), "") else ","
+    reader = csv.DictReader(_lines(text), delimiter=delimiter, skipinitialspace=delimiter == ",", strict=True)
+    reader.fieldnames = columns = [column.strip() for column in reader.fieldnames or ()]
+    if twice := next((column for column in columns if column and columns.count(column) > 1), ""):
+        raise ValueError(f"it has several columns {twice!r}")
+    rows = list[dict[str, object]]()
+    try:
+        for row in reader:
+            if any(row.pop(None, ())):
+                raise ValueError(
+                    f"entry {len(rows) + 1} has more fields than the header: one with a separator in it needs quotes"
+                )
+            if delimiter == "\t" and any({"\t", "\n"} <= set(value or "") for value in row.values()):
+                raise ValueError(f"entry {len(rows) + 1} has a quote that ends on another line")
+            rows.append(row)
+    except csv.Error as error:
+        raise ValueError(f"entry {len(rows) + 1} has a misplaced quote or separator: {error}") from None
+    return rows
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -75,6 +75,8 @@ def test_numeric_labels_are_sorted_by_value(text, tmp_path):
     assert folder.labels == ("0", "1", "2", "10") and folder.targets == (3, 2, 0, 1)
     (tmp_path / "b.jsonl").write_text("".join(f'{{"path": "x", "label": {k}}}\n' for k in (11, 9, 0)))
     assert AudioFolder(tmp_path / "b.jsonl", 16000).labels == ("0", "9", "11")
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"path": "x", "label": {k}}}\n' for k in (1, 0, -1, -10)))
+    assert AudioFolder(tmp_path / "b.jsonl", 16000).labels == ("-10", "-1", "0", "1")
     (tmp_path / "c.csv").write_text("path,label\nx,ten\ny,10\nz,2\nx,\n")
     assert AudioFolder(tmp_path / "c.csv", 16000).labels == ("2", "10", "", "ten")
 
@@ -108,6 +110,11 @@ def test_files_are_resampled_and_mixed_down(name, rate, channels, seconds):
         ("a.jsonl", '{"path": "x.wav", "label": null}\n', "Entry 1 of the manifest"),
         ("a.json", '[{"path": "x.wav"}]\n', "is not a valid manifest"),
         ("a.csv", "", "lists no files"),
+        ("a.csv", 'path,text\nx.wav,"hello\ny.wav,bye\n', "unexpected end of data"),
+        ("a.csv", 'path,text\nx.wav,"hello\ny.wav,"bye"\n', "expected after"),
+        ("a.tsv", 'path\ttext\nx.wav\t"hello\ny.wav\tbye"\n', "entry 1 has a quote that ends on another line"),
+        ("a.csv", "label,path\ny,hello, world.wav\n", "entry 1 has more fields than the header"),
+        ("a.csv", "path,label,label\nx.wav,y,z\n", "it has several columns 'label'"),
     ],
 )
 def test_invalid_manifest_is_named(name, text, sentence, tmp_path):
@@ -115,6 +122,28 @@ def test_invalid_manifest_is_named(name, text, sentence, tmp_path):
     with pytest.raises(DataError) as caught:
         AudioFolder(tmp_path / name, 16000)
     assert sentence in str(caught.value) and str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", 'path , label\n"a, b.wav", x\nc.wav,"y"\n'),
+        ("a.csv", "path,label,\n'a, b.wav',x,,\nc.wav,y,\n".replace("'", '"')),
+        ("a.tsv", "path\tlabel\na, b.wav\tx\nc.wav\ty\n"),
+        ("a.JSONL", '{"path": "a, b.wav", "label": "x"}\n{"path": "c.wav", "label": "y"}\n'),
+    ],
+)
+def test_manifests_as_other_programs_write_them(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    folder = AudioFolder(tmp_path / name, 16000)
+    assert [Path(file).name for file in folder.files] == ["a, b.wav", "c.wav"] and folder.labels == ("x", "y")
+
+
+def test_text_with_quotes_and_line_breaks_is_kept(tmp_path):
+    (tmp_path / "a.csv").write_text('path,text\nx.wav,"""Yes,"" he\nsaid"\n')
+    (tmp_path / "a.tsv").write_text('path\ttext\nx.wav\t"""Yes,""\the said"\n')
+    assert AudioFolder(tmp_path / "a.csv", 16000).labels == ('"Yes," he\nsaid',)
+    assert AudioFolder(tmp_path / "a.tsv", 16000).labels == ('"Yes,"\the said',)
 
 
 def test_missing_source_is_named(tmp_path):
