@@ -117,9 +117,10 @@ def stamp(file: str) -> tuple[int, int]:
     """Return a file's size and time of change; raise ``DataError`` if there is no such file."""
     try:
         status = os.stat(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise DataError(
-            f"{printable(file)} cannot be read: {error.strerror}.", "Remove it from the dataset, or restore it."
+            f"{printable(file)} cannot be read: {reason}.", "Remove it from the dataset, or restore it."
         ) from None
     return status.st_size, status.st_mtime_ns
 

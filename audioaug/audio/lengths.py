@@ -41,9 +41,9 @@ def file_lengths(files: Sequence[str], sample_rate: int) -> NDArray[np.int64]:
     Raises:
         DataError: a file does not exist, or has no valid header.
     """
+    stamps = [stamp(file) for file in files]
     cache = _cache_path(files)
     known = _load(cache)
-    stamps = [stamp(file) for file in files]
     unread = [
         place for place, (file, stamp) in enumerate(zip(files, stamps)) if tuple(known.get(file, ()))[:2] != stamp
     ]

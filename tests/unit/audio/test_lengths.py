@@ -99,6 +99,13 @@ def test_damaged_or_missing_file_is_named(reads, tmp_path):
         file_lengths(files, 8000)
 
 
+@pytest.mark.parametrize(("name", "reason"), [("a\0b.wav", "embedded null byte"), ("a\ud800/b.wav", "'utf-8' codec")])
+def test_name_that_no_file_can_have_is_named(reads, tmp_path, name, reason):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"path": name}))
+    with pytest.raises(DataError, match=rf"b\.wav cannot be read: {reason}"):
+        AudioFolder(tmp_path / "a.jsonl", 8000).lengths()
+
+
 def test_reading_many_is_logged(reads, tmp_path, monkeypatch, caplog):
     files = write(tmp_path / "a", x=1, y=2, z=3)
     monkeypatch.setattr(module, "MANY", 2)
