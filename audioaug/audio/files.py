@@ -5,7 +5,7 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,9 @@ LEAST_RATE, MOST_RATE = 1000, 1_000_000
 
 LIBSNDFILE_SYSTEM_ERROR = 2
 """The code of its error for a file that the system does not open, which does not say why."""
+
+UNKNOWN_FRAMES = 2**63 - 1
+"""What libsndfile returns as the length of a FLAC file whose header has none."""
 
 MOST_FRAMES_PER_BYTE = 10_000
 """More than any format encodes in a byte, even of silence: a header that declares more is damaged."""
@@ -128,18 +131,26 @@ def stamp(file: str) -> tuple[int, int]:
 def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Return the audio files among and below these absolute paths, sorted, so that the order is the same everywhere.
 
-    It warns of files that audiomentations would find, but that cannot be decoded here.
+    It warns of files that audiomentations would find, but that cannot be decoded here, and of unreadable folders.
 
     Raises:
         DataError: a path does not exist, or there is no audio file.
     """
-    found, left_out = list[str](), list[str]()
+    found, left_out, unreadable = list[str](), list[str](), list[OSError]()
     for path in paths:
         if not os.path.exists(path):
             raise DataError(f"There is no {path}.", "Name an existing audio file or a folder of audio files.")
-        files = sorted(_files_below(path)) if os.path.isdir(path) else [path]
+        files = sorted(_files_below(path, unreadable.append)) if os.path.isdir(path) else [path]
         found += filter(_is_audio, files)
         left_out += (file for file in files if file.lower().endswith(NOT_DECODED))
+    if unreadable:
+        first = unreadable[0]
+        warnings.warn(
+            f"{plural(len(unreadable), 'folder')} in {', '.join(paths)} cannot be read ({printable(first.filename)}: "
+            f"{first.strerror}, for example), so no file there will be used.",
+            AudioaugWarning,
+            stacklevel=2,
+        )
     if not found:
         raise DataError(f"There is no audio in {', '.join(paths)}.", f"Looked for {' '.join(EXTENSIONS)}.")
     if left_out:
@@ -152,15 +163,23 @@ def find_audio(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _files_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder, following links; each folder is entered once, however many links refer to it."""
+def _files_below(folder: str, note: Callable[[OSError], object]) -> Iterator[str]:
+    """Yield the files below a folder, following links; each folder is entered once, however many links refer to it.
+
+    ``note`` gets the error of each folder that cannot be read.
+    """
     seen = {_identity(folder)}
-    for root, folders, names in os.walk(folder, followlinks=True):
+    for root, folders, names in os.walk(folder, onerror=note, followlinks=True):
         yield from (os.path.join(root, name) for name in names)
         below = sorted((os.path.islink(os.path.join(root, name)), name) for name in folders)
         folders.clear()
         for _, name in below:
-            if (found := _identity(os.path.join(root, name))) not in seen:
+            try:
+                found = _identity(os.path.join(root, name))
+            except OSError as error:
+                note(error)
+                continue
+            if found not in seen:
                 seen.add(found)
                 folders.append(name)
 
@@ -200,6 +219,12 @@ def plausible_header(name: str, info: Any, nbytes: int) -> Header:
         raise DataError(
             f"{printable(name)} cannot be decoded: its header declares {info.samplerate} Hz, outside of "
             f"{LEAST_RATE} Hz to {MOST_RATE} Hz."
+        )
+    if info.frames == UNKNOWN_FRAMES:
+        raise DataError(
+            f"{printable(name)} cannot be decoded: its header does not declare how many samples it has, as if written "
+            "to a pipe.",
+            "Write it again, as a file.",
         )
     if info.frames > nbytes * MOST_FRAMES_PER_BYTE:
         raise DataError(

@@ -1,5 +1,6 @@
 """Finding and decoding files: real ones of several formats, and damaged ones."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ import soundfile
 
 from audioaug import AudioFolder
 from audioaug.audio.files import Header, list_recordings, read_audio, read_header, resample
-from audioaug.errors import DataError
+from audioaug.errors import AudioaugWarning, DataError
 
 DEMO = Path(__file__).parents[3] / "datasets" / "demo"
 ODD = {
@@ -78,6 +79,28 @@ def test_files_that_change_are_read_again(tmp_path):
     after, _ = folder[0]
     assert len(folder) == 2 and after.shape == before.shape == (1, 16000)
     assert np.abs(after - before)[0, 100:-100].max() < 1e-3
+
+
+def test_folders_that_cannot_be_read_are_a_warning(tmp_path, monkeypatch):
+    for name in ("a", "b/inside", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(DEMO / "odd" / "mono_8000.wav", tmp_path / name / "x.wav")
+
+    def refusing(call, refused):
+        def run(path, **how):
+            if str(path) == refused:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), refused)
+            return call(path, **how)
+
+        return run
+
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, str(tmp_path / "a")))
+    monkeypatch.setattr(os, "stat", refusing(os.stat, str(tmp_path / "b" / "inside")))
+    said = (
+        rf"^2 folders in {tmp_path} cannot be read \({tmp_path}/.*: Permission denied, for example\), so no file there"
+    )
+    with pytest.warns(AudioaugWarning, match=said):
+        assert AudioFolder(tmp_path, 16000).labels == ("c",)
 
 
 def test_relative_and_absolute_paths_are_equivalent(monkeypatch):
@@ -202,3 +225,12 @@ def test_file_without_a_header_is_named(tmp_path):
     (tmp_path / "x.raw").write_bytes(bytes(1000))
     with pytest.raises(DataError, match=r"x\.raw cannot be decoded: samplerate must be specified\.$"):
         read_audio(str(tmp_path / "x.raw"), 16000)
+
+
+def test_flac_from_a_pipe_is_named(tmp_path):
+    content = bytearray((DEMO / "odd" / "stereo_48000.flac").read_bytes())
+    content[21] &= 0xF0  # the number of samples, 36 bits
+    content[22:26] = bytes(4)
+    (tmp_path / "x.flac").write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.flac cannot be decoded: its header does not declare how many samples"):
+        read_audio(str(tmp_path / "x.flac"), 16000)
