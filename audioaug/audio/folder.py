@@ -48,7 +48,7 @@ class AudioFolder:
         key: also return what identifies the clip, for ``Loader(key=2)``: ``"path"``, relative to the folder, or as the
             manifest has it; or another column of the manifest, by its name.
         decoder: ``"fastest"`` decodes with torchcodec what that decodes faster and to the same samples (to 1e-6 of full
-            scale; Vorbis and 48 kHz Opus, say), if it is installed. The first file of a kind shows which one is faster.
+            scale; Vorbis, say), if it is installed. The first file of a kind shows which one is faster.
 
     Shape:
         wave: (1, T), float32; channels are averaged. label: an integer, the index in the sorted ``labels`` (integers
