@@ -189,8 +189,9 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _is_audio(name: str) -> bool:
-    return name.lower().endswith(EXTENSIONS)
+def _is_audio(path: str) -> bool:
+    """Return whether a file is one of audio by its name. Beside ``x.wav``, macOS keeps attributes in ``._x.wav``."""
+    return path.lower().endswith(EXTENSIONS) and not os.path.basename(path).startswith("._")
 
 
 def read_header(path: str) -> Header:

@@ -37,7 +37,7 @@ def tone_in(samples, rate):
 
 
 def test_files_are_found_below_folders_sorted_by_name(tmp_path):
-    for name in ("b/z.wav", "b/a/y.FLAC", "a.mp3", "b/notes.txt", "c/.hidden", "B.ogg"):
+    for name in ("b/z.wav", "b/a/y.FLAC", "a.mp3", "b/notes.txt", "c/.hidden", "B.ogg", "b/._z.wav", "d/._z.wav"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     found = list_recordings(tmp_path).files
