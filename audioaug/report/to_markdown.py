@@ -47,8 +47,8 @@ def line(part: parts.Line) -> str:
 
 
 def table(part: parts.Table) -> str:
-    """Return a table; the recommended row in bold."""
-    header = [escape(column.header) for column in part.columns]
+    """Return a table; the recommended row in bold, line feeds in headers as ``<br>``."""
+    header = ["<br>".join(map(escape, column.header.split("\n"))) for column in part.columns]
     rule = ["---:" if column.number else ":---" for column in part.columns]
     rows = [[emphasised(escape(value), row.kind) for value in row.values] for row in part.rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))

@@ -24,6 +24,13 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_header(report):
         assert len(table) > 2
 
 
+def test_headers_break_lines_as_on_the_page(race):
+    page = MarkdownIt("commonmark").enable("table").render(render(race))
+    headers = re.findall(r"<th[^>]*>(.*?)</th>", page)
+    assert {"predicted<br>ms", "measured<br>ms", "CPU s<br>/step", "worker<br>audiomentations"} <= set(headers)
+    assert not any("\\" in header for header in headers)
+
+
 def test_names_are_escaped(hostile):
     text = render(hostile)
     assert "<script>" not in text
