@@ -86,14 +86,27 @@ def line(part: parts.Line) -> Text:
 
 
 def fitted(part: parts.Table, console: Console) -> RenderableType:
-    """Return the first layout of the table that fits the width, else the last."""
+    """Return the first layout of the table that fits the width, else its rows below each other."""
     unbounded = console.options.update(width=10_000)
     for left_out, gap in layouts(part):
         attempt = table(part.without(left_out), gap)
         size = console.measure(attempt, options=unbounded)
         if (size.maximum if gap == 2 else size.minimum) <= console.width:
-            break
-    return attempt
+            return attempt
+    return stacked(part.without(left_out))
+
+
+def stacked(part: parts.Table) -> Text:
+    """Return each row as a line with its name, and its other known values as indented, labelled lines."""
+    names = 1 + next(at for at, column in enumerate(part.columns) if column.header and not column.number)
+    labels = [column.header.replace("\n", " ") for column in part.columns[names:]]
+    longest = max(map(len, labels), default=0)
+    lines = []
+    for row in part.rows:
+        lines.append(text(": ".join(filter(None, row.values[:names])), ROW_STYLES[row.kind]))
+        known = [it for it in zip(labels, row.values[names:], strict=True) if it[1] not in ("", parts.NOTHING)]
+        lines += [text(f"  {label:{longest}}  {value}", ROW_STYLES[row.kind]) for label, value in known]
+    return text_lines(lines)
 
 
 def layouts(part: parts.Table) -> Iterator[tuple[set[int], int]]:
@@ -106,7 +119,7 @@ def layouts(part: parts.Table) -> Iterator[tuple[set[int], int]]:
 
 
 def table(part: parts.Table, gap: int) -> RenderableType:
-    """Return a table; numbers are right-aligned, never wrapped, and truncated with an ellipsis at worst."""
+    """Return a table; numbers are right-aligned and never wrapped."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -120,7 +133,7 @@ def table(part: parts.Table, gap: int) -> RenderableType:
         )
     for row in part.rows:
         values = zip(row.values, part.columns, strict=True)
-        cells = (text(value, overflow="ellipsis" if column.number else "fold") for value, column in values)
+        cells = (text(value) for value, _ in values)
         grid.add_row(*cells, style=ROW_STYLES[row.kind])
     return grid
 

@@ -66,6 +66,23 @@ def test_the_recommended_row_keeps_its_numbers_at_any_usual_width(race, width):
     assert all((text in row) == (width == 120) for text in ("1,596", "0.32", "3.7 GiB"))
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_number_of_the_recommended_candidate_is_cropped(race, width):
+    text = render(race, width=width)
+    assert all(number in text for number in ("41 (38 .. 44)", "40.1 (39.8 .. 40.4)", "5.2 %"))
+
+
+def test_a_table_wider_than_the_page_is_rows_of_labelled_values(race):
+    lines = render(race, width=50).splitlines()
+    start = lines.index("use: split at 2, 4 workers, prefetch 4, pinned")
+    assert lines[start + 1 : start + 4] == [
+        "  predicted ms  41 (38 .. 44)",
+        "  measured ms   40.1 (39.8 .. 40.4)",
+        "  stall         5.2 %",
+    ]
+    assert "  worker audiomentations  402 (393 .. 415)" in lines
+
+
 def test_a_wide_page_names_cut_engines_and_workers(race):
     lines = render(race, width=200).splitlines()
     (row,) = [line for line in lines if line.startswith("tie")]
