@@ -64,8 +64,8 @@ def format_hz(frequency_hz: Hertz) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Format a count with its noun: ``1 worker``, ``4 workers``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Format a count with its noun: ``1 worker``, ``1,200 clips``."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def significant(value: float, digits: int) -> str:

@@ -75,7 +75,7 @@ def race_size(report: Report) -> str:
     if not blocks:
         return ""
     steps = sum(count * size for count, size in blocks)
-    return f" ({plural(sum(count for count, _ in blocks), 'block')}, {steps:,} steps)"
+    return f" ({plural(sum(count for count, _ in blocks), 'block')}, {plural(steps, 'step')})"
 
 
 def price_lines(report: Report) -> tuple[Line, ...]:
@@ -85,7 +85,7 @@ def price_lines(report: Report) -> tuple[Line, ...]:
     took = f"This advice took {format_seconds(report.cost_seconds)}"
     if report.break_even_steps is None:
         return (Line(f"{took}."),)
-    steps = f"{report.break_even_steps:,} step{'' if report.break_even_steps == 1 else 's'}"
+    steps = plural(report.break_even_steps, "step")
     return (Line(f"{took}; it pays for itself after {steps}{training_time(report, report.break_even_steps)}."),)
 
 
@@ -140,7 +140,7 @@ def together(effective_cores: float | None) -> str:
 def training(report: Report) -> str:
     """Return the model, its batches and its data in one line."""
     work = report.workload
-    model = f"{work.model} ({work.parameters:,} parameters, {work.precision})"
+    model = f"{work.model} ({plural(work.parameters, 'parameter')}, {work.precision})"
     clips = f"{plural(work.batch_size, 'clip')} of {clip_length(work)} at {format_hz(work.sample_rate)}"
     size = "a stream" if work.clips is None else plural(work.clips, "clip")
     key = work.setup.audio_key

@@ -49,6 +49,7 @@ EXAMPLES = [
     (units.plural, (1, "worker"), "1 worker"),
     (units.plural, (0, "worker"), "0 workers"),
     (units.plural, (4, "worker"), "4 workers"),
+    (units.plural, (1200, "clip"), "1,200 clips"),
     (units.significant, (0.00213, 3), "0.00213"),
     (units.significant, (0.0000001234, 2), "0.00000012"),
     (units.significant, (1230.4, 3), "1,230"),

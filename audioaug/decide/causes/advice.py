@@ -58,6 +58,6 @@ def advice_costs_more_than_it_saves(case: Case) -> str:
     if steps is None or epoch is None or steps <= EPOCHS * epoch:
         return ""
     return (
-        f"This advice pays for itself after {steps:,} steps, {steps / epoch:,.0f} epochs of "
+        f"This advice pays for itself after {plural(steps, 'step')}, {plural(round(steps / epoch), 'epoch')} of "
         f"{plural(epoch, 'step')}. For a shorter run, save it for the next one (--plan FILE)."
     )

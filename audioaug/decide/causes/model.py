@@ -142,7 +142,7 @@ def slow_start(case: Case) -> str:
     workers = plural(case.current.num_workers, "worker")
     return (
         f"{workers} {'takes' if case.current.num_workers == 1 else 'take'} {format_seconds(starting)} to start, as "
-        f"long as {round(starting * 1e3 / case.step_ms):,} steps; an epoch has {steps:,}. Keep them from "
+        f"long as {plural(round(starting * 1e3 / case.step_ms), 'step')}; an epoch has {steps:,}. Keep them from "
         "epoch to epoch (persistent_workers=True), and open large resources of the dataset lazily."
     )
 

@@ -44,7 +44,7 @@ if (table) {
     for (const row of rows) row.hidden = !shown.includes(row);
     all.hidden = wanted.length <= few;
     all.textContent = `All ${wanted.length}`;
-    document.getElementById("shown").textContent = `${shown.length} of ${rows.length} candidates`;
+    document.getElementById("shown").textContent = `${shown.length} of ${rows.length} candidate${rows.length === 1 ? "" : "s"}`;
   };
   find.addEventListener("input", filter);
   onlyMeasured.addEventListener("change", filter);

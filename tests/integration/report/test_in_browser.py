@@ -152,6 +152,11 @@ def test_the_table_sorts_with_the_keyboard_too(report_page):
     assert column(report_page, "measured\nms")[:3] == [measured[0], measured[1], "-"]  # 40.1, 40.3, predicted 43
 
 
+def test_a_single_candidate_is_singular(opened, race):
+    one = replace(race, candidates=(race.current,), recommendation=None)
+    assert opened(render(one)).locator("#shown").inner_text() == "1 of 1 candidate"
+
+
 def test_the_table_filters(report_page):
     shown = report_page.locator("#shown")
     assert shown.inner_text() == "12 of 14 candidates" and len(column(report_page, "candidate")) == 12

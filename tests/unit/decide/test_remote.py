@@ -30,7 +30,7 @@ def said(report: Report = REPORT, **values: float) -> str:
         (6, "split at 2, 6 workers", "17.5"),  # 105 / 6
         (11, "all in the loader, 11 workers", "10.5"),  # 115 / 11
         (12, "all in the loader, 12 workers", "10.0"),
-        (10_000, "all in the loader, 10000 workers", "10.0"),
+        (10_000, "all in the loader, 10,000 workers", "10.0"),
     ],
 )
 def test_each_number_of_workers_has_its_best_cut(workers, place, ms) -> None:

@@ -12,13 +12,24 @@ from audioaug.records import (
     Candidate,
     ContentionCost,
     LoaderCost,
+    Measurement,
     Plan,
     Report,
+    Timing,
     from_json,
     to_json,
 )
 from audioaug.report import candidates, charts, costs, snippet
-from audioaug.report.page import cause_parts, evidence, headline_parts, host_words, page, price_lines, trust_parts
+from audioaug.report.page import (
+    cause_parts,
+    evidence,
+    headline_parts,
+    host_words,
+    page,
+    price_lines,
+    training,
+    trust_parts,
+)
 from audioaug.report.parts import Bars, Code, Facts, Line, Table, spread
 from tests.helpers.planted_reports import EVERY_KNOB
 
@@ -316,6 +327,20 @@ def test_evidence_counts_measured_and_predicted_candidates(race, early_exit, bar
     )
     assert evidence(early_exit) == "Measured: the ceiling, 1 candidate end to end; only predicted: nothing."
     assert evidence(bare) == "Measured: nothing; only predicted: nothing."
+
+
+def test_one_of_anything_is_singular_and_thousands_are_separated(race):
+    block = Timing((0.04,))
+    one = replace(
+        race,
+        workload=replace(race.workload, parameters=1, clips=480_000),
+        measurements=(Measurement("today", block, block, 1),),
+        break_even_steps=1,
+    )
+    assert "(1 block, 1 step)" in evidence(one)
+    assert "after 1 step (" in price_lines(one)[0].text
+    assert "(1 parameter, fp32)" in training(one)
+    assert "(480,000 clips)" in training(one)
 
 
 def test_a_notice_that_is_the_cause_is_not_repeated(early_exit):
