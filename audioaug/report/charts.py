@@ -165,10 +165,12 @@ class CandidateAxis:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Round numbers with their x coordinates, few enough not to overlap."""
+        """Round numbers with their x coordinates: at least two, few enough not to overlap."""
         decades = range(math.floor(math.log10(self.low_ms)), math.ceil(math.log10(self.high_ms)) + 1)
         values = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
         inside = [value for value in values if self.low_ms <= value <= self.high_ms]
+        if len(inside) < 2:
+            inside = multiples(self.low_ms, self.high_ms)
         return [(self.place(value), f"{value:g}") for value in inside[:: -(-len(inside) // 6) or 1]]
 
     def marks(self, candidate: Candidate) -> CandidateMarks:
@@ -183,6 +185,13 @@ class CandidateAxis:
 
     def _span(self, interval: Interval | None) -> Interval | None:
         return None if interval is None else (self.place(interval[0]), self.place(interval[1]))
+
+
+def multiples(low: float, high: float) -> list[float]:
+    """Return the multiples of a round number from ``low`` to ``high``: between two and ten."""
+    size = 10.0 ** math.floor(math.log10(high - low))
+    step = size if high - low >= 2 * size else size / 2
+    return [step * times for times in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def candidate_axis(ceiling: Ceiling | None, candidates: Sequence[Candidate]) -> CandidateAxis:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -248,6 +249,16 @@ def test_bars_are_proportional_and_share_one_scale(width):
             assert set(run) <= {charts.CHARACTERS[share]}
             assert abs(len(run) - ms / 80 * width) <= 1
     assert len(set(charts.CHARACTERS.values())) == 4
+
+
+@pytest.mark.parametrize("low", [0.0137, 0.093, 1.0, 1.02, 1.9, 5.5, 41.0, 137.0, 970.0, 123_456.0])
+@pytest.mark.parametrize("factor", [1.15, 1.4, 2.4, 9.0, 5000.0])
+def test_an_axis_has_two_to_six_different_round_numbers(low, factor):
+    axis = charts.CandidateAxis(low, low * factor, None)
+    ticks = axis.ticks
+    assert 2 <= len({text for _, text in ticks}) == len(ticks) <= 6
+    assert all(place == axis.place(float(text)) for place, text in ticks)
+    assert all(later - earlier >= 20 for (earlier, _), (later, _) in pairwise(ticks))
 
 
 def test_bars_survive_nothing_and_less_than_nothing():
