@@ -22,7 +22,7 @@ WORDS: dict[Share, str] = {
     "wait": "waiting",
     "contention": "contention",
 }
-LEGEND = "# model   = augmentation on the device   . waiting for data   ~ contention for cores"
+LEGEND = ("# model", "= augmentation on the device", ". waiting for data", "~ contention for cores")
 
 
 def bar_parts(report: Report) -> tuple[Part, ...]:
@@ -66,7 +66,7 @@ def caption(allocation: Allocation) -> str:
 
 def plain(bars: Bars, width: int) -> str:
     """Return the legend, and each bar below its label and numbers, as plain text."""
-    lines = [LEGEND]
+    lines = ["   ".join(LEGEND)]
     for label, allocation in bars.items:
         bar = "".join(characters for _, characters in runs(allocation, longest_ms(bars), width))
         lines += ["", f"{label}: {caption(allocation)}", bar]

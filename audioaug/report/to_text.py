@@ -11,7 +11,7 @@ from audioaug.report import charts, parts
 from audioaug.report.page import page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console, OverflowMethod, RenderableType
     from rich.text import Text
@@ -154,13 +154,26 @@ def bar_lines(part: parts.Bars, width: int) -> Text:
     """Return the legend, then each bar with its label, and its numbers below."""
     indent = max(len(label) for label, _ in part.items) + 2
     longest = charts.longest_ms(part)
-    lines = [text(f"{'':{indent}}{charts.LEGEND}", "dim")]
+    lines = [text(f"{'':{indent}}{it}", "dim") for it in filled(charts.LEGEND, "   ", width - indent)]
     for label, allocation in part.items:
         bar = text(f"{label:{indent}}")
         for share, characters in charts.runs(allocation, longest, width - indent):
             bar.append(characters, BAR_STYLES[share])
-        lines += [bar, text(f"{'':{indent}}{charts.caption(allocation)}")]
+        numbers = filled(charts.caption(allocation).replace(" + ", "\n+ ").split("\n"), " ", width - indent)
+        lines += [bar, *(text(f"{'':{indent}}{it}") for it in numbers)]
     return text_lines(lines)
+
+
+def filled(items: Iterable[str], separator: str, width: int) -> list[str]:
+    """Return the items, separated, in lines of at most ``width`` characters that break only between items."""
+    lines: list[str] = []
+    for item in items:
+        longer = f"{lines[-1]}{separator}{item}" if lines else item
+        if lines and len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(item)
+    return lines
 
 
 def text_lines(lines: list[Text]) -> Text:

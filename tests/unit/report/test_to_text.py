@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from audioaug.records import Allocation
 from audioaug.report.to_text import render
 
 WIDTHS = [40, 60, 80, 100, 120, 200]
@@ -96,6 +97,20 @@ def test_bars_are_to_one_scale_on_the_page(race):
     advised = next(line for line in lines if line.startswith("advised  #")).removeprefix("advised  ")
     assert (len(today), today.count("#"), today.count(".")) == (100, 13, 87)
     assert (len(advised), advised.count("#"), advised.count("=")) == (14, 13, 1)
+
+
+def test_the_legend_of_the_bars_and_their_numbers_break_between_items(race):
+    four = replace(race, before=Allocation(38.0, 2.1, 200.0, 43.9))
+    lines = render(four, width=60).splitlines()
+    start = lines.index("Where the time of one step goes")
+    assert lines[start + 1 : start + 3] == [
+        "         # model   = augmentation on the device",
+        "         . waiting for data   ~ contention for cores",
+    ]
+    assert lines[start + 4 : start + 6] == [
+        "         284 ms = model 38.0 ms + augmentation 2.10 ms",
+        "         + waiting 200 ms + contention 43.9 ms",
+    ]
 
 
 def test_report_contains_the_essential_facts(race):
