@@ -24,7 +24,8 @@ from audioaug.report.templating import page_from
 from audioaug.units import format_bytes, format_ms, format_percent, format_rate, format_seconds, plural
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.measure import Measurement
     from rich.text import Text
 
 
@@ -136,7 +137,7 @@ def _ready(window: Window, capacity: int | None) -> str | None:
     return None if window.ready is None else f"{window.ready:.1f} of at most {capacity}"
 
 
-BAR_WIDTH = 30
+BAR_WIDTH, LEAST_BAR_WIDTH = 30, 10
 USED, FREE, TARGET, BOTH = "#", ".", "=", "+"
 WORKERS_SHOWN = 8
 
@@ -150,19 +151,37 @@ def renderable(run: MonitoredRun, window: Window) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     shown = Window(**{**vars(window), "worker_percent": window.worker_percent[:WORKERS_SHOWN]})
     for meter in known_meters(run, [shown]):
-        grid.add_row(Text(meter.name), bar(meter, window), Text(meter.text(window) or ""))
+        grid.add_row(Text(meter.name), MeterBar(meter, window), Text(meter.text(window) or ""))
     verdict = f"bottleneck: {BOTTLENECKS.get(window.bottleneck, window.bottleneck)}"
     key = f"{USED} used   {TARGET} target   {BOTH} both"
     return Group(Text(pace(window), "bold"), grid, Text(verdict, "bold"), Text(key, "dim"))
 
 
-def bar(meter: Meter, window: Window) -> Text:
-    """Return the bar of a meter, ``BAR_WIDTH`` characters for the full scale; green within the target, else yellow."""
+@dataclass(frozen=True)
+class MeterBar:
+    """The bar of a meter as a rich renderable. Where there is little space it is drawn to a smaller scale."""
+
+    meter: Meter
+    window: Window
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Yield the bar in the width that there is."""
+        yield bar(self.meter, self.window, min(BAR_WIDTH, options.max_width))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return the smallest and the largest width."""
+        from rich.measure import Measurement
+
+        return Measurement(LEAST_BAR_WIDTH, BAR_WIDTH)
+
+
+def bar(meter: Meter, window: Window, width: int = BAR_WIDTH) -> Text:
+    """Return the bar of a meter, ``width`` characters for the full scale; green within the target, else yellow."""
     from rich.text import Text
 
     share = min(1.0, meter.share(window) or 0.0)
     low, high = meter.target or (2.0, 2.0)
-    place_of = [(place + 0.5) / BAR_WIDTH for place in range(BAR_WIDTH)]
+    place_of = [(place + 0.5) / width for place in range(width)]
     signs = {(True, False): USED, (False, True): TARGET, (True, True): BOTH, (False, False): FREE}
     text = "".join(signs[at <= share, low <= at <= high] for at in place_of)
     style = "" if meter.target is None else "green" if low <= share <= high else "yellow"

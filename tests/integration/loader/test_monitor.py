@@ -1,6 +1,7 @@
 """The monitor: what it measures with a planted clock, its messages and outputs, and its overhead."""
 
 import json
+import re
 import sys
 import time
 import warnings
@@ -19,7 +20,8 @@ from audioaug.loader import monitor as monitor_module
 from audioaug.measure import FakeClock, UsageSample, host_facts
 from audioaug.monitor import read_log
 from audioaug.records import MonitoredRun, Window
-from audioaug.report.monitor import bar, known_meters
+from audioaug.report.monitor import BAR_WIDTH, bar, known_meters, renderable
+from audioaug.report.to_text import page_console
 from tests.integration.loader.material import Words, exact_chain
 
 
@@ -194,6 +196,17 @@ def test_meter_marks_target_range():
     (cpu,) = (it for it in known_meters(run, [window(0.0, cpu_percent=1.0)]) if it.name == "CPU")
     drawn = [bar(cpu, window(0.0, cpu_percent=percent)).plain for percent in (50.0, 70.0, 100.0)]
     assert drawn == ["#" * 15 + "..." + "=" * 6 + "." * 6, "#" * 18 + "+++===" + "." * 6, "#" * 18 + "+" * 6 + "#" * 6]
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80])
+def test_bars_of_meters_are_to_scale_on_narrow_terminals(width):
+    seen = replace(window(0.0, cpu_percent=50.0), worker_percent=(100.0,), ram_percent=40.0, ram_bytes=1 << 30)
+    console = page_console(width, colour=False)
+    with console.capture() as capture:
+        console.print(renderable(MonitoredRun(host_facts(torch.device("cpu"))), seen))
+    cpu, worker = (re.search(rf"^{name} +([#.=+]+)  ", capture.get(), re.M)[1] for name in ("CPU", "worker 1"))
+    assert worker == "#" * len(cpu) and len(cpu) <= BAR_WIDTH
+    assert cpu.count("#") == pytest.approx(len(cpu) / 2, abs=0.5)
 
 
 def test_tensorboard_has_every_number(tmp_path):
