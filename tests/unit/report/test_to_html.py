@@ -239,6 +239,12 @@ def test_a_monitored_run_is_as_safe():
     assert_safe(monitor.render(run, []), scripts=1)
 
 
+def test_a_monitored_run_without_a_step_has_no_empty_sections():
+    page = monitor.render(MonitoredRun(HOST), [])
+    assert "No training step was recorded." in text_of(page)
+    assert re.findall("<h2>(.*?)</h2>", page) == ["Measured with"] and "<table>" not in page
+
+
 def test_a_monitored_run_states_how_often_its_targets_were_met():
     run = MonitoredRun(HOST, ceiling_ms=40.0)
     slow, fast = Window(1.0, 30, 30, 50.0, 0.0, 640.0, 0.8), Window(2.0, 40, 10, 39.0, 0.0, 820.0, 1.03)
