@@ -31,8 +31,8 @@ def format_interval(low: float, high: float, digits: int = 3) -> str:
 
 
 def format_rate(per_second: float, what: str = "clips") -> str:
-    """Format a throughput: ``1,234 clips/s``."""
-    return f"{per_second:,.0f} {what}/s"
+    """Format a throughput: ``1,234 clips/s``, ``0.31 clips/s``."""
+    return f"{rounded(per_second)} {what}/s"
 
 
 def format_percent(share: float) -> str:
@@ -66,6 +66,11 @@ def format_hz(frequency_hz: Hertz) -> str:
 def plural(count: int, noun: str) -> str:
     """Format a count with its noun: ``1 worker``, ``1,200 clips``."""
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def rounded(value: float) -> str:
+    """Format a number as an integer, or with two significant digits if it is smaller than 10: ``1,234``, ``0.31``."""
+    return f"{value:,.0f}" if abs(value) >= 10 else significant(value, 2)
 
 
 def significant(value: float, digits: int) -> str:

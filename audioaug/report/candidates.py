@@ -8,7 +8,7 @@ import math
 
 from audioaug.records import Candidate, Report
 from audioaug.report.parts import NOTHING, Column, Facts, Line, Part, Row, Table, spread
-from audioaug.units import format_bytes, format_percent, plural, significant
+from audioaug.units import format_bytes, format_percent, plural, rounded, significant
 
 ROWS_SHOWN = 12
 
@@ -89,7 +89,7 @@ def candidate_row(report: Report, candidate: Candidate) -> Row:
 def quantities(candidate: Candidate) -> tuple[str | None, ...]:
     """Return throughput, stall, CPU and VRAM as text, ``None`` if unknown."""
     return (
-        None if candidate.clips_per_second is None else f"{candidate.clips_per_second:,.0f}",
+        None if candidate.clips_per_second is None else rounded(candidate.clips_per_second),
         None if candidate.stall is None else format_percent(candidate.stall),
         None if candidate.cpu_seconds_per_step is None else significant(candidate.cpu_seconds_per_step, 2),
         None if candidate.vram_bytes is None else format_bytes(candidate.vram_bytes),
@@ -110,7 +110,7 @@ def ceiling_rows(report: Report) -> list[Row]:
     """Return the ceiling as a row of the table."""
     if report.ceiling is None:
         return []
-    measured, clips = spread(report.ceiling.step_ms, report.ceiling.ci_ms), f"{report.ceiling.clips_per_second:,.0f}"
+    measured, clips = spread(report.ceiling.step_ms, report.ceiling.ci_ms), rounded(report.ceiling.clips_per_second)
     return [Row(("", "(ceiling)", "", "", "", "", measured, clips, "", "", "", "measured"))]
 
 

@@ -89,8 +89,9 @@ if (sliders) {
       .filter(([, ms]) => ms !== null)
       .sort(([, one], [, other]) => one - other)
       .map(([name, ms]) => {
-        const rate = Math.round((1e3 * sizes[axes[2].start]) / ms).toLocaleString("en");
-        return [marks.get(name) ?? "", name, three((ms * sizes[batch]) / sizes[axes[2].start]), "predicted", rate];
+        const rate = (1e3 * sizes[axes[2].start]) / ms;
+        const shown = rate < 10 ? rate.toPrecision(2) : Math.round(rate).toLocaleString("en");
+        return [marks.get(name) ?? "", name, three((ms * sizes[batch]) / sizes[axes[2].start]), "predicted", shown];
       });
   };
   const row = (texts) => {

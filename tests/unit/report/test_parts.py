@@ -128,6 +128,13 @@ def test_measured_candidates_that_were_not_raced_are_called_measured(early_exit)
     assert rows_of(early_exit)[1]["status"] == "measured"
 
 
+def test_less_than_ten_clips_a_second_are_not_rounded_to_an_integer(race):
+    slow = replace(race.recommendation, clips_per_second=0.314)
+    ceiling = replace(race.ceiling, clips_per_second=0.42)
+    rows = rows_of(replace(race, candidates=(slow,), recommendation=slow, current=None, ceiling=ceiling))
+    assert [row["clips/s"] for row in rows] == ["0.42", "0.31"]
+
+
 def test_vram_has_a_column_only_if_any_is_known(race, early_exit):
     assert "VRAM" in rows_of(race)[0]
     assert "VRAM" not in rows_of(early_exit)[0]
