@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from audioaug.command import run
-from audioaug.errors import UsageError
+from audioaug.errors import UsageError, printable
 from audioaug.monitor import read_log
 from audioaug.records import Report, read_record
 from audioaug.writing import read_input
@@ -31,7 +31,7 @@ def compare(before: str, now: str) -> None:
         lines = compare_reports(read_record(before, Report), read_record(now, Report))
     else:
         lines = compare_runs(read_log(before), read_log(now))
-    click.echo("\n".join(lines))
+    click.echo("\n".join(map(printable, lines)))
 
 
 def _is_report(path: str | Path) -> bool:

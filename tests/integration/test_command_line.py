@@ -83,6 +83,12 @@ def test_two_reports_or_two_logs_are_compared(tmp_path, capfd):
     one_line.write_text(json.dumps(json.loads(REPORT.read_text(encoding="utf-8"))))
     assert main(["compare", str(one_line), str(REPORT)]) == 0
     capfd.readouterr()
+    hostile = tmp_path / "hostile.json"
+    content = json.loads(REPORT.read_text(encoding="utf-8"))
+    content["host"]["cpu"] = "\x1b]0;title\x07\nno line"
+    hostile.write_text(json.dumps(content))
+    assert main(["compare", str(REPORT), str(hostile)]) == 0
+    assert r"before, \x1b]0;title\x07\nno line now." in capfd.readouterr().out
     assert main(["compare", str(log), str(log)]) == 0
     assert capfd.readouterr().out.startswith("A step: ")
     assert main(["compare", str(REPORT), str(log)]) == 2
