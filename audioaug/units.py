@@ -37,7 +37,7 @@ def format_rate(per_second: float, what: str = "clips") -> str:
 
 def format_percent(share: float) -> str:
     """Format a fraction as a percentage: ``0.0713`` is ``7.1 %``, ``0.713`` is ``71 %``."""
-    return f"{share * 100:.1f} %" if abs(share) < 0.1 else f"{share * 100:.0f} %"
+    return f"{share * 100:.1f} %" if abs(share) < 0.1 else f"{share * 100:,.0f} %"
 
 
 def format_bytes(size: int | float) -> str:

@@ -232,7 +232,7 @@ def _epoch(remote: Remote, values: Mapping[str, float], step: Step, alone_ms: fl
         yield "The cost of an epoch is not known, since its length is not: give clips=N."
         return
     hours = clips / work.batch_size / remote.ranks / 3.6e6
-    took = f"An epoch of {clips:,.0f} clips would take {format_seconds(3600 * hours * step.ms)}"
+    took = f"An epoch of {plural(round(clips), 'clip')} would take {format_seconds(3600 * hours * step.ms)}"
     number = plural(workers, "remote worker")
     if "core_price" not in values:
         yield f"{took} with {number} (predicted)."

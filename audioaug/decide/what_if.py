@@ -25,7 +25,7 @@ from audioaug.records import (
     StageCost,
     Variant,
 )
-from audioaug.units import format_interval, format_ms, format_percent, format_rate, format_seconds
+from audioaug.units import format_interval, format_ms, format_percent, format_rate, format_seconds, plural
 
 NUMBERS = (
     "cores",
@@ -166,7 +166,8 @@ def _epoch(report: Report, candidate: Candidate, ms: float, clips: float) -> str
     seconds = clips / report.workload.batch_size * ms / 1e3
     first = [cost.first_batch_seconds for cost in report.loader_costs if cost.num_workers]
     start = max(first, default=0.0) if candidate.num_workers else 0.0
-    words = f"An epoch of {clips:,.0f} clips would take {format_seconds(seconds)} with {candidate.name} (predicted)"
+    took = f"An epoch of {plural(round(clips), 'clip')} would take {format_seconds(seconds)}"
+    words = f"{took} with {candidate.name} (predicted)"
     if not start:
         return f"{words}."
     return f"{words}; restarting its workers every epoch would add {format_percent(start / seconds)}."

@@ -34,6 +34,7 @@ EXAMPLES = [
     (units.format_percent, (0.713,), "71 %"),
     (units.format_percent, (0.0,), "0.0 %"),
     (units.format_percent, (1.0,), "100 %"),
+    (units.format_percent, (15.336,), "1,534 %"),
     (units.format_percent, (-0.05,), "-5.0 %"),
     (units.parse_bytes, ("500",), 500),
     (units.parse_bytes, ("1.5 GiB",), 1610612736),

@@ -10,6 +10,11 @@ from audioaug.errors import UsageError
 from tests.helpers.planted_reports import CPU, crowding, planted_report, raced
 
 
+def test_an_epoch_of_one_clip_is_singular():
+    report = planted_report(worker=(20, 80, 10), batched=(2, 8, 1), model=1.0)
+    assert "An epoch of 1 clip would take " in what_if(report, {"clips": 1.0})[-1]
+
+
 def test_values_are_read() -> None:
     assert parse("cores=16, step_ms=12.5") == ({"cores": 16.0, "step_ms": 12.5}, "")
     assert parse("gpu=a/b=c.json,clips=7") == ({"clips": 7.0}, "a/b=c.json")
