@@ -100,7 +100,7 @@ def spread(value: float | None, interval: Interval | None) -> str:
         return NOTHING
     low, high = interval or (value, value)
     reach = max(high - value, value - low)
-    if reach <= 0 or not math.isfinite(reach):
+    if reach <= 1e-6 * value or not math.isfinite(reach):  # no interval, but for rounding
         return significant(value, 3)
     exponent = math.floor(math.log10(reach))
     decimals = max(0, -exponent + (reach < 2 * 10.0**exponent))
