@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audioaug.dsp.dispatch import primitive
+from audioaug.dsp.dispatch import needs_torch_ops, primitive
 from audioaug.dsp.loops import (
     Doubles,
     Floats,
@@ -22,7 +22,6 @@ from audioaug.dsp.loops import (
     run_rows,
     wide_vectors,
 )
-from audioaug.internals import is_transformed
 
 SILENCE = 1e-9
 """Audio of a lower level than this counts as silent."""
@@ -178,7 +177,7 @@ def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -
 
     It takes the other's memory, where that is large enough and no gradient flows: the other is not for use any more.
     """
-    out = None if x_BCT.requires_grad or is_transformed() or other_BCT.shape != x_BCT.shape else other_BCT
+    out = None if needs_torch_ops(x_BCT) or other_BCT.shape != x_BCT.shape else other_BCT
     return torch.addcmul(x_BCT, other_BCT, gain_BC[..., None], out=out)
 
 

@@ -119,7 +119,8 @@ def test_captured_audio_does_not_depend_on_autograd_mode():
 def test_layout_is_compiled_once_with_same_result():
     counters.clear()
     with torch._dynamo.config.patch(error_on_recompile=True):
-        found, module = differences(Chain([*HALF, ops.AddGaussianNoise(p=1.0)], RATE), 8, engine="torch_compile")
+        noises = ops.AddGaussianNoise(p=1.0), ops.AddColorNoise(p=1.0)
+        found, module = differences(Chain([*HALF, *noises], RATE), 8, engine="torch_compile")
     assert max(found) <= 1e-6
     if torch.__version__.startswith("2.4."):
         pytest.skip("torch 2.4 compiles noise wrongly, which was found: it ran without")
