@@ -347,8 +347,8 @@ class Repeats:
             self._warned = True
             warnings.warn(
                 f"{self.count} of the first {self._examples} examples of epoch {self._epoch} have the key of an "
-                "earlier one, and so its draws. Give each example a key of its own; if the sampler repeats examples, "
-                "leave key out.",
+                "earlier one, and so its draws. Give each example a key of its own; if the sampler, or "
+                "on_error='replace', repeats examples, leave key out.",
                 AudioaugWarning,
                 stacklevel=2,
             )
