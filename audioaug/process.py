@@ -380,7 +380,8 @@ def escape_unencodable() -> None:
     """Print characters that the encoding of stdout lacks as JSON escapes, and lines of tables as hyphens."""
     codecs.register_error("audioaug", _escape)
     if patches_enabled() and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="audioaug")
+        with contextlib.suppress(OSError, ValueError):  # it is closed, or its file is another one now
+            sys.stdout.reconfigure(errors="audioaug")
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:

@@ -338,16 +338,16 @@ def check_order(
     orders = shuffle + (sampler is not None) + (batch_sampler is not None)
     if orders > 1:
         raise UsageError("Loader accepts only one of shuffle, sampler and batch_sampler.")
-    if batch_sampler is not None and (batch_size != 1 or drop_last):
-        raise UsageError(
-            "Loader accepts neither batch_size nor drop_last with a batch_sampler, which makes the batches.",
-            "Give them to the batch_sampler.",
-        )
     if orders and is_stream(dataset):
         raise UsageError(
             f"{type(dataset).__name__} is iterable and defines its own order: Loader accepts no shuffle, sampler or "
             "batch_sampler for it.",
             "Shuffle in the dataset.",
+        )
+    if batch_sampler is not None and (batch_size != 1 or drop_last):
+        raise UsageError(
+            "Loader accepts neither batch_size nor drop_last with a batch_sampler, which makes the batches.",
+            "Give them to the batch_sampler.",
         )
     if isinstance(batch_sampler, BucketBatchSampler):
         batch_sampler.check(dataset)
