@@ -322,10 +322,15 @@ class Survey:
         assert self.report.ceiling is not None
         self.budget.leave_out(["screening"])
         step, budget = (self.today.measured_ms or 0.0) / 1e3, self.options.budget
+        needed = math.ceil(FEW_STEPS * step)
+        cause = f"A training step takes {format_seconds(step)} with its data, so a budget"
+        advice = f"--budget {needed} or more measures all."
+        if needed <= budget:  # by now, the machine is less busy
+            cause = f"The first step or batch took over {format_seconds(budget / FEW_STEPS)}, so a budget"
+            advice = "Run this again: a step, with its data, takes less by now."
         text = (
-            f"A training step takes {format_seconds(step)} with its data, so a budget of {format_seconds(budget)} "
-            "allows only a few: at most the most promising candidates are raced. "
-            f"--budget {max(math.ceil(FEW_STEPS * step), math.floor(budget) + 1)} or more measures all."
+            f"{cause} of {format_seconds(budget)} allows only a few: at most the most promising candidates are raced. "
+            f"{advice}"
         )
         self._notice("few_steps", text)
         self.progress.note(text)
