@@ -59,9 +59,10 @@ def expected(epoch: int) -> dict[str, np.ndarray]:
 
 
 def kill_an_actor(cluster: Any, chosen: random.Random) -> None:
-    names = [(process, process.name()) for process in psutil.process_iter() if process.name().startswith("ray::")]
-    actors = [process for process, name in names if "Augment" in " ".join(process.cmdline())]
-    assert actors, names
+    every = psutil.process_iter(["name", "cmdline"])  # of one that has just ended, these are None
+    found = [process for process in every if (process.info["name"] or "").startswith("ray::")]
+    actors = [process for process in found if "Augment" in " ".join(process.info["cmdline"] or ())]
+    assert actors, found
     os.kill(chosen.choice(actors).pid, signal.SIGKILL)
 
 
