@@ -62,8 +62,8 @@ class Loader:
             in the next epoch, at least one block of batches in each; in between, the best plan so far is used. When a
             ``Monitor`` of this Loader sees the bottleneck move, there is another trial in the next epoch. The logger
             ``audioaug`` says (INFO, first process) when a trial begins and what it chose. No batch is lost or repeated,
-            and each is the same as with any plan. Each of several processes that train
-            together chooses for itself.
+            and each is the same as with any plan. Each of several processes that train together
+            chooses for itself.
         sample_rate: of the audio, in Hz: required unless the augmentation is a ``Chain``, which has its own.
         batch_size: examples in a batch.
         device: where batches end up; the GPU if there is one.

@@ -121,7 +121,7 @@ class Pipeline:
         """Make what belongs to this process: the DataLoader, whose workers start with the first iteration."""
         self._generator = torch.Generator().manual_seed(self.config.seed)  # or torch would draw from the global one
         self.data_loader = self._make_data_loader()
-        self._iterator: Callable[[], Any] = _no_iterator  # torch's iterator, while it exists
+        self._iterator: Callable[[], Any] = lambda: None  # torch's iterator, while it exists
         self._finalizer = weakref.finalize(self, end_and_clean_up, None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,8 +131,6 @@ class Pipeline:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if isinstance(self.source, Stream):
-            self.source.share_epoch()
         self._start()
 
     def _make_data_loader(self) -> "DataLoader[Any]":
@@ -276,10 +274,6 @@ class Pipeline:
         return worker_pids(self._iterator()) or frozenset()
 
 
-def _no_iterator() -> None:
-    """Return no iterator, as a reference to one that is gone does."""
-
-
 def finish(sent: WorkerBatch, module: DeviceChain, config: LoaderConfig) -> Any:
     """Copy a batch to the device and run the device part on its audio, without synchronizing with the device."""
     if sent.batch is None:
@@ -332,7 +326,7 @@ def check_rate(dataset: Any, sample_rate: int) -> None:
 
 
 def check_order(
-    dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any, batch_size: int = 1, drop_last: bool = False
+    dataset: Any, shuffle: bool, sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool
 ) -> None:
     """Raise ``UsageError`` if more than one order or size of batches is given, or any order for a stream."""
     orders = shuffle + (sampler is not None) + (batch_sampler is not None)

@@ -256,9 +256,13 @@ class Stream(IterableDataset["Fetched | AudioaugError"]):
         self.batch_size, self.drop_last = batch_size, drop_last
         self.rank, self.processes = 0, 1
         self._epoch: Any = torch.zeros(1, dtype=torch.int64) if persistent else [0]
-        self.share_epoch()
+        self._share_epoch()
 
-    def share_epoch(self) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._share_epoch()
+
+    def _share_epoch(self) -> None:
         """Share the epoch with workers to come, if they are to live through several."""
         if isinstance(self._epoch, torch.Tensor):
             self._epoch.share_memory_()
