@@ -31,6 +31,7 @@ NAMED = "augment", "allow_code", "data", "batch_size", "sample_rate", "clip_seco
 """The options that determine what is trained."""
 
 FILES = "model", "augment", "data", "verify", "load", "json_", "markdown", "html", "plan"
+"""The options that name a file or a folder."""
 
 
 @click.command(short_help="Measure where your augmentation should run.", context_settings={"max_content_width": 100})

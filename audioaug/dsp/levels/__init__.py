@@ -175,7 +175,8 @@ def _squares(x_N: Floats) -> float:
 def added(x_BCT: torch.Tensor, other_BCT: torch.Tensor, gain_BC: torch.Tensor) -> torch.Tensor:
     """Return ``x + gain * other``, with a gain for each channel or, (B, 1), example.
 
-    It takes the other's memory, where that is large enough and no gradient flows: the other is not for use any more.
+    It takes the memory of the other, which is not for use any more, if that is large enough, no gradient flows and
+    nothing is traced.
     """
     out = None if needs_torch_ops(x_BCT) or other_BCT.shape != x_BCT.shape else other_BCT
     return torch.addcmul(x_BCT, other_BCT, gain_BC[..., None], out=out)
